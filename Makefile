@@ -1,0 +1,53 @@
+# Everything runs from .venv, made from the hash-locked requirements: `make run` and `make test` need
+# nothing but Python >= 3.11, pip and make.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test lint format bench cluster-test lock clean
+
+help: ## say what each target does
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## create .venv from the hash-locked requirements
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "Python >= 3.11 is needed, this is %d.%d: set PYTHON=" % v[:2])'
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip --quiet --disable-pip-version-check install --no-deps --no-build-isolation --no-index -e .
+	@touch $@
+
+run: $(STAMP) ## serve the webhook on https://127.0.0.1:9443 and convert an example through it (ARGS=--once stops after that)
+	$(BIN)/python -m webhook.demo $(ARGS)
+
+test: $(STAMP) ## run every test that needs no control plane
+	$(BIN)/python -m pytest --ignore=tests/cluster $(ARGS)
+
+lint: $(STAMP) ## ruff, mypy --strict, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## let ruff rewrite the sources
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) ## measure, side by side in one run
+	$(BIN)/python -m benchmarks $(ARGS)
+
+cluster-test: $(STAMP) ## tests on a real control plane from KUBEBUILDER_ASSETS
+	$(BIN)/python -m pytest tests/cluster $(ARGS)
+
+lock: $(STAMP) ## resolve the requirements again (needs uv)
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  --no-emit-index-url --no-emit-find-links --upgrade pyproject.toml -o requirements/runtime.txt
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  --no-emit-index-url --no-emit-find-links --upgrade --extra dev pyproject.toml -o requirements/dev.txt
+
+clean: ## remove what make made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info

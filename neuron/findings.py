@@ -1,0 +1,90 @@
+"""Findings: what is wrong or noteworthy, where, with which value, why, and what would mend it.
+
+`CODES` lists every stable code once; `docs/errors.md` explains each.
+"""
+
+import dataclasses
+import difflib
+import enum
+from collections.abc import Iterable
+from typing import Final
+
+
+class Severity(enum.StrEnum):
+    """What a finding does to the request it is about."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing found in one place.
+
+    Attributes:
+        code: stable code, a key of `CODES`.
+        path: field path as Kubernetes writes it, e.g. `spec.containers[0].resources.limits[aws.amazon.com/neuron]`.
+        message: one sentence that stands alone and carries the offending value.
+        fix: one sentence that says what to do; empty where the message already does.
+        value: the offending value as it was written, for machine readers.
+        severity: error or warning.
+    """
+
+    code: str
+    path: str
+    message: str
+    fix: str = ""
+    value: str = ""
+    severity: Severity = Severity.ERROR
+
+    def __str__(self) -> str:
+        """Code, sentence and fix: what kubectl and events show."""
+        return f"{self.code}: {self.message} {self.fix}".rstrip()
+
+
+def warning(code: str, path: str, message: str, fix: str = "", value: str = "") -> Finding:
+    """A finding that does not stop anything."""
+    return Finding(code, path, message, fix, value, Severity.WARNING)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A trailing question with the closest known word, or nothing: ` Did you mean 'trn2.48xlarge'?`."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" Did you mean '{close[0]}'?" if close else ""
+
+
+CODES: Final = {
+    # 1xx: what a pod asks for
+    "NEU101": "A Neuron resource quantity is not a whole number of devices or cores",
+    "NEU102": "A Neuron resource is requested without a limit",
+    "NEU103": "A Neuron resource request differs from its limit",
+    "NEU104": "One container asks for both devices and cores",
+    "NEU105": "No candidate instance type serves this number of devices",
+    "NEU106": "No candidate instance type has this many devices or cores",
+    "NEU107": "Consecutive devices on a ring cannot be requested yet",
+    "NEU108": "The pod asks for more than one ResourceClaim can hold",
+    "NEU109": "An annotation has a value that is not allowed",
+    "NEU110": "Node selection excludes every instance type that could serve the pod",
+    "NEU111": "The logical NeuronCore setting does not exist on the candidate instance types",
+    "NEU112": "An UltraServer needs the whole node",
+    "NEU113": "The names for the pod's Neuron claim are taken",
+    "NEU114": "The object is not a readable Pod",
+    "NEU115": "The Neuron devices of a converted pod cannot change",
+    # 2xx: what happened to the pod (warnings)
+    "NEU201": "A pod with nodeName is not converted",
+    "NEU202": "More cores are allocated than were asked for",
+    "NEU203": "A custom scheduler may not know DRA",
+    "NEU204": "A legacy ResourceQuota does not count the converted pod",
+    "NEU205": "A LimitRange refuses the converted pod",
+    "NEU206": "The pod also claims Neuron devices itself",
+    "NEU207": "A dry run created no ResourceClaimTemplate",
+    "NEU208": "Shadow mode: nothing was changed",
+    "NEU209": "One container refers to the claim more than once",
+    "NEU210": "The pod was admitted unchanged because its ResourceClaimTemplate could not be made",
+    "NEU211": "The record of a conversion is not readable",
+    "NEU212": "The exclusive topology of a LeaderWorkerSet does not fit its UltraServer mode",
+    # 3xx: what the cluster refused
+    "NEU301": "The API server refused to create the ResourceClaimTemplate",
+    "NEU302": "The API server cannot be reached",
+    "NEU303": "A foreign ResourceClaimTemplate has the name of ours",
+}

@@ -1,0 +1,99 @@
+"""Every name this project shares with users, Kubernetes and the AWS Neuron DRA driver, each said once."""
+
+from typing import Final
+
+DRIVER: Final = "neuron.aws.com"
+"""The DRA driver's name, and the domain of its unqualified attributes."""
+
+DEVICE_CLASS: Final = "neuron.aws.com"
+"""The DeviceClass that the driver's chart installs."""
+
+CONFIG_API_VERSION: Final = "neuron.aws.com/v1"
+"""apiVersion of the opaque configs `NeuronConfig` and `UltraServerConfig`."""
+
+# --- what the device plugin advertised -----------------------------------------------------------------
+
+RESOURCE_NEURON: Final = "aws.amazon.com/neuron"
+"""Whole devices."""
+
+RESOURCE_NEURONDEVICE: Final = "aws.amazon.com/neurondevice"
+"""Whole devices; the older alias, removed from the device plugin in Neuron SDK 2.22."""
+
+RESOURCE_NEURONCORE: Final = "aws.amazon.com/neuroncore"
+"""NeuronCores."""
+
+DEVICE_RESOURCES: Final = (RESOURCE_NEURON, RESOURCE_NEURONDEVICE)
+LEGACY_RESOURCES: Final = (RESOURCE_NEURON, RESOURCE_NEURONDEVICE, RESOURCE_NEURONCORE)
+
+LEGACY_SCHEDULERS: Final = ("my-scheduler", "neuron-scheduler")
+"""Scheduler names under which AWS deploys the Neuron scheduler extension (Helm chart, OpenShift operator)."""
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+
+NEURON_TAINT_KEY: Final = "aws.amazon.com/neuron"
+"""Key of the taint that keeps other pods off Neuron nodes, by convention of the published Terraform modules."""
+
+# --- what users write on pods and namespaces ------------------------------------------------------------
+
+ANNOTATION_CONVERT: Final = "neuron.aws.com/convert"
+ANNOTATION_LNC: Final = "neuron.aws.com/logical-neuron-core"
+ANNOTATION_INSTANCE_TYPE: Final = "neuron.aws.com/instance-type"
+ANNOTATION_ULTRASERVER_MODE: Final = "neuron.aws.com/ultraserver-mode"
+USER_ANNOTATIONS: Final = (
+    ANNOTATION_CONVERT,
+    ANNOTATION_LNC,
+    ANNOTATION_INSTANCE_TYPE,
+    ANNOTATION_ULTRASERVER_MODE,
+)
+
+# --- what conversion writes ------------------------------------------------------------------------------
+
+LABEL_CONVERTED: Final = "neuron.aws.com/converted"
+ANNOTATION_CONVERTED_FROM: Final = "neuron.aws.com/converted-from"
+LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+MANAGER: Final = "neuron-dra"
+POD_CLAIM: Final = "neuron"
+"""The converted pod's entry in `spec.resourceClaims`."""
+POD_CLAIM_FALLBACK: Final = "neuron-dra"
+"""The same, where the user has taken `neuron`."""
+TEMPLATE_PREFIX: Final = "neuron-"
+
+# --- attributes that the driver publishes in ResourceSlices ----------------------------------------------
+
+ATTRIBUTE_INSTANCE_TYPE: Final = "instanceType"
+ATTRIBUTE_RESOURCE_TYPE: Final = "resourceType"
+RESOURCE_TYPE_DEVICE: Final = "neuron_device"
+RESOURCE_TYPE_NODE: Final = "neuron_node"
+
+
+def device_group_attribute(size: int) -> str:
+    """The fully qualified attribute that is equal on all devices of one connected group of `size`."""
+    return f"resource.aws.com/devicegroup{size}_id"
+
+
+# --- the Neuron runtime's environment --------------------------------------------------------------------
+
+ENV_NUM_CORES: Final = "NEURON_RT_NUM_CORES"
+ENV_VISIBLE_CORES: Final = "NEURON_RT_VISIBLE_CORES"
+CORE_VARIABLES: Final = (ENV_NUM_CORES, ENV_VISIBLE_CORES)
+"""Variables with which users choose cores themselves."""
+
+# --- Kubernetes labels and annotations --------------------------------------------------------------------
+
+LABEL_INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+LABEL_INSTANCE_TYPE_BETA: Final = "beta.kubernetes.io/instance-type"
+ANNOTATION_MIRROR_POD: Final = "kubernetes.io/config.mirror"
+LWS_EXCLUSIVE_TOPOLOGY: Final = "leaderworkerset.sigs.k8s.io/exclusive-topology"
+
+
+def ultraserver_topology_label(nodes: int) -> str:
+    """The node label that nodes of one UltraServer set of 2 or 4 share."""
+    return f"neuron.amazonaws.com/ultraserver-server-id-{nodes}"
+
+
+# --- limits of resource.k8s.io/v1 (staging/src/k8s.io/api/resource/v1/types.go) ----------------------------
+
+MAX_REQUESTS_PER_CLAIM: Final = 32
+MAX_DEVICES_PER_CLAIM: Final = 32
+MAX_FIRST_AVAILABLE: Final = 8
+MAX_SELECTOR_LENGTH: Final = 10 * 1024

@@ -1,0 +1,64 @@
+"""Kubernetes quantities, as far as counts of devices need them.
+
+Source: `k8s.io/apimachinery/pkg/api/resource.Quantity` (grammar in its type comment).
+"""
+
+import re
+from decimal import Decimal
+from typing import Final
+
+_SUFFIXES: Final = {
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    "": Decimal(1),
+    "k": Decimal("1e3"),
+    "M": Decimal("1e6"),
+    "G": Decimal("1e9"),
+    "T": Decimal("1e12"),
+    "P": Decimal("1e15"),
+    "E": Decimal("1e18"),
+    "Ki": Decimal(2**10),
+    "Mi": Decimal(2**20),
+    "Gi": Decimal(2**30),
+    "Ti": Decimal(2**40),
+    "Pi": Decimal(2**50),
+    "Ei": Decimal(2**60),
+}
+_QUANTITY: Final = re.compile(
+    r"(?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))"
+    r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]{1,3}))?",
+    re.ASCII,
+)
+_MAX_LENGTH: Final = 64
+
+
+class NotACountError(ValueError):
+    """The quantity is no whole number of devices; the message says why."""
+
+
+def parse_count(value: object) -> int:
+    """Read a quantity that counts things.
+
+    Args:
+        value: what stands in the manifest: a string such as `"4"`, `"1e1"` or `"4k"`, or a number.
+
+    Returns:
+        The count, zero or more.
+
+    Raises:
+        NotACountError: for what is no quantity, is negative, or is no whole number.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise NotACountError("is not a quantity")
+    text = str(value)
+    match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LENGTH else None
+    if match is None:
+        raise NotACountError("is not a quantity")
+    scale = Decimal(f"1e{match['exponent']}") if match["exponent"] else _SUFFIXES[match["suffix"] or ""]
+    number = Decimal(match["number"]) * scale
+    if number < 0:
+        raise NotACountError("is negative")
+    if number != number.to_integral_value():
+        raise NotACountError("is not a whole number")
+    return int(number)

@@ -1,0 +1,77 @@
+"""ResourceClaimTemplates: a body, and a name that is made of its content."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from neuron import names
+
+_DIGEST_LENGTH: Final = 12
+_SUMMARY_LENGTH: Final = 40
+
+API_VERSION: Final = "resource.k8s.io/v1"
+KIND: Final = "ResourceClaimTemplate"
+
+
+def normalise(spec: Mapping[str, Any]) -> Any:
+    """The spec of a ResourceClaimTemplate as the API server stores it, without what is empty.
+
+    Fills the defaults of `k8s.io/kubernetes/pkg/apis/resource/v1/defaults.go` (allocationMode, count, toleration
+    operator), so that two specs that mean the same compare equal.
+    """
+    return _normalise(spec)
+
+
+def _normalise(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        filled = dict(value)
+        if "deviceClassName" in filled:
+            if not filled.get("allocationMode"):
+                filled["allocationMode"] = "ExactCount"
+            if filled["allocationMode"] == "ExactCount" and not filled.get("count"):
+                filled["count"] = 1
+            for toleration in filled.get("tolerations") or ():
+                if isinstance(toleration, dict):
+                    toleration.setdefault("operator", "Equal")
+        items = {key: item if key == "parameters" else _normalise(item) for key, item in filled.items()}
+        return {key: item for key, item in items.items() if item not in (None, "", {}, [])}
+    if isinstance(value, list | tuple):
+        return [_normalise(item) for item in value]
+    return value
+
+
+def digest(spec: Mapping[str, Any]) -> str:
+    """A hash that two template specs share exactly if they mean the same."""
+    canonical = json.dumps(normalise(spec), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_LENGTH]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Template:
+    """A generated ResourceClaimTemplate: the same demand gives the same name, in any namespace.
+
+    Attributes:
+        name: `neuron-<summary>-<digest>`, at most 63 characters.
+        spec: the ResourceClaimTemplateSpec (`resource.k8s.io/v1`), JSON-like.
+        digest: `digest(spec)`.
+    """
+
+    name: str
+    spec: Mapping[str, Any]
+    digest: str
+
+    @classmethod
+    def make(cls, summary: str, spec: Mapping[str, Any]) -> "Template":
+        """Name a spec. `summary` is for readers and holds lower-case letters, digits and dashes."""
+        fingerprint = digest(spec)
+        readable = summary[:_SUMMARY_LENGTH].strip("-")
+        return cls(f"{names.TEMPLATE_PREFIX}{readable}-{fingerprint}", spec, fingerprint)
+
+    def manifest(self, namespace: str = "") -> dict[str, Any]:
+        """The object to create. Without a namespace, the one of whoever applies it."""
+        metadata: dict[str, Any] = {"name": self.name, "labels": {names.LABEL_MANAGED_BY: names.MANAGER}}
+        if namespace:
+            metadata["namespace"] = namespace
+        return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": dict(self.spec)}

@@ -1,0 +1,80 @@
+"""What the webhook needs of the world, as it needs it. `kube` and `standalone` provide it; tests fake it."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Protocol
+
+from neuron.findings import Finding
+from neuron.instances import Observation
+from neuron.templates import Template
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NamespaceFacts:
+    """What a namespace says about its pods. Hashable: it is part of what a decision depends on.
+
+    Attributes:
+        annotations: its annotations under `neuron.aws.com/`, sorted.
+        quotas: names of its ResourceQuotas that count a legacy Neuron resource.
+        limit_ranges: names of its LimitRanges with a min or max for a legacy Neuron resource.
+    """
+
+    annotations: tuple[tuple[str, str], ...] = ()
+    quotas: tuple[str, ...] = ()
+    limit_ranges: tuple[str, ...] = ()
+
+
+NO_FACTS = NamespaceFacts()
+
+
+class ClusterView(Protocol):
+    """What is known of the cluster, answered from memory: never I/O, never a wait."""
+
+    @property
+    def version(self) -> int:
+        """Grows whenever `observations` or `extended_resources` changes."""
+
+    def observations(self) -> Mapping[str, Observation]:
+        """Instance types ever seen in ResourceSlices, by name. They stay when slices vanish."""
+
+    def extended_resources(self) -> Mapping[str, str]:
+        """`extendedResourceName` -> name of the DeviceClass that serves it (KEP-5004)."""
+
+    def namespace(self, name: str) -> NamespaceFacts:
+        """What the namespace says; `NO_FACTS` where it is unknown."""
+
+    def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:
+        """DeviceClasses that a ResourceClaimTemplate requests; empty where it is unknown."""
+
+    def template_ultraserver_mode(self, namespace: str, name: str) -> int | None:
+        """`ultraserverMode` of a ResourceClaimTemplate's UltraServerConfig, where it has one."""
+
+
+class TemplateStore(Protocol):
+    """ResourceClaimTemplates, kept so that a converted pod always finds its own."""
+
+    def holds(self, namespace: str, template: Template) -> bool:
+        """Whether exactly this template is known to exist. Answered from memory."""
+
+    async def ensure(self, namespace: str, template: Template) -> None:
+        """Return when the template exists in the namespace, creating it if it does not.
+
+        Raises:
+            TemplateUnavailableError: it does not exist and cannot be made.
+        """
+
+
+class TemplateUnavailableError(Exception):
+    """A template that a pod needs does not exist and cannot be made.
+
+    Attributes:
+        finding: cause and cure, for the user.
+        status_code: what the API server answered, or what stands for it (503: unreachable).
+        status_reason: the matching `metav1.StatusReason`.
+    """
+
+    def __init__(self, finding: Finding, status_code: int, status_reason: str) -> None:
+        super().__init__(str(finding))
+        self.finding = finding
+        self.status_code = status_code
+        self.status_reason = status_reason

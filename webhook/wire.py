@@ -1,0 +1,38 @@
+"""`admission.k8s.io/v1` AdmissionReview as it comes in: shapes only, no logic.
+
+Only what is read is declared; msgspec skips the rest without building objects for it.
+"""
+
+from msgspec import Raw, Struct
+
+ABSENT = Raw(b"null")
+
+
+class GroupVersionKind(Struct, frozen=True):
+    """`request.kind`."""
+
+    kind: str
+    group: str = ""
+    version: str = ""
+
+
+class AdmissionRequest(Struct, frozen=True):
+    """`request`; `object` and `oldObject` stay undecoded until somebody needs them."""
+
+    uid: str
+    kind: GroupVersionKind
+    operation: str
+    namespace: str = ""
+    name: str = ""
+    subResource: str = ""  # noqa: N815 - the wire's spelling
+    dryRun: bool = False  # noqa: N815
+    object: Raw = ABSENT
+    oldObject: Raw = ABSENT  # noqa: N815
+
+
+class AdmissionReview(Struct, frozen=True):
+    """The request side of an AdmissionReview."""
+
+    apiVersion: str  # noqa: N815
+    kind: str
+    request: AdmissionRequest | None = None
