@@ -47,6 +47,11 @@ def warning(code: str, path: str, message: str, fix: str = "", value: str = "") 
     return Finding(code, path, message, fix, value, Severity.WARNING)
 
 
+def as_warning(finding: Finding) -> Finding:
+    """The same finding where it must not stop anything."""
+    return dataclasses.replace(finding, severity=Severity.WARNING)
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A trailing question with the closest known word, or nothing: ` Did you mean 'trn2.48xlarge'?`."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
@@ -83,8 +88,24 @@ CODES: Final = {
     "NEU210": "The pod was admitted unchanged because its ResourceClaimTemplate could not be made",
     "NEU211": "The record of a conversion is not readable",
     "NEU212": "The exclusive topology of a LeaderWorkerSet does not fit its UltraServer mode",
+    "NEU213": "Instance types that need other requests are left out",
     # 3xx: what the cluster refused
     "NEU301": "The API server refused to create the ResourceClaimTemplate",
     "NEU302": "The API server cannot be reached",
     "NEU303": "A foreign ResourceClaimTemplate has the name of ours",
+    # 4xx: opaque configs
+    "NEU401": "An opaque config is not readable JSON",
+    "NEU402": "An opaque config is not a JSON object",
+    "NEU403": "An opaque config is larger than Kubernetes allows",
+    "NEU404": "An opaque config has a field twice",
+    "NEU405": "The apiVersion of an opaque config is missing or unknown",
+    "NEU406": "The kind of an opaque config is missing or unknown",
+    "NEU407": "An opaque config has an unknown field",
+    "NEU408": "An opaque config lacks its setting",
+    "NEU409": "A field of an opaque config has the wrong type",
+    "NEU410": "A setting of an opaque config has a value that does not exist",
+    "NEU411": "An opaque config has an older apiVersion",
+    "NEU412": "The instance type does not have this logical NeuronCore setting",
+    "NEU413": "The instance type does not have this UltraServer mode",
+    "NEU414": "An UltraServerConfig applies to a device that is no whole node",
 }

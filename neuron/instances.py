@@ -102,30 +102,32 @@ def _trn3(name: str, groups: tuple[int, ...] = ()) -> InstanceType:
 
 
 TYPES: Final = (
-    _trn1("trn1.2xlarge", "trn1", 1),
+    # Families in order of preference; in each, the largest first: refusals name the first candidate, and
+    # "trn1.2xlarge does not support 7 devices" would be true and of no use.
     _trn1("trn1.32xlarge", "trn1", 16),
+    _trn1("trn1.2xlarge", "trn1", 1),
     _trn1("trn1n.32xlarge", "trn1n", 16),
-    _trn2("trn2.3xlarge", "trn2", 1),
     _trn2("trn2.48xlarge", "trn2", 16),
+    _trn2("trn2.3xlarge", "trn2", 1),
     _trn2("trn2u.48xlarge", "trn2u", 16, ultraserver_nodes=(1, 2, 4)),
     _trn3("trn3.48xlarge", _GROUPS),
-    _trn3("trn3n.48xlarge"),
-    _trn3("trn3e.24xlarge"),
-    _trn3("trn3en.24xlarge"),
-    _trn3("trn3s-es.48xlarge"),
     _trn3("trn3p.48xlarge", _GROUPS),
     _trn3("trn3pd98.48xlarge", _GROUPS),
     _trn3("trn3s.48xlarge", _GROUPS),
     _trn3("trn3-dev0.48xlarge", _GROUPS),
     _trn3("trn3-dev1.48xlarge", _GROUPS),
-    _inf1("inf1.xlarge", 1),
-    _inf1("inf1.2xlarge", 1),
-    _inf1("inf1.6xlarge", 4),
-    _inf1("inf1.24xlarge", 16),
-    _inf2("inf2.xlarge", 1),
-    _inf2("inf2.8xlarge", 1),
-    _inf2("inf2.24xlarge", 6),
+    _trn3("trn3n.48xlarge"),
+    _trn3("trn3s-es.48xlarge"),
+    _trn3("trn3e.24xlarge"),
+    _trn3("trn3en.24xlarge"),
     _inf2("inf2.48xlarge", 12),
+    _inf2("inf2.24xlarge", 6),
+    _inf2("inf2.8xlarge", 1),
+    _inf2("inf2.xlarge", 1),
+    _inf1("inf1.24xlarge", 16),
+    _inf1("inf1.6xlarge", 4),
+    _inf1("inf1.2xlarge", 1),
+    _inf1("inf1.xlarge", 1),
 )
 
 DEFAULT_FAMILIES: Final = ("trn1", "trn1n", "trn2", "trn2u", "trn3")
@@ -181,9 +183,7 @@ class Catalogue:
             if known is None:
                 family = name.partition(".")[0]
                 topology = Topology.SINGLE if seen.devices == 1 else Topology.SWITCH
-                additions.append(
-                    InstanceType(name, family, seen.devices, None, (), 1, None, topology, seen.groups)
-                )
+                additions.append(InstanceType(name, family, seen.devices, None, (), 1, None, topology, seen.groups))
             elif known.devices is None:
                 groups = known.groups or seen.groups
                 additions.append(dataclasses.replace(known, devices=seen.devices, groups=groups))

@@ -1,0 +1,188 @@
+"""Which instance types a pod may land on, as far as the pod itself says so.
+
+Node selection follows `k8s.io/component-helpers/scheduling/corev1/nodeaffinity`: `nodeSelector` entries are ANDed
+with required node affinity, whose terms are ORed. Labels that an instance type does not determine are taken as
+satisfiable; a term without expressions matches nothing.
+"""
+
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from neuron import names
+from neuron.findings import Finding, did_you_mean
+from neuron.instances import DEFAULT_FAMILIES, Catalogue, InstanceType
+
+_SAGEMAKER_PREFIX = "ml."
+_INSTANCE_LABELS = (names.LABEL_INSTANCE_TYPE, names.LABEL_INSTANCE_TYPE_BETA)
+_DETERMINED_LABELS = (
+    *_INSTANCE_LABELS,
+    # Karpenter's well-known labels for AWS.
+    "karpenter.k8s.aws/instance-family",
+    "karpenter.k8s.aws/instance-size",
+    "karpenter.k8s.aws/instance-accelerator-name",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeSelection:
+    """What a pod says about its nodes.
+
+    Attributes:
+        annotated: instance types of the annotation `neuron.aws.com/instance-type`; empty without one.
+        node_selector: `spec.nodeSelector`.
+        terms: `nodeSelectorTerms` of required node affinity; None without required node affinity.
+    """
+
+    annotated: tuple[str, ...] = ()
+    node_selector: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    terms: Sequence[Mapping[str, Any]] | None = None
+
+
+def labels_of(entry: InstanceType) -> dict[str, str | None]:
+    """The node labels that an instance type determines; None where their value is not known."""
+    family, _, size = entry.name.partition(".")
+    values = (entry.name, entry.name, family, size, entry.accelerator)
+    return dict(zip(_DETERMINED_LABELS, values, strict=True))
+
+
+def _values(key: str, values: Iterable[Any]) -> set[str]:
+    """The values of an expression; SageMaker HyperPod writes instance types as `ml.<type>`."""
+    texts = {str(value) for value in values}
+    return {text.removeprefix(_SAGEMAKER_PREFIX) for text in texts} if key in _INSTANCE_LABELS else texts
+
+
+def _expression_admits(labels: Mapping[str, str | None], expression: Mapping[str, Any]) -> bool:
+    key = str(expression.get("key"))
+    actual = labels.get(key)
+    if actual is None:
+        return True
+    values = _values(key, expression.get("values") or ())
+    match expression.get("operator"):
+        case "In":
+            return actual in values
+        case "NotIn":
+            return actual not in values
+        case "DoesNotExist":
+            return False
+        case _:
+            return True
+
+
+def _term_admits(labels: Mapping[str, str | None], term: Mapping[str, Any]) -> bool:
+    expressions = term.get("matchExpressions") or ()
+    if not expressions and not term.get("matchFields"):
+        return False
+    return all(_expression_admits(labels, expression) for expression in expressions)
+
+
+def admits(selection: NodeSelection, entry: InstanceType) -> bool:
+    """Whether a node of this type can satisfy the selection."""
+    labels = labels_of(entry)
+    if selection.annotated and entry.name not in selection.annotated:
+        return False
+    for key, value in selection.node_selector.items():
+        actual = labels.get(key)
+        if actual is not None and actual not in _values(key, (value,)):
+            return False
+    return selection.terms is None or any(_term_admits(labels, term) for term in selection.terms)
+
+
+def names_types(selection: NodeSelection) -> bool:
+    """Whether the pod itself says which types it wants, rather than only which it does not want."""
+    return bool(selection.annotated) or _selects_on(selection, _DETERMINED_LABELS)
+
+
+def pins_types(selection: NodeSelection) -> bool:
+    """Whether node selection already keeps the pod to named instance types, so that a hint adds nothing."""
+    return _selects_on(selection, _INSTANCE_LABELS)
+
+
+def _selects_on(selection: NodeSelection, labels: Collection[str]) -> bool:
+    """Whether every way to satisfy the node selection goes through a named value of one of the labels."""
+    if any(label in selection.node_selector for label in labels):
+        return True
+    return bool(selection.terms) and all(
+        any(
+            expression.get("key") in labels and expression.get("operator") == "In"
+            for expression in term.get("matchExpressions") or ()
+        )
+        for term in selection.terms or ()
+    )
+
+
+def find(
+    catalogue: Catalogue, selection: NodeSelection, families: Sequence[str] | None
+) -> tuple[tuple[InstanceType, ...], list[Finding]]:
+    """The candidate instance types, in catalogue order.
+
+    Args:
+        catalogue: every type that exists.
+        selection: what the pod says.
+        families: families in use where the pod names none: allowed by policy or seen in ResourceSlices.
+            None: nothing is known, take `DEFAULT_FAMILIES`.
+
+    Returns:
+        The candidates; without any, a finding that says which part of the selection excludes them all.
+    """
+    unknown = [name for name in selection.annotated if name not in catalogue]
+    if unknown:
+        return (), [_unknown_annotation(name, catalogue) for name in unknown]
+    in_use = DEFAULT_FAMILIES if families is None else families
+    universe = [entry for entry in catalogue if names_types(selection) or entry.family in in_use]
+    found = tuple(entry for entry in universe if admits(selection, entry))
+    return found, [] if found else [_nothing_left(selection, catalogue, in_use)]
+
+
+def _unknown_annotation(name: str, catalogue: Catalogue) -> Finding:
+    return Finding(
+        "NEU109",
+        f"metadata.annotations[{names.ANNOTATION_INSTANCE_TYPE}]",
+        f"annotation {names.ANNOTATION_INSTANCE_TYPE} names {name!r}, which is no known Neuron instance type."
+        f"{did_you_mean(name, catalogue.names())}",
+        "Use a type such as trn2.48xlarge.",
+        name,
+    )
+
+
+def _nothing_left(selection: NodeSelection, catalogue: Catalogue, families: Sequence[str]) -> Finding:
+    """Say which wish excludes every type, looking at them one by one before at all together."""
+    for key, value in selection.node_selector.items():
+        alone = NodeSelection(node_selector={key: value})
+        if not any(admits(alone, entry) for entry in catalogue):
+            return Finding(
+                "NEU110",
+                f"spec.nodeSelector[{key}]",
+                f"nodeSelector {key}={value} admits no Neuron instance type.{did_you_mean(value, catalogue.names())}",
+                "Select a Neuron instance type, or drop the selector.",
+                value,
+            )
+    if selection.terms is not None and not any(
+        admits(NodeSelection(terms=selection.terms), entry) for entry in catalogue
+    ):
+        path = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+        return Finding(
+            "NEU110",
+            path,
+            "required node affinity admits no Neuron instance type.",
+            "Allow a Neuron instance type in one of its terms.",
+        )
+    wishes = [f"{key}={value}" for key, value in selection.node_selector.items()]
+    wishes += [f"{names.ANNOTATION_INSTANCE_TYPE}={','.join(selection.annotated)}"] if selection.annotated else []
+    return Finding(
+        "NEU110",
+        "spec",
+        f"node selection ({', '.join(wishes) or 'required node affinity'}) leaves none of the instance types in use"
+        f" (families {', '.join(families)}).",
+        "Make nodeSelector, node affinity and annotation agree.",
+    )
+
+
+def is_sagemaker(selection: NodeSelection) -> bool:
+    """Whether the pod selects SageMaker HyperPod nodes, whose instance-type labels have another form."""
+    values = [selection.node_selector.get(label, "") for label in _INSTANCE_LABELS]
+    for term in selection.terms or ():
+        for expression in term.get("matchExpressions") or ():
+            if expression.get("key") in _INSTANCE_LABELS:
+                values += [str(value) for value in expression.get("values") or ()]
+    return any(value.startswith(_SAGEMAKER_PREFIX) for value in values)

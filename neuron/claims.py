@@ -1,0 +1,337 @@
+"""From a pod's demand to the one claim that serves it: requests, alternatives, constraints, opaque configs."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from neuron import names, selectors
+from neuron.demand import Ask, Role
+from neuron.findings import Finding, warning
+from neuron.instances import InstanceType
+from neuron.layout import EXTRA
+from neuron.serving import Refusal, Serving, Span, Wishes, nearest, serve
+from neuron.templates import Template
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Claim:
+    """The claim of one pod.
+
+    Attributes:
+        template: its ResourceClaimTemplate.
+        uses: for every ask, the request names its container refers to. `None`: it asks for nothing; an empty
+            tuple: the whole claim, by an entry without a request.
+        types: names of the instance types that can serve it, in catalogue order.
+        connected: whether anything is asked for that an arbitrary set of devices would not do.
+        warnings: what the user should know (NEU202).
+    """
+
+    template: Template
+    uses: tuple[tuple[str, ...] | None, ...]
+    types: tuple[str, ...]
+    connected: bool
+    warnings: tuple[Finding, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Alternative:
+    """Instance types that one and the same set of requests serves."""
+
+    name: str
+    servings: tuple[Serving, ...]
+
+    @property
+    def first(self) -> Serving:
+        return self.servings[0]
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return tuple(serving.entry.name for serving in self.servings)
+
+
+def make_claim(
+    asks: Sequence[Ask],
+    candidates: Sequence[InstanceType],
+    wishes: Wishes,
+    device_class: str,
+    *,
+    only_these: bool,
+) -> Claim | list[Finding]:
+    """Make the claim of a pod.
+
+    Args:
+        asks: every container that may ask, init containers first.
+        candidates: instance types to choose from, in order; not empty.
+        wishes: what annotations ask of the pod.
+        device_class: DeviceClass to request from.
+        only_these: whether the claim itself must keep to the candidates (nothing else would).
+
+    Returns:
+        The claim, or why no candidate serves the pod.
+    """
+    long_lived = sum(1 for ask in asks if ask.amount and ask.role is not Role.INIT)
+    if long_lived > names.MAX_REQUESTS_PER_CLAIM:
+        return [_too_many_requests(long_lived)]
+    answers = [serve(entry, asks, wishes) for entry in candidates]
+    servings = [answer for answer in answers if isinstance(answer, Serving)]
+    if not servings:
+        return [_refusal([answer for answer in answers if isinstance(answer, Refusal)], asks, candidates)]
+    # Whoever sets the logical NeuronCore means hardware that has a choice, where that is among the candidates.
+    if any(serving.sets_lnc for serving in servings):
+        servings = [serving for serving in servings if serving.sets_lnc]
+    # Containers name requests, not alternatives: all alternatives must distribute them alike.
+    uses = servings[0].layout.uses
+    left_out = tuple(serving.entry.name for serving in servings if serving.layout.uses != uses)
+    alternatives = _alternatives([serving for serving in servings if serving.layout.uses == uses])
+    if len(alternatives) > names.MAX_FIRST_AVAILABLE:
+        return [_too_many_alternatives(alternatives)]
+    builder = _Builder(alternatives, wishes, device_class, by_type=only_these or _needs_types(alternatives, asks))
+    types = tuple(name for alternative in alternatives for name in alternative.types)
+    return Claim(
+        template=Template.make(builder.summary(), builder.spec()),
+        uses=tuple(builder.use(use) if use else None for use in uses),
+        types=types,
+        connected=len(alternatives) > 1 or any(alternative.first.spans for alternative in alternatives),
+        warnings=(*_waste(asks, alternatives, wishes), *_left_out(left_out)),
+    )
+
+
+def _alternatives(servings: Sequence[Serving]) -> tuple[_Alternative, ...]:
+    """Group the types that the same requests serve, in order."""
+    groups: dict[object, list[Serving]] = {}
+    for serving in servings:
+        shape = (tuple(serving.layout.counts.items()), serving.spans, serving.sets_lnc)
+        groups.setdefault(shape, []).append(serving)
+    taken: dict[str, int] = {}
+    alternatives = []
+    for members in groups.values():
+        family = members[0].entry.family
+        taken[family] = taken.get(family, 0) + 1
+        name = family if taken[family] == 1 else f"{family}-{taken[family]}"
+        alternatives.append(_Alternative(name, tuple(members)))
+    return tuple(alternatives)
+
+
+def _needs_types(alternatives: Sequence[_Alternative], asks: Sequence[Ask]) -> bool:
+    """Whether requests must name instance types, lest a device of another type is taken.
+
+    A device group exists only on types that publish it, and a single device is right on any type. All else is right
+    on the types it was computed for: alternatives, cores, LNC, and a whole node without groups.
+    """
+    if len(alternatives) > 1 or any(ask.in_cores and ask.amount for ask in asks):
+        return True
+    first = alternatives[0].first
+    grouped = {identity for span in first.spans if span.group for identity in span.requests}
+    return first.sets_lnc or any(
+        count > 1 and identity not in grouped for identity, count in first.layout.counts.items()
+    )
+
+
+class _Builder:
+    """The ResourceClaimTemplateSpec, out of alternatives that agree on who uses which request."""
+
+    def __init__(
+        self, alternatives: Sequence[_Alternative], wishes: Wishes, device_class: str, *, by_type: bool
+    ) -> None:
+        self._alternatives = alternatives
+        self._wishes = wishes
+        self._device_class = device_class
+        self._by_type = by_type
+        first = alternatives[0].first
+        spanned = {identity for span in first.spans for identity in span.requests}
+        # Connected first, largest first: the allocator searches depth first, and on a fragmented node singles
+        # before a connected request cost it seconds of backtracking.
+        order = sorted(
+            first.layout.counts,
+            key=lambda identity: (
+                identity not in spanned,
+                -first.layout.counts[identity],
+                identity == EXTRA,
+                identity,
+            ),
+        )
+        self._request_names = {identity: f"n{position}" for position, identity in enumerate(order)}
+
+    def use(self, use: Sequence[int]) -> tuple[str, ...]:
+        """Request names of a use; empty for the whole claim."""
+        if len(use) == len(self._request_names):
+            return ()
+        return tuple(sorted((self._request_names[identity] for identity in use), key=lambda name: int(name[1:])))
+
+    def spec(self) -> dict[str, Any]:
+        """The ResourceClaimTemplateSpec, `resource.k8s.io/v1`, with defaults written out."""
+        devices: dict[str, Any] = {"requests": [self._request(identity) for identity in self._request_names]}
+        if constraints := self._constraints():
+            devices["constraints"] = constraints
+        if config := self._config():
+            devices["config"] = config
+        return {"spec": {"devices": devices}}
+
+    def summary(self) -> str:
+        """For readers: devices of each request, then the settings."""
+        if self._wishes.ultraserver_mode is not None:
+            parts = [f"us{self._wishes.ultraserver_mode}"]
+        else:
+            counts = [alternative.first.layout.counts for alternative in self._alternatives]
+            parts = [
+                "or".join(dict.fromkeys(str(count[identity]) for count in counts)) for identity in self._request_names
+            ]
+        if self._wishes.lnc is not None:
+            parts.append(f"lnc{self._wishes.lnc}")
+        return "-".join(parts)
+
+    def _request(self, identity: int) -> dict[str, Any]:
+        name = self._request_names[identity]
+        if len(self._alternatives) == 1:
+            return {"name": name, "exactly": self._devices(self._alternatives[0], identity)}
+        return {
+            "name": name,
+            "firstAvailable": [
+                {"name": alternative.name, **self._devices(alternative, identity)} for alternative in self._alternatives
+            ],
+        }
+
+    def _devices(self, alternative: _Alternative, identity: int) -> dict[str, Any]:
+        whole_node = self._wishes.ultraserver_mode is not None
+        expressions = [selectors.whole_node() if whole_node else selectors.single_device()]
+        if self._by_type:
+            expressions.append(selectors.instance_types(alternative.types))
+        return {
+            "deviceClassName": self._device_class,
+            "allocationMode": "ExactCount",
+            "count": 1 if whole_node else alternative.first.layout.counts[identity],
+            "selectors": [{"cel": {"expression": expression}} for expression in expressions],
+        }
+
+    def _references(self, identities: Sequence[int], alternative: _Alternative) -> list[str]:
+        """Request names as constraints and configs write them: with the alternative, where there are several."""
+        suffix = f"/{alternative.name}" if len(self._alternatives) > 1 else ""
+        return [f"{name}{suffix}" for identity, name in self._request_names.items() if identity in identities]
+
+    def _constraints(self) -> list[dict[str, Any]]:
+        if self._wishes.ultraserver_mode is not None:
+            return []
+        return [
+            {
+                "requests": self._references(span.requests, alternative),
+                "matchAttribute": names.device_group_attribute(span.group),
+            }
+            for alternative in self._alternatives
+            for span in self._sorted_spans(alternative)
+            if span.group is not None
+        ]
+
+    def _sorted_spans(self, alternative: _Alternative) -> list[Span]:
+        order = list(self._request_names)
+        return sorted(
+            alternative.first.spans,
+            key=lambda span: sorted(order.index(identity) for identity in span.requests),
+        )
+
+    def _config(self) -> list[dict[str, Any]]:
+        everything = tuple(self._request_names)
+        entries = []
+        if self._wishes.lnc is not None:
+            references = [
+                reference
+                for alternative in self._alternatives
+                if alternative.first.sets_lnc
+                for reference in self._references(everything, alternative)
+            ]
+            if references:
+                entries.append((references, "NeuronConfig", "logicalNeuronCore", self._wishes.lnc))
+        if self._wishes.ultraserver_mode is not None:
+            references = [name for each in self._alternatives for name in self._references(everything, each)]
+            entries.append((references, "UltraServerConfig", "ultraserverMode", self._wishes.ultraserver_mode))
+        return [
+            {
+                "requests": references,
+                "opaque": {
+                    "driver": names.DRIVER,
+                    "parameters": {"apiVersion": names.CONFIG_API_VERSION, "kind": kind, field: value},
+                },
+            }
+            for references, kind, field, value in entries
+        ]
+
+
+def _waste(asks: Sequence[Ask], alternatives: Sequence[_Alternative], wishes: Wishes) -> list[Finding]:
+    """NEU202 for every container whose cores were rounded up, told for the first type where they were."""
+    findings = []
+    for index, ask in enumerate(asks):
+        if not (ask.in_cores and ask.amount):
+            continue
+        for alternative in alternatives:
+            entry, layout = alternative.first.entry, alternative.first.layout
+            devices = layout.size(layout.uses[index])
+            cores = devices * (entry.cores(wishes.lnc) or 0)
+            if cores > ask.amount:
+                findings.append(
+                    warning(
+                        "NEU202",
+                        ask.resource_path,
+                        f"{ask.container}: {ask.amount} cores become {devices} devices on {entry.name}"
+                        f" ({cores} cores); {cores - ask.amount} stay unused.",
+                        value=str(ask.amount),
+                    )
+                )
+                break
+    return findings
+
+
+def _left_out(types: Sequence[str]) -> list[Finding]:
+    """NEU213 where types would serve the pod, but with init containers that share devices differently."""
+    if not types:
+        return []
+    shown = ", ".join(types[:3]) + (", …" if len(types) > 3 else "")
+    return [
+        warning(
+            "NEU213",
+            "spec.initContainers",
+            f"{shown} would distribute the devices differently and cannot share a claim with the other types.",
+            f"To run there, set the annotation {names.ANNOTATION_INSTANCE_TYPE}.",
+        )
+    ]
+
+
+def _refusal(refusals: Sequence[Refusal], asks: Sequence[Ask], candidates: Sequence[InstanceType]) -> Finding:
+    """The first candidate's refusal, with what the others allow."""
+    first = refusals[0].finding
+    if first.code != "NEU105":
+        return first
+    refused = next((ask for ask in asks if ask.resource_path == first.path), None)
+    in_cores = refused is not None and refused.in_cores
+    valid = {count * ((entry.cores(None) or 1) if in_cores else 1) for entry in candidates for count in entry.counts}
+    choice = nearest(int(first.value), valid)
+    fix = f"Nearest valid counts: {choice}." if choice else ""
+    ring = next((refusal for refusal in refusals if refusal.ring), None)
+    if ring is None:
+        return dataclasses.replace(first, fix=fix)
+    entry = candidates[list(refusals).index(ring)]
+    fix = (
+        f"Only consecutive devices of a ring ({entry.name}) could serve it, which cannot be requested through DRA"
+        f" yet. {fix}"
+    )
+    return dataclasses.replace(first, code="NEU107", fix=fix)
+
+
+def _too_many_requests(count: int) -> Finding:
+    return Finding(
+        "NEU108",
+        "spec.containers",
+        f"{count} containers ask for Neuron devices, and a ResourceClaim holds at most"
+        f" {names.MAX_REQUESTS_PER_CLAIM} requests.",
+        "Spread the containers over several pods.",
+        str(count),
+    )
+
+
+def _too_many_alternatives(alternatives: Sequence[_Alternative]) -> Finding:
+    return Finding(
+        "NEU108",
+        "spec.containers",
+        f"the candidate instance types need {len(alternatives)} different requests, and a ResourceClaim holds at most"
+        f" {names.MAX_FIRST_AVAILABLE} alternatives.",
+        f"Select an instance type with the annotation {names.ANNOTATION_INSTANCE_TYPE}.",
+        str(len(alternatives)),
+    )

@@ -1,0 +1,361 @@
+"""Opaque configs: what users write under `devices.config[].opaque.parameters`, decoded strictly.
+
+There are two kinds, each with one field, and no combined kind: a claim that wants both has two entries.
+Decoding names every problem of one config at once. An unknown field is an error and never ignored: the user
+would get a default that was not asked for.
+"""
+
+import collections
+import dataclasses
+import enum
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from neuron import names
+from neuron.findings import Finding, Severity, did_you_mean, warning
+
+OLDER_API_VERSIONS: Final = ("resource.neuron.aws.com/v1alphav1", "neuron.aws.com/v1alphav1")
+"""Spellings of the private beta's documents and samples; they mean the same as `neuron.aws.com/v1`."""
+
+MAX_PARAMETERS_LENGTH: Final = 10 * 1024
+"""Bytes of raw JSON that the API server accepts (OpaqueParametersMaxLength, resource.k8s.io/v1)."""
+
+_SHOWN: Final = 64
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NeuronConfig:
+    """How many physical NeuronCores form a logical one (LNC): 1 or 2."""
+
+    logical_neuron_core: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UltraServerConfig:
+    """How many nodes the workload's UltraServer set has: 1, 2 or 4.
+
+    A count of nodes, not the kernel driver's mode enum, in which 4 means one node.
+    """
+
+    ultraserver_mode: int
+
+
+OpaqueConfig = NeuronConfig | UltraServerConfig
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Decoded:
+    """What decoding one config gave.
+
+    Attributes:
+        config: the config; None where `findings` holds an error.
+        findings: problems in document order, their paths relative to `parameters` (empty: all of it).
+    """
+
+    config: OpaqueConfig | None
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that refuse the config."""
+        return tuple(finding for finding in self.findings if finding.severity is Severity.ERROR)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Kind:
+    name: str
+    field: str
+    allowed: tuple[int, ...]
+    make: type[NeuronConfig] | type[UltraServerConfig]
+
+    @property
+    def choices(self) -> str:
+        return _listed([str(value) for value in self.allowed], "or")
+
+
+_KINDS: Final = {
+    kind.name: kind
+    for kind in (
+        _Kind("NeuronConfig", "logicalNeuronCore", (1, 2), NeuronConfig),
+        _Kind("UltraServerConfig", "ultraserverMode", (1, 2, 4), UltraServerConfig),
+    )
+}
+_META: Final = ("apiVersion", "kind")
+_ONE_OF: Final = "Write an object of kind NeuronConfig or UltraServerConfig."
+_JSON_TYPES: Final = ((bool, "a boolean"), (int, "an integer"), (float, "a number"), (str, "a string"))
+
+
+class _DuplicateKeys(dict[str, Any]):
+    """A JSON object in which a key stood twice; the last value is kept, as by encoding/json."""
+
+    repeated: tuple[str, ...] = ()
+
+
+def decode_text(text: str | bytes) -> Decoded:
+    """Decode parameters as they stand on the wire.
+
+    Args:
+        text: JSON, UTF-8 if bytes.
+
+    Returns:
+        The config or what is wrong with it; text that is not JSON is a finding, never an exception.
+    """
+    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    if len(raw) > MAX_PARAMETERS_LENGTH:
+        return Decoded(None, (_too_long(len(raw)),))
+    try:
+        value = json.loads(raw.decode("utf-8"), object_pairs_hook=_pairs, parse_constant=_no_constant)
+    except RecursionError:
+        return Decoded(None, (_unreadable("it is nested too deeply"),))
+    except ValueError as error:
+        return Decoded(None, (_unreadable(str(error)),))
+    return _decode(value)
+
+
+def decode_object(value: object) -> Decoded:
+    """Decode parameters that somebody has parsed already (a manifest, an AdmissionReview).
+
+    Args:
+        value: the parsed value. Keys that stood twice are gone from it, so they cannot be reported.
+
+    Returns:
+        The config or what is wrong with it.
+    """
+    try:
+        encoded = json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=str)
+    except (ValueError, RecursionError, TypeError) as error:
+        return Decoded(None, (_unreadable(str(error)),))
+    length = len(encoded.encode("utf-8", "surrogatepass"))
+    if length > MAX_PARAMETERS_LENGTH:
+        return Decoded(None, (_too_long(length),))
+    return _decode(value)
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    plain = dict(pairs)
+    if len(plain) == len(pairs):
+        return plain
+    marked = _DuplicateKeys(plain)
+    counts = collections.Counter(key for key, _ in pairs)
+    marked.repeated = tuple(key for key, count in counts.items() if count > 1)
+    return marked
+
+
+def _no_constant(word: str) -> None:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _decode(value: object) -> Decoded:
+    if not isinstance(value, Mapping):
+        return Decoded(None, (_not_an_object(value),))
+    findings = [
+        Finding(
+            "NEU404",
+            _key(key),
+            f"The opaque config has the field {_show(key)} twice.",
+            "Keep one of them.",
+            str(key),
+        )
+        for key in getattr(value, "repeated", ())
+    ]
+    findings += _check_api_version(value)
+    kind, found = _check_kind(value)
+    findings += found
+    if kind is not None:
+        findings += _check_fields(value, kind)
+    errors = any(finding.severity is Severity.ERROR for finding in findings)
+    config = None if errors or kind is None else kind.make(int(value[kind.field]))
+    return Decoded(config, tuple(findings))
+
+
+def _check_api_version(value: Mapping[str, Any]) -> list[Finding]:
+    current = names.CONFIG_API_VERSION
+    if "apiVersion" not in value:
+        return [Finding("NEU405", "apiVersion", "The opaque config has no apiVersion.", f"Add apiVersion: {current}.")]
+    version = value["apiVersion"]
+    if version == current:
+        return []
+    if version in OLDER_API_VERSIONS:
+        message = f"The apiVersion {_show(version)} of the opaque config is an older spelling."
+        return [warning("NEU411", "apiVersion", message, f"Write apiVersion: {current}.", str(version))]
+    if not isinstance(version, str):
+        message = f"The apiVersion of the opaque config is {_described(version)}, not a string."
+        return [Finding("NEU409", "apiVersion", message, f"Write apiVersion: {current}.", _show(version))]
+    message = f"The apiVersion {_show(version)} of the opaque config is not known.{_suggest(version, [current])}"
+    return [Finding("NEU405", "apiVersion", message, f"Write apiVersion: {current}.", _key(version))]
+
+
+def _check_kind(value: Mapping[str, Any]) -> tuple[_Kind | None, list[Finding]]:
+    """The kind by which to judge the fields: the one written, or the one that was likely meant."""
+    by_field = next((kind for kind in _KINDS.values() if kind.field in value), None)
+    if "kind" not in value:
+        hint = f" Did you mean '{by_field.name}'?" if by_field else ""
+        finding = Finding("NEU406", "kind", f"The opaque config has no kind.{hint}", _ONE_OF)
+        return by_field, [finding]
+    name = value["kind"]
+    if not isinstance(name, str):
+        message = f"The kind of the opaque config is {_described(name)}, not a string."
+        return by_field, [Finding("NEU409", "kind", message, _ONE_OF, _show(name))]
+    kind = _KINDS.get(name)
+    if kind is not None:
+        return kind, []
+    meant = _closest(name, _KINDS)
+    suggestion = f" Did you mean '{meant}'?" if meant else ""
+    finding = Finding(
+        "NEU406",
+        "kind",
+        f"The opaque config kind {_show(name)} is not known.{suggestion}",
+        _ONE_OF,
+        _key(name),
+    )
+    return _KINDS.get(meant, by_field), [finding]
+
+
+def _check_fields(value: Mapping[str, Any], kind: _Kind) -> list[Finding]:
+    known = (*_META, kind.field)
+    findings = [_unknown_field(str(key), kind) for key in value if key not in known]
+    if kind.field not in value:
+        if any(_closest(str(key), known) == kind.field for key in value if key not in known):
+            return findings  # said already: it is there, misspelt
+        message = f"The {kind.name} has no {kind.field}."
+        return [*findings, Finding("NEU408", kind.field, message, f"Set {kind.field} to {kind.choices}.")]
+    setting = value[kind.field]
+    if isinstance(setting, bool) or not isinstance(setting, int):
+        message = f"{kind.field} is {_described(setting)}, not an integer."
+        quoted = ", without quotes" if isinstance(setting, str) else ""
+        fix = f"Set it to {kind.choices}{quoted}."
+        return [*findings, Finding("NEU409", kind.field, message, fix, _show(setting))]
+    if setting not in kind.allowed:
+        message = f"{kind.field} is {_show(setting)}, which does not exist."
+        findings.append(Finding("NEU410", kind.field, message, f"Set it to {kind.choices}.", _show(setting)))
+    return findings
+
+
+def _unknown_field(key: str, kind: _Kind) -> Finding:
+    owner = next((other for other in _KINDS.values() if other.field == key), None)
+    if owner is not None:
+        message = f"{kind.name} has no field {_show(key)}: it belongs to {owner.name}."
+        fix = f"Give the claim a second config entry of kind {owner.name}."
+        return Finding("NEU407", _key(key), message, fix, _key(key))
+    fields = (*_META, kind.field)
+    message = f"{kind.name} has no field {_show(key)}.{_suggest(key, fields)}"
+    fix = f"Its fields are {_listed(fields, 'and')}; a newer field needs a newer version of this program."
+    return Finding("NEU407", _key(key), message, fix, _key(key))
+
+
+def _not_an_object(value: object) -> Finding:
+    what = "null" if value is None else "a list" if isinstance(value, list | tuple) else _type_of(value)
+    shown = "" if value is None else _show(value)
+    return Finding("NEU402", "", f"The opaque config is {what}, not a JSON object.", _ONE_OF, shown)
+
+
+def _unreadable(reason: str) -> Finding:
+    return Finding("NEU401", "", f"The opaque config is not readable JSON: {reason}.", "Mend the JSON.")
+
+
+def _too_long(length: int) -> Finding:
+    message = f"The opaque config has {length} bytes; Kubernetes allows {MAX_PARAMETERS_LENGTH}."
+    return Finding("NEU403", "", message, _ONE_OF, str(length))
+
+
+def _type_of(value: object) -> str:
+    named = next((name for kind, name in _JSON_TYPES if isinstance(value, kind)), None)
+    return named or ("a list" if isinstance(value, list | tuple) else "an object")
+
+
+def _described(value: object) -> str:
+    return "null" if value is None else f"{_show(value)}, {_type_of(value)}"
+
+
+def _show(value: object) -> str:
+    """The value as JSON, ASCII only and short enough for a message."""
+    text = json.dumps(value, default=str)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _key(key: object) -> str:
+    """A user's word for a path or a machine reader: ASCII and short, whatever they wrote."""
+    return _show(str(key))[1:-1]
+
+
+def _closest(word: str, known: Iterable[str]) -> str:
+    """The known word that was likely meant, or nothing. Case alone is always forgiven."""
+    known = list(known)
+    folded = next((candidate for candidate in known if candidate.casefold() == word.casefold()), "")
+    return folded or did_you_mean(word[:256], known).removeprefix(" Did you mean '").removesuffix("'?")
+
+
+def _suggest(word: str, known: Iterable[str]) -> str:
+    meant = _closest(word, known)
+    return f" Did you mean '{meant}'?" if meant else ""
+
+
+def _listed(words: Iterable[str], conjunction: str) -> str:
+    *most, last = words
+    return f"{', '.join(most)} {conjunction} {last}" if most else last
+
+
+# --- which configs are in force ---------------------------------------------------------------------------
+
+
+class Source(enum.StrEnum):
+    """Who wrote a config (`AllocationConfigSource`)."""
+
+    FROM_CLASS = "FromClass"
+    FROM_CLAIM = "FromClaim"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One config and where it applies.
+
+    Attributes:
+        source: DeviceClass or claim.
+        requests: names of requests (`req`) or alternatives (`req/sub`); empty: all.
+        config: the decoded config.
+    """
+
+    source: Source
+    requests: tuple[str, ...]
+    config: OpaqueConfig
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConfigsInForce:
+    """What holds for one request. None: nobody set it, so the hardware's default holds."""
+
+    logical_neuron_core: int | None = None
+    ultraserver_mode: int | None = None
+
+
+def covers(requests: Iterable[str], request: str) -> bool:
+    """Whether a config or constraint that names `requests` applies to `request`.
+
+    Naming none means all; naming `req` includes every alternative `req/sub` (resource.k8s.io/v1,
+    `DeviceAllocationConfiguration.requests`).
+    """
+    named = frozenset(requests)
+    return not named or request in named or request.partition("/")[0] in named
+
+
+def configs_in_force(configs: Iterable[ConfigEntry], request: str) -> ConfigsInForce:
+    """The settings that hold for a request.
+
+    Claim beats class, and within one source the later entry beats the earlier (resource.k8s.io/v1,
+    `DeviceAllocationResult.config`). The two kinds do not touch each other.
+
+    Args:
+        configs: in the order of the API object.
+        request: `req`, or `req/sub` as allocation results write it.
+    """
+    in_force = ConfigsInForce()
+    for entry in sorted(configs, key=lambda entry: entry.source is Source.FROM_CLAIM):
+        if not covers(entry.requests, request):
+            continue
+        match entry.config:
+            case NeuronConfig(logical_neuron_core=lnc):
+                in_force = dataclasses.replace(in_force, logical_neuron_core=lnc)
+            case UltraServerConfig(ultraserver_mode=mode):
+                in_force = dataclasses.replace(in_force, ultraserver_mode=mode)
+    return in_force

@@ -1,0 +1,142 @@
+"""What the containers of a pod ask of the device plugin.
+
+The rules for extended resources are those of Kubernetes: whole numbers, a limit, and a request that equals it
+(`k8s.io/kubernetes/pkg/apis/core/validation`). They are checked here because conversion removes the names
+before the API server would look at them.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+from neuron import names, quantities
+from neuron.findings import Finding
+
+
+class Role(enum.StrEnum):
+    """How long a container holds its devices."""
+
+    APP = "app"
+    """From start to end of the pod."""
+    SIDECAR = "sidecar"
+    """The same: an init container with `restartPolicy: Always`."""
+    INIT = "init"
+    """Only while it runs; later containers take the devices over."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ask:
+    """One container's legacy request.
+
+    Attributes:
+        container: its name.
+        role: how long it holds its devices.
+        path: field path of the container, e.g. `spec.initContainers[0]`.
+        resource: the legacy resource it asks for, or "" where it asks for nothing.
+        amount: devices or cores, by the resource; 0 where it asks for nothing.
+    """
+
+    container: str
+    role: Role
+    path: str
+    resource: str = ""
+    amount: int = 0
+
+    @property
+    def in_cores(self) -> bool:
+        """Whether `amount` counts cores rather than devices."""
+        return self.resource == names.RESOURCE_NEURONCORE
+
+    @property
+    def resource_path(self) -> str:
+        """Field path of the limit."""
+        return f"{self.path}.resources.limits[{self.resource}]"
+
+
+def legacy_amounts(limits: Mapping[str, Any], requests: Mapping[str, Any]) -> dict[str, str]:
+    """The legacy resources that a container names, as written: limits first, else requests."""
+    return {
+        resource: str(limits.get(resource, requests.get(resource)))
+        for resource in names.LEGACY_RESOURCES
+        if resource in limits or resource in requests
+    }
+
+
+def read(
+    container: str, role: Role, path: str, limits: Mapping[str, Any], requests: Mapping[str, Any]
+) -> tuple[Ask, list[Finding]]:
+    """Read one container's `resources`.
+
+    Returns:
+        The ask, and what is wrong with it (NEU101 to NEU104). With findings the ask is empty.
+    """
+    amounts: dict[str, int] = {}
+    findings: list[Finding] = []
+    for resource in names.LEGACY_RESOURCES:
+        given = {
+            field: values[resource]
+            for field, values in (("limits", limits), ("requests", requests))
+            if resource in values
+        }
+        counts: dict[str, int] = {}
+        for field, value in given.items():
+            where = f"{path}.resources.{field}[{resource}]"
+            try:
+                counts[field] = quantities.parse_count(value)
+            except quantities.NotACountError as error:
+                findings.append(
+                    Finding(
+                        "NEU101",
+                        where,
+                        f"container {container} asks for {resource}: {str(value)[:64]!r}, which {error}.",
+                        "Use a whole number such as 4.",
+                        str(value)[:64],
+                    )
+                )
+        if len(counts) < len(given) or not counts:
+            continue
+        findings.extend(_limit_rules(container, path, resource, counts))
+        amounts[resource] = counts.get("limits", 0)
+    asked = {resource: amount for resource, amount in amounts.items() if amount}
+    if len(asked) > 1:
+        first, second, *_ = asked
+        findings.append(
+            Finding(
+                "NEU104",
+                f"{path}.resources.limits",
+                f"container {container} asks for {first}: {asked[first]} and {second}: {asked[second]},"
+                " which name the same hardware twice.",
+                "Keep one of them.",
+                f"{first}={asked[first]}, {second}={asked[second]}",
+            )
+        )
+    if findings or not asked:
+        return Ask(container, role, path), findings
+    ((resource, amount),) = asked.items()
+    return Ask(container, role, path, resource, amount), findings
+
+
+def _limit_rules(container: str, path: str, resource: str, counts: Mapping[str, int]) -> list[Finding]:
+    """Kubernetes' rules for extended resources: a limit, and a request that equals it."""
+    if "limits" not in counts:
+        return [
+            Finding(
+                "NEU102",
+                f"{path}.resources.requests[{resource}]",
+                f"container {container} requests {resource}: {counts['requests']} without a limit.",
+                f"Put {resource} under limits; Kubernetes does not overcommit extended resources.",
+                str(counts["requests"]),
+            )
+        ]
+    if counts.get("requests", counts["limits"]) != counts["limits"]:
+        return [
+            Finding(
+                "NEU103",
+                f"{path}.resources.requests[{resource}]",
+                f"container {container} requests {resource}: {counts['requests']} but its limit is {counts['limits']}.",
+                "Make them equal, or leave the request out.",
+                str(counts["requests"]),
+            )
+        ]
+    return []

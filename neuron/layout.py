@@ -1,0 +1,88 @@
+"""From device counts per container to the requests of one claim: who uses which.
+
+Long-lived containers (apps and sidecars) get a request each. An ordinary init container runs before them and gives
+its devices back, so it uses the requests of containers that come later; what they do not cover becomes one extra
+request, shared by all init containers. This is the pod resource formula of
+`k8s.io/component-helpers/resource`, and the algorithm of KEP-5004.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+from neuron.demand import Ask, Role
+
+EXTRA = -1
+"""Id of the request that only init containers use; others have the index of their container's ask."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Layout:
+    """The requests of a claim, on one instance type.
+
+    Attributes:
+        counts: devices by request id; ids are indexes of asks, or `EXTRA`.
+        uses: for every ask, the ids of the requests it uses; empty where it asks for nothing.
+    """
+
+    counts: dict[int, int]
+    uses: tuple[tuple[int, ...], ...]
+
+    @property
+    def total(self) -> int:
+        """Devices that the pod holds."""
+        return sum(self.counts.values())
+
+    def size(self, use: Sequence[int]) -> int:
+        """Devices in a set of requests."""
+        return sum(self.counts[identity] for identity in use)
+
+
+def lay_out(asks: Sequence[Ask], devices: Sequence[int], connectable: Sequence[int]) -> Layout:
+    """Distribute devices over requests.
+
+    Args:
+        asks: the pod's containers; init containers first, each list in the pod's order.
+        devices: devices for each ask, 0 for none.
+        connectable: counts that are sure to be connected; init containers prefer sets of such a size.
+    """
+    counts = {
+        index: count
+        for index, (ask, count) in enumerate(zip(asks, devices, strict=True))
+        if count and ask.role is not Role.INIT
+    }
+    reusable = {
+        index: [later for later in counts if asks[later].role is Role.APP or later > index]
+        for index, (ask, count) in enumerate(zip(asks, devices, strict=True))
+        if count and ask.role is Role.INIT
+    }
+    extra = max(
+        (devices[index] - sum(counts[later] for later in later_ones) for index, later_ones in reusable.items()),
+        default=0,
+    )
+    if extra > 0:
+        counts[EXTRA] = extra
+    shared = (EXTRA,) if extra > 0 else ()
+
+    @functools.cache  # a pod may have a thousand equal init containers
+    def choose(need: int, available: tuple[int, ...]) -> tuple[int, ...]:
+        return _choose(need, available, counts, connectable)
+
+    uses = tuple(
+        choose(count, (*reusable[index], *shared)) if index in reusable else (index,) if count else ()
+        for index, count in enumerate(devices)
+    )
+    return Layout(counts, uses)
+
+
+def _choose(need: int, available: Sequence[int], counts: dict[int, int], connectable: Sequence[int]) -> tuple[int, ...]:
+    """The best set of requests with at least `need` devices: connectable, then few devices, then few requests."""
+    # One set per sum is enough: of two sets of equal size, the one with fewer requests wins.
+    best: dict[int, tuple[int, ...]] = {0: ()}
+    for identity in available:
+        for size, members in list(best.items()):
+            grown = size + counts[identity]
+            if grown not in best or len(members) + 1 < len(best[grown]):
+                best[grown] = (*members, identity)
+    enough = [size for size in best if size >= need]
+    return best[min(enough, key=lambda size: (size not in connectable, size))]

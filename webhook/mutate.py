@@ -1,0 +1,146 @@
+"""`/mutate`: dispatches a review, remembers decisions, and makes sure that templates exist before an answer leaves."""
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Hashable
+
+from neuron import names
+from neuron.findings import Finding, warning
+from neuron.instances import Catalogue
+from neuron.templates import Template
+from webhook import leader_worker_sets, pods
+from webhook.convert_pods import ConversionOptions, World, convert
+from webhook.decisions import Decision, denied, unchanged
+from webhook.modes import Mode
+from webhook.ports import ClusterView, TemplateStore, TemplateUnavailableError
+from webhook.restore_pods import restore
+from webhook.wire import ABSENT, AdmissionRequest
+
+_LWS_GROUP = "leaderworkerset.x-k8s.io"
+_REMEMBERED = 1024
+
+
+class Mutator:
+    """Decides about objects on their way into the cluster.
+
+    Decisions are pure functions of what a view holds, so the replicas of a workload share one; a decision is
+    forgotten when the cluster's facts change.
+    """
+
+    def __init__(
+        self, options: ConversionOptions, catalogue: Catalogue, cluster: ClusterView, templates: TemplateStore
+    ) -> None:
+        self._options = options
+        self._catalogue = catalogue
+        self._cluster = cluster
+        self._templates = templates
+        self._decisions: OrderedDict[Hashable, Decision] = OrderedDict()
+        self._version = cluster.version
+        self._world = self._look()
+
+    async def review(self, request: AdmissionRequest) -> Decision:
+        """Answer one review.
+
+        Never raises for what the object holds: an object that cannot be read is refused, with the field.
+        """
+        if request.namespace in self._options.excluded_namespaces:
+            return unchanged("excluded-namespace")
+        try:
+            decision = self._decide(request)
+        except pods.UnreadableError as error:
+            return denied("unreadable", _unreadable(request, error))
+        if not decision.templates:
+            return decision
+        return await self._with_templates(decision, request)
+
+    def _decide(self, request: AdmissionRequest) -> Decision:
+        kind = request.kind
+        if request.subResource or bytes(request.object) == bytes(ABSENT):
+            return unchanged("subresource" if request.subResource else "no-object")
+        if kind.kind == "Pod" and kind.group == "":
+            if request.operation == "CREATE":
+                return self._create_pod(request)
+            if request.operation == "UPDATE":
+                return restore(pods.decode(request.object), pods.decode(request.oldObject))
+            return unchanged("operation")
+        if kind.kind == "LeaderWorkerSet" and kind.group == _LWS_GROUP and request.operation == "CREATE":
+            workload = leader_worker_sets.decode(request.object)
+            facts = self._cluster.namespace(request.namespace)
+            return leader_worker_sets.place(workload, request.namespace, facts, self._cluster, Mode(self._options.mode))
+        return unchanged("unknown-kind")
+
+    def _create_pod(self, request: AdmissionRequest) -> Decision:
+        pod = pods.decode(request.object)
+        if not pod.concerns_us:
+            return unchanged("not-neuron")
+        facts = self._cluster.namespace(request.namespace)
+        own_claims = self._own_claims(pod, request.namespace)
+        if self._version != self._cluster.version:
+            self._version = self._cluster.version
+            self._world = self._look()
+            self._decisions.clear()
+        key = (pod.key(), facts, own_claims)
+        decision = self._decisions.get(key)
+        if decision is None:
+            decision = self._decisions[key] = convert(pod, facts, self._world, own_claims)
+            if len(self._decisions) > _REMEMBERED:
+                self._decisions.popitem(last=False)
+        return decision
+
+    def _own_claims(self, pod: pods.Pod, namespace: str) -> tuple[str, ...]:
+        """The user's own claims that request our DeviceClass, as far as their templates are known."""
+        entries = pod.decode_claims() or ()
+        return tuple(
+            str(entry.get("name"))
+            for entry in entries
+            if not (entry.get("resourceClaimTemplateName") or "").startswith(names.TEMPLATE_PREFIX)
+            and self._options.device_class
+            in self._cluster.template_device_classes(namespace, entry.get("resourceClaimTemplateName") or "")
+        )
+
+    def _look(self) -> World:
+        """Take in what the cluster knows."""
+        observations = self._cluster.observations()
+        catalogue = self._catalogue.observed(observations)
+        seen = {entry.family for entry in catalogue if entry.name in observations}
+        families = tuple(family for family in catalogue.families() if family in seen) or None
+        return World(catalogue, families, dict(self._cluster.extended_resources()), self._options)
+
+    async def _with_templates(self, decision: Decision, request: AdmissionRequest) -> Decision:
+        """Let the decision stand once its templates exist."""
+        for template in decision.templates:
+            if self._templates.holds(request.namespace, template):
+                continue
+            if request.dryRun:
+                decision = dataclasses.replace(decision, warnings=(*decision.warnings, _not_created(template)))
+                continue
+            try:
+                await self._templates.ensure(request.namespace, template)
+            except TemplateUnavailableError as error:
+                return self._without_template(error)
+        return decision
+
+    def _without_template(self, error: TemplateUnavailableError) -> Decision:
+        if self._options.on_template_failure == "admit":
+            finding = warning("NEU210", error.finding.path, f"admitted unchanged: {error.finding.message}")
+            return unchanged("template-unavailable", finding)
+        return dataclasses.replace(
+            denied("template-unavailable", error.finding),
+            status_code=error.status_code,
+            status_reason=error.status_reason,
+        )
+
+
+def _not_created(template: Template) -> Finding:
+    return warning(
+        "NEU207", "", f"dry run: ResourceClaimTemplate {template.name} was not created.", value=template.name
+    )
+
+
+def _unreadable(request: AdmissionRequest, error: Exception) -> Finding:
+    return Finding(
+        "NEU114",
+        "",
+        f"the object is not a readable {request.kind.kind}: {error}.",
+        "Compare it with the API reference of its kind.",
+    )

@@ -1,0 +1,227 @@
+"""The parts of a Pod that conversion reads, and nothing else.
+
+A view is decoded straight from the review's bytes: what is not declared here is skipped, so that a decision cannot
+depend on it. `key()` is everything a decision does depend on: replicas of one workload have equal keys, and share
+the decision.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, TypedDict
+
+import msgspec
+import orjson
+from msgspec import Raw, Struct
+
+from neuron import names
+from webhook.wire import ABSENT
+
+_EMPTY = (b"", b"null")
+# The shortest of the legacy names, and the beginning of the others.
+_NEEDLE = names.RESOURCE_NEURON.encode()
+
+
+class _Resources(TypedDict, total=False):
+    limits: dict[str, Any] | None
+    requests: dict[str, Any] | None
+    claims: list[dict[str, Any]] | None
+
+
+class _Expression(TypedDict, total=False):
+    key: str
+    operator: str
+    values: list[str] | None
+
+
+class _Term(TypedDict, total=False):
+    matchExpressions: list[_Expression] | None
+    matchFields: list[_Expression] | None
+
+
+class _NodeSelector(TypedDict, total=False):
+    nodeSelectorTerms: list[_Term] | None
+
+
+class _NodeAffinity(TypedDict, total=False):
+    requiredDuringSchedulingIgnoredDuringExecution: _NodeSelector | None
+
+
+class _Affinity(TypedDict, total=False):
+    nodeAffinity: _NodeAffinity | None
+
+
+class _PodResourceClaim(TypedDict, total=False):
+    name: str
+    resourceClaimTemplateName: str | None
+
+
+def _part(raw: Raw, shape: Any) -> Any:
+    """The value of an undecoded part, None where it is absent or null; its types are checked, its content is kept."""
+    if bytes(raw) in _EMPTY:
+        return None
+    msgspec.json.decode(raw, type=shape)
+    return msgspec.json.decode(raw)
+
+
+class EnvVar(Struct, frozen=True):
+    """One entry of `env`."""
+
+    name: str = ""
+
+
+class Container(Struct, frozen=True):
+    """One entry of `containers` or `initContainers`."""
+
+    name: str = ""
+    resources: Raw = ABSENT
+    env: list[EnvVar] | None = None
+    restartPolicy: str | None = None  # noqa: N815 - the API's spelling
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether `resources` can hold a legacy resource; a cheap test on the bytes, exact unless escaped."""
+        # An escape could spell the name differently: whoever sends one gets the slow way.
+        resources = bytes(self.resources)
+        return _NEEDLE in resources or b"\\" in resources
+
+    @property
+    def core_variables(self) -> tuple[str, ...]:
+        """The core-choosing variables that the container sets."""
+        return tuple([each.name for each in self.env or () if each.name in names.CORE_VARIABLES])
+
+    def decode_resources(self) -> dict[str, Any] | None:
+        """`resources`, whole."""
+        value: dict[str, Any] | None = _part(self.resources, _Resources)
+        return value
+
+    def key(self) -> Hashable:
+        """What a decision depends on."""
+        return (self.name, bytes(self.resources), self.env is None, self.core_variables, self.restartPolicy)
+
+
+class Annotations(Struct, frozen=True):
+    """The annotations that mean something here."""
+
+    convert: str | None = msgspec.field(name=names.ANNOTATION_CONVERT, default=None)
+    logical_neuron_core: str | None = msgspec.field(name=names.ANNOTATION_LNC, default=None)
+    instance_type: str | None = msgspec.field(name=names.ANNOTATION_INSTANCE_TYPE, default=None)
+    ultraserver_mode: str | None = msgspec.field(name=names.ANNOTATION_ULTRASERVER_MODE, default=None)
+    converted_from: str | None = msgspec.field(name=names.ANNOTATION_CONVERTED_FROM, default=None)
+    mirror: str | None = msgspec.field(name=names.ANNOTATION_MIRROR_POD, default=None)
+
+
+class Labels(Struct, frozen=True):
+    """The label that means something here."""
+
+    converted: str | None = msgspec.field(name=names.LABEL_CONVERTED, default=None)
+
+
+class Metadata(Struct, frozen=True):
+    """`metadata`."""
+
+    annotations: Annotations | None = None
+    labels: Labels | None = None
+
+
+class PodSpec(Struct, frozen=True):
+    """`spec`."""
+
+    containers: list[Container] | None = None
+    initContainers: list[Container] | None = None  # noqa: N815
+    nodeSelector: Raw = ABSENT  # noqa: N815
+    affinity: Raw = ABSENT
+    tolerations: Raw = ABSENT
+    resourceClaims: Raw = ABSENT  # noqa: N815
+    schedulerName: str | None = None  # noqa: N815
+    nodeName: str | None = None  # noqa: N815
+
+
+class Pod(Struct, frozen=True):
+    """A Pod, or the pod template of a workload: both have metadata and a spec of the same shape."""
+
+    metadata: Metadata | None = None
+    spec: PodSpec = PodSpec()
+
+    @property
+    def annotations(self) -> Annotations:
+        """Never None."""
+        return (self.metadata.annotations if self.metadata else None) or _NO_ANNOTATIONS
+
+    @property
+    def labelled(self) -> bool:
+        """Whether it says of itself that it was converted. Anyone can say that."""
+        labels = self.metadata.labels if self.metadata else None
+        return labels is not None and labels.converted == "true"
+
+    @property
+    def containers(self) -> Sequence[Container]:
+        """Never None."""
+        return self.spec.containers or ()
+
+    @property
+    def init_containers(self) -> Sequence[Container]:
+        """Never None."""
+        return self.spec.initContainers or ()
+
+    def decode_claims(self) -> list[dict[str, Any]] | None:
+        """`spec.resourceClaims`, whole."""
+        value: list[dict[str, Any]] | None = _part(self.spec.resourceClaims, list[_PodResourceClaim])
+        return value
+
+    def decode_node_selector(self) -> dict[str, str]:
+        """`spec.nodeSelector`; never None."""
+        value: dict[str, str] | None = _part(self.spec.nodeSelector, dict[str, str])
+        return value or {}
+
+    def decode_affinity(self) -> dict[str, Any] | None:
+        """`spec.affinity`, whole."""
+        value: dict[str, Any] | None = _part(self.spec.affinity, _Affinity)
+        return value
+
+    def decode_tolerations(self) -> list[dict[str, Any]] | None:
+        """`spec.tolerations`, whole."""
+        value: list[dict[str, Any]] | None = _part(self.spec.tolerations, list[dict[str, Any]])
+        return value
+
+    @property
+    def concerns_us(self) -> bool:
+        """Whether there can be anything to do; False for nearly every pod of a cluster."""
+        if self.labelled:
+            return True
+        return any(each.may_ask for each in self.containers) or any(each.may_ask for each in self.init_containers)
+
+    def key(self) -> Hashable:
+        """What a decision depends on: equal keys, equal decisions."""
+        spec = self.spec
+        return (
+            self.metadata,
+            bytes(spec.nodeSelector),
+            bytes(spec.affinity),
+            bytes(spec.tolerations),
+            bytes(spec.resourceClaims),
+            spec.schedulerName,
+            spec.nodeName,
+            *[each.key() for each in self.containers],
+            None,
+            *[each.key() for each in self.init_containers],
+        )
+
+
+_NO_ANNOTATIONS = Annotations()
+_DECODER = msgspec.json.Decoder(Pod)
+
+UnreadableError = (msgspec.DecodeError, RecursionError)
+"""What decoding raises: the message names the field and what was expected there, or that it nests too deeply."""
+
+
+def decode(raw: bytes | Raw) -> Pod:
+    """Read a Pod out of JSON.
+
+    Raises:
+        UnreadableError: it is not JSON, or a field has the wrong type.
+    """
+    return _DECODER.decode(raw)
+
+
+def view(manifest: Any) -> Pod:
+    """Read a Pod, or a pod template, that is already Python data."""
+    return decode(orjson.dumps(manifest))
