@@ -8,8 +8,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from neuron import configs, names
-from neuron.findings import Finding
+from neuron import names
+from neuron.configs import ConfigEntry, ConfigsInForce, Source, configs_in_force, decode_object
+from neuron.findings import Finding, Severity
 from neuron.instances import InstanceType
 
 
@@ -64,12 +65,12 @@ class AllocatedClaim:
     name: str
     uid: str
     devices: tuple[AllocatedDevice, ...]
-    configs: tuple[configs.ConfigEntry, ...] = ()
+    configs: tuple[ConfigEntry, ...] = ()
     warnings: tuple[Finding, ...] = ()
 
-    def in_force(self, request: str) -> configs.ConfigsInForce:
+    def in_force(self, request: str) -> ConfigsInForce:
         """The settings that hold for one of the claim's requests."""
-        return configs.configs_in_force(self.configs, request)
+        return configs_in_force(self.configs, request)
 
 
 def read_allocation(claim: Mapping[str, Any], driver: str, pool: str, uid: str) -> AllocatedClaim:
@@ -113,7 +114,7 @@ def read_allocation(claim: Mapping[str, Any], driver: str, pool: str, uid: str) 
             f"this node is {pool}."
         )
     entries, findings = _configs(section.get("config") or (), driver)
-    errors = [finding for finding in findings if finding.severity == "error"]
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if errors:
         listed = " ".join(f"{finding.path}: {finding}" for finding in errors)
         raise AllocationError(f"{said} has a config that cannot be used. {listed}", errors)
@@ -129,20 +130,18 @@ def _device(result: Mapping[str, Any]) -> AllocatedDevice:
     )
 
 
-def _configs(
-    section: Sequence[Mapping[str, Any]], driver: str
-) -> tuple[tuple[configs.ConfigEntry, ...], list[Finding]]:
+def _configs(section: Sequence[Mapping[str, Any]], driver: str) -> tuple[tuple[ConfigEntry, ...], list[Finding]]:
     entries, findings = [], []
     for index, config in enumerate(section):
         opaque = config.get("opaque") or {}
         if opaque.get("driver") != driver:
             continue
-        decoded = configs.decode_object(opaque.get("parameters"))
+        decoded = decode_object(opaque.get("parameters"))
         prefix = f"status.allocation.devices.config[{index}].opaque.parameters"
         findings += [_under(prefix, finding) for finding in decoded.findings]
         if decoded.config is not None:
-            source = configs.Source(config.get("source", configs.Source.FROM_CLAIM))
-            entries.append(configs.ConfigEntry(source, tuple(config.get("requests") or ()), decoded.config))
+            source = Source(config.get("source", Source.FROM_CLAIM))
+            entries.append(ConfigEntry(source, tuple(config.get("requests") or ()), decoded.config))
     return tuple(entries), findings
 
 
@@ -151,7 +150,7 @@ def _under(prefix: str, finding: Finding) -> Finding:
     return dataclasses.replace(finding, path=path)
 
 
-def check_hardware(in_force: configs.ConfigsInForce, instance: InstanceType, resource_type: str) -> tuple[Finding, ...]:
+def check_hardware(in_force: ConfigsInForce, instance: InstanceType, resource_type: str) -> tuple[Finding, ...]:
     """Judge settings against what was, or can only be, allocated.
 
     Args:

@@ -15,6 +15,8 @@ from neuron.instances import DEFAULT_FAMILIES, Catalogue, InstanceType
 
 _SAGEMAKER_PREFIX = "ml."
 _INSTANCE_LABELS = (names.LABEL_INSTANCE_TYPE, names.LABEL_INSTANCE_TYPE_BETA)
+_ACCELERATORS = ("inferentia", "inferentia2", "trainium", "trainium2")
+"""Values of Karpenter's accelerator label that belong to known types, and so to no other."""
 _DETERMINED_LABELS = (
     *_INSTANCE_LABELS,
     # Karpenter's well-known labels for AWS.
@@ -54,10 +56,10 @@ def _values(key: str, values: Iterable[Any]) -> set[str]:
 
 def _expression_admits(labels: Mapping[str, str | None], expression: Mapping[str, Any]) -> bool:
     key = str(expression.get("key"))
+    values = _values(key, expression.get("values") or ())
     actual = labels.get(key)
     if actual is None:
-        return True
-    values = _values(key, expression.get("values") or ())
+        return not (key in labels and expression.get("operator") == "In" and values.issubset(_ACCELERATORS))
     match expression.get("operator"):
         case "In":
             return actual in values
@@ -82,8 +84,7 @@ def admits(selection: NodeSelection, entry: InstanceType) -> bool:
     if selection.annotated and entry.name not in selection.annotated:
         return False
     for key, value in selection.node_selector.items():
-        actual = labels.get(key)
-        if actual is not None and actual not in _values(key, (value,)):
+        if not _expression_admits(labels, {"key": key, "operator": "In", "values": [value]}):
             return False
     return selection.terms is None or any(_term_admits(labels, term) for term in selection.terms)
 

@@ -79,6 +79,9 @@ def read(
             for field, values in (("limits", limits), ("requests", requests))
             if resource in values
         }
+        if given.get("requests") == given.get("limits"):
+            # Defaulting copies limits to requests; one mistake is one finding.
+            given.pop("requests", None)
         counts: dict[str, int] = {}
         for field, value in given.items():
             where = f"{path}.resources.{field}[{resource}]"

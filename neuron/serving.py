@@ -83,11 +83,11 @@ def serve(entry: InstanceType, asks: Sequence[Ask], wishes: Wishes) -> Serving |
         devices.append(count)
     # Before the layout, whose cost grows with the sums it has to try.
     held = sum(count for ask, count in zip(asks, devices, strict=True) if ask.role is not Role.INIT)
-    if held > _most(entry):
-        return Refusal(_too_many_in_all(entry, held, asks))
+    if (refusal := _too_many(entry, held, asks)) is not None:
+        return refusal
     layout = lay_out(asks, devices, entry.counts)
-    if layout.total > _most(entry):
-        return Refusal(_too_many_in_all(entry, layout.total, asks))
+    if (refusal := _too_many(entry, layout.total, asks)) is not None:
+        return refusal
     if wishes.ultraserver_mode is not None and list(layout.counts.values()) != [entry.devices]:
         return Refusal(_whole_node_only(entry, layout, wishes.ultraserver_mode, asks))
     spans = _spans(entry, layout)
@@ -203,17 +203,18 @@ def _too_many_cores(entry: InstanceType, ask: Ask, lnc: int | None) -> Finding:
     )
 
 
-def _most(entry: InstanceType) -> int:
-    """The most devices that one pod can hold; where groups are published, the largest is the whole node."""
-    return entry.devices or max(entry.groups, default=names.MAX_DEVICES_PER_CLAIM)
-
-
-def _too_many_in_all(entry: InstanceType, total: int, asks: Sequence[Ask]) -> Finding:
+def _too_many(entry: InstanceType, total: int, asks: Sequence[Ask]) -> Refusal | None:
+    """Refuse more devices than a node has, or a claim can hold."""
     fix = "Spread the containers over several pods, or request fewer devices."
-    most = _most(entry)
-    limit = f"{entry.name} has {most}" if entry.devices or entry.groups else f"a ResourceClaim holds at most {most}"
-    message = f"the pod's containers need {total} Neuron devices in all, and {limit}."
-    return Finding("NEU106" if entry.devices or entry.groups else "NEU108", _where(asks), message, fix, str(total))
+    message = f"the pod's containers need {total} Neuron devices in all, and"
+    # Where the number of devices is unknown but groups are published, the largest group is the whole node.
+    most = entry.devices or max(entry.groups, default=names.MAX_DEVICES_PER_CLAIM)
+    if total > most:
+        return Refusal(Finding("NEU106", _where(asks), f"{message} {entry.name} has {most}.", fix, str(total)))
+    if total > names.MAX_DEVICES_PER_CLAIM:
+        limit = f"{message} a ResourceClaim holds at most {names.MAX_DEVICES_PER_CLAIM}."
+        return Refusal(Finding("NEU108", _where(asks), limit, fix, str(total)))
+    return None
 
 
 def _whole_node_only(entry: InstanceType, layout: Layout, mode: int, asks: Sequence[Ask]) -> Finding:

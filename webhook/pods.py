@@ -5,11 +5,11 @@ depend on it. `key()` is everything a decision does depend on: replicas of one w
 the decision.
 """
 
+import json
 from collections.abc import Hashable, Sequence
 from typing import Any, TypedDict
 
 import msgspec
-import orjson
 from msgspec import Raw, Struct
 
 from neuron import names
@@ -223,5 +223,10 @@ def decode(raw: bytes | Raw) -> Pod:
 
 
 def view(manifest: Any) -> Pod:
-    """Read a Pod, or a pod template, that is already Python data."""
-    return decode(orjson.dumps(manifest))
+    """Read a Pod, or a pod template, that is already Python data, such as parsed YAML.
+
+    Raises:
+        UnreadableError: a field has the wrong type.
+    """
+    # YAML knows more types than JSON: dates, and integers of any size. None of them is in a field that is read.
+    return decode(json.dumps(manifest, default=str).encode())

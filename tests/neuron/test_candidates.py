@@ -1,0 +1,139 @@
+from typing import Any
+
+import pytest
+
+from neuron.candidates import NodeSelection, find, is_sagemaker, pins_types
+from neuron.instances import DEFAULT_FAMILIES, Catalogue
+
+TYPE = "node.kubernetes.io/instance-type"
+CATALOGUE = Catalogue()
+
+
+def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"key": key, "operator": operator, "values": list(values)}
+
+
+def term(*expressions: dict[str, Any]) -> dict[str, Any]:
+    return {"matchExpressions": list(expressions)}
+
+
+def found(selection: NodeSelection, families: tuple[str, ...] | None = None) -> list[str]:
+    types, findings = find(CATALOGUE, selection, families)
+    assert not findings
+    return [entry.name for entry in types]
+
+
+def test_without_any_hint_the_default_families_are_candidates() -> None:
+    assert found(NodeSelection()) == [entry.name for entry in CATALOGUE if entry.family in DEFAULT_FAMILIES]
+
+
+def test_families_seen_in_slices_come_before_the_default() -> None:
+    assert found(NodeSelection(), ("inf2",)) == ["inf2.48xlarge", "inf2.24xlarge", "inf2.8xlarge", "inf2.xlarge"]
+
+
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        (NodeSelection(annotated=("trn2.48xlarge",)), ["trn2.48xlarge"]),
+        (NodeSelection(annotated=("trn2.48xlarge", "inf2.48xlarge")), ["trn2.48xlarge", "inf2.48xlarge"]),
+        (NodeSelection(node_selector={TYPE: "inf2.48xlarge"}), ["inf2.48xlarge"]),
+        (NodeSelection(node_selector={"beta.kubernetes.io/instance-type": "trn1.2xlarge"}), ["trn1.2xlarge"]),
+        (NodeSelection(node_selector={TYPE: "ml.trn1.32xlarge"}), ["trn1.32xlarge"]),
+        (NodeSelection(node_selector={"karpenter.k8s.aws/instance-family": "trn1n"}), ["trn1n.32xlarge"]),
+        (
+            NodeSelection(node_selector={"karpenter.k8s.aws/instance-accelerator-name": "inferentia"}),
+            ["inf1.24xlarge", "inf1.6xlarge", "inf1.2xlarge", "inf1.xlarge"],
+        ),
+        (
+            NodeSelection(terms=[term(expression(TYPE, "In", "trn1.32xlarge", "m5.large"))]),
+            ["trn1.32xlarge"],
+        ),
+        (
+            NodeSelection(
+                terms=[term(expression(TYPE, "In", "trn1.32xlarge")), term(expression(TYPE, "In", "inf2.xlarge"))]
+            ),
+            ["trn1.32xlarge", "inf2.xlarge"],
+        ),
+        (
+            NodeSelection(
+                node_selector={"karpenter.k8s.aws/instance-family": "trn2"},
+                terms=[term(expression(TYPE, "NotIn", "trn2.3xlarge"), expression("zone", "In", "a"))],
+            ),
+            ["trn2.48xlarge"],
+        ),
+        (NodeSelection(terms=[{"matchFields": [expression("metadata.name", "In", "n1")]}]), None),
+        (NodeSelection(node_selector={"team": "vision"}), None),
+    ],
+    ids=[
+        "annotation", "annotation-list", "node-selector", "beta-label", "sagemaker", "karpenter-family",
+        "karpenter-accelerator", "affinity", "affinity-or", "selector-and-affinity", "match-fields", "other-labels",
+    ],
+)  # fmt: skip
+def test_the_pod_narrows_the_candidates(selection: NodeSelection, expected: list[str] | None) -> None:
+    assert found(selection) == (found(NodeSelection()) if expected is None else expected)
+
+
+def test_excluding_a_type_does_not_invite_other_families() -> None:
+    types = found(NodeSelection(terms=[term(expression(TYPE, "NotIn", "trn1.32xlarge"))]))
+    assert "trn1.32xlarge" not in types
+    assert not any(name.startswith("inf") for name in types)
+
+
+@pytest.mark.parametrize(
+    ("selection", "code", "path", "words"),
+    [
+        (
+            NodeSelection(annotated=("trn2.48xlarg",)), "NEU109", "metadata.annotations[neuron.aws.com/instance-type]",
+            ["'trn2.48xlarg', which is no known Neuron instance type.", "Did you mean 'trn2.48xlarge'?"],
+        ),
+        (
+            NodeSelection(node_selector={TYPE: "trn2.48xlarg"}), "NEU110", f"spec.nodeSelector[{TYPE}]",
+            [f"nodeSelector {TYPE}=trn2.48xlarg admits no Neuron", "Did you mean 'trn2.48xlarge'?"],
+        ),
+        (
+            NodeSelection(node_selector={TYPE: "m5.large"}), "NEU110", f"spec.nodeSelector[{TYPE}]",
+            [f"nodeSelector {TYPE}=m5.large admits no Neuron instance type."],
+        ),
+        (
+            NodeSelection(terms=[term(expression(TYPE, "In", "m5.large"))]), "NEU110",
+            "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution",
+            ["required node affinity admits no Neuron instance type."],
+        ),
+        (
+            NodeSelection(terms=[{}]), "NEU110",
+            "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution",
+            ["required node affinity admits no Neuron instance type."],
+        ),
+        (
+            NodeSelection(annotated=("trn1.32xlarge",), node_selector={TYPE: "trn2.48xlarge"}), "NEU110", "spec",
+            [f"{TYPE}=trn2.48xlarge, neuron.aws.com/instance-type=trn1.32xlarge", "leaves none"],
+        ),
+        (
+            NodeSelection(terms=[term(expression(TYPE, "DoesNotExist"))]), "NEU110",
+            "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution",
+            ["required node affinity admits no Neuron instance type."],
+        ),
+    ],
+    ids=["misspelt-annotation", "misspelt-selector", "other-type", "affinity", "empty-term", "contradiction", "not"],
+)  # fmt: skip
+def test_a_selection_that_leaves_nothing_says_which_part_does(
+    selection: NodeSelection, code: str, path: str, words: list[str]
+) -> None:
+    types, (finding,) = find(CATALOGUE, selection, None)
+    assert types == ()
+    assert (finding.code, finding.path) == (code, path)
+    assert all(word in finding.message for word in words)
+
+
+def test_pinned_means_that_every_way_goes_through_a_named_type() -> None:
+    pinned = term(expression(TYPE, "In", "trn1.32xlarge"))
+    assert pins_types(NodeSelection(terms=[pinned]))
+    assert pins_types(NodeSelection(node_selector={TYPE: "trn1.32xlarge"}))
+    assert not pins_types(NodeSelection(terms=[pinned, term(expression("zone", "In", "a"))]))
+    assert not pins_types(NodeSelection(annotated=("trn1.32xlarge",)))
+
+
+def test_hyperpod_labels_are_recognised() -> None:
+    assert is_sagemaker(NodeSelection(node_selector={TYPE: "ml.trn1.32xlarge"}))
+    assert is_sagemaker(NodeSelection(terms=[term(expression(TYPE, "In", "ml.trn1.32xlarge"))]))
+    assert not is_sagemaker(NodeSelection(node_selector={TYPE: "trn1.32xlarge"}))

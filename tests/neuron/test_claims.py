@@ -1,0 +1,357 @@
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from neuron.claims import Claim, make_claim
+from neuron.demand import Ask, Role
+from neuron.findings import Finding
+from neuron.instances import DEFAULT_FAMILIES, Catalogue, InstanceType, Topology
+from neuron.serving import Wishes
+
+DEVICE, CORE = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"
+CATALOGUE = Catalogue()
+DEFAULT = [entry for entry in CATALOGUE if entry.family in DEFAULT_FAMILIES]
+
+
+def types(*names: str) -> list[InstanceType]:
+    return [entry for entry in CATALOGUE if entry.name in names]
+
+
+def ask(amount: int, resource: str = DEVICE, role: Role = Role.APP, index: int = 0) -> Ask:
+    return Ask(f"c{index}", role, f"spec.containers[{index}]", resource, amount)
+
+
+def cores(amount: int) -> Ask:
+    return ask(amount, CORE)
+
+
+def make(
+    asks: Sequence[Ask], candidates: Sequence[InstanceType] = DEFAULT, wishes: Wishes = Wishes(), *, only: bool = False
+) -> Claim:
+    claim = make_claim(asks, candidates, wishes, "neuron.aws.com", only_these=only)
+    assert isinstance(claim, Claim), claim
+    return claim
+
+
+def refuse(asks: Sequence[Ask], candidates: Sequence[InstanceType] = DEFAULT, wishes: Wishes = Wishes()) -> Finding:
+    findings = make_claim(asks, candidates, wishes, "neuron.aws.com", only_these=False)
+    assert isinstance(findings, list), findings
+    (finding,) = findings
+    return finding
+
+
+def devices(claim: Claim) -> Any:
+    return claim.template.spec["spec"]["devices"]
+
+
+def expressions(request: dict[str, Any]) -> list[str]:
+    return [selector["cel"]["expression"] for selector in request["selectors"]]
+
+
+def test_one_device_needs_no_constraint_and_no_type() -> None:
+    claim = make([ask(1)])
+    (request,) = devices(claim)["requests"]
+    assert request["exactly"]["count"] == 1
+    assert "constraints" not in devices(claim)
+    assert len(expressions(request["exactly"])) == 1
+    assert not claim.connected
+
+
+@pytest.mark.parametrize("count", [4, 8, 16])
+def test_connected_sets_match_on_their_device_group(count: int) -> None:
+    claim = make([ask(count)])
+    assert devices(claim)["requests"][0]["exactly"]["count"] == count
+    assert devices(claim)["constraints"] == [
+        {"requests": ["n0"], "matchAttribute": f"resource.aws.com/devicegroup{count}_id"}
+    ]
+    assert claim.connected
+    assert claim.uses == ((),)
+
+
+def test_every_device_request_excludes_whole_nodes_with_a_guard() -> None:
+    claim = make([ask(4), ask(1, index=1)])
+    for request in devices(claim)["requests"]:
+        assert expressions(request["exactly"])[0] == (
+            '!("resourceType" in device.attributes["neuron.aws.com"])'
+            ' || device.attributes["neuron.aws.com"].resourceType == "neuron_device"'
+        )
+
+
+def test_requests_are_ordered_connected_first_then_largest() -> None:
+    claim = make([ask(1), ask(4, index=1), ask(1, index=2), ask(8, index=3)])
+    assert [request["exactly"]["count"] for request in devices(claim)["requests"]] == [8, 4, 1, 1]
+    assert claim.uses == (("n2",), ("n1",), ("n3",), ("n0",))
+    assert claim.template.name.startswith("neuron-8-4-1-1-")
+
+
+def test_a_container_that_uses_everything_refers_to_the_claim() -> None:
+    claim = make([ask(8, role=Role.INIT), ask(4, index=1)])
+    assert claim.uses == ((), ("n0",))
+    assert devices(claim)["constraints"] == [
+        {"requests": ["n0"], "matchAttribute": "resource.aws.com/devicegroup4_id"},
+        {"requests": ["n0", "n1"], "matchAttribute": "resource.aws.com/devicegroup8_id"},
+    ]
+
+
+def test_an_init_container_may_need_two_of_three_requests() -> None:
+    claim = make([ask(8, role=Role.INIT), ask(4, index=1), ask(4, index=2), ask(1, index=3)])
+    assert claim.uses == (("n0", "n1"), ("n0",), ("n1",), ("n2",))
+
+
+def test_a_whole_ring_node_is_connected_without_a_group_but_names_its_type() -> None:
+    claim = make([ask(12)], types("inf2.48xlarge"))
+    (request,) = devices(claim)["requests"]
+    assert "constraints" not in devices(claim)
+    assert expressions(request["exactly"])[1] == (
+        '"instanceType" in device.attributes["neuron.aws.com"]'
+        ' && device.attributes["neuron.aws.com"].instanceType == "inf2.48xlarge"'
+    )
+
+
+def test_families_that_need_different_requests_become_alternatives() -> None:
+    claim = make([ask(4)], types("trn1.32xlarge", "inf1.6xlarge"))
+    (request,) = devices(claim)["requests"]
+    assert [alternative["name"] for alternative in request["firstAvailable"]] == ["trn1", "inf1"]
+    assert devices(claim)["constraints"] == [
+        {"requests": ["n0/trn1"], "matchAttribute": "resource.aws.com/devicegroup4_id"}
+    ]
+    assert claim.types == ("trn1.32xlarge", "inf1.6xlarge")
+
+
+def test_two_alternatives_of_one_family_have_different_names() -> None:
+    family = [
+        InstanceType("odd.small", "odd", 4, 2, (1,), 1, None, Topology.RING),
+        InstanceType("odd.large", "odd", 8, 2, (1,), 1, None, Topology.TORUS, (4, 8)),
+    ]
+    claim = make([ask(4)], family)
+    assert [each["name"] for each in devices(claim)["requests"][0]["firstAvailable"]] == ["odd", "odd-2"]
+
+
+@pytest.mark.parametrize(
+    ("amount", "name", "lnc", "count", "waste"),
+    [
+        (2, "trn1.32xlarge", None, 1, 0),
+        (3, "trn1.32xlarge", None, 4, 5),
+        (8, "trn1.32xlarge", None, 4, 0),
+        (9, "trn1.32xlarge", None, 8, 7),
+        (32, "trn1.32xlarge", None, 16, 0),
+        (4, "trn2.48xlarge", None, 1, 0),
+        (8, "trn2.48xlarge", None, 4, 8),
+        (8, "trn2.48xlarge", 1, 1, 0),
+        (64, "trn2.48xlarge", None, 16, 0),
+        (128, "trn2.48xlarge", 1, 16, 0),
+        (4, "trn2.3xlarge", None, 1, 0),
+        (16, "inf1.6xlarge", None, 4, 0),
+        (24, "inf2.48xlarge", None, 12, 0),
+        (1, "inf2.48xlarge", None, 1, 1),
+    ],
+)
+def test_cores_become_devices_rounded_up_and_the_waste_is_said(
+    amount: int, name: str, lnc: int | None, count: int, waste: int
+) -> None:
+    claim = make([cores(amount)], types(name), Wishes(lnc))
+    assert devices(claim)["requests"][0]["exactly"]["count"] == count
+    said = [finding.message for finding in claim.warnings if finding.code == "NEU202"]
+    assert said == ([] if not waste else [said[0]])
+    assert all(message.endswith(f"{waste} stay unused.") for message in said)
+
+
+def test_cores_on_different_families_become_alternatives_with_their_own_counts() -> None:
+    claim = make([cores(4)], types("trn1.32xlarge", "trn2.48xlarge"))
+    (request,) = devices(claim)["requests"]
+    assert [(each["name"], each["count"]) for each in request["firstAvailable"]] == [("trn1", 4), ("trn2", 1)]
+    assert all(len(each["selectors"]) == 2 for each in request["firstAvailable"])
+    assert claim.template.name.startswith("neuron-4or1-")
+
+
+def test_lnc_becomes_a_config_on_hardware_that_has_a_choice() -> None:
+    claim = make([ask(4)], DEFAULT, Wishes(lnc=1))
+    assert devices(claim)["config"] == [
+        {
+            "requests": ["n0"],
+            "opaque": {
+                "driver": "neuron.aws.com",
+                "parameters": {"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig", "logicalNeuronCore": 1},
+            },
+        }
+    ]
+    assert all(name.startswith(("trn2", "trn3")) for name in claim.types)
+    assert claim.template.name.startswith("neuron-4-lnc1-")
+
+
+def test_lnc_1_needs_no_config_where_there_is_nothing_else() -> None:
+    claim = make([ask(4)], types("trn1.32xlarge"), Wishes(lnc=1))
+    assert "config" not in devices(claim)
+
+
+def test_an_ultraserver_is_one_whole_node() -> None:
+    claim = make([ask(16)], DEFAULT, Wishes(lnc=1, ultraserver_mode=4))
+    (request,) = devices(claim)["requests"]
+    assert request["exactly"]["count"] == 1
+    assert '.resourceType == "neuron_node"' in expressions(request["exactly"])[0]
+    assert "constraints" not in devices(claim)
+    assert [entry["opaque"]["parameters"]["kind"] for entry in devices(claim)["config"]] == [
+        "NeuronConfig",
+        "UltraServerConfig",
+    ]
+    assert devices(claim)["config"][1]["opaque"]["parameters"]["ultraserverMode"] == 4
+    assert claim.types == ("trn2u.48xlarge",)
+
+
+def test_an_init_container_may_share_the_ultraserver_node() -> None:
+    claim = make([ask(4, role=Role.INIT), ask(16, index=1)], DEFAULT, Wishes(ultraserver_mode=2))
+    assert claim.uses == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("asks", "candidates", "wishes", "code", "text"),
+    [
+        (
+            [ask(7)], DEFAULT, Wishes(), "NEU105",
+            "Instance type trn1.32xlarge does not support requests for device: 7."
+            " Please request a different number of devices. Nearest valid counts: 4 or 8.",
+        ),
+        (
+            [ask(17)], types("trn2.48xlarge"), Wishes(), "NEU105",
+            "Instance type trn2.48xlarge does not support requests for device: 17."
+            " Please request a different number of devices. Nearest valid counts: 16.",
+        ),
+        (
+            [ask(3)], types("inf2.48xlarge"), Wishes(), "NEU107",
+            "Instance type inf2.48xlarge does not support requests for device: 3."
+            " Please request a different number of devices. Only consecutive devices of a ring (inf2.48xlarge) could"
+            " serve it, which cannot be requested through DRA yet. Nearest valid counts: 1 or 12.",
+        ),
+        (
+            [ask(3)], types("trn1.32xlarge", "inf2.24xlarge"), Wishes(), "NEU107",
+            "Instance type trn1.32xlarge does not support requests for device: 3."
+            " Please request a different number of devices. Only consecutive devices of a ring (inf2.24xlarge) could"
+            " serve it, which cannot be requested through DRA yet. Nearest valid counts: 1 or 4.",
+        ),
+        (
+            [cores(9)], types("inf2.48xlarge"), Wishes(), "NEU107",
+            "Instance type inf2.48xlarge does not support requests for core: 9."
+            " Please request a different number of devices. Only consecutive devices of a ring (inf2.48xlarge) could"
+            " serve it, which cannot be requested through DRA yet. Nearest valid counts: 2 or 24.",
+        ),
+        (
+            [cores(33)], types("trn1.32xlarge"), Wishes(), "NEU106",
+            "Instance type trn1.32xlarge gives one container at most 32 NeuronCores at logical NeuronCore 1,"
+            " and 33 are requested. Request 32 or fewer.",
+        ),
+        (
+            [ask(16), ask(16, index=1)], DEFAULT, Wishes(), "NEU106",
+            "the pod's containers need 32 Neuron devices in all, and trn1.32xlarge has 16."
+            " Spread the containers over several pods, or request fewer devices.",
+        ),
+        (
+            [ask(1, index=index) for index in range(33)], DEFAULT, Wishes(), "NEU108",
+            "33 containers ask for Neuron devices, and a ResourceClaim holds at most 32 requests."
+            " Spread the containers over several pods.",
+        ),
+        (
+            [ask(4)], types("trn1.32xlarge"), Wishes(lnc=2), "NEU111",
+            "Instance type trn1.32xlarge does not support logical NeuronCore 2 (allowed: 1)."
+            " Change the annotation, or select a trn2 or trn3 instance type.",
+        ),
+        (
+            [ask(16)], types("trn2.48xlarge"), Wishes(ultraserver_mode=4), "NEU112",
+            "Instance type trn2.48xlarge is in no UltraServer of 4 nodes."
+            " Select trn2u.48xlarge, or drop the annotation.",
+        ),
+        (
+            [ask(8)], types("trn2u.48xlarge"), Wishes(ultraserver_mode=4), "NEU112",
+            "ultraserver-mode 4 needs the whole node: one container with 16 devices, not 8."
+            " Request aws.amazon.com/neuron: 16 in one container, or drop the annotation.",
+        ),
+        (
+            [ask(8), ask(8, index=1)], types("trn2u.48xlarge"), Wishes(ultraserver_mode=2), "NEU112",
+            "ultraserver-mode 2 needs the whole node: one container with 16 devices, not 8 + 8."
+            " Request aws.amazon.com/neuron: 16 in one container, or drop the annotation.",
+        ),
+    ],
+    ids=[
+        "seven", "seventeen", "ring", "ring-among-others", "ring-cores", "cores", "pod-total", "requests", "lnc",
+        "no-ultraserver", "part-of-a-node", "two-halves",
+    ],
+)  # fmt: skip
+def test_what_nobody_can_serve_is_refused_in_one_sentence(
+    asks: Sequence[Ask], candidates: Sequence[InstanceType], wishes: Wishes, code: str, text: str
+) -> None:
+    finding = refuse(asks, candidates, wishes)
+    assert (finding.code, f"{finding.message} {finding.fix}") == (code, text)
+    assert finding.path
+
+
+def test_an_unlisted_type_cannot_turn_cores_into_devices() -> None:
+    unknown = InstanceType("trn4.96xlarge", "trn4", 16, None, (), 1, None, Topology.SWITCH, (4,))
+    finding = refuse([cores(4)], [unknown])
+    assert finding.message == (
+        "Instance type trn4.96xlarge has an unknown number of cores per device, so aws.amazon.com/neuroncore: 4"
+        " cannot become devices."
+    )
+
+
+def test_a_type_of_unknown_size_is_bounded_by_its_largest_group() -> None:
+    finding = refuse([ask(16), ask(4, index=1)], types("trn3.48xlarge"))
+    assert (finding.code, finding.message) == (
+        "NEU106",
+        "the pod's containers need 20 Neuron devices in all, and trn3.48xlarge has 16.",
+    )
+
+
+def test_a_pod_cannot_hold_more_devices_than_a_claim_does() -> None:
+    huge = InstanceType("huge.large", "huge", 64, 2, (1,), 1, None, Topology.TORUS, (4, 16, 64))
+    finding = refuse([ask(16, index=index) for index in range(3)], [huge])
+    assert (finding.code, finding.message) == (
+        "NEU108",
+        "the pod's containers need 48 Neuron devices in all, and a ResourceClaim holds at most 32.",
+    )
+
+
+def test_shares_that_cannot_be_connected_are_refused() -> None:
+    entry = InstanceType("odd.large", "odd", 12, 2, (1,), 1, None, Topology.TORUS, (4,))
+    asks = [
+        ask(12, role=Role.INIT),
+        ask(1, role=Role.SIDECAR, index=1),
+        ask(4, role=Role.INIT, index=2),
+        ask(1, index=3),
+    ]
+    finding = refuse(asks, [entry])
+    assert finding.message == (
+        "the containers' shares (1, 1, 10 devices) do not add up to connected sets on odd.large."
+    )
+
+
+def test_types_that_would_share_devices_differently_are_left_out_and_said() -> None:
+    asks = [ask(4, role=Role.INIT), ask(3, CORE, index=1)]
+    claim = make(asks, types("trn1.32xlarge", "trn2.48xlarge"))
+    assert claim.types == ("trn1.32xlarge",)
+    assert [finding.code for finding in claim.warnings] == ["NEU202", "NEU213"]
+    assert claim.warnings[1].message.startswith("trn2.48xlarge would distribute")
+
+
+def test_more_alternatives_than_the_api_takes_are_refused() -> None:
+    many = [
+        InstanceType(f"x{size}.large", f"x{size}", size, -(-16 // size), (1,), 1, None, Topology.TORUS, (size,))
+        for size in range(2, 11)
+    ]
+    finding = refuse([cores(16)], many)
+    assert finding.code == "NEU108"
+    assert finding.message == (
+        "the candidate instance types need 9 different requests, and a ResourceClaim holds at most 8 alternatives."
+    )
+
+
+def test_the_name_follows_the_content() -> None:
+    first, second = make([ask(4)]), make([ask(4, index=0)])
+    assert first.template.name == second.template.name
+    assert make([ask(4)], only=True).template.name != first.template.name
+    assert len(make([ask(1, index=index) for index in range(16)]).template.name) <= 63
+
+
+def test_a_pod_with_a_thousand_init_containers_is_laid_out_at_once() -> None:
+    inits = [ask(4, role=Role.INIT, index=index) for index in range(1000)]
+    claim = make([*inits, ask(4, index=1000)])
+    assert len(claim.uses) == 1001

@@ -1,0 +1,83 @@
+import pytest
+
+from neuron.demand import Role, read
+
+DEVICE, ALIAS, CORE = "aws.amazon.com/neuron", "aws.amazon.com/neurondevice", "aws.amazon.com/neuroncore"
+
+
+@pytest.mark.parametrize(
+    ("limits", "requests", "resource", "amount"),
+    [
+        ({DEVICE: "4"}, {}, DEVICE, 4),
+        ({DEVICE: "4"}, {DEVICE: "4"}, DEVICE, 4),
+        ({DEVICE: "4"}, {DEVICE: 4}, DEVICE, 4),
+        ({ALIAS: "1"}, {ALIAS: "1"}, ALIAS, 1),
+        ({CORE: "9", "cpu": "4"}, {CORE: "9", "cpu": "1"}, CORE, 9),
+        ({DEVICE: "1e1"}, {DEVICE: "10"}, DEVICE, 10),
+        ({DEVICE: "0"}, {}, "", 0),
+        ({DEVICE: "0", CORE: "2"}, {}, CORE, 2),
+        ({"cpu": "4"}, {}, "", 0),
+        ({}, {}, "", 0),
+    ],
+    ids=str,
+)
+def test_a_valid_ask_is_read(
+    limits: dict[str, object], requests: dict[str, object], resource: str, amount: int
+) -> None:
+    ask, findings = read("main", Role.APP, "spec.containers[0]", limits, requests)
+    assert (ask.resource, ask.amount, findings) == (resource, amount, [])
+
+
+@pytest.mark.parametrize(
+    ("limits", "requests", "code", "path", "message"),
+    [
+        (
+            {DEVICE: "half"}, {}, "NEU101", f"spec.containers[0].resources.limits[{DEVICE}]",
+            f"container main asks for {DEVICE}: 'half', which is not a quantity.",
+        ),
+        (
+            {DEVICE: "500m"}, {}, "NEU101", f"spec.containers[0].resources.limits[{DEVICE}]",
+            f"container main asks for {DEVICE}: '500m', which is not a whole number.",
+        ),
+        (
+            {DEVICE: "-1"}, {}, "NEU101", f"spec.containers[0].resources.limits[{DEVICE}]",
+            f"container main asks for {DEVICE}: '-1', which is negative.",
+        ),
+        (
+            {}, {DEVICE: "4"}, "NEU102", f"spec.containers[0].resources.requests[{DEVICE}]",
+            f"container main requests {DEVICE}: 4 without a limit.",
+        ),
+        (
+            {DEVICE: "4"}, {DEVICE: "2"}, "NEU103", f"spec.containers[0].resources.requests[{DEVICE}]",
+            f"container main requests {DEVICE}: 2 but its limit is 4.",
+        ),
+        (
+            {DEVICE: "4", CORE: "8"}, {}, "NEU104", "spec.containers[0].resources.limits",
+            f"container main asks for {DEVICE}: 4 and {CORE}: 8, which name the same hardware twice.",
+        ),
+        (
+            {DEVICE: "4", ALIAS: "4"}, {}, "NEU104", "spec.containers[0].resources.limits",
+            f"container main asks for {DEVICE}: 4 and {ALIAS}: 4, which name the same hardware twice.",
+        ),
+    ],
+    ids=["text", "fraction", "negative", "request-only", "unequal", "devices-and-cores", "both-aliases"],
+)  # fmt: skip
+def test_an_invalid_ask_says_what_where_and_how_to_mend_it(
+    limits: dict[str, object], requests: dict[str, object], code: str, path: str, message: str
+) -> None:
+    ask, (finding,) = read("main", Role.APP, "spec.containers[0]", limits, requests)
+    assert (finding.code, finding.path, finding.message) == (code, path, message)
+    assert finding.fix
+    assert finding.value
+    assert ask.amount == 0
+
+
+def test_all_findings_of_a_container_come_together() -> None:
+    _, findings = read("main", Role.APP, "spec.containers[0]", {DEVICE: "x"}, {CORE: "1"})
+    assert [finding.code for finding in findings] == ["NEU101", "NEU102"]
+
+
+def test_a_huge_value_is_cut_in_messages() -> None:
+    _, (finding,) = read("main", Role.APP, "spec.containers[0]", {DEVICE: "9" * 5000}, {})
+    assert len(finding.message) < 200
+    assert len(finding.value) == 64

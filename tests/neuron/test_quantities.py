@@ -1,0 +1,66 @@
+import contextlib
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neuron.quantities import NotACountError, parse_count
+
+
+@pytest.mark.parametrize(
+    ("written", "count"),
+    [
+        ("0", 0), ("4", 4), (4, 4), ("+4", 4), ("4.", 4), ("4.0", 4), (4.0, 4), ("1e1", 10), ("1E1", 10),
+        ("40e-1", 4), ("4k", 4000), ("4000m", 4), ("4Ki", 4096), ("0.5k", 500), ("16", 16), ("1E", 10**18),
+        ("99999999999999999999", 99999999999999999999),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_whole_numbers_are_read_as_kubernetes_reads_them(written: object, count: int) -> None:
+    assert parse_count(written) == count
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        ("0.5", "is not a whole number"),
+        ("500m", "is not a whole number"),
+        (0.5, "is not a whole number"),
+        ("1n", "is not a whole number"),
+        ("-1", "is negative"),
+        (-4, "is negative"),
+        ("", "is not a quantity"),
+        ("four", "is not a quantity"),
+        ("4 ", "is not a quantity"),
+        ("4kk", "is not a quantity"),
+        ("0x4", "is not a quantity"),
+        ("٤", "is not a quantity"),
+        ("1e9999", "is not a quantity"),
+        ("9" * 65, "is not a quantity"),
+        (None, "is not a quantity"),
+        (True, "is not a quantity"),
+        ({}, "is not a quantity"),
+        (float("nan"), "is not a quantity"),
+        (float("inf"), "is not a quantity"),
+    ],
+    ids=repr,
+)
+def test_other_quantities_say_what_is_wrong(written: object, reason: str) -> None:
+    with pytest.raises(NotACountError, match=f"^{reason}$"):
+        parse_count(written)
+
+
+@given(st.text(max_size=80))
+def test_no_text_does_worse_than_a_refusal(written: str) -> None:
+    with contextlib.suppress(NotACountError):
+        assert parse_count(written) >= 0
+
+
+@given(st.integers(0, 10**9), st.sampled_from([("", 1), ("k", 1000), ("Mi", 2**20), ("m", Decimal("0.001"))]))
+def test_a_suffix_multiplies(number: int, suffix: tuple[str, int | Decimal]) -> None:
+    exact = number * suffix[1]
+    try:
+        assert parse_count(f"{number}{suffix[0]}") == exact
+    except NotACountError:
+        assert exact != int(exact)

@@ -1,0 +1,77 @@
+"""A cluster and a template store that are what a test says they are."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Raw
+
+from neuron.instances import Catalogue, Observation
+from neuron.templates import Template
+from webhook.convert_pods import ConversionOptions
+from webhook.mutate import Mutator
+from webhook.ports import NO_FACTS, NamespaceFacts, TemplateUnavailableError
+from webhook.wire import ABSENT, AdmissionRequest, GroupVersionKind
+
+
+@dataclasses.dataclass
+class FakeCluster:
+    version: int = 1
+    seen: dict[str, Observation] = dataclasses.field(default_factory=dict)
+    classes: dict[str, str] = dataclasses.field(default_factory=dict)
+    namespaces: dict[str, NamespaceFacts] = dataclasses.field(default_factory=dict)
+    template_classes: dict[tuple[str, str], frozenset[str]] = dataclasses.field(default_factory=dict)
+    ultraserver_modes: dict[tuple[str, str], int] = dataclasses.field(default_factory=dict)
+
+    def observations(self) -> Mapping[str, Observation]:
+        return self.seen
+
+    def extended_resources(self) -> Mapping[str, str]:
+        return self.classes
+
+    def namespace(self, name: str) -> NamespaceFacts:
+        return self.namespaces.get(name, NO_FACTS)
+
+    def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:
+        return self.template_classes.get((namespace, name), frozenset())
+
+    def template_ultraserver_mode(self, namespace: str, name: str) -> int | None:
+        return self.ultraserver_modes.get((namespace, name))
+
+
+class FakeTemplates:
+    """Remembers what it was asked to make; refuses if told to."""
+
+    def __init__(self, refusal: TemplateUnavailableError | None = None) -> None:
+        self.made: dict[tuple[str, str], Template] = {}
+        self.refusal = refusal
+
+    def holds(self, namespace: str, template: Template) -> bool:
+        return (namespace, template.name) in self.made
+
+    async def ensure(self, namespace: str, template: Template) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.made[namespace, template.name] = template
+
+
+def mutator(cluster: FakeCluster | None = None, templates: FakeTemplates | None = None, **options: Any) -> Mutator:
+    return Mutator(ConversionOptions(**options), Catalogue(), cluster or FakeCluster(), templates or FakeTemplates())
+
+
+def request(
+    manifest: Any,
+    operation: str = "CREATE",
+    old: Any = None,
+    *,
+    kind: str = "Pod",
+    group: str = "",
+    namespace: str = "team-a",
+    **fields: Any,
+) -> AdmissionRequest:
+    def raw(value: Any) -> Raw:
+        return ABSENT if value is None else Raw(json.dumps(value).encode())
+
+    gvk = GroupVersionKind(kind, group, "v1")
+    return AdmissionRequest("uid-1", gvk, operation, namespace, object=raw(manifest), oldObject=raw(old), **fields)

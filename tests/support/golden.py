@@ -1,0 +1,70 @@
+"""Golden cases: a folder with a review, and what has to come out of it.
+
+`review.json` is an AdmissionReview as the API server sends it; `cluster.json` (optional) says what the webhook knows
+of the cluster and how it is set up. `decision.json`, `patch.json`, `object.json` and `templates.json` are expected.
+`python -m tests.support.golden` writes the expectations anew; read the diff before committing it.
+"""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonpatch
+import msgspec
+
+from neuron.instances import Observation
+from tests.support.clusters import FakeCluster, mutator
+from webhook.ports import NamespaceFacts
+from webhook.wire import AdmissionReview
+
+ROOT = Path(__file__).parents[1] / "golden" / "mutate"
+
+
+def cases() -> list[Path]:
+    return sorted(path.parent for path in ROOT.glob("*/review.json"))
+
+
+def outcome(case: Path) -> dict[str, Any]:
+    """Everything that comes out of a case, by file name."""
+    text = (case / "review.json").read_bytes()
+    review = msgspec.json.decode(text, type=AdmissionReview)
+    assert review.request is not None
+    setup = json.loads((case / "cluster.json").read_text()) if (case / "cluster.json").exists() else {}
+    cluster = FakeCluster(
+        seen={
+            name: Observation(seen["devices"], tuple(seen["groups"])) for name, seen in setup.get("seen", {}).items()
+        },
+        classes=setup.get("extendedResources", {}),
+        namespaces={
+            name: NamespaceFacts(
+                tuple(sorted(facts.get("annotations", {}).items())),
+                tuple(facts.get("quotas", ())),
+                tuple(facts.get("limitRanges", ())),
+            )
+            for name, facts in setup.get("namespaces", {}).items()
+        },
+    )
+    decision = asyncio.run(mutator(cluster, **setup.get("options", {})).review(review.request))
+    manifest = json.loads(text)["request"]["object"]
+    return {
+        "decision.json": {
+            "outcome": decision.outcome,
+            "reason": decision.reason,
+            "errors": [f"{finding.path}: {finding}" for finding in decision.errors],
+            "warnings": [f"{finding.path}: {finding}" for finding in decision.warnings],
+        },
+        "patch.json": list(decision.patch),
+        "object.json": jsonpatch.apply_patch(manifest, list(decision.patch)),
+        "templates.json": [template.manifest(review.request.namespace) for template in decision.templates],
+    }
+
+
+def write() -> None:
+    for case in cases():
+        for name, value in outcome(case).items():
+            (case / name).write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    write()

@@ -1,0 +1,171 @@
+import asyncio
+import json
+from typing import Any
+
+import jsonpatch
+import pytest
+from msgspec import Raw
+
+from neuron.findings import Finding
+from neuron.instances import Observation
+from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request
+from tests.support.manifests import container, pod
+from webhook.decisions import Decision
+from webhook.mutate import Mutator
+from webhook.ports import TemplateUnavailableError
+from webhook.wire import AdmissionRequest, GroupVersionKind
+
+LEGACY = pod(container(neuron="4"))
+
+
+def review(subject: Mutator, manifest: Any, *args: Any, **fields: Any) -> Decision:
+    return asyncio.run(subject.review(request(manifest, *args, **fields)))
+
+
+def test_the_template_exists_before_the_answer_leaves() -> None:
+    templates = FakeTemplates()
+    decision = review(mutator(templates=templates), LEGACY)
+    assert set(templates.made) == {("team-a", decision.templates[0].name)}
+
+
+def test_an_unchanged_converted_pod_gets_its_template_too() -> None:
+    subject, templates = mutator(), FakeTemplates()
+    stored = jsonpatch.apply_patch(LEGACY, list(review(subject, LEGACY).patch))
+    decision = review(mutator(templates=templates), stored, namespace="team-b")
+    assert decision.patch == ()
+    assert [namespace for namespace, _ in templates.made] == ["team-b"]
+
+
+def test_a_dry_run_creates_nothing_and_says_so() -> None:
+    templates = FakeTemplates()
+    decision = review(mutator(templates=templates), LEGACY, dryRun=True)
+    assert templates.made == {}
+    assert decision.patch
+    assert [str(each) for each in decision.warnings] == [
+        f"NEU207: dry run: ResourceClaimTemplate {decision.templates[0].name} was not created."
+    ]
+
+
+def test_a_dry_run_says_nothing_where_the_template_exists() -> None:
+    templates = FakeTemplates()
+    subject = mutator(templates=templates)
+    review(subject, LEGACY)
+    assert review(subject, LEGACY, dryRun=True).warnings == ()
+
+
+def unavailable() -> TemplateUnavailableError:
+    finding = Finding("NEU301", "", "the API server refused.", "Add a rule.")
+    return TemplateUnavailableError(finding, 403, "Forbidden")
+
+
+def test_a_pod_whose_template_cannot_be_made_is_denied_with_the_cause() -> None:
+    decision = review(mutator(templates=FakeTemplates(unavailable())), LEGACY)
+    assert (decision.outcome, decision.reason) == ("denied", "template-unavailable")
+    assert (decision.status_code, decision.status_reason) == (403, "Forbidden")
+    assert [str(each) for each in decision.errors] == ["NEU301: the API server refused. Add a rule."]
+
+
+def test_or_it_is_admitted_unchanged_with_a_warning() -> None:
+    decision = review(mutator(templates=FakeTemplates(unavailable()), on_template_failure="admit"), LEGACY)
+    assert decision.allowed
+    assert decision.patch == ()
+    assert [str(each) for each in decision.warnings] == ["NEU210: admitted unchanged: the API server refused."]
+
+
+def test_shadow_creates_no_template() -> None:
+    templates = FakeTemplates()
+    review(mutator(templates=templates, mode="shadow"), LEGACY)
+    assert templates.made == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"namespace": "kube-system"}, "excluded-namespace"),
+        ({"subResource": "status"}, "subresource"),
+        ({"kind": "Deployment", "group": "apps"}, "unknown-kind"),
+        ({"kind": "Pod", "group": "other.example"}, "unknown-kind"),
+        ({"operation": "CONNECT"}, "operation"),
+    ],
+    ids=["kube-system", "subresource", "deployment", "other-pod", "connect"],
+)
+def test_what_is_not_ours_is_left_alone(fields: dict[str, Any], reason: str) -> None:
+    assert review(mutator(), LEGACY, **fields).reason == reason
+
+
+def test_a_deletion_has_no_object() -> None:
+    assert review(mutator(), None, "DELETE", LEGACY).reason == "no-object"
+
+
+@pytest.mark.parametrize(
+    ("spec", "where"),
+    [
+        ({"containers": {}}, "$.spec.containers"),
+        ({"containers": ["main"]}, "$.spec.containers[0]"),
+        ({"containers": [{"name": 1}]}, "$.spec.containers[0].name"),
+        ({"containers": [{"name": "a", "resources": {"limits": ["aws.amazon.com/neuron"]}}]}, "$.limits"),
+        ({"containers": [container(neuron="4")], "nodeSelector": []}, "object"),
+        ({"containers": [container(neuron="4")], "tolerations": {}}, "array"),
+        ({"containers": [container(neuron="4")], "affinity": {"nodeAffinity": []}}, "$.nodeAffinity"),
+        ({"containers": [container(neuron="4")], "resourceClaims": {}}, "array"),
+        ("text", "$.spec"),
+    ],
+    ids=str,
+)
+def test_an_object_of_the_wrong_shape_is_refused_with_the_place(spec: Any, where: str) -> None:
+    decision = review(mutator(), {"metadata": {}, "spec": spec})
+    (error,) = decision.errors
+    assert str(error).startswith("NEU114: the object is not a readable Pod: Expected")
+    assert where in error.message
+
+
+def test_deep_nesting_is_refused_rather_than_followed() -> None:
+    nested = b'{"spec": {"containers": [' + b"[" * 100_000 + b"]" * 100_000 + b"]}}"
+    raw = AdmissionRequest("u", GroupVersionKind("Pod", "", "v1"), "CREATE", "team-a", object=Raw(nested))
+    (error,) = asyncio.run(mutator().review(raw)).errors
+    assert error.code == "NEU114"
+
+
+def test_deep_nesting_in_a_field_nobody_reads_is_left_alone() -> None:
+    deep = b'{"x": ' + b"[" * 500 + b"]" * 500 + b', "spec": {"containers": [{"name": "a"}]}}'
+    raw = AdmissionRequest("u", GroupVersionKind("Pod", "", "v1"), "CREATE", "team-a", object=Raw(deep))
+    assert asyncio.run(mutator().review(raw)).reason == "not-neuron"
+
+
+def test_a_pod_of_three_mebibytes_is_converted() -> None:
+    large = pod(container(neuron="4") | {"env": [{"name": f"V{index}", "value": "x" * 1000} for index in range(3000)]})
+    assert len(json.dumps(large)) > 3 * 2**20 - 2**17
+    assert review(mutator(), large).outcome == "converted"
+
+
+def test_escaped_names_are_recognised() -> None:
+    text = json.dumps(LEGACY).replace("aws.amazon.com/neuron", "aws.amazon.com\\/neur\\u006fn").encode()
+    raw = AdmissionRequest("u", GroupVersionKind("Pod", "", "v1"), "CREATE", "team-a", object=Raw(text))
+    assert asyncio.run(mutator().review(raw)).outcome == "converted"
+
+
+def test_replicas_share_a_decision() -> None:
+    subject = mutator()
+    first = review(subject, LEGACY)
+    twin = json.loads(json.dumps(LEGACY))
+    twin["metadata"]["name"] = "other"
+    twin["metadata"]["labels"] = None
+    assert review(subject, LEGACY) is first
+    assert review(subject, twin).patch != ()
+
+
+def test_a_decision_is_forgotten_when_the_cluster_changes() -> None:
+    cluster = FakeCluster()
+    subject = mutator(cluster)
+    ring = pod(container(neuron="6"))
+    assert not review(subject, ring).allowed
+    cluster.seen["inf2.24xlarge"] = Observation(6)
+    cluster.version += 1
+    assert review(subject, ring).allowed
+
+
+def test_remembered_decisions_are_bounded() -> None:
+    subject = mutator()
+    for index in range(1100):
+        review(subject, pod(container(f"c{index}", neuron="4")))
+    assert len(subject._decisions) == 1024
