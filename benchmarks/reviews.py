@@ -1,0 +1,121 @@
+"""The reviews that are sent: what the API server sends for a pod of a ReplicaSet, each with its own uid."""
+
+import copy
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+VARIANTS = 256
+
+
+def pod(neuron: str | None) -> dict[str, Any]:
+    """A pod of about 3 KB, as it looks after the API server's defaulting and in-tree admission."""
+    amounts = {"cpu": "8", "memory": "64Gi"} | ({"aws.amazon.com/neuron": neuron} if neuron else {})
+    container = {
+        "name": "trainer",
+        "image": "registry.example/training/neuronx-trainer:2.31.0",
+        "command": ["torchrun", "--nproc_per_node=8", "train.py"],
+        "env": [{"name": f"TRAINING_SETTING_{index}", "value": f"value-{index}" * 3} for index in range(12)],
+        "resources": {"limits": dict(amounts), "requests": dict(amounts)},
+        "volumeMounts": [
+            {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108 - a mount path in a pod
+            {
+                "name": "kube-api-access-x7k2p",
+                "readOnly": True,
+                "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+            },
+        ],
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+        "imagePullPolicy": "IfNotPresent",
+    }
+    token = {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}}
+    root = {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}}
+    return {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {
+            "generateName": "trainer-7d9c5b8f6d-",
+            "namespace": "team-a",
+            "labels": {"app": "trainer", "pod-template-hash": "7d9c5b8f6d", "team": "vision"},
+            "annotations": {"prometheus.io/scrape": "true", "prometheus.io/port": "9400"},
+            "ownerReferences": [
+                {
+                    "apiVersion": "apps/v1",
+                    "kind": "ReplicaSet",
+                    "name": "trainer-7d9c5b8f6d",
+                    "uid": "c0a1e1d2-0000-4000-8000-000000000001",
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": {
+            "volumes": [
+                {"name": "dshm", "emptyDir": {"medium": "Memory"}},
+                {"name": "kube-api-access-x7k2p", "projected": {"sources": [token, root], "defaultMode": 420}},
+            ],
+            "containers": [container],
+            "restartPolicy": "Always",
+            "terminationGracePeriodSeconds": 30,
+            "dnsPolicy": "ClusterFirst",
+            "serviceAccountName": "default",
+            "serviceAccount": "default",
+            "securityContext": {},
+            "schedulerName": "default-scheduler",
+            "tolerations": [
+                {
+                    "key": f"node.kubernetes.io/{key}",
+                    "operator": "Exists",
+                    "effect": "NoExecute",
+                    "tolerationSeconds": 300,
+                }
+                for key in ("not-ready", "unreachable")
+            ],
+            "priority": 0,
+            "enableServiceLinks": True,
+            "preemptionPolicy": "PreemptLowerPriority",
+        },
+        "status": {},
+    }
+
+
+def review(manifest: dict[str, Any]) -> dict[str, Any]:
+    gvk = {"group": "", "version": "v1", "kind": "Pod"}
+    resource = {"group": "", "version": "v1", "resource": "pods"}
+    return {
+        "kind": "AdmissionReview",
+        "apiVersion": "admission.k8s.io/v1",
+        "request": {
+            "uid": str(uuid.uuid4()),
+            "kind": gvk,
+            "resource": resource,
+            "requestKind": gvk,
+            "requestResource": resource,
+            "namespace": "team-a",
+            "operation": "CREATE",
+            "userInfo": {
+                "username": "system:serviceaccount:kube-system:replicaset-controller",
+                "uid": "c0a1e1d2-0000-4000-8000-000000000002",
+                "groups": ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"],
+            },
+            "object": manifest,
+            "oldObject": None,
+            "dryRun": False,
+            "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
+        },
+    }
+
+
+def write(path: Path, manifest: dict[str, Any], *, distinct: bool = False) -> int:
+    """Write variants of a review, one per line; `distinct` makes each a demand of its own. Returns bytes of one."""
+    lines = []
+    for index in range(VARIANTS * (8 if distinct else 1)):
+        variant = copy.deepcopy(manifest)
+        variant["metadata"]["labels"]["replica"] = str(index)
+        if distinct:
+            variant["spec"]["containers"][0]["name"] = f"trainer-{index}"
+        lines.append(json.dumps(review(variant), separators=(",", ":")))
+    path.write_text("\n".join(lines) + "\n")
+    return len(lines[0])
