@@ -130,8 +130,8 @@ def find(
     if unknown:
         return (), [_unknown_annotation(name, catalogue) for name in unknown]
     in_use = DEFAULT_FAMILIES if families is None else families
-    universe = [entry for entry in catalogue if names_types(selection) or entry.family in in_use]
-    found = tuple(entry for entry in universe if admits(selection, entry))
+    anywhere = names_types(selection)
+    found = tuple(entry for entry in catalogue if (anywhere or entry.family in in_use) and admits(selection, entry))
     return found, [] if found else [_nothing_left(selection, catalogue, in_use)]
 
 

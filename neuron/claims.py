@@ -75,7 +75,7 @@ def make_claim(
     answers = [serve(entry, asks, wishes) for entry in candidates]
     servings = [answer for answer in answers if isinstance(answer, Serving)]
     if not servings:
-        return [_refusal([answer for answer in answers if isinstance(answer, Refusal)], asks, candidates)]
+        return _refusal([answer for answer in answers if isinstance(answer, Refusal)], asks, candidates)
     # Whoever sets the logical NeuronCore means hardware that has a choice, where that is among the candidates.
     if any(serving.sets_lnc for serving in servings):
         servings = [serving for serving in servings if serving.sets_lnc]
@@ -294,25 +294,31 @@ def _left_out(types: Sequence[str]) -> list[Finding]:
     ]
 
 
-def _refusal(refusals: Sequence[Refusal], asks: Sequence[Ask], candidates: Sequence[InstanceType]) -> Finding:
+def _refusal(refusals: Sequence[Refusal], asks: Sequence[Ask], candidates: Sequence[InstanceType]) -> list[Finding]:
     """The first candidate's refusal, with what the others allow."""
-    first = refusals[0].finding
-    if first.code != "NEU105":
-        return first
-    refused = next((ask for ask in asks if ask.resource_path == first.path), None)
-    in_cores = refused is not None and refused.in_cores
-    valid = {count * ((entry.cores(None) or 1) if in_cores else 1) for entry in candidates for count in entry.counts}
-    choice = nearest(int(first.value), valid)
-    fix = f"Nearest valid counts: {choice}." if choice else ""
-    ring = next((refusal for refusal in refusals if refusal.ring), None)
-    if ring is None:
-        return dataclasses.replace(first, fix=fix)
-    entry = candidates[list(refusals).index(ring)]
-    fix = (
-        f"Only consecutive devices of a ring ({entry.name}) could serve it, which cannot be requested through DRA"
-        f" yet. {fix}"
+    ring = next(
+        (entry.name for entry, refusal in zip(candidates, refusals, strict=True) if refusal.ring),
+        None,
     )
-    return dataclasses.replace(first, code="NEU107", fix=fix)
+    in_cores = {ask.resource_path for ask in asks if ask.in_cores}
+    return [
+        _with_choice(finding, candidates, ring, in_cores=finding.path in in_cores) for finding in refusals[0].findings
+    ]
+
+
+def _with_choice(finding: Finding, candidates: Sequence[InstanceType], ring: str | None, *, in_cores: bool) -> Finding:
+    """Add the nearest valid counts to a refused count, and whether a ring is all that could serve it."""
+    if finding.code != "NEU105":
+        return finding
+    units = {count * ((entry.cores(None) or 1) if in_cores else 1) for entry in candidates for count in entry.counts}
+    choice = nearest(int(finding.value), units)
+    fix = f"Nearest valid counts: {choice}." if choice else ""
+    if ring is None:
+        return dataclasses.replace(finding, fix=fix)
+    ring_only = (
+        f"Only consecutive devices of a ring ({ring}) could serve it, which cannot be requested through DRA yet."
+    )
+    return dataclasses.replace(finding, code="NEU107", fix=f"{ring_only} {fix}")
 
 
 def _too_many_requests(count: int) -> Finding:

@@ -51,6 +51,8 @@ def lay_out(asks: Sequence[Ask], devices: Sequence[int], connectable: Sequence[i
         for index, (ask, count) in enumerate(zip(asks, devices, strict=True))
         if count and ask.role is not Role.INIT
     }
+    if not any(count and ask.role is Role.INIT for ask, count in zip(asks, devices, strict=True)):
+        return Layout(counts, tuple((index,) if count else () for index, count in enumerate(devices)))
     reusable = {
         index: [later for later in counts if asks[later].role is Role.APP or later > index]
         for index, (ask, count) in enumerate(zip(asks, devices, strict=True))

@@ -62,11 +62,11 @@ class Refusal:
     """Why one instance type cannot serve a pod.
 
     Attributes:
-        finding: what to tell where this type is the one to name.
+        findings: what to tell where this type is the one to name; never empty.
         ring: whether consecutive devices of a ring would serve it.
     """
 
-    finding: Finding
+    findings: tuple[Finding, ...]
     ring: bool = False
 
 
@@ -75,12 +75,11 @@ def serve(entry: InstanceType, asks: Sequence[Ask], wishes: Wishes) -> Serving |
     refusal = _refuse_wishes(entry, wishes)
     if refusal is not None:
         return refusal
-    devices: list[int] = []
-    for ask in asks:
-        count = _devices_for(entry, ask, wishes)
-        if isinstance(count, Refusal):
-            return count
-        devices.append(count)
+    answers = [_devices_for(entry, ask, wishes) for ask in asks]
+    if refusals := [answer for answer in answers if isinstance(answer, Refusal)]:
+        findings = tuple(finding for each in refusals for finding in each.findings)
+        return Refusal(findings, ring=all(each.ring for each in refusals))
+    devices = [answer for answer in answers if isinstance(answer, int)]
     # Before the layout, whose cost grows with the sums it has to try.
     held = sum(count for ask, count in zip(asks, devices, strict=True) if ask.role is not Role.INIT)
     if (refusal := _too_many(entry, held, asks)) is not None:
@@ -89,10 +88,10 @@ def serve(entry: InstanceType, asks: Sequence[Ask], wishes: Wishes) -> Serving |
     if (refusal := _too_many(entry, layout.total, asks)) is not None:
         return refusal
     if wishes.ultraserver_mode is not None and list(layout.counts.values()) != [entry.devices]:
-        return Refusal(_whole_node_only(entry, layout, wishes.ultraserver_mode, asks))
+        return Refusal((_whole_node_only(entry, layout, wishes.ultraserver_mode, asks),))
     spans = _spans(entry, layout)
     if spans is None:
-        return Refusal(_unconnectable(entry, layout, asks))
+        return Refusal((_unconnectable(entry, layout, asks),))
     sets_lnc = wishes.lnc is not None and entry.configures_logical_neuron_core
     return Serving(entry, layout, spans, sets_lnc)
 
@@ -101,26 +100,24 @@ def _refuse_wishes(entry: InstanceType, wishes: Wishes) -> Refusal | None:
     """Refuse settings that this type does not have."""
     if wishes.lnc is not None and wishes.lnc not in entry.logical_neuron_cores:
         allowed = ", ".join(map(str, entry.logical_neuron_cores)) or "unknown"
-        return Refusal(
-            Finding(
-                "NEU111",
-                "metadata.annotations[neuron.aws.com/logical-neuron-core]",
-                f"Instance type {entry.name} does not support logical NeuronCore {wishes.lnc} (allowed: {allowed}).",
-                "Change the annotation, or select a trn2 or trn3 instance type.",
-                str(wishes.lnc),
-            )
+        finding = Finding(
+            "NEU111",
+            f"metadata.annotations[{names.ANNOTATION_LNC}]",
+            f"Instance type {entry.name} does not support logical NeuronCore {wishes.lnc} (allowed: {allowed}).",
+            "Change the annotation, or select a trn2 or trn3 instance type.",
+            str(wishes.lnc),
         )
+        return Refusal((finding,))
     mode = wishes.ultraserver_mode
     if mode is not None and mode not in entry.ultraserver_nodes:
-        return Refusal(
-            Finding(
-                "NEU112",
-                "metadata.annotations[neuron.aws.com/ultraserver-mode]",
-                f"Instance type {entry.name} is in no UltraServer of {mode} nodes.",
-                "Select trn2u.48xlarge, or drop the annotation.",
-                str(mode),
-            )
+        finding = Finding(
+            "NEU112",
+            f"metadata.annotations[{names.ANNOTATION_ULTRASERVER_MODE}]",
+            f"Instance type {entry.name} is in no UltraServer of {mode} nodes.",
+            "Select trn2u.48xlarge, or drop the annotation.",
+            str(mode),
         )
+        return Refusal((finding,))
     return None
 
 
@@ -132,17 +129,17 @@ def _devices_for(entry: InstanceType, ask: Ask, wishes: Wishes) -> int | Refusal
         if ask.amount in entry.counts:
             return ask.amount
         ring = entry.topology is Topology.RING and entry.devices is not None and ask.amount < entry.devices
-        return Refusal(_unsupported_count(entry, ask), ring)
+        return Refusal((_unsupported_count(entry, ask),), ring)
     per_device = entry.cores(wishes.lnc)
     if per_device is None:
-        return Refusal(_unknown_cores(entry, ask))
+        return Refusal((_unknown_cores(entry, ask),))
     exact = -(-ask.amount // per_device)
     rounded = next((count for count in entry.counts if count >= exact), None)
     if rounded is None:
-        return Refusal(_too_many_cores(entry, ask, wishes.lnc))
+        return Refusal((_too_many_cores(entry, ask, wishes.lnc),))
     # Three devices of a ring are consecutive; rounding them up to all twelve would quadruple the bill.
     if entry.topology is Topology.RING and rounded != exact:
-        return Refusal(_unsupported_count(entry, ask), ring=True)
+        return Refusal((_unsupported_count(entry, ask),), ring=True)
     return rounded
 
 
@@ -210,10 +207,10 @@ def _too_many(entry: InstanceType, total: int, asks: Sequence[Ask]) -> Refusal |
     # Where the number of devices is unknown but groups are published, the largest group is the whole node.
     most = entry.devices or max(entry.groups, default=names.MAX_DEVICES_PER_CLAIM)
     if total > most:
-        return Refusal(Finding("NEU106", _where(asks), f"{message} {entry.name} has {most}.", fix, str(total)))
+        return Refusal((Finding("NEU106", _where(asks), f"{message} {entry.name} has {most}.", fix, str(total)),))
     if total > names.MAX_DEVICES_PER_CLAIM:
         limit = f"{message} a ResourceClaim holds at most {names.MAX_DEVICES_PER_CLAIM}."
-        return Refusal(Finding("NEU108", _where(asks), limit, fix, str(total)))
+        return Refusal((Finding("NEU108", _where(asks), limit, fix, str(total)),))
     return None
 
 

@@ -189,7 +189,7 @@ def _decide(
     ]
     hint_patch, hint_warnings = _hint_patch(pod, affinity, selection, found, claim, world.options)
     patch += hint_patch
-    warnings = (*claim.warnings, *hint_warnings, *_side_effects(facts, world.options, own_claims), *_repeats(claim))
+    warnings = (*claim.warnings, *hint_warnings, *_side_effects(facts, world.options, own_claims))
     if not patch:
         # The template still has to exist: the pod may come from another namespace, or from a backup.
         return Decision(Outcome.UNCHANGED, "already-converted", templates=(claim.template,))
@@ -350,14 +350,6 @@ def _side_effects(facts: NamespaceFacts, options: ConversionOptions, own_claims:
         for name in own_claims
     ]
     return found
-
-
-def _repeats(claim: Claim) -> list[Finding]:
-    """NEU209: more than one entry of one claim in one container passes CREATE, but not server-side apply."""
-    if all(use is None or len(use) < 2 for use in claim.uses):
-        return []
-    message = "an init container refers to the claim more than once, which kubectl apply --server-side refuses."
-    return [warning("NEU209", "spec.initContainers", message, "Apply this pod client-side.")]
 
 
 def _bound(node: str) -> Finding:

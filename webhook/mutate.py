@@ -17,7 +17,7 @@ from webhook.restore_pods import restore
 from webhook.wire import ABSENT, AdmissionRequest
 
 _LWS_GROUP = "leaderworkerset.x-k8s.io"
-_REMEMBERED = 1024
+_REMEMBERED = 256
 
 
 class Mutator:
@@ -81,10 +81,12 @@ class Mutator:
             self._decisions.clear()
         key = (pod.key(), facts, own_claims)
         decision = self._decisions.get(key)
-        if decision is None:
-            decision = self._decisions[key] = convert(pod, facts, self._world, own_claims)
-            if len(self._decisions) > _REMEMBERED:
-                self._decisions.popitem(last=False)
+        if decision is not None:
+            self._decisions.move_to_end(key)
+            return decision
+        decision = self._decisions[key] = convert(pod, facts, self._world, own_claims)
+        if len(self._decisions) > _REMEMBERED:
+            self._decisions.popitem(last=False)
         return decision
 
     def _own_claims(self, pod: pods.Pod, namespace: str) -> tuple[str, ...]:

@@ -24,6 +24,10 @@ class Record:
     containers: Mapping[str, Amounts]
     init_containers: Mapping[str, Amounts]
 
+    def of(self, container: str) -> Amounts:
+        """What one container asked for; names are unique in a pod."""
+        return self.containers.get(container) or self.init_containers.get(container) or {}
+
     def encode(self) -> str:
         """The annotation's value."""
         value: dict[str, Any] = {"containers": self.containers}

@@ -40,11 +40,11 @@ def restore(new: pods.Pod, old: pods.Pod) -> Decision:
         stored = {container.name: container for container in old_containers}
         for index, container in enumerate(containers):
             resources = container.decode_resources()
-            written = legacy_now(resources)
-            if not written:
+            where = f"spec.{section}[{index}]"
+            if not legacy_now(resources):
+                findings += _removal(container, where, resources, stored.get(container.name), conversion)
                 continue
             reapplied = True
-            where = f"spec.{section}[{index}]"
             findings += _changes(container.name, where, resources or {}, recorded.get(container.name, {}))
             path = pointer("spec", section, index)
             patch += strip_legacy(path, resources)
@@ -81,6 +81,24 @@ def _changes(container: str, path: str, resources: Mapping[str, Any], recorded: 
     ]
 
 
+def _removal(
+    new: pods.Container,
+    path: str,
+    resources: Mapping[str, Any] | None,
+    old: pods.Container | None,
+    conversion: Converted,
+) -> list[Finding]:
+    """NEU115 where the container gives up its devices: neither limits nor a reference to the claim are left.
+
+    The API server refuses that too, with a diff of Go structures.
+    """
+    before = [] if old is None else (old.decode_resources() or {}).get("claims") or []
+    now = (resources or {}).get("claims") or []
+    if not any(entry.get("name") == conversion.claim and entry not in now for entry in before):
+        return []
+    return _changes(new.name, path, {}, conversion.record.of(new.name))
+
+
 def _restore_container(
     path: str, resources: Mapping[str, Any], new: pods.Container, old: pods.Container, conversion: Converted
 ) -> list[Operation]:
@@ -94,8 +112,7 @@ def _restore_container(
     )
     if names.ENV_NUM_CORES in old.core_variables and not new.core_variables:
         # A view holds only the names of variables, so the value comes from the record that made it.
-        recorded = conversion.record.containers.get(new.name) or conversion.record.init_containers.get(new.name) or {}
-        value = recorded.get(names.RESOURCE_NEURONCORE)
+        value = conversion.record.of(new.name).get(names.RESOURCE_NEURONCORE)
         if value is not None:
             position = [variable.name for variable in old.env or ()].index(names.ENV_NUM_CORES)
             variable = {"name": names.ENV_NUM_CORES, "value": str(quantities.parse_count(value))}

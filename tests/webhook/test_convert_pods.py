@@ -272,18 +272,22 @@ def test_a_claim_of_the_users_own_for_our_class_is_pointed_out() -> None:
     ]
 
 
-def test_two_references_to_one_claim_are_pointed_out() -> None:
+def test_an_init_container_may_refer_to_two_requests_of_three() -> None:
     manifest = pod(
-        container("a", neuron="4"),
-        container("b", neuron="4"),
-        container("c", neuron="1"),
+        *(container(name, neuron=count) for name, count in (("a", "4"), ("b", "4"), ("c", "1"))),
         init=[container("i", neuron="8")],
     )
-    decision = decide(manifest)
-    assert [each.code for each in decision.warnings] == ["NEU209"]
-    assert after(manifest, decision)["spec"]["initContainers"][0]["resources"]["claims"] == [
+    assert converted(manifest)["spec"]["initContainers"][0]["resources"]["claims"] == [
         {"name": "neuron", "request": "n0"},
         {"name": "neuron", "request": "n1"},
+    ]
+
+
+def test_all_unsupported_counts_are_told_at_once() -> None:
+    errors = decide(pod(container("a", neuron="7"), container("b", neuron="3"), container("c", neuron="4"))).errors
+    assert [(error.code, error.path.split(".")[1], error.value) for error in errors] == [
+        ("NEU105", "containers[0]", "7"),
+        ("NEU105", "containers[1]", "3"),
     ]
 
 

@@ -166,6 +166,6 @@ def test_a_decision_is_forgotten_when_the_cluster_changes() -> None:
 
 def test_remembered_decisions_are_bounded() -> None:
     subject = mutator()
-    for index in range(1100):
+    for index in range(300):
         review(subject, pod(container(f"c{index}", neuron="4")))
-    assert len(subject._decisions) == 1024
+    assert len(subject._decisions) == 256

@@ -120,11 +120,17 @@ def test_a_forged_record_is_put_right() -> None:
     assert update(forged, stored)[1] == stored
 
 
-def test_dropped_limits_and_claims_are_left_to_the_api_server_to_refuse() -> None:
-    stored = create(pod(container(neuron="4")))
-    dropped = pod(container())
-    _, result = update(dropped, stored)
-    assert "resourceClaims" not in result["spec"]
+@pytest.mark.parametrize("section", ["containers", "initContainers"])
+def test_a_count_taken_away_is_denied(section: str) -> None:
+    stored = create(pod(container("a", neuron="4"), init=[container("i", neuron="4")]))
+    taken = pod(container("a", neuron="4"), init=[container("i", neuron="4")])
+    del taken["spec"][section][0]["resources"]
+    decision, _ = update(taken, stored)
+    name = taken["spec"][section][0]["name"]
+    assert [str(error) for error in decision.errors] == [
+        f"NEU115: container {name} now asks for no Neuron devices, but the pod was converted with"
+        " aws.amazon.com/neuron: 4, which cannot change. Delete the pod and create it again."
+    ]
 
 
 def test_a_changed_affinity_is_left_to_the_api_server_to_refuse() -> None:

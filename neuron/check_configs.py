@@ -1,0 +1,230 @@
+"""Opaque configs of a claim or class: decoded, and held against each other and against what the requests can match.
+
+`neuron.configs` decodes one config; here is what only the whole claim shows.
+"""
+
+import dataclasses
+from collections.abc import Collection, Iterable, Sequence
+
+from neuron import allocation, names
+from neuron.claim_reader import shown
+from neuron.claim_specs import ClaimSpec, Config, DeviceRequest
+from neuron.configs import (
+    ConfigEntry,
+    Decoded,
+    NeuronConfig,
+    Source,
+    UltraServerConfig,
+    configs_in_force,
+    covers,
+    decode_object,
+    decode_text,
+)
+from neuron.findings import Finding, Severity, as_warning, did_you_mean, warning
+from neuron.instances import Catalogue, InstanceType, Topology
+from neuron.selection import DeviceIndex
+
+_Kinds = NeuronConfig | UltraServerConfig
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Placed:
+    """A decoded config and where it stands."""
+
+    config: Config
+    entry: ConfigEntry
+
+
+def decode(configs: Iterable[Config], source: Source) -> tuple[list[Placed], list[Finding]]:
+    """Decode the configs that are for our driver, or were meant to be.
+
+    Returns:
+        What could be decoded, and NEU4xx and NEU512 with full paths.
+    """
+    placed, findings = [], []
+    for config in configs:
+        if config.driver != names.DRIVER:
+            findings += _near_miss(config)
+            continue
+        decoded = decode_parameters(config.parameters)
+        findings += [_under(f"{config.path}.opaque.parameters", finding) for finding in decoded.findings]
+        if decoded.config is not None:
+            placed.append(Placed(config, ConfigEntry(source, config.requests, decoded.config)))
+    return placed, findings
+
+
+def decode_parameters(parameters: object) -> Decoded:
+    """Decode `opaque.parameters`, raw JSON as bytes or parsed."""
+    return decode_text(parameters) if isinstance(parameters, bytes) else decode_object(parameters)
+
+
+def _under(prefix: str, finding: Finding) -> Finding:
+    return dataclasses.replace(finding, path=f"{prefix}.{finding.path}" if finding.path else prefix)
+
+
+def _near_miss(config: Config) -> list[Finding]:
+    """NEU512: nobody would ever read the config of a misspelt driver."""
+    if not did_you_mean(config.driver, [names.DRIVER]) or not config.driver:
+        return []
+    message = f"no driver is called {shown(config.driver)}. Did you mean '{names.DRIVER}'?"
+    fix = f"Write driver: {names.DRIVER}; configs of other drivers are passed over in silence."
+    return [Finding("NEU512", f"{config.path}.opaque.driver", message, fix, config.driver)]
+
+
+# --- one config against another -----------------------------------------------------------------------------------
+
+
+def check_conflicts(claim: ClaimSpec, placed: Sequence[Placed]) -> list[Finding]:
+    """NEU510: a config that a later one overrides wherever it applies.
+
+    The later entry wins (resource.k8s.io/v1, `DeviceAllocationResult.config`), so a general one followed by an
+    exception is fine; one that never comes to bear is a mistake.
+    """
+    leaves = [each.reference for request in claim.requests for each in request.alternatives]
+    findings = []
+    for index, earlier in enumerate(placed):
+        mine = _covered(earlier, leaves)
+        for later in placed[index + 1 :]:
+            same_kind = type(earlier.entry.config) is type(later.entry.config)
+            if not same_kind or earlier.entry.config == later.entry.config or not mine:
+                continue
+            if mine <= _covered(later, leaves):
+                findings.append(_conflict(earlier, later))
+                break
+    return findings
+
+
+def _covered(placed: Placed, leaves: Iterable[str]) -> set[str]:
+    return {leaf for leaf in leaves if covers(placed.entry.requests, leaf)}
+
+
+def _conflict(earlier: Placed, later: Placed) -> Finding:
+    kind = type(earlier.entry.config).__name__
+    field, first = _setting(earlier.entry.config)
+    _, second = _setting(later.entry.config)
+    index = later.config.path.rpartition("[")[2].rstrip("]")
+    message = f"two {kind} entries disagree: {field} {first} here and {second} in config[{index}], which wins."
+    fix = "Keep one of them, or give each its own requests."
+    return Finding("NEU510", f"{earlier.config.path}.opaque.parameters.{field}", message, fix, str(first))
+
+
+def _setting(config: _Kinds) -> tuple[str, int]:
+    if isinstance(config, NeuronConfig):
+        return "logicalNeuronCore", config.logical_neuron_core
+    return "ultraserverMode", config.ultraserver_mode
+
+
+# --- a config against the requests ----------------------------------------------------------------------------------
+
+
+def check_targets(claim: ClaimSpec, placed: Sequence[Placed], foreign: Collection[str]) -> list[Finding]:
+    """NEU511: configs for our driver that apply only to requests for other drivers' devices.
+
+    Args:
+        claim: the claim.
+        placed: its configs for our driver.
+        foreign: references of the requests that cannot match a Neuron device.
+    """
+    leaves = [each.reference for request in claim.requests for each in request.alternatives]
+    findings = []
+    for each in placed:
+        mine = _covered(each, leaves)
+        if mine and mine <= set(foreign):
+            message = f"the config is for {names.DRIVER}, and {', '.join(sorted(mine))[:40]} asks for other devices."
+            fix = "List a request for Neuron devices under requests."
+            findings.append(warning("NEU511", f"{each.config.path}.opaque.driver", message, fix, names.DRIVER))
+    return findings
+
+
+def check_other_drivers(claim: ClaimSpec, *, only_ours: bool) -> list[Finding]:
+    """NEU511: configs for another driver in a claim that asks for Neuron devices only."""
+    findings = []
+    for config in claim.configs:
+        if only_ours and config.driver and config.driver != names.DRIVER and not _near_miss(config):
+            message = f"the config is for {shown(config.driver)[:48]}, and the claim asks for Neuron devices only."
+            fix = "Drop it, or request devices of that driver."
+            findings.append(warning("NEU511", f"{config.path}.opaque.driver", message, fix, config.driver))
+    return findings
+
+
+def check_hardware(
+    request: DeviceRequest,
+    placed: Sequence[Placed],
+    class_entries: Sequence[ConfigEntry],
+    admitted: int,
+    index: DeviceIndex,
+    catalogue: Catalogue,
+) -> list[Finding]:
+    """NEU412 to NEU414, NEU514: settings that the devices which the request can match do not have.
+
+    Args:
+        request: the request, or one alternative of it.
+        placed: the claim's configs.
+        class_entries: the configs of its DeviceClass.
+        admitted: shapes that it can match.
+        index: the shapes.
+        catalogue: what the types have.
+
+    Returns:
+        Errors where no admitted device has the setting, or where an UltraServerConfig may end on a single device;
+        NEU514 where some have it.
+    """
+    in_force = configs_in_force([*class_entries, *(each.entry for each in placed)], request.reference)
+    refusals: dict[str, list[tuple[str, Finding]]] = {}
+    fields = {"logicalNeuronCore": in_force.logical_neuron_core, "ultraserverMode": in_force.ultraserver_mode}
+    able: dict[str, list[str]] = {field: [] for field in fields}
+    for instance_type in index.types(admitted):
+        mine = admitted & index.of_type(instance_type)
+        entry = catalogue.get(instance_type) or _unlisted(instance_type)
+        single = bool(mine & ~index.whole_nodes)
+        resource_type = names.RESOURCE_TYPE_DEVICE if single else names.RESOURCE_TYPE_NODE
+        found = allocation.check_hardware(in_force, entry, resource_type)
+        for finding in found:
+            refusals.setdefault(finding.path, []).append((instance_type, finding))
+        for field in fields:
+            if not any(finding.path == field for finding in found):
+                able[field].append(instance_type)
+    return [_hardware_finding(field, refused, able[field], placed, request) for field, refused in refusals.items()]
+
+
+def _hardware_finding(
+    field: str,
+    refused: Sequence[tuple[str, Finding]],
+    able: Sequence[str],
+    placed: Sequence[Placed],
+    request: DeviceRequest,
+) -> Finding:
+    instance_type, finding = refused[0]
+    path = _path_of(field, placed, request.reference)
+    where = f"{path}.{field}" if path else request.path
+    if finding.code == "NEU414":
+        selector = (
+            f"device.attributes['{names.DRIVER}'].{names.ATTRIBUTE_RESOURCE_TYPE} == '{names.RESOURCE_TYPE_NODE}'"
+        )
+        fix = f"Add the selector {selector} to request {request.reference}."
+        return dataclasses.replace(finding, path=where, fix=fix)
+    if not able:
+        return dataclasses.replace(finding, path=where)
+    message = (
+        f"request {request.reference[:24]} also admits {instance_type}, which does not take {field} {finding.value}."
+    )
+    fix = f"Select an instance type that does, such as {able[0]}."
+    return warning("NEU514", where, message, fix, finding.value)
+
+
+def _path_of(field: str, placed: Sequence[Placed], reference: str) -> str:
+    """Where the setting in force for a request is written; empty if the DeviceClass has it."""
+    covering = [
+        each for each in placed if _setting(each.entry.config)[0] == field and covers(each.entry.requests, reference)
+    ]
+    return f"{covering[-1].config.path}.opaque.parameters" if covering else ""
+
+
+def _unlisted(instance_type: str) -> InstanceType:
+    return InstanceType(instance_type, instance_type.partition(".")[0], None, None, (), 1, None, Topology.SWITCH)
+
+
+def ratcheted(findings: Iterable[Finding], before: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Errors that the stored object has as well, turned into warnings: an update must not become impossible."""
+    stored = {(finding.code, finding.message) for finding in before if finding.severity is Severity.ERROR}
+    return tuple(as_warning(finding) if (finding.code, finding.message) in stored else finding for finding in findings)

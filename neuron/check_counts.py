@@ -1,0 +1,338 @@
+"""How many devices a claim asks for, held against what one node of an admitted instance type has and connects.
+
+A claim is allocated on one node. For claims that users write themselves only what can never work is an error: the
+counts that the Neuron scheduler extension documents for Trn1, and more devices than the node or the group has.
+"""
+
+import dataclasses
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from neuron import names
+from neuron.check_selectors import attribute_label, unknown_attribute
+from neuron.claim_reader import shown
+from neuron.claim_specs import ClaimSpec, Constraint, DeviceRequest
+from neuron.configs import covers
+from neuron.device_groups import GROUP_SIZES
+from neuron.findings import Finding, warning
+from neuron.instances import DEFAULT_FAMILIES, Catalogue, InstanceType, Topology
+from neuron.selection import DeviceIndex
+from neuron.serving import nearest
+
+_RULED_FAMILIES: Final = ("trn1", "trn1n")
+"""Families whose allowed counts are documented; of other multi-device types nobody says that a count never works."""
+
+_GROUPS: Final = {names.device_group_attribute(size): size for size in (1, *GROUP_SIZES)}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Leaf:
+    """One request, or one alternative of one, that asks for Neuron devices.
+
+    Attributes:
+        devices: what it says.
+        request: name of its request.
+        mask: shapes that it can match, constraints included.
+    """
+
+    devices: DeviceRequest
+    request: str
+    mask: int
+
+    @property
+    def path(self) -> str:
+        """Field path of its count."""
+        return f"{self.devices.path}.{'allocationMode' if self.devices.everything else 'count'}"
+
+
+class CountRules:
+    """The rules, for one claim."""
+
+    def __init__(self, claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex, catalogue: Catalogue) -> None:
+        self._claim = claim
+        self._index = index
+        self._catalogue = catalogue
+        self.leaves = [dataclasses.replace(leaf, mask=self._constrained(leaf)) for leaf in leaves]
+
+    def _covering(self, reference: str) -> list[Constraint]:
+        return [each for each in self._claim.constraints if covers(each.requests, reference)]
+
+    def _constrained(self, leaf: Leaf) -> int:
+        """A device without the attribute of a constraint cannot be chosen (structured allocator)."""
+        mask = leaf.mask
+        for constraint in self._covering(leaf.devices.reference):
+            for attribute in (constraint.match_attribute, constraint.distinct_attribute):
+                if attribute:
+                    mask &= self._index.with_attribute(attribute)
+        return mask
+
+    def findings(self) -> list[Finding]:
+        """Everything about counts; at most one finding for one count."""
+        found: list[Finding] = []
+        for leaf in self.leaves:
+            if leaf.mask and not leaf.devices.admin_access:
+                found += self._check_leaf(leaf)
+        found = self._spare_alternatives(found)
+        told = {finding.path for finding in found if finding.code in ("NEU520", "NEU521")}
+        if not told:
+            found += self._check_constraints()
+            found += self._check_node()
+        return found
+
+    # --- one request --------------------------------------------------------------------------------------------
+
+    def _check_leaf(self, leaf: Leaf) -> list[Finding]:
+        count = leaf.devices.count
+        if not count:
+            return []
+        index, types = self._index, self._index.types(leaf.mask)
+        most = max(types, key=lambda name: index.devices(leaf.mask, name))
+        available = index.devices(leaf.mask, most)
+        if count > available:
+            return [self._too_many(leaf, most, available)]
+        if not leaf.mask & ~index.whole_nodes:
+            return []
+        sums = self._sums(leaf)
+        capable = [name for name in types if index.devices(leaf.mask, name) >= count]
+        if all(_never(self._catalogue, name, sums) for name in capable):
+            return [_unsupported(self._catalogue, "NEU520", leaf.path, count, capable)]
+        return self._check_connection(leaf, sums)
+
+    def _sums(self, leaf: Leaf) -> set[int]:
+        """Devices that a container may hold which uses this request, and perhaps others of the claim with it."""
+        sums = {leaf.devices.count}
+        for other in self.leaves:
+            if other.request != leaf.request and not other.devices.admin_access:
+                sums |= {each + other.devices.count for each in sums}
+        return sums
+
+    def _too_many(self, leaf: Leaf, instance_type: str, available: int) -> Finding:
+        count, index = leaf.devices.count, self._index
+        has = index.devices(index.of_type(instance_type), instance_type)
+        if available != has:
+            what = f"the selectors match {available} on a node of {instance_type}"
+        elif len(index.types(leaf.mask)) > 1:
+            what = f"no admitted instance type has more than {available}"
+        else:
+            what = f"a node of {instance_type} has {available}"
+        message = f"{count} devices are requested, and {what}."
+        return Finding("NEU521", leaf.path, message, f"Request {available} or fewer.", str(count))
+
+    def _spare_alternatives(self, found: list[Finding]) -> list[Finding]:
+        """NEU528: a request works as long as one of its alternatives does."""
+        dead = {finding.path: finding for finding in found if finding.code == "NEU521"}
+        spared = list(found)
+        for request in self._claim.requests:
+            mine = [leaf for leaf in self.leaves if leaf.request == request.name and "/" in leaf.devices.reference]
+            failing = [leaf for leaf in mine if leaf.path in dead]
+            if not failing or len(failing) == len(request.alternatives):
+                continue
+            for leaf in failing:
+                finding = dead[leaf.path]
+                message = f"alternative {leaf.devices.reference[:40]} is never chosen: {finding.message}"
+                spared[spared.index(finding)] = warning("NEU528", leaf.path, message, finding.fix, finding.value)
+        return spared
+
+    # --- connected or not ---------------------------------------------------------------------------------------
+
+    def _likely(self, mask: int) -> tuple[InstanceType, ...]:
+        """Types on which the request will probably land: those published, or else those in common use."""
+        admitted = self._index.types(mask)
+        published = self._index.types(mask & self._index.published)
+        entries = [entry for name in published or admitted if (entry := self._catalogue.get(name)) is not None]
+        common = [entry for entry in entries if entry.family in DEFAULT_FAMILIES]
+        unselective = len(admitted) == len(self._index.types(self._index.everything))
+        return tuple(common if unselective and common and not published else entries)
+
+    def _check_connection(self, leaf: Leaf, sums: Iterable[int]) -> list[Finding]:
+        count = leaf.devices.count
+        # Too small a group is told where the group is.
+        if count == 1 or any(each.match_attribute in _GROUPS for each in self._covering(leaf.devices.reference)):
+            return []
+        likely = [entry for entry in self._likely(leaf.mask) if self._index.devices(leaf.mask, entry.name) >= count]
+        if any(count in entry.groups for entry in likely):
+            return [_unconstrained(leaf, count)]
+        if not likely or any(each in entry.counts for entry in likely for each in sums):
+            return []
+        entry = likely[0]
+        message = f"{count} devices of {entry.name} are not sure to be connected with each other."
+        listed = ", ".join(map(str, entry.counts))
+        fix = f"Connected counts: {listed}; nearest: {nearest(count, entry.counts)}."
+        return [warning("NEU525", leaf.path, message, fix, str(count))]
+
+    # --- several requests ---------------------------------------------------------------------------------------
+
+    def _check_constraints(self) -> list[Finding]:
+        found = []
+        for constraint in self._claim.constraints:
+            covered = [leaf for leaf in self.leaves if covers(constraint.requests, leaf.devices.reference)]
+            if constraint.match_attribute and covered and all(leaf.mask for leaf in covered):
+                found += self._check_group(constraint, covered)
+        return found
+
+    def _check_group(self, constraint: Constraint, covered: Sequence[Leaf]) -> list[Finding]:
+        """NEU522: more devices are to agree on an attribute than any node has with one value of it."""
+        attribute, index = constraint.match_attribute, self._index
+        together = 0
+        for leaf in covered:
+            together |= leaf.mask
+        best: tuple[int, int] | None = None
+        for name in index.types(together):
+            wanted = self._total(covered, name)
+            largest = index.groups(together, attribute, name)
+            if wanted <= largest:
+                return []
+            best = max(best or (0, 0), (largest, wanted))
+        if best is None:
+            return []
+        largest, wanted = best
+        message = f"{wanted} devices are to agree on {attribute}, and no more than {largest} do."
+        fitting = next((name for name, size in _GROUPS.items() if size >= wanted), "")
+        fix = f"Request {largest} or fewer" + (f", or use matchAttribute: {fitting}." if fitting else ".")
+        return [Finding("NEU522", f"{constraint.path}.matchAttribute", message, fix, attribute)]
+
+    def _total(self, leaves: Iterable[Leaf], instance_type: str) -> int:
+        """The fewest devices that requests take together on a node of a type."""
+        smallest: dict[str, int] = {}
+        for leaf in leaves:
+            if leaf.devices.admin_access:
+                continue
+            count = leaf.devices.count
+            if leaf.devices.everything:
+                count = max(1, self._index.devices(leaf.mask, instance_type))
+            smallest[leaf.request] = min(count, smallest.get(leaf.request, count))
+        return sum(smallest.values())
+
+    def _check_node(self) -> list[Finding]:
+        """NEU521, NEU526 and NEU527: what all requests ask for has to be on one node."""
+        by_request: dict[str, int] = {}
+        for leaf in self.leaves:
+            by_request[leaf.request] = by_request.get(leaf.request, 0) | leaf.mask
+        path = f"{self._claim.path}.requests"
+        counts = sum(
+            min(each.count for each in request.alternatives) for request in self._claim.requests if request.alternatives
+        )
+        if counts > names.MAX_DEVICES_PER_CLAIM:
+            message = f"{counts} devices are requested in all; a claim holds at most {names.MAX_DEVICES_PER_CLAIM}."
+            return [Finding("NEU526", path, message, "Spread them over several claims.", str(counts))]
+        if len(by_request) < 2 or not all(by_request.values()):
+            return []
+        shared = set.intersection(*(set(self._index.types(mask)) for mask in by_request.values()))
+        if not shared:
+            message = f"requests {', '.join(by_request)[:60]} have no instance type in common."
+            fix = "A claim is allocated on one node: select the same type, or make two claims."
+            return [Finding("NEU527", path, message, fix)]
+        together = 0
+        for mask in by_request.values():
+            together |= mask
+        rooms = {name: self._index.devices(together, name) - self._total(self.leaves, name) for name in shared}
+        name = max(sorted(rooms), key=lambda each: rooms[each])
+        if rooms[name] >= 0:
+            return []
+        total, has = self._total(self.leaves, name), self._index.devices(together, name)
+        message = f"{total} devices are requested in all, and a node of {name} has {has}."
+        return [Finding("NEU521", path, message, f"Request {has} or fewer, or make several claims.", str(total))]
+
+
+def _never(catalogue: Catalogue, instance_type: str, sums: Iterable[int]) -> bool:
+    """Whether the documented rules of a type exclude every one of these counts."""
+    entry = catalogue.get(instance_type)
+    if entry is None or entry.family not in _RULED_FAMILIES or entry.topology is not Topology.TORUS:
+        return False
+    return not any(each in entry.counts for each in sums)
+
+
+def _unsupported(catalogue: Catalogue, code: str, path: str, count: int, types: Sequence[str]) -> Finding:
+    # Word for word what the Neuron scheduler extension says, so that searching for it still helps.
+    message = (
+        f"Instance type {types[0]} does not support requests for device: {count}."
+        " Please request a different number of devices."
+    )
+    valid = {each for name in types if (entry := catalogue.get(name)) for each in entry.counts}
+    return Finding(code, path, message, f"Nearest valid counts: {nearest(count, valid)}.", str(count))
+
+
+def check_together(
+    claim: ClaimSpec, leaves: Sequence[Leaf], used: Collection[str], path: str, index: DeviceIndex, catalogue: Catalogue
+) -> list[Finding]:
+    """NEU709: what one container uses of a claim, judged as one number of devices.
+
+    Args:
+        claim: the claim.
+        leaves: its requests for Neuron devices.
+        used: names of the requests that the container refers to.
+        path: field path of the container's references.
+        index: the devices that exist.
+        catalogue: the types they are on.
+    """
+    mine = [leaf for leaf in leaves if leaf.request in used and leaf.mask and not leaf.devices.admin_access]
+    requests = list(dict.fromkeys(leaf.request for leaf in mine))
+    if len(requests) < 2 or any(leaf.devices.everything or not leaf.mask & ~index.whole_nodes for leaf in mine):
+        return []
+    total = sum(min(leaf.devices.count for leaf in mine if leaf.request == name) for name in requests)
+    types = set.intersection(*(set(index.types(leaf.mask)) for leaf in mine))
+    capable = [name for name in index.types(index.everything) if name in types]
+    if capable and all(_never(catalogue, name, {total}) for name in capable):
+        return [_unsupported(catalogue, "NEU709", path, total, capable)]
+    for constraint in claim.constraints:
+        if constraint.match_attribute in _GROUPS and all(
+            covers(constraint.requests, leaf.devices.reference) for leaf in mine
+        ):
+            return []
+    message = (
+        f"one container uses {total} devices of requests {', '.join(requests)[:32]}; nothing keeps them connected."
+    )
+    group = next((name for name, size in _GROUPS.items() if size >= total), "")
+    fix = f"Add constraints: [{{matchAttribute: {group}}}]" if group else "Use one request."
+    return [warning("NEU709", path, message, fix, str(total))]
+
+
+def _unconstrained(leaf: Leaf, count: int) -> Finding:
+    """NEU524, with the YAML to add."""
+    attribute = names.device_group_attribute(count)
+    message = f"nothing keeps the {count} devices of request {leaf.request[:30]} connected."
+    yaml = f"constraints: [{{requests: [{leaf.devices.reference}], matchAttribute: {attribute}}}]"
+    if len(yaml) > 100:
+        yaml = f"constraints: [{{matchAttribute: {attribute}}}]"
+    return warning("NEU524", leaf.path, message, f"Add {yaml}", str(count))
+
+
+def check_attributes(claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex) -> list[Finding]:
+    """NEU523 and NEU529: attributes of constraints that no admitted device has."""
+    found = []
+    for constraint in claim.constraints:
+        covered = [leaf for leaf in leaves if covers(constraint.requests, leaf.devices.reference)]
+        for field, attribute in (
+            ("matchAttribute", constraint.match_attribute),
+            ("distinctAttribute", constraint.distinct_attribute),
+        ):
+            if attribute and covered:
+                found += _check_attribute(attribute, f"{constraint.path}.{field}", covered, index)
+    return found
+
+
+def _check_attribute(attribute: str, path: str, covered: Sequence[Leaf], index: DeviceIndex) -> list[Finding]:
+    if "/" not in attribute:
+        full = next((name for name in sorted(index.attributes()) if name.rpartition("/")[2] == attribute), "")
+        fix = f"Write {full}." if full else f"Write it with its domain, such as {names.DRIVER}/{attribute[:32]}."
+        return [Finding("NEU529", path, f"attribute {shown(attribute)} has no domain.", fix, attribute)]
+    having = index.with_attribute(attribute)
+    lacking = [leaf for leaf in covered if leaf.mask and not leaf.mask & having]
+    if not lacking:
+        return []
+    meant = unknown_attribute(attribute, index)
+    if meant:
+        message = f"no Neuron device has the attribute {shown(attribute)}. Did you mean '{meant}'?"
+        return [Finding("NEU523", path, message, f"Write {meant}.", attribute)]
+    if meant == "":
+        message = f"no known Neuron device has the attribute {attribute_label(attribute)[:48]}."
+        fix = "A device without it is never chosen."
+        return [warning("NEU523", path, message, fix, attribute)]
+    types = index.types(lacking[0].mask)
+    message = f"no device of {types[0]} has the attribute {attribute}, and it is the only type admitted."
+    if len(types) > 1:
+        message = (
+            f"no device of {types[0]} and the {len(types) - 1} other types admitted has the attribute {attribute}."
+        )
+    example = index.types(having)[0]
+    return [Finding("NEU523", path, message, f"Drop the constraint, or select a type such as {example}.", attribute)]

@@ -1,0 +1,243 @@
+"""Device selectors: what is wrong with an expression in itself, and what it does to the devices that exist.
+
+Findings are NEU6xx. What can never work is an error; what works on some nodes only, or on none that is known, warns.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from neuron import names
+from neuron.claim_specs import Selector
+from neuron.device_shapes import ATTRIBUTE_TYPES, NEURON_DRIVER_VERSION, Version, qualified
+from neuron.findings import Finding, did_you_mean, warning
+from neuron.selection import (
+    CompiledSelector,
+    DeviceIndex,
+    Lookup,
+    Match,
+    SelectorEngine,
+    SelectorError,
+    SelectorSyntaxError,
+    SelectorTooCostlyError,
+    SelectorUnsupportedError,
+)
+
+_TYPE_WORDS: Final = {int: "an integer", str: "a string", bool: "a boolean", Version: "a version"}
+_VERSION_FUNCTIONS: Final = frozenset({"semver", "isGreaterThan", "isLessThan", "compareTo", "major", "minor", "patch"})
+_SHOWN: Final = 40
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Judged:
+    """One selector, judged.
+
+    Attributes:
+        selector: where it stands.
+        compiled: None where it cannot be evaluated.
+        match: what it does with the shapes; None where that is not known.
+        findings: what is wrong with it in itself.
+    """
+
+    selector: Selector
+    compiled: CompiledSelector | None
+    match: Match | None
+    findings: tuple[Finding, ...]
+
+
+def judge(selector: Selector, engine: SelectorEngine, index: DeviceIndex) -> Judged:
+    """Compile a selector, look at its attributes, and evaluate it on every shape."""
+    length = len(selector.expression.encode("utf-8", "surrogatepass"))
+    if length > names.MAX_SELECTOR_LENGTH:
+        message = f"the selector has {length} bytes; Kubernetes allows {names.MAX_SELECTOR_LENGTH}."
+        return _unusable(selector, Finding("NEU604", selector.path, message, "Split it into several selectors."))
+    try:
+        compiled = engine.compile(selector.expression)
+        match = index.match(compiled)
+    except SelectorError as error:
+        return _unusable(selector, _refusal(selector.path, error))
+    findings = [finding for lookup in compiled.lookups for finding in _check_lookup(lookup, selector.path, index)]
+    return Judged(selector, compiled, match, tuple(dict.fromkeys(findings)))
+
+
+def _unusable(selector: Selector, finding: Finding) -> Judged:
+    return Judged(selector, None, None, (finding,))
+
+
+def _refusal(path: str, error: SelectorError) -> Finding:
+    place, text = error.position, _sentence(str(error))
+    if isinstance(error, SelectorSyntaxError):
+        return Finding("NEU601", path, f"the selector is not CEL{place}: {text}", "Mend the expression.")
+    if isinstance(error, SelectorUnsupportedError):
+        return warning("NEU603", path, f"the selector was not checked{place}: {text}", "Kubernetes judges it alone.")
+    if isinstance(error, SelectorTooCostlyError):
+        return Finding("NEU605", path, f"the selector costs too much{place}: {text}", "Loop over less, or split it.")
+    return Finding("NEU602", path, f"the selector can never be evaluated{place}: {text}", "Mend the expression.")
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "?")) else f"{text}."
+
+
+# --- attributes -------------------------------------------------------------------------------------------------
+
+
+def attribute_label(attribute: str) -> str:
+    """An attribute as messages call it: without the driver's own domain."""
+    return attribute.removeprefix(f"{names.DRIVER}/")
+
+
+def guard(attribute: str) -> str:
+    """The CEL that tests whether a device has an attribute."""
+    domain, _, identifier = attribute.rpartition("/")
+    return f'"{identifier}" in device.attributes["{domain}"]'
+
+
+def unknown_attribute(attribute: str, index: DeviceIndex) -> str | None:
+    """None for an attribute that some device has; else the one that was likely meant, or an empty string.
+
+    Names that differ in digits alone are no misspellings: a newer driver may well publish another size.
+    """
+    known = index.attributes() | ATTRIBUTE_TYPES.keys()
+    if attribute in known:
+        return None
+    meant = did_you_mean(attribute, sorted(known)).removeprefix(" Did you mean '").removesuffix("'?")
+    identifier = attribute.rpartition("/")[2]
+    for name in sorted(known):
+        if name.rpartition("/")[2].casefold() == identifier.casefold():
+            meant = name
+    return "" if _without_digits(meant) == _without_digits(attribute) else meant
+
+
+def _without_digits(text: str) -> str:
+    return "".join(letter for letter in text if not letter.isdigit())
+
+
+def _check_lookup(lookup: Lookup, path: str, index: DeviceIndex) -> list[Finding]:
+    meant = unknown_attribute(lookup.attribute, index)
+    if meant is not None:
+        return [_unknown(lookup, path, meant)]
+    kind = ATTRIBUTE_TYPES.get(lookup.attribute) or _kind_of(lookup.attribute, index)
+    if lookup.attribute == qualified(NEURON_DRIVER_VERSION) and lookup.function in _VERSION_FUNCTIONS:
+        message = f"{NEURON_DRIVER_VERSION} has four parts, such as 2.25.4.0: {lookup.function}() fails on it."
+        fix = f"Compare it as a string: {NEURON_DRIVER_VERSION} == '2.25.4.0'."
+        return [Finding("NEU608", path, message, fix, lookup.function)]
+    return _check_types(lookup, path, kind) if lookup.comparison is not None and kind is not None else []
+
+
+def _kind_of(attribute: str, index: DeviceIndex) -> type | None:
+    return next((type(value) for value in index.values(attribute)), None)
+
+
+def _unknown(lookup: Lookup, path: str, meant: str) -> Finding:
+    label = attribute_label(lookup.attribute)
+    if meant:
+        domain, _, identifier = meant.rpartition("/")
+        message = f"no Neuron device has the attribute '{label}'. Did you mean '{attribute_label(meant)}'?"
+        return Finding("NEU606", path, message, f"Write device.attributes['{domain}'].{identifier}.", label)
+    message = f"no known Neuron device has the attribute '{label[:_SHOWN]}'."
+    return warning("NEU606", path, message, "Without a guard it fails on every device that lacks it.", label)
+
+
+def _check_types(lookup: Lookup, path: str, kind: type) -> list[Finding]:
+    comparison = lookup.comparison
+    wrong = [value for value in comparison.values if _type_of(value) is not kind] if comparison else []
+    if comparison is None or not wrong or any(_type_of(value) is None for value in wrong):
+        return []
+    label, value = attribute_label(lookup.attribute), wrong[0]
+    said = f"{label} is {_TYPE_WORDS[kind]}, and is compared with {_literal(value)}, {_TYPE_WORDS[type(value)]}"
+    fix = f"Write {label} {comparison.operator} {_as_kind(value, kind)}."
+    if comparison.operator == "!=" and kind is not Version:
+        return [warning("NEU607", path, f"{said}: that is always true.", fix, str(value)[:_SHOWN])]
+    fate = "fails" if kind is Version or comparison.operator not in ("==", "!=", "in") else "is never true"
+    return [Finding("NEU607", path, f"{said}: that {fate}.", fix, str(value)[:_SHOWN])]
+
+
+def _type_of(value: object) -> type | None:
+    """The attribute type that a constant has; None for those that no attribute has."""
+    return type(value) if type(value) in _TYPE_WORDS else None
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, Version):
+        return f"semver('{value.text[:_SHOWN]}')"
+    text = f"'{value}'" if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _as_kind(value: object, kind: type) -> str:
+    """The constant as it should have been written."""
+    text = (value.text if isinstance(value, Version) else str(value))[:_SHOWN]
+    if kind is int:
+        return text if text.lstrip("-").isdigit() else "0"
+    if kind is bool:
+        return "true"
+    return f"semver('{text}')" if kind is Version else f"'{text}'"
+
+
+# --- what it does to the devices ----------------------------------------------------------------------------------
+
+
+def check_failures(judged: Judged, visited: int, index: DeviceIndex) -> list[Finding]:
+    """NEU609 and NEU611: devices on which the selector fails.
+
+    Args:
+        judged: the selector.
+        visited: shapes that it gets to see; the class and the selectors before it have let them through.
+        index: the shapes.
+    """
+    if judged.match is None or judged.compiled is None or not judged.match.failing & visited:
+        return []
+    failing = judged.match.failing & visited
+    if any(finding.code in ("NEU606", "NEU607", "NEU608") for finding in judged.findings):
+        return []  # said already, and better
+    path = judged.selector.path
+    for lookup in judged.compiled.lookups:
+        lacking = failing & ~index.with_attribute(lookup.attribute)
+        if lacking and not lookup.guarded:
+            label = attribute_label(lookup.attribute)
+            examples = _examples(index.types(lacking))
+            message = f"{label} is missing on {examples}: one such device ends the scheduling of the pod."
+            fix = f"Guard it: {guard(lookup.attribute)} && ..."
+            return [warning("NEU609", path, message, fix, label)]
+    message = f"the selector fails on devices of {_examples(index.types(failing))}: {judged.match.failure}."
+    if failing == visited:
+        message = f"the selector fails on every device that it can see: {judged.match.failure}."
+        return [Finding("NEU611", path, message, "Mend the expression.")]
+    return [warning("NEU611", path, message, "One such device ends the scheduling of the pod.")]
+
+
+def _examples(types: Sequence[str]) -> str:
+    return f"{types[0]} and {len(types) - 1} more types" if len(types) > 1 else types[0]
+
+
+def check_nothing_matches(selectors: Iterable[Judged], path: str, matched: int, index: DeviceIndex) -> list[Finding]:
+    """NEU610: no device matches all selectors of a request; NEU612: none that the cluster publishes now."""
+    compiled = [judged.compiled for judged in selectors if judged.compiled is not None]
+    if matched & index.published or (matched and not index.published):
+        return []
+    constants = _strange_constants(compiled, index)
+    if not matched:
+        for attribute, value, known in constants:
+            label = attribute_label(attribute)
+            message = f"no device has {label} '{value[:_SHOWN]}'.{did_you_mean(value, known)}"
+            return [warning("NEU610", path, message, "Nothing can be allocated until one does.", value)]
+        message = "no device that is known matches all selectors of the request."
+        return [warning("NEU610", path, message, "Compare them with the attributes in kubectl get resourceslices.")]
+    published = ", ".join(index.types(index.published)[:3])
+    message = "no device that the cluster publishes now matches."
+    return [warning("NEU612", path, message, f"It has devices of: {published}.")]
+
+
+def _strange_constants(selectors: Iterable[CompiledSelector], index: DeviceIndex) -> list[tuple[str, str, list[str]]]:
+    """Constants that are no value of the attribute they are compared with: attribute, constant, values."""
+    found: list[tuple[str, str, list[str]]] = []
+    for selector in selectors:
+        found += [("device.driver", value, [names.DRIVER]) for value in selector.drivers if value != names.DRIVER]
+        for lookup in selector.lookups:
+            known = [value for value in index.values(lookup.attribute) if isinstance(value, str)]
+            if lookup.comparison is None or lookup.comparison.operator not in ("==", "in") or not known:
+                continue
+            values = [value for value in lookup.comparison.values if isinstance(value, str)]
+            found += [(lookup.attribute, value, known) for value in values if value not in known]
+    return found

@@ -1,0 +1,305 @@
+"""Reading claims and DeviceClasses of any API version into `neuron.claim_specs`.
+
+`resource.k8s.io/v1`, `v1beta2` and `v1beta1` differ in where a request keeps its fields: under `exactly`, or, in
+v1beta1, in the request itself. `_FIELDS_UNDER` says so, once.
+
+What the API server would refuse on its own is reported here too: manifests in files have not been there yet.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from neuron import names
+from neuron.claim_specs import (
+    ALL,
+    EXACT_COUNT,
+    GROUP,
+    ClaimSpec,
+    ClassSpec,
+    Config,
+    Constraint,
+    DeviceRequest,
+    Request,
+    Selector,
+)
+from neuron.findings import Finding, did_you_mean
+
+_FIELDS_UNDER: Final = {f"{GROUP}/v1": "exactly", f"{GROUP}/v1beta2": "exactly", f"{GROUP}/v1beta1": ""}
+VERSIONS: Final = tuple(_FIELDS_UNDER)
+
+_MODES: Final = (EXACT_COUNT, ALL)
+
+_SUBREQUEST: Final = ("deviceClassName", "selectors", "allocationMode", "count", "tolerations", "capacity")
+_EXACT: Final = (*_SUBREQUEST, "adminAccess")
+_DEVICES: Final = ("requests", "constraints", "config")
+_MOST: Final = {
+    # MaxSize constants of resource.k8s.io/v1.
+    "requests": names.MAX_REQUESTS_PER_CLAIM,
+    "constraints": 32,
+    "config": 32,
+    "selectors": 32,
+    "firstAvailable": names.MAX_FIRST_AVAILABLE,
+}
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+_SHOWN: Final = 64
+
+
+def read_claim(kind: str, api_version: str, spec: object) -> tuple[ClaimSpec, tuple[Finding, ...]]:
+    """Read `spec` of a ResourceClaim or ResourceClaimTemplate.
+
+    Args:
+        kind: which of the two.
+        api_version: one of `VERSIONS`; anything else is read as v1, and reported.
+        spec: JSON-like data; `opaque.parameters` may be raw JSON as bytes.
+
+    Returns:
+        The claim as far as it can be read, and what is wrong with its form (NEU501 to NEU509).
+    """
+    reader = _Reader(api_version)
+    root = "spec"
+    if kind == "ResourceClaimTemplate":
+        spec = reader.fields(spec, root, ("metadata", "spec")).get("spec")
+        root = "spec.spec"
+    path = f"{root}.devices"
+    devices = reader.fields(reader.fields(spec, root, ("devices",)).get("devices"), path, _DEVICES)
+    claim = ClaimSpec(
+        path,
+        tuple([reader.request(*each) for each in reader.items(devices, "requests", path)]),
+        tuple([reader.constraint(*each) for each in reader.items(devices, "constraints", path)]),
+        tuple([reader.config(*each, may_name=True) for each in reader.items(devices, "config", path)]),
+    )
+    reader.check_names(claim)
+    return claim, tuple(reader.findings)
+
+
+def read_class(api_version: str, spec: object) -> tuple[ClassSpec, tuple[Finding, ...]]:
+    """Read `spec` of a DeviceClass; arguments and result as of `read_claim`."""
+    reader = _Reader(api_version)
+    known = ("selectors", "config", "extendedResourceName", "suitableNodes")
+    fields = reader.fields(spec, "spec", known)
+    device_class = ClassSpec(
+        reader.selectors(fields, "spec"),
+        tuple([reader.config(*each, may_name=False) for each in reader.items(fields, "config", "spec")]),
+    )
+    return device_class, tuple(reader.findings)
+
+
+def describe(value: object) -> str:
+    """A value and its JSON type for a message, ASCII and short."""
+    kinds = ((bool, "a boolean"), (int, "an integer"), (float, "a number"), (str, "a string"), (Mapping, "an object"))
+    kind = next((word for each, word in kinds if isinstance(value, each)), "a list")
+    if kind in ("an object", "a list"):
+        return kind
+    return f"{shown(value)}, {kind}"
+
+
+def shown(value: object) -> str:
+    """What a user wrote, ASCII and short enough for a message."""
+    text = ascii(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...{text[-1]}"
+
+
+class _Reader:
+    """Reads one object, and collects what is wrong with its form."""
+
+    def __init__(self, api_version: str) -> None:
+        self.findings: list[Finding] = []
+        under = _FIELDS_UNDER.get(api_version)
+        if under is None:
+            hint = did_you_mean(api_version, VERSIONS)
+            message = f"apiVersion {shown(api_version)} is not known.{hint}"
+            self._refuse("NEU503", "apiVersion", message, f"Write apiVersion: {VERSIONS[0]}.", api_version)
+            under = "exactly"
+        self._under = under
+
+    def _refuse(self, code: str, path: str, message: str, fix: str, value: object = "") -> None:
+        self.findings.append(Finding(code, path, message, fix, str(value)[:_SHOWN]))
+
+    # --- JSON ---------------------------------------------------------------------------------------------
+
+    def fields(self, value: object, path: str, known: Sequence[str]) -> Mapping[str, Any]:
+        """An object whose fields are all known; empty where it is absent or no object."""
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            self._wrong_type(value, path, "an object")
+            return {}
+        for key in value:
+            if key not in known:
+                self._unknown_field(str(key), path, known)
+        return value
+
+    def items(self, owner: Mapping[str, Any], key: str, path: str) -> list[tuple[object, str]]:
+        """The entries of a list with their paths; empty where it is absent or no list."""
+        where = f"{path}.{key}"
+        value = owner.get(key)
+        if value is None:
+            return []
+        if not isinstance(value, list | tuple):
+            self._wrong_type(value, where, "a list")
+            return []
+        most = _MOST.get(key)
+        if most is not None and len(value) > most:
+            fix = f"Keep {most} or fewer."
+            self._refuse("NEU509", where, f"{key} has {len(value)} entries; Kubernetes allows {most}.", fix, len(value))
+        return [(item, f"{where}[{index}]") for index, item in enumerate(value)]
+
+    def text(self, owner: Mapping[str, Any], key: str, path: str, *, required: bool = False) -> str:
+        """A string; empty where it is absent or none."""
+        value = owner.get(key)
+        if isinstance(value, str) and value:
+            return value
+        if value is not None and not isinstance(value, str):
+            self._wrong_type(value, f"{path}.{key}", "a string")
+        elif required:
+            self._refuse("NEU502", f"{path}.{key}", f"{key} is missing.", f"Set {key}.")
+        return ""
+
+    def texts(self, owner: Mapping[str, Any], key: str, path: str) -> tuple[str, ...]:
+        """A list of strings."""
+        entries = self.items(owner, key, path)
+        for value, where in entries:
+            if not isinstance(value, str):
+                self._wrong_type(value, where, "a string")
+        return tuple([value for value, _ in entries if isinstance(value, str)])
+
+    def _wrong_type(self, value: object, path: str, wanted: str) -> None:
+        field = path.rpartition(".")[2]
+        message = f"{field} is {describe(value)}, not {wanted}."
+        self._refuse("NEU502", path, message, f"Write {wanted}.", value if isinstance(value, str | int) else "")
+
+    def _unknown_field(self, key: str, path: str, known: Sequence[str]) -> None:
+        field = path.rpartition(".")[2]
+        fix = f"Its fields are {', '.join(known)}."
+        message = f"{field} has no field {shown(key)}.{did_you_mean(key, known)}"
+        if self._under and key in _EXACT and "exactly" in known:
+            message = f"{field} has no field {shown(key)} of its own: it belongs under exactly."
+            fix = "Move it under exactly; only v1beta1 has it in the request itself."
+        elif not self._under and key == "exactly":
+            message = f"{field} has no field 'exactly' in v1beta1."
+            fix = f"Write apiVersion: {VERSIONS[0]}, or move its fields into the request."
+        self._refuse("NEU501", f"{path}.{key[:_SHOWN]}", message, fix, key)
+
+    # --- requests -----------------------------------------------------------------------------------------
+
+    def request(self, value: object, path: str) -> Request:
+        own = ("exactly",) if self._under else _EXACT
+        fields = self.fields(value, path, ("name", "firstAvailable", *own))
+        name = self._name(fields, path)
+        alternatives = self.items(fields, "firstAvailable", path)
+        exact = fields.get("exactly") if self._under else fields
+        is_exact = exact is not None if self._under else any(key in fields for key in _EXACT)
+        if bool(alternatives) == is_exact:
+            what = "both one request and firstAvailable" if is_exact else "neither a device class nor alternatives"
+            fix = f"Set {self._under or 'deviceClassName'} or firstAvailable, and not both."
+            self._refuse("NEU504", path, f"request {shown(name)} has {what}.", fix, name)
+        if alternatives:
+            known = ("name", *_SUBREQUEST)
+            subrequests = [(self.fields(each, where, known), where) for each, where in alternatives]
+            made = [self._devices(each, where, f"{name}/{self._name(each, where)}") for each, where in subrequests]
+            return Request(path, name, tuple(made))
+        if not is_exact:
+            return Request(path, name, ())
+        where = f"{path}.exactly" if self._under else path
+        inner = self.fields(exact, where, _EXACT) if self._under else fields
+        return Request(path, name, (self._devices(inner, where, name),))
+
+    def _name(self, fields: Mapping[str, Any], path: str) -> str:
+        name = self.text(fields, "name", path, required=True)
+        if name and not _LABEL.fullmatch(name):
+            message = f"name {shown(name)} is no DNS label."
+            self._refuse("NEU505", f"{path}.name", message, "Use lower-case letters, digits and dashes.", name)
+        return name
+
+    def _devices(self, fields: Mapping[str, Any], path: str, reference: str) -> DeviceRequest:
+        mode = self.text(fields, "allocationMode", path) or EXACT_COUNT
+        if mode not in _MODES:
+            meant = next((known for known in _MODES if known.casefold() == mode.casefold()), "")
+            hint = f" Did you mean '{meant}'?" if meant else did_you_mean(mode, _MODES)
+            message = f"allocationMode {shown(mode)} is not known.{hint}"
+            self._refuse("NEU506", f"{path}.allocationMode", message, f"Write {' or '.join(_MODES)}.", mode)
+        everything = mode.casefold() == ALL.casefold()
+        return DeviceRequest(
+            path,
+            reference,
+            self.text(fields, "deviceClassName", path, required=True),
+            self.selectors(fields, path),
+            everything,
+            self._count(fields, path, everything=everything),
+            fields.get("adminAccess") is True,
+        )
+
+    def _count(self, fields: Mapping[str, Any], path: str, *, everything: bool) -> int:
+        value, where = fields.get("count"), f"{path}.count"
+        if value is None:
+            return 0 if everything else 1
+        if isinstance(value, bool) or not isinstance(value, int):
+            self._wrong_type(value, where, "an integer")
+            return 0
+        if everything:
+            if value:
+                message = f"allocationMode All asks for every device, and count says {value}."
+                self._refuse("NEU507", where, message, "Drop count, or write allocationMode: ExactCount.", value)
+            return 0
+        if value < 0:
+            self._refuse("NEU507", where, f"count is {value}.", "Ask for 1 device or more.", value)
+            return 0
+        return value or 1
+
+    def selectors(self, fields: Mapping[str, Any], path: str) -> tuple[Selector, ...]:
+        selectors = []
+        for value, where in self.items(fields, "selectors", path):
+            cel = self.fields(self.fields(value, where, ("cel",)).get("cel"), f"{where}.cel", ("expression",))
+            expression = self.text(cel, "expression", f"{where}.cel", required=True)
+            if expression:
+                selectors.append(Selector(f"{where}.cel.expression", expression))
+        return tuple(selectors)
+
+    # --- constraints and configs ----------------------------------------------------------------------------
+
+    def constraint(self, value: object, path: str) -> Constraint:
+        fields = self.fields(value, path, ("requests", "matchAttribute", "distinctAttribute"))
+        match = self.text(fields, "matchAttribute", path)
+        distinct = self.text(fields, "distinctAttribute", path)
+        if not match and not distinct:
+            message = "the constraint has no matchAttribute."
+            fix = f"Write matchAttribute: {names.device_group_attribute(4)}, or drop the constraint."
+            self._refuse("NEU502", f"{path}.matchAttribute", message, fix)
+        return Constraint(path, self.texts(fields, "requests", path), match, distinct)
+
+    def config(self, value: object, path: str, *, may_name: bool) -> Config:
+        fields = self.fields(value, path, ("requests", "opaque") if may_name else ("opaque",))
+        where = f"{path}.opaque"
+        opaque = self.fields(fields.get("opaque"), where, ("driver", "parameters"))
+        if not opaque:
+            message, fix = "the config has no opaque section.", "Set opaque.driver and opaque.parameters."
+            self._refuse("NEU502", where, message, fix)
+            return Config(path, (), "", None)
+        requests = self.texts(fields, "requests", path) if may_name else ()
+        return Config(path, requests, self.text(opaque, "driver", where, required=True), opaque.get("parameters"))
+
+    def check_names(self, claim: ClaimSpec) -> None:
+        """Names are unique, and what refers to one names one that is there."""
+        self._repeated((request.name, request.path) for request in claim.requests)
+        for request in claim.requests:
+            if request.prioritised:
+                self._repeated((each.reference, each.path) for each in request.alternatives)
+        for section in (claim.constraints, claim.configs):
+            for entry in section:
+                for index, reference in enumerate(entry.requests):
+                    if reference not in claim.references:
+                        self._dangling(reference, f"{entry.path}.requests[{index}]", claim.references)
+
+    def _repeated(self, entries: Iterable[tuple[str, str]]) -> None:
+        seen: set[str] = set()
+        for name, path in entries:
+            if name in seen:
+                message = f"the name {shown(name.rpartition('/')[2])} stands twice."
+                self._refuse("NEU505", f"{path}.name", message, "Rename one of the two.", name)
+            seen.add(name)
+
+    def _dangling(self, reference: str, path: str, known: Sequence[str]) -> None:
+        message = f"{shown(reference)} names no request of this claim.{did_you_mean(reference, known)}"
+        listed = ", ".join(known[:8]) or "none"
+        self._refuse("NEU508", path, message, f"Its requests are: {listed}.", reference)

@@ -1,0 +1,325 @@
+"""Which devices selectors match, computed by evaluating them on every distinct shape of device.
+
+CEL itself is behind two Protocols: this package knows no engine, and whoever has one (the webhook and the command
+line) brings it. What the allocator does is in `k8s.io/dynamic-resource-allocation/structured`: class selectors first,
+then those of the request, ANDed; an error on one device ends the scheduling of the pod.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, Protocol
+
+from neuron import names
+from neuron.device_shapes import ATTRIBUTE_TYPES, Shape, Value
+
+Attributes = Mapping[str, Mapping[str, Value | None]]
+"""Attributes by domain and name. `None` stands for a value that is not known: whatever is called on it fails."""
+
+_REMEMBERED: Final = 512
+_FEW_VALUES: Final = 8
+_MOST_TRIES: Final = 64
+
+
+class SelectorError(Exception):
+    """What is wrong with an expression; the message is one sentence.
+
+    Attributes:
+        position: ` (line 1, column 8)`, or empty where no place is to blame.
+    """
+
+    def __init__(self, message: str, position: str = "") -> None:
+        super().__init__(message)
+        self.position = position
+
+
+class SelectorSyntaxError(SelectorError):
+    """It is not CEL."""
+
+
+class SelectorTypeError(SelectorError):
+    """It uses an unknown name, or operands that never fit."""
+
+
+class SelectorUnsupportedError(SelectorError):
+    """It is CEL that this program does not evaluate."""
+
+
+class SelectorTooCostlyError(SelectorError):
+    """It is too long, or takes too many steps."""
+
+
+class SelectorRuntimeError(SelectorError):
+    """It cannot be evaluated on this device."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Comparison:
+    """An attribute compared with constants.
+
+    Attributes:
+        operator: `==`, `!=`, `<`, `<=`, `>`, `>=` or `in`.
+        values: the constants: one, or the elements of the list.
+    """
+
+    operator: str
+    values: tuple[object, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Lookup:
+    """One place where an expression reads an attribute.
+
+    Attributes:
+        attribute: qualified name.
+        guarded: whether its presence is tested before.
+        comparison: what it is compared with; None where it is used otherwise.
+        function: name of the function that is called on it, or with it; empty where none is.
+        position: ` (line 1, column 8)`.
+    """
+
+    attribute: str
+    guarded: bool
+    comparison: Comparison | None = None
+    function: str = ""
+    position: str = ""
+
+
+class CompiledSelector(Protocol):
+    """An expression that can be evaluated on devices."""
+
+    @property
+    def source(self) -> str:
+        """The expression."""
+
+    @property
+    def lookups(self) -> Sequence[Lookup]:
+        """Every attribute that it reads, in order."""
+
+    @property
+    def attributes(self) -> frozenset[str] | None:
+        """Every attribute that it reads or tests for; None if it walks over attributes or computes their names."""
+
+    @property
+    def drivers(self) -> Sequence[str]:
+        """Constants with which it compares `device.driver`."""
+
+    def evaluate(self, driver: str, attributes: Attributes) -> bool:
+        """Whether a device satisfies it.
+
+        Raises:
+            SelectorRuntimeError: it fails on this device.
+            SelectorTooCostlyError: it was stopped on the first device.
+            SelectorUnsupportedError: it was stopped later: it may be right, but is too slow to try on every device.
+        """
+
+
+class SelectorEngine(Protocol):
+    """Compiles expressions."""
+
+    def compile(self, expression: str) -> CompiledSelector:
+        """Compile one expression.
+
+        Raises:
+            SelectorError: anything but `SelectorRuntimeError`, with the place that is wrong.
+        """
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Match:
+    """What one selector does with the shapes of an index; sets of shapes are bit masks.
+
+    Attributes:
+        matched: shapes that satisfy it, or may, depending on a value that varies.
+        failing: shapes on which it fails.
+        failure: what the first of these failures says.
+    """
+
+    matched: int
+    failing: int = 0
+    failure: str = ""
+
+
+class DeviceIndex:
+    """Shapes of devices, and for every selector seen lately which of them it matches.
+
+    A selector is evaluated once for every combination of values that it can tell apart: one that reads nothing but
+    `instanceType` costs one evaluation per instance type, however many devices and nodes there are.
+    """
+
+    def __init__(self, shapes: Iterable[Shape]) -> None:
+        self.shapes = tuple(shapes)
+        self.everything = (1 << len(self.shapes)) - 1
+        self.published = self._mask(lambda shape: shape.published)
+        self.whole_nodes = self._mask(lambda shape: shape.resource_type == names.RESOURCE_TYPE_NODE)
+        self._types: dict[str, int] = {}
+        for position, shape in enumerate(self.shapes):
+            self._types[shape.instance_type] = self._types.get(shape.instance_type, 0) | 1 << position
+        self._matches: OrderedDict[str, Match] = OrderedDict()
+
+    def _mask(self, test: Callable[[Shape], bool]) -> int:
+        return sum(1 << position for position, shape in enumerate(self.shapes) if test(shape))
+
+    def members(self, mask: int) -> Iterator[Shape]:
+        """The shapes of a mask."""
+        while mask:
+            lowest = mask & -mask
+            yield self.shapes[lowest.bit_length() - 1]
+            mask ^= lowest
+
+    def of_type(self, instance_type: str) -> int:
+        """All shapes of an instance type."""
+        return self._types.get(instance_type, 0)
+
+    def types(self, mask: int) -> tuple[str, ...]:
+        """Instance types in a mask, those of the catalogue first and in its order."""
+        return tuple(name for name, shapes in self._types.items() if shapes & mask)
+
+    def devices(self, mask: int, instance_type: str) -> int:
+        """The most devices of one node that a mask holds.
+
+        The catalogue and the slices both describe the same node, so the larger number counts. A whole node and its
+        single devices exclude each other.
+        """
+        mine = mask & self.of_type(instance_type)
+        return max(
+            (mine & origin & kind).bit_count()
+            for origin in (self.published, ~self.published)
+            for kind in (self.whole_nodes, ~self.whole_nodes)
+        )
+
+    def with_attribute(self, attribute: str) -> int:
+        """Shapes that have an attribute."""
+        return self._mask(lambda shape: attribute in shape.fixed or attribute in shape.varying)
+
+    def groups(self, mask: int, attribute: str, instance_type: str) -> int:
+        """The most devices of one node in a mask that agree on an attribute."""
+        best = 0
+        for published in (True, False):
+            sizes: dict[Value, int] = {}
+            varying = 0
+            for shape in self.members(mask & self.of_type(instance_type)):
+                if shape.published is not published:
+                    continue
+                value = shape.fixed.get(attribute)
+                if value is not None:
+                    sizes[value] = sizes.get(value, 0) + 1
+                elif attribute in shape.varying:
+                    varying += 1
+            best = max(best, varying, *sizes.values(), 0)
+        return best
+
+    def values(self, attribute: str) -> list[Value]:
+        """Known values of an attribute, sorted by their text."""
+        found: set[Value] = set()
+        for shape in self.shapes:
+            value = shape.fixed.get(attribute)
+            if value is not None:
+                found.add(value)
+            elif attribute in shape.varying:
+                found |= shape.varying[attribute].values or frozenset()
+        return sorted(found, key=str)
+
+    def attributes(self) -> frozenset[str]:
+        """Names of all attributes."""
+        return frozenset(name for shape in self.shapes for name in (*shape.fixed, *shape.varying))
+
+    def match(self, selector: CompiledSelector) -> Match:
+        """Evaluate a selector on every shape, or remember having done so.
+
+        Raises:
+            SelectorTooCostlyError: see `CompiledSelector.evaluate`.
+            SelectorUnsupportedError: likewise.
+        """
+        known = self._matches.get(selector.source)
+        if known is not None:
+            self._matches.move_to_end(selector.source)
+            return known
+        match = self._evaluate(selector)
+        self._matches[selector.source] = match
+        if len(self._matches) > _REMEMBERED:
+            self._matches.popitem(last=False)
+        return match
+
+    def _evaluate(self, selector: CompiledSelector) -> Match:
+        read = None if selector.attributes is None else tuple(sorted(selector.attributes))
+        answers: dict[object, bool | str] = {}
+        matched = failing = 0
+        failure = ""
+        for position, shape in enumerate(self.shapes):
+            key = _projection(shape, read)
+            answer = answers.get(key)
+            if answer is None:
+                answer = answers[key] = _judge(selector, shape, read)
+            if answer is True:
+                matched |= 1 << position
+            elif isinstance(answer, str):
+                failing |= 1 << position
+                failure = failure or answer
+        return Match(matched, failing, failure)
+
+
+def _projection(shape: Shape, read: Sequence[str] | None) -> object:
+    """What a selector can see of a shape."""
+    if read is None:
+        return id(shape)
+    return tuple([(shape.fixed.get(attribute), shape.varying.get(attribute)) for attribute in read])
+
+
+def _judge(selector: CompiledSelector, shape: Shape, read: Sequence[str] | None) -> bool | str:
+    """Whether a selector matches a shape, or what it fails with.
+
+    Where a value varies, it matches if one of the values does. A value that is not known is left out: an expression
+    that fails for the lack of it may match.
+    """
+    uncertain = False
+    failure = ""
+    for varying in _assignments(selector, shape, read):
+        try:
+            if selector.evaluate(names.DRIVER, _by_domain({**shape.fixed, **varying})):
+                return True
+        except SelectorRuntimeError as error:
+            if None in varying.values():
+                uncertain = True
+            else:
+                failure = failure or f"{error}{error.position}"
+    return uncertain or failure or False
+
+
+def _assignments(
+    selector: CompiledSelector, shape: Shape, read: Sequence[str] | None
+) -> Iterator[Mapping[str, Value | None]]:
+    """The values of what varies that are worth trying."""
+    attributes = [name for name in shape.varying if read is None or name in read]
+    choices = [_choices(selector, name, shape.varying[name].values) for name in attributes]
+    for values in itertools.islice(itertools.product(*choices), _MOST_TRIES):
+        yield dict(zip(attributes, values, strict=True))
+    if math.prod(map(len, choices)) > _MOST_TRIES:
+        yield dict.fromkeys(attributes)
+
+
+def _choices(selector: CompiledSelector, attribute: str, values: frozenset[Value] | None) -> list[Value | None]:
+    if values is not None and len(values) <= _FEW_VALUES:
+        return sorted(values, key=str)
+    literals = [
+        value
+        for lookup in selector.lookups
+        if lookup.attribute == attribute and lookup.comparison is not None
+        for value in lookup.comparison.values
+        if isinstance(value, str | int) and (value in values if values is not None else _is_text(attribute))
+    ]
+    return [*dict.fromkeys(literals), None]
+
+
+def _is_text(attribute: str) -> bool:
+    return ATTRIBUTE_TYPES.get(attribute, str) is str
+
+
+def _by_domain(attributes: Mapping[str, Value | None]) -> Attributes:
+    domains: dict[str, dict[str, Value | None]] = {}
+    for name, value in attributes.items():
+        domain, _, identifier = name.rpartition("/")
+        domains.setdefault(domain, {})[identifier] = value
+    return domains

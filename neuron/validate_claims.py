@@ -1,0 +1,193 @@
+"""Claims, templates and DeviceClasses: from what was read to every finding about it. Pure.
+
+The steps, in order: form -> DeviceClass -> selectors -> what each request can match -> configs -> counts.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from neuron import check_configs, check_selectors, names
+from neuron.check_configs import Placed
+from neuron.check_counts import CountRules, Leaf, check_attributes
+from neuron.claim_reader import read_claim, read_class, shown
+from neuron.claim_specs import ClaimSpec, ClassSpec, DeviceRequest
+from neuron.configs import ConfigEntry, Source
+from neuron.findings import Finding, did_you_mean, warning
+from neuron.instances import Catalogue
+from neuron.selection import DeviceIndex, SelectorEngine
+
+_OUR_DOMAINS = (names.DRIVER, "resource.aws.com")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClaimWorld:
+    """What claims are judged against; replaced as a whole when it changes.
+
+    Attributes:
+        catalogue: instance types, with what slices told of them.
+        index: the devices that exist.
+        engine: evaluates selectors.
+        classes: DeviceClasses by name; those of a cluster, or of the files at hand.
+        classes_known: whether a class that is not in `classes` does not exist.
+        device_class: the class of the driver's chart; without being listed it is taken to select the driver.
+    """
+
+    catalogue: Catalogue
+    index: DeviceIndex
+    engine: SelectorEngine
+    classes: Mapping[str, ClassSpec] = dataclasses.field(default_factory=dict)
+    classes_known: bool = False
+    device_class: str = names.DEVICE_CLASS
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClaimJudgement:
+    """What came of judging a claim.
+
+    Attributes:
+        spec: the claim.
+        leaves: its requests for Neuron devices, with what they can match.
+        findings: everything that was found, in the order of the steps.
+    """
+
+    spec: ClaimSpec
+    leaves: tuple[Leaf, ...]
+    findings: tuple[Finding, ...]
+
+
+def validate_claim(kind: str, api_version: str, spec: object, world: ClaimWorld) -> ClaimJudgement:
+    """Judge a ResourceClaim or ResourceClaimTemplate.
+
+    Args:
+        kind: which of the two.
+        api_version: of the object.
+        spec: its `spec`, JSON-like; `opaque.parameters` may be raw JSON as bytes.
+        world: what is known outside it.
+    """
+    claim, findings = read_claim(kind, api_version, spec)
+    judgement = judge_claim(claim, world)
+    return dataclasses.replace(judgement, findings=(*findings, *judgement.findings))
+
+
+def validate_class(api_version: str, spec: object, world: ClaimWorld) -> tuple[Finding, ...]:
+    """Judge a DeviceClass; its configs and selectors only as far as they are about Neuron devices."""
+    device_class, form = read_class(api_version, spec)
+    findings = list(form)
+    _, found = check_configs.decode(device_class.configs, Source.FROM_CLASS)
+    findings += found
+    request = DeviceRequest("spec", "", "", device_class.selectors)
+    if found or device_class.configs or _mentions_us(request, world):
+        matcher = _Matcher(world)
+        mask = matcher.visit(request, world.index.everything)
+        findings += matcher.findings
+        placed, _ = check_configs.decode(device_class.configs, Source.FROM_CLASS)
+        findings += check_configs.check_hardware(request, placed, (), mask, world.index, world.catalogue)
+    return tuple(findings)
+
+
+def judge_claim(claim: ClaimSpec, world: ClaimWorld) -> ClaimJudgement:
+    """Judge a claim that has been read."""
+    placed, findings = check_configs.decode(claim.configs, Source.FROM_CLAIM)
+    matcher = _Matcher(world)
+    leaves, foreign = [], []
+    for request in claim.requests:
+        for devices in request.alternatives:
+            mask = matcher.match(devices)
+            if mask is None:
+                foreign.append(devices.reference)
+            else:
+                leaves.append(Leaf(devices, request.name, mask))
+    findings += matcher.findings
+    findings += check_configs.check_conflicts(claim, placed)
+    findings += check_configs.check_targets(claim, placed, foreign)
+    findings += check_configs.check_other_drivers(claim, only_ours=bool(leaves) and not foreign)
+    for leaf in leaves:
+        if leaf.mask:
+            entries = matcher.class_entries(leaf.devices.device_class)
+            findings += check_configs.check_hardware(
+                leaf.devices, placed, entries, leaf.mask, world.index, world.catalogue
+            )
+    findings += check_attributes(claim, leaves, world.index)
+    rules = CountRules(claim, leaves, world.index, world.catalogue)
+    findings += rules.findings()
+    return ClaimJudgement(claim, tuple(rules.leaves), tuple(dict.fromkeys(findings)))
+
+
+def _mentions_us(request: DeviceRequest, world: ClaimWorld) -> bool:
+    """Whether selectors are about Neuron devices, going by the attributes that they read."""
+    for selector in request.selectors:
+        judged = check_selectors.judge(selector, world.engine, world.index)
+        if judged.compiled is None:
+            if any(domain in selector.expression for domain in _OUR_DOMAINS):
+                return True
+            continue
+        domains = {lookup.attribute.rpartition("/")[0] for lookup in judged.compiled.lookups}
+        if domains.intersection(_OUR_DOMAINS) or names.DRIVER in judged.compiled.drivers:
+            return True
+    return False
+
+
+class _Matcher:
+    """What the requests of one claim can match, and what is wrong with their selectors."""
+
+    def __init__(self, world: ClaimWorld) -> None:
+        self._world = world
+        self.findings: list[Finding] = []
+
+    def match(self, devices: DeviceRequest) -> int | None:
+        """Shapes that a request can match; None if it does not ask for Neuron devices."""
+        world = self._world
+        device_class = world.classes.get(devices.device_class)
+        self._check_class(devices, exists=device_class is not None)
+        if device_class is None:
+            ours = devices.device_class == world.device_class or _mentions_us(devices, world)
+            if not ours and not did_you_mean(devices.device_class, [world.device_class]):
+                return None
+            return self.visit(devices, world.index.everything)
+        admitted = world.index.everything
+        judged = [check_selectors.judge(each, world.engine, world.index) for each in device_class.selectors]
+        for each in judged:
+            # A class selector that cannot be judged may let everything through.
+            admitted &= each.match.matched if each.match is not None else world.index.everything
+        if not admitted or (not device_class.selectors and not _mentions_us(devices, world)):
+            return None
+        return self.visit(devices, admitted)
+
+    def visit(self, devices: DeviceRequest, admitted: int) -> int:
+        """Apply a request's own selectors to what its class admits."""
+        index = self._world.index
+        alive, unknown, said = admitted, False, len(self.findings)
+        judged = [check_selectors.judge(each, self._world.engine, index) for each in devices.selectors]
+        for each in judged:
+            self.findings += each.findings
+            if each.match is None:
+                unknown = True
+                continue
+            self.findings += check_selectors.check_failures(each, alive, index)
+            alive &= each.match.matched
+        if judged and not unknown and len(self.findings) == said:
+            path = f"{devices.path}.selectors"
+            self.findings += check_selectors.check_nothing_matches(judged, path, alive, index)
+        # Where an expression was not understood, nothing is known of what the request matches.
+        return 0 if unknown else alive
+
+    def class_entries(self, name: str) -> Sequence[ConfigEntry]:
+        """The configs of a DeviceClass, as far as they can be read."""
+        device_class = self._world.classes.get(name)
+        placed: list[Placed] = []
+        if device_class is not None:
+            placed, _ = check_configs.decode(device_class.configs, Source.FROM_CLASS)
+        return [each.entry for each in placed]
+
+    def _check_class(self, devices: DeviceRequest, *, exists: bool) -> None:
+        """NEU513: a DeviceClass that does not exist, or is likely a misspelling."""
+        name, world = devices.device_class, self._world
+        if exists or not name or (name == world.device_class and not world.classes_known):
+            return
+        hint = did_you_mean(name, sorted({world.device_class, *world.classes} - {name}))
+        if not hint and not world.classes_known:
+            return
+        where = "does not exist" if world.classes_known else "is not known here"
+        message = f"DeviceClass {shown(name)[:40]} {where}.{hint[:60]}"
+        fix = "Pods wait until it exists."
+        self.findings.append(warning("NEU513", f"{devices.path}.deviceClassName", message, fix, name))

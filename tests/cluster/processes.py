@@ -1,0 +1,132 @@
+"""Child processes with a log file each, and waiting for what they promise."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+_TAIL: Final = 4000
+_INTERVAL: Final = 0.05
+
+
+class ProcessFailedError(RuntimeError):
+    """A child ended, or did not get ready; the message carries the end of its log."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Loopback ports nobody listens on. All are held until the last is found, so they differ."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def eventually(what: str, attempt: Callable[[], T | None], *, timeout: float = 20.0, interval: float = _INTERVAL) -> T:
+    """Call `attempt` until it returns something true, and return that.
+
+    Args:
+        what: ends the sentence "gave up waiting for …".
+        attempt: returns the awaited thing, or something false; its AssertionErrors count as "not yet".
+        timeout: seconds.
+        interval: seconds between attempts.
+
+    Raises:
+        TimeoutError: it never did; names the last AssertionError.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        last = ""
+        try:
+            result = attempt()
+        except AssertionError as error:
+            result, last = None, f": {error}"
+        if result:
+            return result
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"gave up waiting for {what} after {timeout:.0f} s{last}")
+        time.sleep(interval)
+
+
+class Process:
+    """One child in its own process group; its stdout and stderr go to `log`."""
+
+    def __init__(self, name: str, argv: Sequence[str | Path], log: Path, env: Mapping[str, str] | None = None) -> None:
+        self.name = name
+        self.log = log
+        self._argv = [str(part) for part in argv]
+        self._env = {**os.environ, **(env or {})}
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it. What an earlier run logged stays in the file."""
+        with self.log.open("ab") as log:
+            self._child = subprocess.Popen(
+                self._argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._env, process_group=0
+            )
+
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        if self._child is None:
+            raise ProcessFailedError(f"{self.name} was not started")
+        return self._child.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """How it ended; None while it runs."""
+        return None if self._child is None else self._child.poll()
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._child is not None and self._child.poll() is None
+
+    def tail(self) -> str:
+        """The end of its log."""
+        return self.log.read_text(errors="replace")[-_TAIL:] if self.log.exists() else ""
+
+    def wait_ready(self, ready: Callable[[], bool], timeout: float = 60.0) -> None:
+        """Return when `ready` does.
+
+        Raises:
+            ProcessFailedError: the child ended first, or the time is up.
+        """
+
+        def attempt() -> bool:
+            if self.returncode is not None:
+                raise ProcessFailedError(f"{self.name} ended with {self.returncode}:\n{self.tail()}")
+            return ready()
+
+        try:
+            eventually(f"{self.name} to be ready", attempt, timeout=timeout)
+        except TimeoutError as error:
+            raise ProcessFailedError(f"{error}:\n{self.tail()}") from error
+
+    def kill(self) -> None:
+        """End it without a chance to say good-bye."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            child.wait()
+
+    def stop(self, grace: float = 15.0) -> int | None:
+        """SIGTERM once, wait, SIGKILL to its group; returns how it ended."""
+        child, self._child = self._child, None
+        if child is None:
+            return None
+        if child.poll() is None:
+            child.terminate()
+            try:
+                child.wait(grace)
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait(grace)
+        return child.returncode
