@@ -1,9 +1,11 @@
 """What the webhook needs of the world, as it needs it. `kube` and `standalone` provide it; tests fake it."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from neuron.claim_specs import ClaimSpec, ClassSpec
+from neuron.device_shapes import Shape
 from neuron.findings import Finding
 from neuron.instances import Observation
 from neuron.templates import Template
@@ -78,3 +80,33 @@ class TemplateUnavailableError(Exception):
         self.finding = finding
         self.status_code = status_code
         self.status_reason = status_reason
+
+
+class ClaimView(Protocol):
+    """What `/validate` has to know of the cluster beyond `ClusterView`. Answered from memory, but for `exists`."""
+
+    @property
+    def claim_version(self) -> int:
+        """Grows whenever `device_shapes` or `device_classes` changes."""
+
+    def device_shapes(self) -> Sequence[Shape]:
+        """The distinct devices in our driver's ResourceSlices (`neuron.device_shapes.Census`)."""
+
+    def device_classes(self) -> Mapping[str, ClassSpec] | None:
+        """Every DeviceClass by name; None where none can be known."""
+
+    def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
+        """What a ResourceClaimTemplate asks for; None where it is unknown."""
+
+    async def exists(self, kind: str, namespace: str, name: str) -> bool | None:
+        """Ask the API server whether a ResourceClaim or ResourceClaimTemplate exists.
+
+        Needed where the caches know nothing: an object that was applied a moment ago is not in them yet.
+
+        Returns:
+            None where nobody can say: no cluster, no permission, no answer in time. Never raises.
+        """
+
+
+class ValidationView(ClusterView, ClaimView, Protocol):
+    """Everything that `/validate` has to know of the cluster."""

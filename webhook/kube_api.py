@@ -1,0 +1,193 @@
+"""The API server as the cluster's caches and the template store need it: a port, resources, and what goes wrong.
+
+    ApiServerError
+      StatusError       it answered, with something other than success
+      UnreachableError  no whole answer
+      UnreadableError   an answer that is not the API's JSON
+
+`kube` provides the port with the `kubernetes` client's transport. Objects stay raw JSON: that client's models
+refuse the fields of API servers newer than they are.
+"""
+
+import contextlib
+import dataclasses
+import re
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final, Protocol
+
+import orjson
+
+RESOURCE_GROUP: Final = "resource.k8s.io"
+OLDEST_KUBERNETES: Final = "1.34"
+"""The first release that serves `resource.k8s.io/v1` by default."""
+
+UNAUTHORIZED: Final = 401
+FORBIDDEN: Final = 403
+NOT_FOUND: Final = 404
+CONFLICT: Final = 409
+GONE: Final = 410
+TOO_MANY_REQUESTS: Final = 429
+SERVER_ERRORS: Final = 500
+
+_EXCERPT: Final = 200
+# The API server's words for a missing permission (apiserver/pkg/endpoints/handlers/responsewriters/errors.go).
+_MISSING_RIGHT: Final = re.compile(r'[^"]* is forbidden: User "(?P<user>[^"]*)" cannot (?P<verb>[a-z]+) ')
+_ANONYMOUS: Final = "system:anonymous"
+
+
+class ApiServerError(Exception):
+    """The API server did not do what it was asked to."""
+
+
+class UnreachableError(ApiServerError):
+    """No whole answer: not connected, not trusted, timed out or broken off."""
+
+
+class UnreadableError(ApiServerError):
+    """Something answered, but not with the JSON that the Kubernetes API speaks."""
+
+
+class StatusError(ApiServerError):
+    """The API server answered with something other than success.
+
+    Attributes:
+        code: HTTP status.
+        reason: `metav1.StatusReason`; empty where the answer was no `metav1.Status`.
+        message: the server's words.
+        details: `metav1.StatusDetails` as sent.
+        retry_after: seconds that the server asks to wait; 0 where it does not.
+    """
+
+    def __init__(
+        self,
+        code: int,
+        message: str,
+        reason: str = "",
+        details: Mapping[str, Any] | None = None,
+        retry_after: float = 0.0,
+    ) -> None:
+        super().__init__(f"{message} (HTTP {code})" if message else f"HTTP {code}")
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details or {}
+        self.retry_after = retry_after
+
+    @classmethod
+    def parse(cls, code: int, body: bytes, retry_after: float = 0.0) -> "StatusError":
+        """Read the body of an answer; what is no `metav1.Status` becomes the message, shortened."""
+        try:
+            status = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            status = None
+        if isinstance(status, dict) and status.get("kind") == "Status":
+            return cls.from_status(status, code, retry_after)
+        return cls(code, body[:_EXCERPT].decode(errors="replace").strip(), retry_after=retry_after)
+
+    @classmethod
+    def from_status(
+        cls, status: Mapping[str, Any], code: int = SERVER_ERRORS, retry_after: float = 0.0
+    ) -> "StatusError":
+        """Read a `metav1.Status`. `code` is for one that says none."""
+        details = status.get("details")
+        said = status.get("code")
+        return cls(
+            said if isinstance(said, int) and said else code,
+            str(status.get("message") or ""),
+            str(status.get("reason") or ""),
+            details if isinstance(details, dict) else None,
+            retry_after,
+        )
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same request may well succeed later."""
+        return self.code == TOO_MANY_REQUESTS or self.code >= SERVER_ERRORS
+
+    @property
+    def final(self) -> bool:
+        """Whether the same request keeps failing until an operator does something."""
+        return self.code in (UNAUTHORIZED, FORBIDDEN, NOT_FOUND)
+
+    @property
+    def missing_right(self) -> tuple[str, str] | None:
+        """User and verb of a refusal that comes from authorization; None where admission or another server refused."""
+        match = _MISSING_RIGHT.match(self.message) if self.code == FORBIDDEN else None
+        return (match["user"], match["verb"]) if match else None
+
+    def cause(self, reason: str) -> bool:
+        """Whether the details name a cause of that reason, e.g. `NamespaceTerminating`."""
+        causes = self.details.get("causes")
+        return isinstance(causes, list) and any(
+            isinstance(cause, dict) and cause.get("reason") == reason for cause in causes
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Resource:
+    """One kind of object in one version of the API. The core group is empty."""
+
+    group: str
+    version: str
+    plural: str
+
+    def path(self, namespace: str = "", name: str = "") -> str:
+        """URL path of the whole collection, of its part in one namespace, or of one object."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        inside = f"{root}/namespaces/{namespace}" if namespace else root
+        return f"{inside}/{self.plural}/{name}" if name else f"{inside}/{self.plural}"
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+class ApiServer(Protocol):
+    """Requests to one API server, with credentials and trust taken care of. Times are in seconds."""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        timeout: float,  # noqa: ASYNC109 - one request's share of a budget, kept by the transport
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        """Body of a successful answer.
+
+        Raises:
+            StatusError: the answer is not a success.
+            UnreachableError: there is no whole answer within `timeout`.
+        """
+
+    def stream(
+        self, path: str, *, query: Mapping[str, str], stall: float
+    ) -> contextlib.AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """A GET whose body is read in pieces, cut as they come; `stall` is the longest silence between two.
+
+        Raises:
+            StatusError: on entering: the answer is not a success.
+            UnreachableError: on entering or reading.
+        """
+
+
+def explain(error: ApiServerError, verb: str, resource: Resource) -> str:
+    """What keeps us from a collection and what would mend it, in one sentence for an operator."""
+    group = resource.group or "core"
+    if isinstance(error, StatusError):
+        if error.code == UNAUTHORIZED:
+            return f"cannot {verb} {resource}: the API server does not accept the webhook's credentials"
+        if error.code == FORBIDDEN and error.missing_right:
+            user, _ = error.missing_right
+            none = ", the request carried no credentials" if user == _ANONYMOUS else ""
+            return (
+                f"not allowed to {verb} {resource.plural} (API group {group}) in all namespaces{none}: bind "
+                f'"{user}" to a ClusterRole with the verbs list and watch on them'
+            )
+        if error.code == NOT_FOUND and resource.group == RESOURCE_GROUP:
+            return (
+                f"the API server does not serve {resource.plural} in {group}/{resource.version}: Kubernetes >= "
+                f"{OLDEST_KUBERNETES} with Dynamic Resource Allocation is needed"
+            )
+        return f"cannot {verb} {resource}: the API server says: {error}"
+    return f"cannot {verb} {resource}: {error}"
