@@ -47,6 +47,8 @@ class Decision:
         status_code: HTTP-like code of the refusal's `status`.
         status_reason: machine-readable `status.reason` of the refusal.
         audit: audit annotations (keys without the webhook's prefix).
+        rendered: whatever the edge derives from this decision alone, kept by the edge so that a decision that is
+            used again is rendered once. No part of the decision: neither compared nor copied.
     """
 
     outcome: Outcome
@@ -58,6 +60,7 @@ class Decision:
     status_code: int = 422
     status_reason: str = "Invalid"
     audit: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    rendered: Any = dataclasses.field(default=None, init=False, repr=False, compare=False)
 
     @property
     def allowed(self) -> bool:

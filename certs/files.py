@@ -1,0 +1,188 @@
+"""`ca.crt`, `tls.crt` and `tls.key` in a directory: kept while they are good, made again when they are not.
+
+The CA's key is thrown away once the serving certificate is signed, so nobody can sign a second one; whoever makes the
+files again makes a new CA, and clients read `ca.crt` again.
+"""
+
+import contextlib
+import dataclasses
+import datetime as dt
+import os
+import ssl
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+
+from certs import issue
+
+CA_FILE: Final = "ca.crt"
+CERTIFICATE_FILE: Final = "tls.crt"
+KEY_FILE: Final = "tls.key"
+
+LIFETIME: Final = dt.timedelta(days=365)
+RENEW_BEFORE: Final = dt.timedelta(days=30)
+"""Files with less time left than this are made again."""
+
+_KEY_MODE: Final = 0o600
+_PUBLIC_MODE: Final = 0o644
+
+
+class CertificateFilesError(Exception):
+    """The files are missing or unusable and cannot be made; the message says which and why."""
+
+
+class _NotGoodError(Exception):
+    """Why files that are there cannot be used."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CertificateFiles:
+    """The files of one directory.
+
+    Attributes:
+        certificate: path of the serving certificate chain.
+        key: path of its private key.
+        ca: path of the CA to trust; it need not exist where somebody else made the certificate.
+        not_after: end of the serving certificate's validity.
+    """
+
+    certificate: Path
+    key: Path
+    ca: Path
+    not_after: dt.datetime
+
+
+def load(directory: Path) -> CertificateFiles:
+    """The files that somebody else, such as cert-manager, has put there.
+
+    Raises:
+        CertificateFilesError: one is missing or unreadable, or they do not belong together.
+    """
+    paths = (directory / CERTIFICATE_FILE, directory / KEY_FILE)
+    missing = [path.name for path in paths if not path.exists()]
+    if missing:
+        raise CertificateFilesError(f"{directory} has no {' and no '.join(missing)}.")
+    try:
+        certificate = _read_certificate(paths[0])
+        _check_pair(*paths)
+    except _NotGoodError as why:
+        raise CertificateFilesError(f"The files in {directory} cannot be used: {why}.") from why
+    return CertificateFiles(*paths, directory / CA_FILE, certificate.not_valid_after_utc)
+
+
+def ensure(directory: Path, hosts: Sequence[str], *, now: dt.datetime) -> tuple[CertificateFiles, str | None]:
+    """The files for these hosts, made where there are none that are good for more than 30 days.
+
+    Args:
+        directory: made if it is not there.
+        hosts: DNS names and IP addresses that the serving certificate has to cover.
+        now: an aware time.
+
+    Returns:
+        The files, and why they were made; None when those that were there are used.
+
+    Raises:
+        CertificateFilesError: they cannot be written.
+        ValueError: a host is neither an IP address nor a DNS name.
+    """
+    try:
+        return _reuse(directory, hosts, now), None
+    except _NotGoodError as why:
+        reason = str(why)
+    ca = issue.make_authority("neuron-dra standalone CA", now=now, lifetime=LIFETIME)
+    pair = issue.issue_serving(ca, "neuron-dra", hosts, now=now, lifetime=LIFETIME)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _write(directory / KEY_FILE, pair.key_pem, _KEY_MODE)
+        _write(directory / CERTIFICATE_FILE, pair.certificate_pem, _PUBLIC_MODE)
+        _write(directory / CA_FILE, ca.certificate_pem, _PUBLIC_MODE)
+    except OSError as error:
+        raise CertificateFilesError(f"Cannot write certificates to {directory}: {error.strerror}.") from error
+    return load(directory), reason
+
+
+def _reuse(directory: Path, hosts: Sequence[str], now: dt.datetime) -> CertificateFiles:
+    missing = [name for name in (CA_FILE, CERTIFICATE_FILE, KEY_FILE) if not (directory / name).exists()]
+    if missing:
+        raise _NotGoodError(f"{', '.join(missing)} did not exist")
+    serving = _read_certificate(directory / CERTIFICATE_FILE)
+    ca = _read_certificate(directory / CA_FILE)
+    _check_pair(directory / CERTIFICATE_FILE, directory / KEY_FILE)
+    _check_issuer(serving, ca)
+    for name, certificate in ((CERTIFICATE_FILE, serving), (CA_FILE, ca)):
+        if certificate.not_valid_before_utc > now:
+            raise _NotGoodError(f"{name} is not valid before {certificate.not_valid_before_utc.isoformat()}")
+        if certificate.not_valid_after_utc - now <= RENEW_BEFORE:
+            raise _NotGoodError(f"{name} ends on {certificate.not_valid_after_utc.isoformat()}")
+    uncovered = _uncovered(serving, hosts)
+    if uncovered:
+        raise _NotGoodError(f"{CERTIFICATE_FILE} does not name {', '.join(uncovered)}")
+    return CertificateFiles(
+        directory / CERTIFICATE_FILE, directory / KEY_FILE, directory / CA_FILE, serving.not_valid_after_utc
+    )
+
+
+def _read_certificate(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except OSError as error:
+        raise _NotGoodError(f"{path.name} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise _NotGoodError(f"{path.name} is not a PEM certificate") from error
+
+
+def _check_pair(certificate: Path, key: Path) -> None:
+    """Raise unless the key is readable and belongs to the certificate."""
+    chain = _read_certificate(certificate)
+    try:
+        private = serialization.load_pem_private_key(key.read_bytes(), password=None)
+    except OSError as error:
+        raise _NotGoodError(f"{key.name} cannot be read: {error.strerror}") from error
+    except TypeError as error:
+        raise _NotGoodError(f"{key.name} is encrypted") from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise _NotGoodError(f"{key.name} is not a PEM private key") from error
+    if private.public_key() != chain.public_key():
+        raise _NotGoodError(f"{key.name} does not belong to {certificate.name}")
+    try:
+        # The judge in the end is the TLS library: it refuses keys and digests that it finds too weak.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        raise _NotGoodError(f"TLS refuses {certificate.name}: {error.reason}") from error
+
+
+def _check_issuer(serving: x509.Certificate, ca: x509.Certificate) -> None:
+    try:
+        serving.verify_directly_issued_by(ca)
+    except (ValueError, TypeError, InvalidSignature) as error:
+        raise _NotGoodError(f"{CERTIFICATE_FILE} was not signed by {CA_FILE}") from error
+
+
+def _uncovered(serving: x509.Certificate, hosts: Sequence[str]) -> list[str]:
+    try:
+        covered = set(serving.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except x509.ExtensionNotFound:
+        covered = set()
+    return [host for host in hosts if issue.general_name(host) not in covered]
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    """Replace a file as a whole: no reader ever sees half of it, nor the key under a wider mode."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise

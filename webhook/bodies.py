@@ -1,0 +1,149 @@
+"""Reading request bodies: whole, within a size and within a time.
+
+Exceptions: `BodyError` > `BodyTooLargeError`, `BodyTooSlowError`, `ClientGoneError`.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from starlette.types import Receive
+
+Result = TypeVar("Result")
+
+
+class BodyError(Exception):
+    """There is no body to work with."""
+
+
+class BodyTooLargeError(BodyError):
+    """The body is larger than allowed.
+
+    Attributes:
+        limit: bytes that are allowed.
+        unread: whether there is more of it to come.
+    """
+
+    def __init__(self, limit: int, *, unread: bool) -> None:
+        super().__init__(f"larger than {limit} bytes")
+        self.limit = limit
+        self.unread = unread
+
+
+class BodyTooSlowError(BodyError):
+    """The body was not there in time.
+
+    Attributes:
+        seconds: how long it was waited for.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"not there after {seconds:g} s")
+        self.seconds = seconds
+
+
+class ClientGoneError(BodyError):
+    """The client closed the connection before it had sent the body."""
+
+
+class Patience:
+    """Gives up on what takes too long.
+
+    Everything may take equally long, so the order of arrival is the order of deadlines: one timer, set for the oldest,
+    serves everybody, and what is quick costs two dictionary operations instead of a timer of its own.
+    """
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._since: dict[asyncio.Task[Any], float] = {}
+        self._exceeded: set[asyncio.Task[Any]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def wait(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """The result of `work`, which runs in the calling task.
+
+        Raises:
+            BodyTooSlowError: it was not done in time, and has been cancelled.
+        """
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - coroutines run in tasks; this is for the type checker
+        self._since[task] = self._clock()
+        if self._timer is None:
+            self._arm(self._seconds)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if task not in self._exceeded:
+                raise
+            self._exceeded.discard(task)
+            task.uncancel()
+            raise BodyTooSlowError(self._seconds) from None
+        finally:
+            self._since.pop(task, None)
+
+    def _arm(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._interrupt)
+
+    def _interrupt(self) -> None:
+        self._timer = None
+        now = self._clock()
+        for task, since in list(self._since.items()):
+            left = since + self._seconds - now
+            if left > 0:
+                self._arm(left)
+                break
+            del self._since[task]
+            self._exceeded.add(task)
+            task.cancel()
+
+
+class BodyReader:
+    """Reads bodies of at most `limit` bytes that arrive within `seconds`."""
+
+    def __init__(self, limit: int, seconds: float) -> None:
+        self._limit = limit
+        self._patience = Patience(seconds)
+
+    async def read(self, receive: Receive) -> bytes:
+        """The whole body.
+
+        Raises:
+            BodyTooLargeError: it is larger than the limit, whatever the headers say.
+            BodyTooSlowError: it was not there in time.
+            ClientGoneError: the client closed the connection.
+        """
+        return await self._patience.wait(self._whole(receive))
+
+    async def discard(self, receive: Receive) -> None:
+        """Read on and forget, for as long as a body may take.
+
+        A server that closes a connection with unread data on it resets it, and the client may never see the answer.
+        """
+        with contextlib.suppress(BodyError):
+            await self._patience.wait(_skip(receive))
+
+    async def _whole(self, receive: Receive) -> bytes:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ClientGoneError
+        body: bytes | bytearray = message.get("body", b"")
+        more = message.get("more_body", False)
+        if more:
+            body = bytearray(body)
+        while more and len(body) <= self._limit:
+            message = await receive()
+            if message["type"] != "http.request":
+                raise ClientGoneError
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        if len(body) > self._limit:
+            raise BodyTooLargeError(self._limit, unread=more)
+        return bytes(body)
+
+
+async def _skip(receive: Receive) -> None:
+    while (await receive()).get("more_body", False):
+        pass
