@@ -232,7 +232,7 @@ def _claim_patch(
         if holder.ask.in_cores and holder.ask.amount and not holder.container.core_variables:
             # Rounding up must not hand out more cores than were asked for; nor must an LNC default of the node.
             variable = {"name": names.ENV_NUM_CORES, "value": str(holder.ask.amount)}
-            environment = None if holder.container.env is None else ()
+            environment = () if holder.container.has_env else None
             operations += append(f"{holder.pointer}/env", environment, [variable])
     if conversion is None:
         current = pod.decode_claims()

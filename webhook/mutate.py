@@ -19,6 +19,11 @@ from webhook.wire import ABSENT, AdmissionRequest
 _LWS_GROUP = "leaderworkerset.x-k8s.io"
 _REMEMBERED = 256
 
+# What nearly all reviews end as: made, and rendered, once.
+_NOT_NEURON = unchanged("not-neuron")
+_NO_OBJECT = unchanged("no-object")
+_SUBRESOURCE = unchanged("subresource")
+
 
 class Mutator:
     """Decides about objects on their way into the cluster.
@@ -49,14 +54,17 @@ class Mutator:
             decision = self._decide(request)
         except pods.UnreadableError as error:
             return denied("unreadable", _unreadable(request, error))
-        if not decision.templates:
-            return decision
-        return await self._with_templates(decision, request)
+        for template in decision.templates:
+            if not self._templates.holds(request.namespace, template):
+                return await self._with_templates(decision, request)
+        return decision
 
     def _decide(self, request: AdmissionRequest) -> Decision:
         kind = request.kind
-        if request.subResource or bytes(request.object) == bytes(ABSENT):
-            return unchanged("subresource" if request.subResource else "no-object")
+        if request.subResource:
+            return _SUBRESOURCE
+        if request.object == ABSENT:
+            return _NO_OBJECT
         if kind.kind == "Pod" and kind.group == "":
             if request.operation == "CREATE":
                 return self._create_pod(request)
@@ -70,9 +78,9 @@ class Mutator:
         return unchanged("unknown-kind")
 
     def _create_pod(self, request: AdmissionRequest) -> Decision:
+        if not pods.may_concern_us(bytes(request.object)):
+            return _NOT_NEURON
         pod = pods.decode(request.object)
-        if not pod.concerns_us:
-            return unchanged("not-neuron")
         facts = self._cluster.namespace(request.namespace)
         own_claims = self._own_claims(pod, request.namespace)
         if self._version != self._cluster.version:
@@ -91,6 +99,8 @@ class Mutator:
 
     def _own_claims(self, pod: pods.Pod, namespace: str) -> tuple[str, ...]:
         """The user's own claims that request our DeviceClass, as far as their templates are known."""
+        if pod.spec.resourceClaims is ABSENT:
+            return ()
         entries = pod.decode_claims() or ()
         return tuple(
             str(entry.get("name"))

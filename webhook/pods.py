@@ -17,7 +17,19 @@ from webhook.wire import ABSENT
 
 _EMPTY = (b"", b"null")
 # The shortest of the legacy names, and the beginning of the others.
-_NEEDLE = names.RESOURCE_NEURON.encode()
+_RESOURCE = names.RESOURCE_NEURON.encode()
+_LABEL = names.LABEL_CONVERTED.encode()
+_VARIABLE = b"NEURON_RT_"
+
+
+def mentions(raw: bytes, word: bytes) -> bool:
+    """Whether a piece of JSON can contain a word. Yes where in doubt: an escape could spell it differently."""
+    return word in raw or b"\\" in raw
+
+
+def may_concern_us(raw: bytes) -> bool:
+    """Whether there can be anything to do for a Pod; False, without decoding it, for nearly all of a cluster."""
+    return mentions(raw, _RESOURCE) or _LABEL in raw
 
 
 class _Resources(TypedDict, total=False):
@@ -73,20 +85,31 @@ class Container(Struct, frozen=True):
 
     name: str = ""
     resources: Raw = ABSENT
-    env: list[EnvVar] | None = None
+    env: Raw = ABSENT
     restartPolicy: str | None = None  # noqa: N815 - the API's spelling
 
     @property
     def may_ask(self) -> bool:
-        """Whether `resources` can hold a legacy resource; a cheap test on the bytes, exact unless escaped."""
-        # An escape could spell the name differently: whoever sends one gets the slow way.
-        resources = bytes(self.resources)
-        return _NEEDLE in resources or b"\\" in resources
+        """Whether `resources` can hold a legacy resource; a cheap test on the bytes."""
+        return mentions(bytes(self.resources), _RESOURCE)
+
+    @property
+    def has_env(self) -> bool:
+        """Whether there is a list to append to."""
+        return bytes(self.env) not in _EMPTY
+
+    @property
+    def variables(self) -> list[str]:
+        """Names of the container's variables, in order."""
+        entries: list[EnvVar] = msgspec.json.decode(self.env, type=list[EnvVar]) if self.has_env else []
+        return [entry.name for entry in entries]
 
     @property
     def core_variables(self) -> tuple[str, ...]:
         """The core-choosing variables that the container sets."""
-        return tuple([each.name for each in self.env or () if each.name in names.CORE_VARIABLES])
+        if not mentions(bytes(self.env), _VARIABLE):
+            return ()
+        return tuple(name for name in self.variables if name in names.CORE_VARIABLES)
 
     def decode_resources(self) -> dict[str, Any] | None:
         """`resources`, whole."""
@@ -95,7 +118,7 @@ class Container(Struct, frozen=True):
 
     def key(self) -> Hashable:
         """What a decision depends on."""
-        return (self.name, bytes(self.resources), self.env is None, self.core_variables, self.restartPolicy)
+        return (self.name, bytes(self.resources), self.has_env, self.core_variables, self.restartPolicy)
 
 
 class Annotations(Struct, frozen=True):

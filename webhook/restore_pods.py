@@ -114,10 +114,10 @@ def _restore_container(
         # A view holds only the names of variables, so the value comes from the record that made it.
         value = conversion.record.of(new.name).get(names.RESOURCE_NEURONCORE)
         if value is not None:
-            position = [variable.name for variable in old.env or ()].index(names.ENV_NUM_CORES)
+            position = old.variables.index(names.ENV_NUM_CORES)
             variable = {"name": names.ENV_NUM_CORES, "value": str(quantities.parse_count(value))}
             operations.append(
-                add(f"{path}/env", [variable]) if new.env is None else add(f"{path}/env/{position}", variable)
+                add(f"{path}/env", [variable]) if not new.has_env else add(f"{path}/env/{position}", variable)
             )
     return operations
 
