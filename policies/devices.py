@@ -1,0 +1,115 @@
+"""DRA device selectors: what they see, and whether a device matches.
+
+Source: k8s.io/dynamic-resource-allocation/cel/compile.go.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from policies import quantity, semver
+from policies.engine import Budget, CelEngine, Program
+from policies.evaluator import types
+from policies.evaluator.types import BOOL, DYN, QUANTITY, STRING, Type, map_of
+
+DEVICE: Final = types.record(
+    "device",
+    {
+        "driver": STRING,
+        "allowMultipleAllocations": BOOL,
+        "attributes": map_of(STRING, map_of(STRING, DYN)),
+        "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
+    },
+)
+SELECTOR_VARIABLES: Final[Mapping[str, Type]] = {"device": DEVICE}
+
+_KINDS: Final[dict[str, Callable[[Any], Any]]] = {
+    "int": int,
+    "bool": bool,
+    "string": str,
+    "version": semver.parse,
+    "ints": list,
+    "bools": list,
+    "strings": list,
+    "versions": lambda texts: [semver.parse(text) for text in texts],
+}
+"""The one field that is set in a DeviceAttribute of a ResourceSlice -> its value in CEL."""
+
+
+class _Domains(dict[str, dict[str, Any]]):
+    """Attributes by domain. A domain that the device has nothing of looks empty, though it is not `in` the map."""
+
+    def __missing__(self, domain: str) -> dict[str, Any]:
+        return {}
+
+
+def compile_selector(engine: CelEngine, expression: str) -> Program:
+    """Compile the `cel.expression` of a device selector.
+
+    Raises:
+        CelCompileError: it is no selector.
+    """
+    return engine.compile(expression, SELECTOR_VARIABLES, result=BOOL)
+
+
+def device_activation(
+    driver: str,
+    attributes: Mapping[str, object],
+    capacity: Mapping[str, object] | None = None,
+    *,
+    allow_multiple_allocations: bool = False,
+) -> dict[str, object]:
+    """The variables of a selector for one device.
+
+    Args:
+        driver: `spec.driver` of its ResourceSlice; the domain of names without one.
+        attributes: by name, with or without domain: a DeviceAttribute as slices have it, e.g. `{"version": "1.2.3"}`,
+            or the value itself (int, bool, str, `Semver`).
+        capacity: by name: a DeviceCapacity as slices have it, e.g. `{"value": "32Gi"}`, or the quantity's text.
+        allow_multiple_allocations: the device's field of that name.
+
+    Raises:
+        CelRuntimeError: a version or a quantity is none.
+        ValueError: a DeviceAttribute has none of the known fields.
+    """
+    return {
+        "device": {
+            "driver": driver,
+            "allowMultipleAllocations": allow_multiple_allocations,
+            "attributes": _by_domain(driver, attributes, _attribute),
+            "capacity": _by_domain(driver, capacity or {}, _capacity),
+        }
+    }
+
+
+def _by_domain(driver: str, values: Mapping[str, object], convert: Callable[[object], object]) -> _Domains:
+    domains = _Domains()
+    for name, value in values.items():
+        domain, _, identifier = name.rpartition("/")
+        domains.setdefault(domain or driver, {})[identifier] = convert(value)
+    return domains
+
+
+def _attribute(value: object) -> object:
+    if not isinstance(value, Mapping):
+        return value
+    for kind, convert in _KINDS.items():
+        if kind in value:
+            return convert(value[kind])
+    raise ValueError(
+        f"a device attribute has one of {', '.join(_KINDS)}, not {', '.join(map(str, value)) or 'nothing'}"
+    )
+
+
+def _capacity(value: object) -> object:
+    text = value.get("value") if isinstance(value, Mapping) else value
+    return quantity.parse(str(text))
+
+
+def matches(selector: Program, activation: Mapping[str, object], budget: Budget) -> bool:
+    """Whether a device matches.
+
+    Raises:
+        CelRuntimeError: the selector fails on this device, which would abort the scheduling attempt of its pod.
+        CelBudgetExceededError: it was stopped.
+    """
+    return selector.evaluate(activation, budget) is True

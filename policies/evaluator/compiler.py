@@ -1,0 +1,183 @@
+"""From a tree to closures: names are resolved, types checked and constants folded once, before any evaluation.
+
+A closure takes the frame, a list: the budget, then a slot for every variable. What closures get is plain Python data;
+what they raise is a `CelRuntimeError` with the offset of the node that failed.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from neuron.findings import did_you_mean
+from policies.engine import Budget, CelRuntimeError, CelSyntaxError, CelTypeError, Limits
+from policies.evaluator import syntax, types
+from policies.evaluator.overloads import Library
+from policies.evaluator.types import Type
+
+Frame = list[Any]
+Run = Callable[[Frame], Any]
+
+BUDGET: Final = 0
+"""The slot of the budget."""
+UNKNOWN: Final = object()
+"""Stands for the constant value of what is not constant."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Code:
+    """A compiled node.
+
+    Attributes:
+        run: computes the value.
+        type: its static type.
+        constant: its value where that is known, else `UNKNOWN`.
+        path: slot and string keys, where the node is a chain of lookups from a variable; else None.
+    """
+
+    run: Run
+    type: Type
+    constant: Any = UNKNOWN
+    path: tuple[int, tuple[str, ...]] | None = None
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the value is known."""
+        return self.constant is not UNKNOWN
+
+
+def constant(value: object, described: Type) -> Code:
+    """Code that always gives the same value."""
+    return Code(lambda _: value, described, constant=value)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slot:
+    """Where a variable lives in the frame."""
+
+    index: int
+    type: Type
+    may_fail: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Failed:
+    """Stands in the slot of a bound variable whose value could not be computed."""
+
+    error: CelRuntimeError
+
+
+class Compiler:
+    """Compiles one expression. Use once."""
+
+    def __init__(self, variables: Mapping[str, Type], library: Library, limits: Limits) -> None:
+        self.library = library
+        self.limits = limits
+        self._variables = variables
+        self._scope: dict[str, Slot] = {}
+        self._loops = 0
+        self.mixes_types = False
+        """Whether literals may mix types: only inside the arguments of `format`."""
+        self.slots = 1
+        self.roots: dict[str, int] = {}
+
+    def compile(self, node: syntax.Node) -> Code:
+        """Compile a node and all below it.
+
+        Raises:
+            CelCompileError: with the offset of what is wrong.
+        """
+        return _HANDLERS[type(node)](self, node)
+
+    def lookup(self, name: str) -> Slot | None:
+        """The variable of that name; a root variable gets its slot at the first use."""
+        slot = self._scope.get(name)
+        if slot is None and name in self._variables:
+            slot = self._root(name)
+        return slot
+
+    def names(self) -> tuple[str, ...]:
+        """All variables that may be used here."""
+        return (*self._variables, *self._scope)
+
+    def _root(self, name: str) -> Slot:
+        index = self.roots.get(name)
+        if index is not None:
+            return Slot(index, self._variables[name])
+        slot = self._new_slot(self._variables[name])
+        self.roots[name] = slot.index
+        return slot
+
+    def _new_slot(self, described: Type, may_fail: bool = False) -> Slot:
+        slot = Slot(self.slots, described, may_fail)
+        self.slots += 1
+        return slot
+
+    def within(
+        self, declared: Mapping[str, Type], *bodies: syntax.Node, may_fail: bool = False
+    ) -> tuple[list[int], list[Code]]:
+        """Compile bodies that see further variables.
+
+        Args:
+            declared: names and types of the variables; they hide others of the same name.
+            bodies: what sees them.
+            may_fail: whether their slots may hold a `Failed`.
+
+        Returns:
+            The slots of the variables, and the bodies' code.
+        """
+        slots = [self._new_slot(described, may_fail) for described in declared.values()]
+        outer = self._scope
+        self._scope = {**outer, **dict(zip(declared, slots, strict=True))}
+        try:
+            code = [self.compile(body) for body in bodies]
+        finally:
+            self._scope = outer
+        return [slot.index for slot in slots], code
+
+    def enter_loop(self, node: syntax.Node) -> None:
+        """Count a loop inside a loop.
+
+        Raises:
+            CelSyntaxError: too many.
+        """
+        self._loops += 1
+        if self._loops > self.limits.comprehension_nesting:
+            raise CelSyntaxError(
+                f"loops are nested more than {self.limits.comprehension_nesting} deep: split the expression",
+                node.offset,
+            )
+
+    def leave_loop(self) -> None:
+        """The loop has been compiled."""
+        self._loops -= 1
+
+
+def fold(code: Code, limits: Limits) -> Code:
+    """Compute now what depends on nothing; what fails to compute stays as it is, to fail when it is evaluated."""
+    try:
+        value = code.run([Budget(lambda: 0.0, limits)])
+    except CelRuntimeError:
+        return code
+    return constant(value, code.type)
+
+
+def undeclared(compiler: Compiler, node: syntax.Ident) -> CelTypeError:
+    """The error for a name that nothing declares."""
+    known = dict.fromkeys((*compiler.names(), *types.NAMED))
+    hint = did_you_mean(node.name, known) or (
+        f" Known here: {', '.join(sorted(compiler.names()))}." if compiler.names() else ""
+    )
+    return CelTypeError(f"there is no variable '{node.name}'.{hint}", node.offset)
+
+
+_HANDLERS: dict[type, Callable[[Compiler, Any], Code]] = {}
+
+
+def compiles(kind: type) -> Callable[[Callable[[Compiler, Any], Code]], Callable[[Compiler, Any], Code]]:
+    """Register the compilation of one kind of node."""
+
+    def register(handler: Callable[[Compiler, Any], Code]) -> Callable[[Compiler, Any], Code]:
+        _HANDLERS[kind] = handler
+        return handler
+
+    return register

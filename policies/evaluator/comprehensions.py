@@ -1,0 +1,336 @@
+"""Compiling macros that loop, `cel.bind`, `optMap` and `optFlatMap`."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from policies.engine import Budget, CelRuntimeError, CelTypeError
+from policies.evaluator import syntax, types
+from policies.evaluator.access import located
+from policies.evaluator.aggregates import insert
+from policies.evaluator.compiler import BUDGET, Code, Compiler, Failed, Frame, Run, compiles
+from policies.evaluator.operators import check_bool, not_bool
+from policies.evaluator.syntax import Macro
+from policies.evaluator.types import BOOL, DYN, INT, STRING, Type
+from policies.evaluator.values import NONE, Optional, is_list, keys_of, kind_of, less, name_of, some, value_of_key
+
+Rounds = Callable[[Frame], Iterator[None]]
+"""Sets the loop's variables in the frame, once per round, and charges for each round."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Loop:
+    """A comprehension with its parts compiled.
+
+    Attributes:
+        node: where it stands.
+        rounds: those that the condition lets through.
+        slots: one or two slots of the loop's variables.
+        types: the types of those variables.
+        body: what each round computes.
+    """
+
+    node: syntax.Comprehension
+    rounds: Rounds
+    slots: list[int]
+    types: tuple[Type, ...]
+    body: Code
+
+    @property
+    def name(self) -> str:
+        """The macro, for messages."""
+        return f"'{self.node.macro.value}'"
+
+    def require_bool_body(self) -> None:
+        """Refuse a body that can never be a bool."""
+        check_bool(self.body, self.name, self.node.body)
+
+
+@compiles(syntax.Comprehension)
+def _comprehension(compiler: Compiler, node: syntax.Comprehension) -> Code:
+    operand = compiler.compile(node.operand)
+    variables = _element_types(node, operand.type)
+    compiler.enter_loop(node)
+    declared = dict(zip(node.variables, variables, strict=True))
+    parts = (node.body,) if node.condition is None else (node.body, node.condition)
+    slots, (body, *conditions) = compiler.within(declared, *parts)
+    compiler.leave_loop()
+    weight = 1 + sum(1 for part in parts for _ in syntax.walk(part))
+    rounds = _rounds(operand.run, slots, weight, node)
+    if node.condition is not None:
+        check_bool(conditions[0], f"'{node.macro.value}'", node.condition)
+        rounds = _selected(rounds, conditions[0].run, f"'{node.macro.value}'", node.condition.offset)
+    return _BUILDERS[node.macro](_Loop(node, rounds, slots, variables, body))
+
+
+def _element_types(node: syntax.Comprehension, operand: Type) -> tuple[Type, ...]:
+    """Types of the loop's variables.
+
+    Raises:
+        CelTypeError: the operand cannot be looped over.
+    """
+    if operand.fields is not None:
+        found: tuple[Type, Type] = (STRING, DYN)
+    elif operand == DYN:
+        found = (DYN, DYN)
+    elif operand.name == "list":
+        found = (INT, operand.parameters[0])
+    elif operand.name == "map":
+        found = (operand.parameters[0], operand.parameters[1])
+    else:
+        raise CelTypeError(f"'{node.macro.value}' loops over a list or a map, not over a {operand}", node.offset)
+    if len(node.variables) > 1:
+        return found
+    return (found[1],) if operand.name == "list" else (found[0],)
+
+
+def _rounds(base: Run, slots: list[int], weight: int, node: syntax.Comprehension) -> Rounds:
+    offset, name = node.offset, node.macro.value
+
+    def fail(value: object) -> CelRuntimeError:
+        return CelRuntimeError(f"'{name}' loops over a list or a map, not over a {name_of(value)}", offset)
+
+    def one(frame: Frame) -> Iterator[None]:
+        value = base(frame)
+        spend, slot = frame[BUDGET].spend, slots[0]
+        if isinstance(value, Mapping):
+            value = keys_of(value)
+        elif not is_list(value):
+            raise fail(value)
+        for frame[slot] in value:
+            spend(weight)
+            yield
+
+    def two(frame: Frame) -> Iterator[None]:
+        value = base(frame)
+        spend, (first, second) = frame[BUDGET].spend, slots
+        pairs: Iterable[tuple[Any, Any]]
+        if isinstance(value, Mapping):
+            pairs = [(value_of_key(key), item) for key, item in value.items()]
+        elif is_list(value):
+            pairs = enumerate(value)
+        else:
+            raise fail(value)
+        for frame[first], frame[second] in pairs:
+            spend(weight)
+            yield
+
+    return one if len(slots) == 1 else two
+
+
+def _selected(rounds: Rounds, test: Run, what: str, offset: int) -> Rounds:
+    def selected(frame: Frame) -> Iterator[None]:
+        for _ in rounds(frame):
+            if _is_true(test(frame), what, offset):
+                yield
+
+    return selected
+
+
+def _is_true(value: object, what: str, offset: int) -> bool:
+    if value is True:
+        return True
+    if value is False:
+        return False
+    raise not_bool(value, what, offset)
+
+
+# --- all, exists, exists_one ------------------------------------------------------------------------------
+
+
+def _quantifier(loop: _Loop, deciding: bool) -> Code:
+    """`all` (decided by false) and `exists` (decided by true): errors count only if nothing decides."""
+    loop.require_bool_body()
+    rounds, run, neutral = loop.rounds, loop.body.run, not deciding
+    what, offset = loop.name, loop.node.body.offset
+
+    def quantify(frame: Frame) -> bool:
+        failure: CelRuntimeError | None = None
+        for _ in rounds(frame):
+            try:
+                value = run(frame)
+            except CelRuntimeError as error:
+                failure = failure or error
+                continue
+            if value is deciding:
+                return not neutral
+            if value is not neutral:
+                failure = failure or not_bool(value, what, offset)
+        if failure is not None:
+            raise failure
+        return neutral
+
+    return Code(quantify, BOOL)
+
+
+def _exists_one(loop: _Loop) -> Code:
+    loop.require_bool_body()
+    rounds, run, what, offset = loop.rounds, loop.body.run, loop.name, loop.node.body.offset
+
+    def count(frame: Frame) -> bool:
+        return sum(1 for _ in rounds(frame) if _is_true(run(frame), what, offset)) == 1
+
+    return Code(count, BOOL)
+
+
+# --- macros that build ------------------------------------------------------------------------------------
+
+
+def _map(loop: _Loop) -> Code:
+    rounds, run = loop.rounds, loop.body.run
+
+    def collect(frame: Frame) -> list[Any]:
+        items = [run(frame) for _ in rounds(frame)]
+        frame[BUDGET].items(len(items))
+        return items
+
+    return Code(collect, types.list_of(loop.body.type))
+
+
+def _filter(loop: _Loop) -> Code:
+    loop.require_bool_body()
+    rounds, run, slot = loop.rounds, loop.body.run, loop.slots[0]
+    what, offset = loop.name, loop.node.body.offset
+
+    def keep(frame: Frame) -> list[Any]:
+        return [frame[slot] for _ in rounds(frame) if _is_true(run(frame), what, offset)]
+
+    return Code(keep, types.list_of(loop.types[0]))
+
+
+def _transform_map(loop: _Loop) -> Code:
+    rounds, run, slot, offset = loop.rounds, loop.body.run, loop.slots[0], loop.node.offset
+
+    def collect(frame: Frame) -> dict[Any, Any]:
+        made: dict[Any, Any] = {}
+        for _ in rounds(frame):
+            insert(made, frame[slot], run(frame), offset)
+        return made
+
+    return Code(collect, types.map_of(loop.types[0], loop.body.type))
+
+
+def _transform_map_entry(loop: _Loop) -> Code:
+    if loop.body.type.name not in {"map", "dyn"}:
+        raise CelTypeError(f"{loop.name} wants a map, not a {loop.body.type}", loop.node.body.offset)
+    rounds, run, offset = loop.rounds, loop.body.run, loop.node.body.offset
+
+    def collect(frame: Frame) -> dict[Any, Any]:
+        made: dict[Any, Any] = {}
+        for _ in rounds(frame):
+            entries = run(frame)
+            if not isinstance(entries, Mapping):
+                raise CelRuntimeError(f"{loop.name} wants a map, not a {name_of(entries)}", offset)
+            for key, value in entries.items():
+                insert(made, value_of_key(key), value, offset)
+        return made
+
+    return Code(collect, types.MAP if loop.body.type == DYN else loop.body.type)
+
+
+_SORTABLE: Final = frozenset(
+    {
+        *("dyn", "bool", "int", "uint", "double", "string", "bytes"),
+        *(types.TIMESTAMP.name, types.DURATION.name),
+    }
+)
+
+
+def sort(budget: Budget, items: list[Any], keys: list[Any]) -> list[Any]:
+    """The items in the order of their keys; equal keys keep their order.
+
+    Raises:
+        CelRuntimeError: the keys are of several types, or of one without order.
+    """
+    budget.items(len(items))
+    for key in keys:
+        if type(key) is not type(keys[0]) and kind_of(key) != kind_of(keys[0]):
+            raise CelRuntimeError(f"cannot sort: {name_of(keys[0])} and {name_of(key)} have no common order")
+        less(key, key, "sort")
+
+    def compare(a: tuple[Any, Any], b: tuple[Any, Any]) -> int:
+        budget.spend(1)
+        return -1 if less(a[0], b[0]) else int(less(b[0], a[0]))
+
+    pairs = sorted(zip(keys, items, strict=True), key=functools.cmp_to_key(compare))
+    return [item for _, item in pairs]
+
+
+def _sort_by(loop: _Loop) -> Code:
+    if loop.body.type.name not in _SORTABLE:
+        raise CelTypeError(f"{loop.name} cannot order by a {loop.body.type}", loop.node.body.offset)
+    rounds, run, slot, offset = loop.rounds, loop.body.run, loop.slots[0], loop.node.offset
+
+    def collect(frame: Frame) -> list[Any]:
+        pairs = [(run(frame), frame[slot]) for _ in rounds(frame)]
+        try:
+            return sort(frame[BUDGET], [item for _, item in pairs], [key for key, _ in pairs])
+        except CelRuntimeError as error:
+            raise located(error, offset) from None
+
+    return Code(collect, types.list_of(loop.types[0]))
+
+
+_BUILDERS: Final[dict[Macro, Callable[[_Loop], Code]]] = {
+    Macro.ALL: functools.partial(_quantifier, deciding=False),
+    Macro.EXISTS: functools.partial(_quantifier, deciding=True),
+    Macro.EXISTS_ONE: _exists_one,
+    Macro.MAP: _map,
+    Macro.FILTER: _filter,
+    Macro.TRANSFORM_LIST: _map,
+    Macro.TRANSFORM_MAP: _transform_map,
+    Macro.TRANSFORM_MAP_ENTRY: _transform_map_entry,
+    Macro.SORT_BY: _sort_by,
+}
+
+
+# --- bindings ---------------------------------------------------------------------------------------------
+
+
+@compiles(syntax.Bind)
+def _bind(compiler: Compiler, node: syntax.Bind) -> Code:
+    value = compiler.compile(node.value)
+    (slot,), (body,) = compiler.within({node.variable: value.type}, node.body, may_fail=True)
+    compute, run = value.run, body.run
+
+    def bind(frame: Frame) -> Any:
+        # cel-go computes the value when it is first used: an error that nobody looks at is none.
+        try:
+            frame[slot] = compute(frame)
+        except CelRuntimeError as error:
+            frame[slot] = Failed(error)
+        return run(frame)
+
+    return Code(bind, body.type)
+
+
+@compiles(syntax.OptionalMap)
+def _optional_map(compiler: Compiler, node: syntax.OptionalMap) -> Code:
+    name = "'optFlatMap'" if node.flat else "'optMap'"
+    operand = compiler.compile(node.operand)
+    if operand.type.name not in {"optional_type", "dyn"}:
+        raise CelTypeError(f"{name} wants an optional, not a {operand.type}", node.offset)
+    inner = operand.type.parameters[0] if operand.type.parameters else DYN
+    (slot,), (body,) = compiler.within({node.variable: inner}, node.body)
+    if node.flat and body.type.name not in {"optional_type", "dyn"}:
+        raise CelTypeError(f"{name} wants its expression to be an optional, not a {body.type}", node.body.offset)
+    base, run, flat, offset, body_offset = operand.run, body.run, node.flat, node.offset, node.body.offset
+
+    def apply(frame: Frame) -> Optional:
+        value = base(frame)
+        if not isinstance(value, Optional):
+            raise CelRuntimeError(f"{name} wants an optional, not a {name_of(value)}", offset)
+        if not value.present:
+            return NONE
+        frame[slot] = value.value
+        result = run(frame)
+        if not flat:
+            return some(result)
+        if not isinstance(result, Optional):
+            raise CelRuntimeError(
+                f"{name} wants its expression to be an optional, not a {name_of(result)}", body_offset
+            )
+        return result
+
+    return Code(apply, body.type if flat else types.optional_of(body.type))

@@ -1,0 +1,325 @@
+"""Compiling operators: logic that absorbs errors, comparison, membership, arithmetic."""
+
+import operator as python
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from policies.engine import CelRuntimeError, CelTypeError
+from policies.evaluator import arithmetic, syntax, types
+from policies.evaluator.access import located
+from policies.evaluator.compiler import BUDGET, Code, Compiler, Frame, Run, compiles, fold
+from policies.evaluator.types import BOOL, DYN, Type
+from policies.evaluator.values import (
+    MAX_INT,
+    MIN_INT,
+    Optional,
+    contains,
+    equal,
+    is_list,
+    key_of,
+    less,
+    name_of,
+    no_overload,
+    orderable,
+)
+
+
+def not_bool(value: object, what: str, offset: int) -> CelRuntimeError:
+    """The error for a value that should be a bool."""
+    return CelRuntimeError(f"{what} wants a bool, not a {name_of(value)}", offset)
+
+
+def check_bool(code: Code, what: str, node: syntax.Node) -> None:
+    """Refuse what can never be a bool.
+
+    Raises:
+        CelTypeError: it cannot.
+    """
+    if code.type not in (BOOL, DYN):
+        raise CelTypeError(f"{what} wants a bool, not a {code.type}", node.offset)
+
+
+# --- logic ------------------------------------------------------------------------------------------------
+
+
+@compiles(syntax.Logic)
+def _logic(compiler: Compiler, node: syntax.Logic) -> Code:
+    terms = [compiler.compile(term) for term in node.terms]
+    for term, code in zip(node.terms, terms, strict=True):
+        check_bool(code, f"'{node.operator}'", term)
+    absorbing = node.operator == "||"
+    runs = [code.run for code in terms]
+    code = Code(_connective(absorbing, runs, node.operator, node.offset), BOOL)
+    return fold(code, compiler.limits) if all(term.is_constant for term in terms) else code
+
+
+def _connective(absorbing: bool, runs: list[Run], name: str, offset: int) -> Run:
+    """Terms in order; `absorbing` decides at once, an error only once no later term has decided."""
+    neutral = not absorbing
+
+    def connect(frame: Frame) -> bool:
+        failure: CelRuntimeError | None = None
+        for run in runs:
+            try:
+                value = run(frame)
+            except CelRuntimeError as error:
+                failure = failure or error
+                continue
+            if value is absorbing:
+                return not neutral
+            if value is not neutral:
+                failure = failure or not_bool(value, f"'{name}'", offset)
+        if failure is not None:
+            raise failure
+        return neutral
+
+    return connect
+
+
+@compiles(syntax.Conditional)
+def _conditional(compiler: Compiler, node: syntax.Conditional) -> Code:
+    condition = compiler.compile(node.condition)
+    then, otherwise = compiler.compile(node.then), compiler.compile(node.otherwise)
+    check_bool(condition, "'? :'", node.condition)
+    result = types.join(then.type, otherwise.type)
+    if result is None:
+        raise CelTypeError(f"both sides of ':' have one type, not {then.type} and {otherwise.type}", node.offset)
+    test, left, right, offset = condition.run, then.run, otherwise.run, node.offset
+
+    def choose(frame: Frame) -> Any:
+        value = test(frame)
+        if value is True:
+            return left(frame)
+        if value is False:
+            return right(frame)
+        raise not_bool(value, "'? :'", offset)
+
+    return Code(choose, result)
+
+
+@compiles(syntax.Unary)
+def _unary(compiler: Compiler, node: syntax.Unary) -> Code:
+    operand = compiler.compile(node.operand)
+    base, offset = operand.run, node.offset
+
+    def invert(frame: Frame) -> bool:
+        value = base(frame)
+        if value is True:
+            return False
+        if value is False:
+            return True
+        raise not_bool(value, "'!'", offset)
+
+    def negate(frame: Frame) -> Any:
+        try:
+            return arithmetic.negate(base(frame))
+        except CelRuntimeError as error:
+            raise located(error, offset) from None
+
+    if node.operator == "!":
+        check_bool(operand, "'!'", node.operand)
+        code = Code(invert, BOOL)
+    else:
+        if operand.type not in arithmetic.NEGATABLE:
+            raise CelTypeError(f"'-' does not take ({operand.type})", offset)
+        code = Code(negate, operand.type)
+    return fold(code, compiler.limits) if operand.is_constant else code
+
+
+# --- binary operators -------------------------------------------------------------------------------------
+
+
+@compiles(syntax.Binary)
+def _binary(compiler: Compiler, node: syntax.Binary) -> Code:
+    left, right = compiler.compile(node.left), compiler.compile(node.right)
+    match node.operator:
+        case "==" | "!=":
+            code = _equality(node, left, right)
+        case "<" | "<=" | ">" | ">=":
+            code = _order(node, left, right)
+        case "in":
+            code = _membership(node, left, right)
+        case _:
+            code = _arithmetic(node, left, right)
+    return fold(code, compiler.limits) if left.is_constant and right.is_constant else code
+
+
+def _mismatch(node: syntax.Binary, left: Code, right: Code) -> CelTypeError:
+    return CelTypeError(f"'{node.operator}' does not take ({left.type}, {right.type})", node.offset)
+
+
+def _equality(node: syntax.Binary, left: Code, right: Code) -> Code:
+    if types.join(left.type, right.type) is None:
+        raise _mismatch(node, left, right)
+    a, b, offset = left.run, right.run, node.offset
+    if isinstance(right.constant, str):
+        return Code(_equals_text(a, right.constant, node.operator == "=="), BOOL)
+
+    def equals(frame: Frame) -> bool:
+        try:
+            return equal(a(frame), b(frame))
+        except CelRuntimeError as error:
+            raise located(error, offset) from None
+
+    def differs(frame: Frame) -> bool:
+        first, second = a(frame), b(frame)
+        try:
+            return not equal(first, second)
+        except CelRuntimeError:
+            # cel-go: != is "not equal to true", so that what cannot be compared differs.
+            return True
+
+    return Code(equals if node.operator == "==" else differs, BOOL)
+
+
+def _equals_text(base: Run, text: str, expected: bool) -> Run:
+    """Comparison with a string constant: Python's `==` means the same as CEL's for anything but opaque values."""
+
+    def equals(frame: Frame) -> bool:
+        value = base(frame)
+        if type(value) is str:
+            return (value == text) is expected
+        try:
+            return equal(value, text) is expected
+        except CelRuntimeError:
+            if expected:
+                raise
+            return True
+
+    return equals
+
+
+_COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "<": python.lt,
+    "<=": python.le,
+    ">": python.gt,
+    ">=": python.ge,
+}
+_NUMERIC: Final = frozenset({types.INT, types.UINT, types.DOUBLE})
+_ORDERED: Final = _NUMERIC | {types.STRING, types.BYTES, types.BOOL, types.TIMESTAMP, types.DURATION}
+
+
+def _order(node: syntax.Binary, left: Code, right: Code) -> Code:
+    known = [described for described in (left.type, right.type) if described != DYN]
+    comparable = all(described in _ORDERED for described in known)
+    if not comparable or (len(set(known)) > 1 and not _NUMERIC.issuperset(known)):
+        raise _mismatch(node, left, right)
+    a, b, offset, name = left.run, right.run, node.offset, node.operator
+    compare = _COMPARISONS[name]
+
+    def ordered(frame: Frame) -> bool:
+        first, second = a(frame), b(frame)
+        kind = type(first)
+        if kind is type(second) and (kind is int or kind is str):
+            return compare(first, second)
+        try:
+            return _compared(name, first, second)
+        except CelRuntimeError as error:
+            raise located(error, offset) from None
+
+    return Code(ordered, BOOL)
+
+
+def _compared(name: str, first: object, second: object) -> bool:
+    match name:
+        case "<":
+            return less(first, second, name)
+        case ">":
+            return less(second, first, name) if orderable(second, first) else less(first, second, name)
+        case "<=":
+            return not less(second, first, name) if orderable(second, first) else less(first, second, name)
+        case _:
+            return not less(first, second, name)
+
+
+def _membership(node: syntax.Binary, left: Code, right: Code) -> Code:
+    container = right.type
+    if container.name in {"list", "map"}:
+        fits = types.join(left.type, container.parameters[0]) is not None
+    elif container.fields is not None:
+        fits = left.type in (types.STRING, DYN)
+    else:
+        fits = container == DYN
+    if not fits:
+        raise _mismatch(node, left, right)
+    a, b, offset = left.run, right.run, node.offset
+    if is_list(right.constant) and right.constant and all(type(item) is str for item in right.constant):
+        return Code(_one_of(a, frozenset(right.constant), right.constant), BOOL)
+
+    def member(frame: Frame) -> bool:
+        value, within = a(frame), b(frame)
+        if type(value) is str and type(within) is dict:
+            return value in within
+        try:
+            return is_member(frame, value, within)
+        except CelRuntimeError as error:
+            raise located(error, offset) from None
+
+    return Code(member, BOOL)
+
+
+def _one_of(base: Run, texts: frozenset[str], items: list[str]) -> Run:
+    def member(frame: Frame) -> bool:
+        value = base(frame)
+        return value in texts if type(value) is str else contains(items, value)
+
+    return member
+
+
+def is_member(frame: Frame, value: Any, within: Any) -> bool:
+    """CEL's `value in within`.
+
+    Raises:
+        CelRuntimeError: `within` is neither list nor map.
+    """
+    if isinstance(within, Mapping):
+        try:
+            return key_of(value) in within
+        except CelRuntimeError:
+            return False
+    if is_list(within):
+        if len(within) > 64:
+            frame[BUDGET].spend(len(within))
+        return value in within if type(value) is str else contains(within, value)
+    if isinstance(within, Optional):
+        raise CelRuntimeError("'in' wants a list or a map, not an optional: use .orValue([]) first")
+    raise no_overload("in", value, within)
+
+
+def _arithmetic(node: syntax.Binary, left: Code, right: Code) -> Code:
+    result = _result(node.operator, left.type, right.type)
+    if result is None:
+        raise _mismatch(node, left, right)
+    a, b, offset = left.run, right.run, node.offset
+    operation = arithmetic.OPERATIONS[node.operator]
+    quick = {"+": python.add, "-": python.sub, "*": python.mul}.get(node.operator)
+
+    def compute(frame: Frame) -> Any:
+        try:
+            return operation(frame[BUDGET], a(frame), b(frame))
+        except CelRuntimeError as error:
+            raise located(error, offset) from None
+
+    def compute_quickly(frame: Frame) -> Any:
+        first, second = a(frame), b(frame)
+        if type(first) is int and type(second) is int:
+            number = quick(first, second)  # type: ignore[misc] # only used where quick is not None
+            if MIN_INT <= number <= MAX_INT:
+                return number
+        try:
+            return operation(frame[BUDGET], first, second)
+        except CelRuntimeError as error:
+            raise located(error, offset) from None
+
+    return Code(compute if quick is None else compute_quickly, result)
+
+
+def _result(name: str, left: Type, right: Type) -> Type | None:
+    results: list[Type] = []
+    for first, second, result in arithmetic.SIGNATURES[name]:
+        bindings: types.Bindings = {}
+        if types.fits(first, left, bindings) and types.fits(second, right, bindings):
+            results.append(types.substitute(result, bindings))
+    if not results:
+        return None
+    return results[0] if len(set(results)) == 1 else DYN
