@@ -1,0 +1,63 @@
+"""What `neuron-dra convert` prints, kubectl and the API server take, whatever it was made of."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.kubectl import Kubectl
+
+ROOT = Path(__file__).parents[2]
+BUILT_IN = (
+    "legacy-pod/pod",
+    "single-device/job",
+    "four-connected-devices/deployment",
+    "two-containers/pod",
+    "compile-init-container/job",
+    "cores-on-trn2/pod",
+    "lnc-1/statefulset",
+)
+LEGACY = {"name": "m", "image": "x", "resources": {"limits": {"aws.amazon.com/neuron": "4"}}}
+POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "json"}, "spec": {"containers": [LEGACY]}}
+STREAMS = {
+    "json-with-escapes": json.dumps({**POD, "metadata": {"name": "json", "annotations": {"a": "😀"}}}),
+    "json-in-a-row": json.dumps(POD) + json.dumps({**POD, "metadata": {"name": "other"}}, indent="\t"),
+    "list": json.dumps(
+        {"apiVersion": "v1", "kind": "PodList", "items": [{key: POD[key] for key in ("metadata", "spec")}]}
+    ),
+    "directive": "%YAML 1.1\n---\n" + json.dumps(POD),
+    "content-on-the-line": "--- " + json.dumps(POD),
+    "crlf-and-byte-order-mark": "\ufeff" + json.dumps(POD, indent=1).replace("\n", "\r\n") + "\r\n...\r\n",
+    "anchors": (
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: anchors}\nspec:\n  containers:\n"
+        "  - &c\n    name: a\n    image: x\n"
+        "    resources: &r {limits: &l {aws.amazon.com/neuron: 1}, requests: *l}\n  - <<: *c\n    name: b\n"
+        "  - {name: c, image: x, resources: *r}\n"
+    ),
+}
+
+
+def convert(text: bytes, output: str) -> str:
+    command = [sys.executable, "-m", "webhook", "convert", "-f", "-", "-o", output]
+    return subprocess.run(command, input=text, cwd=ROOT, capture_output=True, check=True).stdout.decode()
+
+
+def assert_taken(kubectl: Kubectl, text: bytes) -> None:
+    for output in ("yaml", "json"):
+        printed = convert(text, output)
+        for flags in ((), ("--server-side",)):
+            done = kubectl.must("apply", "--dry-run=server", "--validate=strict", *flags, "-f", "-", stdin=printed)
+            assert "resourceclaimtemplate.resource.k8s.io/neuron-" in done.stdout
+
+
+@pytest.mark.parametrize("example", BUILT_IN)
+def test_an_example_is_taken(kubectl: Kubectl, namespace: str, example: str) -> None:
+    text = (ROOT / "deploy" / "examples" / f"{example}.yaml").read_text()
+    assert_taken(kubectl, text.replace("namespace: inference", f"namespace: {namespace}").encode())
+
+
+@pytest.mark.parametrize("text", STREAMS.values(), ids=STREAMS)
+def test_a_stream_is_taken_however_it_was_written(kubectl: Kubectl, text: str) -> None:
+    assert_taken(kubectl, text.encode())

@@ -1,0 +1,126 @@
+"""Every folder of deploy/examples does what it says."""
+
+import dataclasses
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webhook.manifests import manifests, read
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "deploy" / "examples"
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What an example is about.
+
+    Attributes:
+        template: name of its template.
+        counts: devices of each request.
+        attributes: what its constraints match.
+        config: parameters of its opaque config.
+        claims: `resources.claims` by container.
+    """
+
+    template: str
+    counts: list[int]
+    attributes: list[str]
+    claims: dict[str, list[str]]
+    config: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+NEURON_CONFIG = {"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig", "logicalNeuronCore": 1}
+ULTRASERVER_CONFIG = {"apiVersion": "neuron.aws.com/v1", "kind": "UltraServerConfig", "ultraserverMode": 4}
+FACTS = {
+    "legacy-pod": Facts("neuron-4-fdc84041cb55", [4], ["devicegroup4_id"], {"train": ["neuron"]}),
+    "mpi-worker-efa": Facts("neuron-16-d975fd60adae", [16], ["devicegroup16_id"], {"mpitest": ["neuron"]}),
+    "four-connected-devices": Facts("neuron-4-fdc84041cb55", [4], ["devicegroup4_id"], {"vllm": ["neuron"]}),
+    "single-device": Facts("neuron-1-bd1d3ece8d31", [1], [], {"embed": ["neuron"]}),
+    "cores-on-trn2": Facts("neuron-4-44d00a6aca8c", [4], ["devicegroup4_id"], {"server": ["neuron"]}),
+    "lnc-1": Facts("neuron-4-lnc1-8837369d58f3", [4], ["devicegroup4_id"], {"server": ["neuron"]}, NEURON_CONFIG),
+    "compile-init-container": Facts(
+        "neuron-8-76b58b96e680", [8], ["devicegroup8_id"], {"compile": ["neuron"], "train": ["neuron"]}
+    ),
+    "two-containers": Facts(
+        "neuron-8-1-dc04d1bcfcb8", [8, 1], ["devicegroup8_id"], {"draft": ["neuron/n1"], "target": ["neuron/n0"]}
+    ),
+    "ultraserver-leaderworkerset": Facts(
+        "neuron-us4-5cbb9d16e468", [1], [], {"worker": ["neuron"]}, ULTRASERVER_CONFIG
+    ),
+}
+CASES = sorted(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir())
+
+
+def manifest_of(case: str) -> Path:
+    (found,) = [file for file in (EXAMPLES / case).glob("*.yaml") if file.name != "expected.yaml"]
+    return found.relative_to(ROOT)
+
+
+def run(path: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "webhook", "convert", "-f", str(path), *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, timeout=100, check=False)
+
+
+def expected(case: str, name: str, default: bytes) -> bytes:
+    file = EXAMPLES / case / name
+    return file.read_bytes() if file.exists() else default
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_example_becomes_what_lies_beside_it(case: str) -> None:
+    path = manifest_of(case)
+    done = run(path)
+    assert done.stderr.decode() == expected(case, "expected.txt", b"").decode()
+    assert done.stdout.decode() == expected(case, "expected.yaml", (ROOT / path).read_bytes()).decode()
+    assert done.returncode == (case not in FACTS)
+
+
+@pytest.mark.parametrize("case", FACTS)
+def test_an_example_shows_what_it_is_for(case: str) -> None:
+    facts = FACTS[case]
+    objects = [each for part in read((EXAMPLES / case / "expected.yaml").read_bytes())[1] for each in manifests(part)]
+    template, workload = objects
+    assert template.name == facts.template
+    devices = template.data["spec"]["spec"]["devices"]
+    assert [request["exactly"]["count"] for request in devices["requests"]] == facts.counts
+    matched = [
+        constraint["matchAttribute"].removeprefix("resource.aws.com/") for constraint in devices.get("constraints", [])
+    ]
+    assert matched == facts.attributes
+    assert [entry["opaque"]["parameters"] for entry in devices.get("config", [])] == [facts.config] * bool(facts.config)
+    claims: dict[str, list[str]] = {}
+    for _, pod in workload.pod_templates():
+        for container in (*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]):
+            for entry in container.get("resources", {}).get("claims", ()):
+                claims.setdefault(container["name"], []).append("/".join(entry.values()))
+    assert claims == facts.claims
+
+
+def test_only_the_count_of_seven_is_refused() -> None:
+    assert {*CASES} - {*FACTS} == {"seven-devices"}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_readme_says_what_an_example_shows_and_how_to_see_it(case: str) -> None:
+    text = (EXAMPLES / case / "README.md").read_text()
+    assert re.match(r"# .+\n\n", text)
+    assert f"$ neuron-dra convert -f {manifest_of(case)}\n" in text
+    facts = FACTS.get(case)
+    for name in re.findall(r"neuron-[0-9a-z-]+-[0-9a-f]{12}", text):
+        assert facts is not None
+        assert name == facts.template
+
+
+def test_the_index_lists_every_example() -> None:
+    assert sorted(re.findall(r"\]\((.+)\)", (EXAMPLES / "README.md").read_text())) == CASES
+
+
+def test_what_an_example_became_stays_that() -> None:
+    for case in FACTS:
+        done = run((EXAMPLES / case / "expected.yaml").relative_to(ROOT), "-o", "diff")
+        assert (done.returncode, done.stdout) == (0, b"")

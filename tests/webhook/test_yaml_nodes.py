@@ -1,0 +1,111 @@
+from typing import Any
+
+import pytest
+
+from webhook.yaml_nodes import MAX_DEPTH, Mapping_, Node, Scalar, Sequence_, YamlError, YamlSyntaxError, compose
+
+FAULTS: dict[str, tuple[str, int, str]] = {
+    "key-twice": ("a: 1\nb: 2\na: 3\n", 10, "the key 'a' is there twice"),
+    "key-twice-in-two-spellings": ("1: a\n0x1: b\n", 5, "the key '1' is there twice"),
+    "merge-twice": ("a: &a {}\n<<: *a\n<<: *a\n", 16, "the key '<<' is there twice"),
+    "null-key": ("~: 1\n", 0, "a key must be a string, a number or a boolean"),
+    "list-key": ("? [a]\n: 1\n", 2, "a key must be a string, a number or a boolean"),
+    "alias-of-list-as-key": ("a: &a [1]\n*a : 1\n", 10, "a key must be a string, a number or a boolean"),
+    "unknown-anchor": ("a: *b\n", 3, "alias *b has no anchor &b before it"),
+    "endless": ("a: &a\n  b: *a\n", 11, "alias *a is inside of what it stands for"),
+    "merge-of-a-number": ("<<: 1\n", 4, "a merge key '<<' takes a mapping or a list of mappings"),
+    "merge-of-a-list-of-numbers": ("<<: [1]\n", 5, "a merge key '<<' takes a mapping or a list of mappings"),
+    "infinity": ("a: .inf\n", 3, ".inf is no value that JSON has"),
+    "wrong-tag": ("a: !!int x\n", 3, "'x' is no !!int"),
+    "second-document": ("a: 1\n---\nb: 2\n", 5, "a second document begins here without a line '---'"),
+}
+SYNTAX: dict[str, tuple[str, int, str]] = {
+    "tab": ("a:\n\tb: 1\n", 3, "found character that cannot start any token while scanning for the next token"),
+    "unclosed": ("a: [1\n", 6, "did not find expected ',' or ']' while parsing a flow sequence"),
+    "anchor-without-name": (
+        "a: & b\n",
+        4,
+        "did not find expected alphabetic or numeric character while scanning an anchor",
+    ),
+    "indentation": ("a: 1\n  b: 2\n", 8, "mapping values are not allowed in this context"),
+}
+
+
+@pytest.mark.parametrize(("text", "index", "problem"), FAULTS.values(), ids=FAULTS)
+def test_yaml_that_no_object_can_be_is_refused_with_its_place(text: str, index: int, problem: str) -> None:
+    with pytest.raises(YamlError) as caught:
+        compose(text)
+    assert (caught.value.index, caught.value.problem) == (index, problem)
+
+
+@pytest.mark.parametrize(("text", "index", "problem"), SYNTAX.values(), ids=SYNTAX)
+def test_what_is_no_yaml_is_refused_with_the_place_where_it_stops_to_be(text: str, index: int, problem: str) -> None:
+    with pytest.raises(YamlSyntaxError) as caught:
+        compose(text)
+    assert (caught.value.index, caught.value.problem) == (index, problem)
+
+
+@pytest.mark.parametrize("deep", ["[" * 100_000, "- " * 100_000, '{"a":' * 5_000], ids=["flow", "block", "json"])
+def test_deep_nesting_is_refused_before_it_costs_anything(deep: str) -> None:
+    with pytest.raises(YamlError, match=f"nests more than {MAX_DEPTH} levels deep"):
+        compose(deep)
+
+
+def test_aliases_that_would_be_billions_of_values_are_refused() -> None:
+    bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+    bomb += "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12))
+    with pytest.raises(YamlError, match="is more than 2,000,000 values with its aliases written out"):
+        compose(bomb)
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# only\n# comments\n", "---\n"])
+def test_a_text_without_content_is_nothing(text: str) -> None:
+    root = compose(text)
+    assert root is None or root.value is None
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a: &x {p: 1, q: 2}\nb:\n  <<: *x\n  q: 3\n", {"a": {"p": 1, "q": 2}, "b": {"q": 3, "p": 1}}),
+        ("b: {<<: [{p: 1}, {p: 2, q: 3}]}\n", {"b": {"p": 1, "q": 3}}),
+        ("'<<': 1\n", {"<<": 1}),
+        ("a: &x\n- &x [1]\nb: *x\n", {"a": [[1]], "b": [1]}),
+    ],
+    ids=["own-members-win", "the-first-wins", "quoted-is-no-merge", "the-last-anchor-counts"],
+)
+def test_merges_and_aliases_bring_in_what_they_name(text: str, value: Any) -> None:
+    root = compose(text)
+    assert root is not None
+    assert root.value == value
+
+
+def texts(text: str, node: Node) -> list[str]:
+    """The text of every node below one."""
+    match node:
+        case Mapping_():
+            below = [part for entry in node.entries for part in (entry.key, entry.node)]
+        case Sequence_():
+            below = node.items
+        case _:
+            below = []
+    return [text[node.start : node.end], *(each for child in below for each in texts(text, child))]
+
+
+def test_nodes_know_where_they_begin_and_end() -> None:
+    text = "é: &x # why\n- |+\n  t\n\n- 'q' # c\n\nb: {k: [v] , m}\nc: |\n  y\n\n \nd:\n"
+    root = compose(text)
+    assert root is not None
+    every = texts(text, root)
+    assert every[0] == text.rstrip("\n")
+    assert every[1:] == [
+        *("é", "&x # why\n- |+\n  t\n\n- 'q'", "|+\n  t\n", "'q'"),
+        *("b", "{k: [v] , m}", "k", "[v]", "v", "m", ""),
+        *("c", "|\n  y", "d", ""),
+    ]
+
+
+def test_scalars_keep_their_quotes() -> None:
+    root = compose("- a\n- 'b'\n- \"c\"\n- |\n  d\n")
+    assert isinstance(root, Sequence_)
+    assert [item.style for item in root.items if isinstance(item, Scalar)] == ["", "'", '"', "|"]

@@ -1,0 +1,308 @@
+"""Manifests through the webhook's own conversion: which documents change, which templates they need, what to say.
+
+Pure: files come in as bytes, and go out as changes to their documents. A Pod is decided about as on CREATE; so is
+each pod template of a workload, which the webhook itself never touches.
+"""
+
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import jsonpatch
+import orjson
+
+from neuron import names
+from neuron.findings import Finding, warning
+from neuron.instances import Catalogue
+from neuron.templates import Template
+from webhook import leader_worker_sets, pods
+from webhook.convert_pods import ConversionOptions, World, convert, find_own_claims
+from webhook.decisions import Decision, denied, unchanged
+from webhook.manifest_advice import advice
+from webhook.manifest_cluster import ManifestCluster
+from webhook.manifests import POD_TEMPLATES, Document, Manifest, Path, manifests, path_steps, path_text
+from webhook.modes import Mode
+
+_DECODE_PATH: Final = re.compile(r" - at `\$\.((?:metadata|spec)[^`]*)`")
+_MEMBER: Final = re.compile(r"^(metadata\.(?:annotations|labels))\.(.+)$")
+_NAMESPACE: Final = ("metadata", "namespace")
+"""Path of findings that are about the object even where they come of one of its pod templates."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Source:
+    """A file that was read. `mark` is its byte order mark, or ""."""
+
+    name: str
+    mark: str
+    documents: Sequence[Document]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Notice:
+    """Something to tell about one place.
+
+    Attributes:
+        source: the file's name.
+        line: line of the file, counted from 1.
+        where: document and object, e.g. `document 2, Pod team/train`.
+        path: field path in the document; empty where it is about the whole object.
+        text: code, sentence and fix.
+    """
+
+    source: str
+    line: int
+    where: str
+    path: str
+    text: str
+
+    def __str__(self) -> str:
+        place = f"{self.source}:{self.line}: [{self.where}]"
+        return ": ".join(filter(None, (f"{place} {self.path}".rstrip(), self.text)))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of a document.
+
+    Attributes:
+        document: as it is.
+        wanted: the data that it shall hold.
+        templates: ResourceClaimTemplates to put before it.
+    """
+
+    document: Document
+    wanted: dict[str, Any] | None
+    templates: Sequence[dict[str, Any]] = ()
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether the document itself changes."""
+        return self.wanted is not self.document.data
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Conversion:
+    """What becomes of all files.
+
+    Attributes:
+        changes: for every source, one per document.
+        notices: refusals and warnings, in the order of the files.
+        refused: number of refused objects.
+    """
+
+    changes: Sequence[tuple[Source, Sequence[Change]]]
+    notices: Sequence[Notice]
+    refused: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Patch:
+    """One decision about a part of an object."""
+
+    path: Path
+    decision: Decision
+
+
+def convert_sources(sources: Sequence[Source], options: ConversionOptions) -> Conversion:
+    """Convert everything that was read.
+
+    Args:
+        sources: the files. Namespaces, ResourceQuotas, LimitRanges, DeviceClasses and ResourceClaimTemplates in any
+            of them count for the objects in all of them.
+        options: as for the webhook. Their mode is `convert` for whoever asks for a conversion.
+    """
+    converter = _Converter(sources, options)
+    changes = [(source, [converter.convert(source, document) for document in source.documents]) for source in sources]
+    return Conversion(changes, converter.notices, converter.refused)
+
+
+class _Converter:
+    """One run over all files, which share templates."""
+
+    def __init__(self, sources: Sequence[Source], options: ConversionOptions) -> None:
+        self._cluster = ManifestCluster(
+            manifest for source in sources for document in source.documents for manifest in manifests(document)
+        )
+        self._world = World(Catalogue(), None, dict(self._cluster.extended_resources()), options)
+        self._printed: set[tuple[str, str]] = set()
+        self.notices: list[Notice] = []
+        self.refused = 0
+
+    def convert(self, source: Source, document: Document) -> Change:
+        """Decide about every object of a document."""
+        wanted = document.data
+        templates: list[dict[str, Any]] = []
+        for manifest in manifests(document):
+            say = _Reporter(source, document, manifest, self.notices)
+            patches = list(self._decide(manifest))
+            for patch in patches:
+                say.decision(patch)
+            clashes = list(self._clashes(manifest, patches))
+            for path, clash in clashes:
+                say.finding(path, clash)
+            if clashes or any(patch.decision.errors for patch in patches):
+                # Half of a workload converted is a workload that does not run: it stays as it is.
+                self.refused += 1
+                continue
+            for path, text in advice(manifest, {patch.path for patch in patches if patch.decision.patch}):
+                say.line(path, text)
+            if any(patch.decision.patch for patch in patches):
+                if wanted is document.data:
+                    wanted = orjson.loads(orjson.dumps(document.data))
+                _apply(wanted, manifest, patches)
+            templates += self._templates(manifest, patches)
+        return Change(document, wanted, templates)
+
+    def _decide(self, manifest: Manifest) -> Iterator[_Patch]:
+        if (manifest.group, manifest.kind) not in POD_TEMPLATES:
+            return
+        for path, template in manifest.pod_templates():
+            try:
+                yield _Patch(path, self._decide_template(manifest, template))
+            except pods.UnreadableError as error:
+                yield _Patch(path, denied("unreadable", _unreadable(manifest, error)))
+        if manifest.kind == "LeaderWorkerSet" and manifest.namespace not in self._world.options.excluded_namespaces:
+            try:
+                workload = leader_worker_sets.decode(orjson.dumps(manifest.data))
+            except pods.UnreadableError as error:
+                yield _Patch((), denied("unreadable", _unreadable(manifest, error)))
+            else:
+                facts = self._cluster.namespace(manifest.namespace)
+                default = Mode(self._world.options.mode)
+                yield _Patch((), leader_worker_sets.place(workload, manifest.namespace, facts, self._cluster, default))
+
+    def _decide_template(self, manifest: Manifest, template: dict[str, Any]) -> Decision:
+        pod = pods.view(template)
+        if manifest.namespace in self._world.options.excluded_namespaces:
+            return unchanged("excluded-namespace" if pod.concerns_us else "not-neuron")
+        facts = self._cluster.namespace(manifest.namespace)
+        device_class = self._world.options.device_class
+        own_claims = find_own_claims(pod, manifest.namespace, self._cluster, device_class)
+        return convert(pod, facts, self._world, own_claims)
+
+    def _clashes(self, manifest: Manifest, patches: Sequence[_Patch]) -> Iterator[tuple[Path, Finding]]:
+        """Templates among the manifests that have the name of ours and another spec."""
+        for patch in patches:
+            for template in patch.decision.templates:
+                digest = self._cluster.template_digest(manifest.namespace, template.name)
+                if digest not in (None, template.digest):
+                    yield patch.path, _foreign(template)
+
+    def _templates(self, manifest: Manifest, patches: Sequence[_Patch]) -> Iterator[dict[str, Any]]:
+        """The templates that an object needs and that nobody has printed or written yet."""
+        for patch in patches:
+            for template in patch.decision.templates:
+                key = (manifest.namespace, template.name)
+                if key not in self._printed and self._cluster.template_digest(*key) is None:
+                    self._printed.add(key)
+                    yield template.manifest(manifest.namespace)
+
+
+def _apply(wanted: Any, manifest: Manifest, patches: Sequence[_Patch]) -> None:
+    """Apply decisions to a copy of the document's data."""
+    for patch in patches:
+        part = wanted
+        for step in (*manifest.path, *patch.path):
+            part = part[step]
+        # A copy: what a patch adds becomes part of the data, and the next operation may change it.
+        operations = orjson.loads(orjson.dumps(patch.decision.patch))
+        before = dict(part)
+        jsonpatch.apply_patch(part, operations, in_place=True)
+        if patch.path and "metadata" in part and "metadata" not in before:
+            # In a pod template, people look for it before the spec.
+            metadata = part.pop("metadata")
+            rest = dict(part)
+            part.clear()
+            part.update({"metadata": metadata, **rest})
+
+
+class _Reporter:
+    """Writes notices about one object."""
+
+    def __init__(self, source: Source, document: Document, manifest: Manifest, notices: list[Notice]) -> None:
+        self._source = source
+        self._document = document
+        self._manifest = manifest
+        self._notices = notices
+        self._said: set[Notice] = set()
+
+    def line(self, path: Path, text: str) -> None:
+        """Say something about a place in the object; the same thing is said once."""
+        path = (*self._manifest.path, *path)
+        line = self._document.line_of(path)
+        where = ", ".join(filter(None, (f"document {self._document.number}", str(self._manifest))))
+        notice = Notice(self._source.name, line, where, path_text(path), text)
+        if notice not in self._said:
+            self._said.add(notice)
+            self._notices.append(notice)
+
+    def finding(self, path: Path, finding: Finding) -> None:
+        """Say what was found in the part of the object that a path leads to."""
+        steps = path_steps(finding.path)
+        self.line(steps if steps == _NAMESPACE else (*path, *steps), str(finding))
+
+    def decision(self, patch: _Patch) -> None:
+        """Say everything that a decision says, and why a part that could be converted is not."""
+        for finding in (*patch.decision.errors, *patch.decision.warnings, *_repeated(patch.decision)):
+            self.finding(patch.path, finding)
+        match patch.decision.reason:
+            case "mode-off-by-pod":
+                path = (*patch.path, "metadata", "annotations", names.ANNOTATION_CONVERT)
+                self.line(path, "not converted: the annotation turns conversion off.")
+            case "mode-off-by-namespace":
+                text = f"{names.ANNOTATION_CONVERT} of Namespace {self._manifest.namespace} turns it off."
+                self.line(_NAMESPACE, f"not converted: {text}")
+            case "excluded-namespace":
+                text = f"namespace {self._manifest.namespace} is excluded (--exclude-namespace)."
+                self.line(_NAMESPACE, f"not converted: {text}")
+
+
+def _repeated(decision: Decision) -> Iterator[Finding]:
+    """NEU209 for containers that refer to one claim more than once.
+
+    Said here and not by the webhook: server-side apply minds it only in the manifest that is applied.
+    """
+    references: Counter[tuple[str, str]] = Counter()
+    for operation in decision.patch:
+        container, claims, _ = operation["path"].partition("/resources/claims")
+        if claims and operation["op"] == "add":
+            added = operation["value"]
+            references.update((container, entry["name"]) for entry in (added if isinstance(added, list) else [added]))
+    for (container, claim), count in references.items():
+        if count > 1:
+            _, section, index = container.removeprefix("/").split("/")
+            yield warning(
+                "NEU209",
+                f"spec.{section}[{index}].resources.claims",
+                f"the container refers to claim {claim} {count} times, which kubectl apply --server-side refuses.",
+                "Apply it client-side.",
+                claim,
+            )
+
+
+def _unreadable(manifest: Manifest, error: Exception) -> Finding:
+    """What `/mutate` would say; where the decoder names the place in the pod at its end, that becomes the path."""
+    message = str(error)
+    place = _DECODE_PATH.search(message)
+    if place:
+        message = message[: place.start()]
+    what = "Pod" if POD_TEMPLATES[manifest.group, manifest.kind] == ((),) else "pod template"
+    return Finding(
+        "NEU114",
+        _MEMBER.sub(r"\1[\2]", place[1]) if place else "",
+        f"the object holds no readable {what}: {message}.",
+        "Compare it with the API reference of its kind.",
+    )
+
+
+def _foreign(template: Template) -> Finding:
+    return Finding(
+        "NEU303",
+        "spec.resourceClaims",
+        f"a ResourceClaimTemplate {template.name} is among the manifests with another spec than its name stands for.",
+        "Take it out: the right one is printed in its place.",
+        template.name,
+    )

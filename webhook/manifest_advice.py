@@ -1,0 +1,77 @@
+"""What people should know about kinds whose pods are not the whole story."""
+
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+from neuron import names
+from webhook.manifests import POD_TEMPLATES, Manifest, Path
+
+_RAY: Final = "ray.io"
+_RAY_CORES: Final = "neuron_cores"
+_AMOUNTS: Final = ("limits", "requests")
+
+
+def advice(manifest: Manifest, converted: Collection[Path]) -> Iterator[tuple[Path, str]]:
+    """Places in an object, and what to say about them.
+
+    Args:
+        manifest: the object as it was.
+        converted: paths of the pod templates that are converted.
+    """
+    if not manifest.kind or "apiVersion" not in manifest.data:
+        yield (), "left as it is: without apiVersion and kind it is no Kubernetes object."
+    elif (manifest.group, manifest.kind) not in POD_TEMPLATES:
+        for path in _resources((), manifest.data):
+            yield path, f"left as it is: where a {manifest.kind} holds pod templates is not known. Convert it by hand."
+    elif manifest.group == _RAY:
+        yield from _ray(manifest, converted)
+    elif manifest.kind == "ClusterTrainingRuntime" and converted:
+        yield (
+            (),
+            "its pods run in the namespaces of TrainJobs: apply the ResourceClaimTemplates before it in each of them.",
+        )
+
+
+def _resources(path: Path, value: Any) -> Iterator[Path]:
+    """Legacy resources in what looks like a container's `resources`, as in a TrainJob's `resourcesPerNode`."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _resources((*path, index), item)
+    if not isinstance(value, dict):
+        return
+    for name, item in value.items():
+        if name.startswith("resources") and isinstance(item, dict):
+            for field in _AMOUNTS:
+                amounts = item.get(field)
+                if isinstance(amounts, dict):
+                    yield from ((*path, name, field, each) for each in amounts if each in names.LEGACY_RESOURCES)
+        else:
+            yield from _resources((*path, name), item)
+
+
+def _ray(manifest: Manifest, converted: Collection[Path]) -> Iterator[tuple[Path, str]]:
+    """What Ray has to be told of its cores from now on.
+
+    KubeRay takes them from the legacy resource of the first container (`customAcceleratorToRayResourceMap` in its
+    `controllers/ray/common/pod.go`).
+    """
+    for path, template in manifest.pod_templates():
+        if path not in converted or path[-1] != "template":
+            continue
+        group: Any = manifest.data
+        for step in path[:-1]:
+            group = group[step]
+        parameters = group.get("rayStartParams")
+        known = parameters.get("resources") if isinstance(parameters, dict) else None
+        cores = _cores_of_first(template)
+        if cores and _RAY_CORES not in str(known):
+            text = f"KubeRay learns {_RAY_CORES} from {names.RESOURCE_NEURONCORE}, which is gone now."
+            fix = f"Add {_RAY_CORES}: {cores} to resources in rayStartParams."
+            yield (*path[:-1], "rayStartParams"), f"{text} {fix}"
+
+
+def _cores_of_first(template: dict[str, Any]) -> Any:
+    """Cores that the first container of a readable pod template asks for."""
+    containers = (template.get("spec") or {}).get("containers") or [{}]
+    limits = (containers[0].get("resources") or {}).get("limits") or {}
+    return limits.get(names.RESOURCE_NEURONCORE)

@@ -1,0 +1,91 @@
+"""The cluster as manifests describe it: what they say of namespaces, classes and templates counts as if it existed."""
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from neuron.instances import Observation
+from webhook import cluster
+from webhook.cluster import TemplateFacts
+from webhook.kube_api import RESOURCE_GROUP
+from webhook.manifests import Manifest
+from webhook.ports import NO_FACTS, NamespaceFacts
+
+_T = TypeVar("_T")
+
+
+class ManifestCluster:
+    """A `ClusterView` of the objects in manifests. Objects that name no namespace share the namespace ""."""
+
+    def __init__(self, manifests: Iterable[Manifest]) -> None:
+        """Take in what concerns conversion; objects that cannot be read say nothing."""
+        self._namespaces: defaultdict[str, NamespaceFacts] = defaultdict(lambda: NO_FACTS)
+        self._extended_resources: dict[str, str] = {}
+        self._templates: dict[tuple[str, str], TemplateFacts] = {}
+        for manifest in manifests:
+            self._take(manifest)
+
+    def _take(self, manifest: Manifest) -> None:
+        data, key = manifest.data, (manifest.namespace, manifest.name)
+        match manifest.group, manifest.kind:
+            case "", "Namespace" if manifest.name:
+                annotations = _read(cluster.project_namespace, data) or ()
+                self._say(manifest.name, annotations=annotations)
+            case "", "ResourceQuota" if _read(cluster.project_quota, data):
+                quotas = {*self._namespaces[key[0]].quotas, key[1]}
+                self._say(key[0], quotas=tuple(sorted(quotas)))
+            case "", "LimitRange" if _read(cluster.project_limit_range, data):
+                limit_ranges = {*self._namespaces[key[0]].limit_ranges, key[1]}
+                self._say(key[0], limit_ranges=tuple(sorted(limit_ranges)))
+            case group, "DeviceClass" if group == RESOURCE_GROUP:
+                facts = _read(cluster.project_class, data)
+                if facts:
+                    self._extended_resources[facts.extended_resource] = manifest.name
+            case group, "ResourceClaimTemplate" if group == RESOURCE_GROUP:
+                template = _read(cluster.project_template, data)
+                if template:
+                    self._templates[key] = template
+
+    def _say(self, namespace: str, **facts: Any) -> None:
+        self._namespaces[namespace] = dataclasses.replace(self._namespaces[namespace], **facts)
+
+    @property
+    def version(self) -> int:
+        """Nothing changes once it is read."""
+        return 0
+
+    def observations(self) -> Mapping[str, Observation]:
+        """Manifests publish no devices."""
+        return {}
+
+    def extended_resources(self) -> Mapping[str, str]:
+        """`extendedResourceName` -> the DeviceClass among the manifests that serves it."""
+        return self._extended_resources
+
+    def namespace(self, name: str) -> NamespaceFacts:
+        """What the manifests say of a namespace."""
+        return self._namespaces.get(name, NO_FACTS)
+
+    def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:
+        """DeviceClasses that a template among the manifests requests."""
+        facts = self._templates.get((namespace, name))
+        return facts.device_classes if facts else frozenset()
+
+    def template_ultraserver_mode(self, namespace: str, name: str) -> int | None:
+        """`ultraserverMode` of a template among the manifests."""
+        facts = self._templates.get((namespace, name))
+        return facts.ultraserver_mode if facts else None
+
+    def template_digest(self, namespace: str, name: str) -> str | None:
+        """Digest of the template of that name among the manifests; None where there is none."""
+        facts = self._templates.get((namespace, name))
+        return facts.digest if facts else None
+
+
+def _read(project: Callable[[Mapping[str, Any]], _T], data: dict[str, Any]) -> _T | None:
+    """What is to be kept of an object that nobody has validated yet."""
+    try:
+        return project(data)
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return None

@@ -1,0 +1,376 @@
+"""Manifests as people keep them: files of YAML or JSON documents, the objects in them, and their pod templates.
+
+Files are split as kubectl splits them, by lines that begin with `---`; a file that begins with `{` may hold several
+JSON objects in a row.
+"""
+
+import dataclasses
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from webhook.yaml_nodes import Mapping_, Node, Sequence_, YamlError, YamlSyntaxError, compose
+from webhook.yaml_scalars import resolve
+
+Path: TypeAlias = tuple[str | int, ...]
+"""Steps into a document: names of members and indices of items."""
+
+_ANY: Final = "*"
+_TEMPLATE: Final = ("spec", "template")
+_REPLICATED_JOBS: Final = ("replicatedJobs", _ANY, "template", "spec", "template")
+_RAY_GROUPS: Final = (("headGroupSpec", "template"), ("workerGroupSpecs", _ANY, "template"))
+
+POD_TEMPLATES: Final[Mapping[tuple[str, str], tuple[Path, ...]]] = {
+    ("", "Pod"): ((),),
+    ("", "PodTemplate"): (("template",),),
+    ("", "ReplicationController"): (_TEMPLATE,),
+    **{
+        (group, kind): (_TEMPLATE,)
+        for group in ("apps", "extensions")
+        for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
+    },
+    ("batch", "Job"): (_TEMPLATE,),
+    ("batch", "CronJob"): (("spec", "jobTemplate", *_TEMPLATE),),
+    ("jobset.x-k8s.io", "JobSet"): (("spec", *_REPLICATED_JOBS),),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): (
+        ("spec", "leaderWorkerTemplate", "leaderTemplate"),
+        ("spec", "leaderWorkerTemplate", "workerTemplate"),
+    ),
+    **{
+        ("kubeflow.org", kind): (("spec", f"{prefix}ReplicaSpecs", _ANY, "template"),)
+        for kind, prefix in (
+            ("MPIJob", "mpi"),
+            ("PyTorchJob", "pytorch"),
+            ("TFJob", "tf"),
+            ("XGBoostJob", "xgb"),
+            ("PaddleJob", "paddle"),
+            ("JAXJob", "jax"),
+        )
+    },
+    **{
+        ("trainer.kubeflow.org", kind): (("spec", "template", "spec", *_REPLICATED_JOBS),)
+        for kind in ("TrainingRuntime", "ClusterTrainingRuntime")
+    },
+    ("ray.io", "RayCluster"): tuple(("spec", *path) for path in _RAY_GROUPS),
+    ("ray.io", "RayJob"): (
+        *(("spec", "rayClusterSpec", *path) for path in _RAY_GROUPS),
+        ("spec", "submitterPodTemplate"),
+    ),
+    ("ray.io", "RayService"): tuple(("spec", "rayClusterConfig", *path) for path in _RAY_GROUPS),
+    ("batch.volcano.sh", "Job"): (("spec", "tasks", _ANY, "template"),),
+    ("argoproj.io", "Rollout"): (_TEMPLATE,),
+    # AWS's own documents spell it both ways.
+    ("sagemaker.amazonaws.com", "HyperPodPyTorchJob"): (("spec", "replicaSpecs", _ANY, "template"),),
+    ("sagemaker.amazonaws.com", "HyperPodPytorchJob"): (("spec", "replicaSpecs", _ANY, "template"),),
+}
+"""Where objects hold pod templates, by API group and kind, whatever the version; `*` is every item or member."""
+
+_SEPARATOR: Final = re.compile(r"---(\s|$)")
+_END: Final = re.compile(r"\.\.\.(\s|$)")
+_UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufeff\uff00-\ufffd\U00010000-\U0010ffff]")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_STEP: Final = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
+
+
+class UnreadableError(ValueError):
+    """A file is not made of Kubernetes manifests.
+
+    Attributes:
+        line: where, counted from 1.
+        column: the same; both are 0 where the fault has no place.
+        problem: what is wrong, as a clause.
+    """
+
+    def __init__(self, problem: str, line: int = 0, column: int = 0) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.line = line
+        self.column = column
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Document:
+    """One document of a file.
+
+    Attributes:
+        number: its place among the documents that hold something, counted from 1.
+        text: its part of the file, with the line `---` before it; all parts together are the file.
+        line: line of the file where the text begins, counted from 1.
+        data: the object; None where there are only comments.
+        root: its nodes; None where there are none, or where it is JSON that YAML does not take.
+        json: whether the file is JSON.
+    """
+
+    number: int
+    text: str
+    line: int
+    data: dict[str, Any] | None
+    root: Node | None
+    json: bool = False
+
+    def line_of(self, path: Sequence[str | int]) -> int:
+        """Line of the file where a path leads, or where its nearest existing ancestor is."""
+        if self.root is None:
+            return self.line
+        return self.line + self.text.count("\n", 0, _locate(self.root, path))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Manifest:
+    """One object of a document.
+
+    Attributes:
+        path: where it is in the document; empty unless that is a list.
+        data: the object. Items of typed lists have their kind from the list.
+        group: its API group.
+        kind: its kind.
+        namespace: its namespace, "" where it names none.
+        name: its name, or its generateName with a star.
+    """
+
+    path: Path
+    data: dict[str, Any]
+    group: str
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        """`Kind namespace/name`."""
+        name = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{self.kind} {name}".rstrip()
+
+    def pod_templates(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """Its pod templates, with their paths in the object. A Pod is its own template."""
+        for pattern in POD_TEMPLATES.get((self.group, self.kind), ()):
+            for path, value in _walk(self.data, pattern):
+                if isinstance(value, dict):
+                    yield path, value
+
+
+def read(content: bytes) -> tuple[str, list[Document]]:
+    """Read a file.
+
+    Returns:
+        A byte order mark, if it begins with one, and its documents.
+
+    Raises:
+        UnreadableError: it is not UTF-8, not YAML, or holds documents that are no mappings.
+    """
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = content[: error.start].decode("utf-8")
+        raise UnreadableError(
+            f"byte 0x{content[error.start]:02x} is not UTF-8", *_position(before, len(before))
+        ) from error
+    mark, text = ("\ufeff", text[1:]) if text.startswith("\ufeff") else ("", text)
+    parts = _json_parts(text)
+    documents = []
+    offset = number = 0
+    line = 1
+    for part in parts or _yaml_parts(text):
+        data, root = _content(text, offset, part, is_json=parts is not None)
+        number += data is not None
+        documents.append(Document(number, part, line, data, root, parts is not None))
+        offset += len(part)
+        line += part.count("\n")
+    return mark, documents
+
+
+def _content(text: str, offset: int, part: str, *, is_json: bool) -> tuple[dict[str, Any] | None, Node | None]:
+    try:
+        root = _composed(part)
+        data = root and root.value
+    except YamlError as error:
+        if not (is_json and isinstance(error, YamlSyntaxError)):
+            where = _position(text, offset + error.index)
+            hint = "; a template has to be rendered first" if "{{" in text.split("\n")[where[0] - 1] else ""
+            raise UnreadableError(error.problem + hint, *where) from error
+        root, data = None, _json_data(text, offset, part)
+    if data is not None and not isinstance(data, dict):
+        where = _position(text, offset + (root.start if root else 0))
+        raise UnreadableError(f"the document is a {_type_name(data)}, not a mapping with apiVersion and kind", *where)
+    return data, root
+
+
+def _composed(part: str) -> Node | None:
+    unprintable = _UNPRINTABLE.search(part)
+    if unprintable:
+        raise YamlSyntaxError(unprintable.start(), f"the character {unprintable[0]!r} is not allowed")
+    return compose(part)
+
+
+def _json_data(text: str, offset: int, part: str) -> Any:
+    """JSON that YAML does not take, such as characters beyond U+FFFF as escapes."""
+
+    def fault(problem: str) -> UnreadableError:
+        return UnreadableError(problem, *_position(text, offset))
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        value = dict(pairs)
+        if len(value) < len(pairs):
+            names = [name for name, _ in pairs]
+            raise fault(f"the key {next(name for name in names if names.count(name) > 1)!r} is there twice")
+        return value
+
+    def constant(name: str) -> Any:
+        raise fault(f"{name} is no value that JSON has")
+
+    data = json.loads(part, object_pairs_hook=members, parse_int=resolve, parse_float=resolve, parse_constant=constant)
+    try:
+        # Its limits are those of everything that follows.
+        orjson.dumps(data)
+    except orjson.JSONEncodeError as error:
+        raise fault(str(error)) from error
+    return data
+
+
+def _json_parts(text: str) -> list[str] | None:
+    """The JSON objects of a text, each with the white space behind it; None where it is something else."""
+    if not text.lstrip().startswith("{"):
+        return None
+    decoder = json.JSONDecoder()
+    starts = []
+    position = len(text) - len(text.lstrip())
+    while position < len(text):
+        starts.append(position)
+        try:
+            _, end = decoder.raw_decode(text, position)
+        except (json.JSONDecodeError, RecursionError):
+            return None
+        position = len(text) - len(text[end:].lstrip())
+    bounds = [0, *starts[1:], len(text)]
+    return [text[start:end] for start, end in itertools.pairwise(bounds)]
+
+
+def _yaml_parts(text: str) -> list[str]:
+    """The documents of a text: each begins with its line `---`, or with the directives before that line."""
+    parts: list[str] = []
+    lines: list[str] = []
+    directives = ended = False
+    # Not str.splitlines, which knows more line breaks than kubectl does.
+    for line in re.findall(r"[^\n]*\n|[^\n]+", text):
+        separator = bool(_SEPARATOR.match(line))
+        if lines and (ended or (separator and not directives)):
+            parts.append("".join(lines))
+            lines, directives = [], False
+        if separator:
+            directives = False
+        elif line.startswith("%") and not any(map(_is_content, lines)):
+            directives = True
+        ended = bool(_END.match(line))
+        lines.append(line)
+    return [*parts, "".join(lines)] if lines else parts
+
+
+def _is_content(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("#") and not line.startswith("%")
+
+
+def _position(text: str, index: int) -> tuple[int, int]:
+    """Line and column of an offset, counted from 1."""
+    return text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)
+
+
+def _type_name(value: Any) -> str:
+    match value:
+        case list():
+            return "list"
+        case str():
+            return "string"
+        case bool():
+            return "boolean"
+        case _:
+            return "number"
+
+
+# --- objects ------------------------------------------------------------------------------------------------
+
+
+def manifests(document: Document) -> Iterator[Manifest]:
+    """The objects of a document: itself, or the items of a list, whose items may be lists again."""
+    if document.data is not None:
+        yield from _manifests((), document.data)
+
+
+def _manifests(path: Path, data: dict[str, Any]) -> Iterator[Manifest]:
+    kind, version = data.get("kind"), data.get("apiVersion")
+    items = data.get("items")
+    if isinstance(kind, str) and kind.endswith("List") and isinstance(items, list):
+        # Items of typed lists need not say what they are; those of a plain List do.
+        defaults = {} if kind == "List" else {"apiVersion": version, "kind": kind.removesuffix("List")}
+        for index, item in enumerate(items):
+            if isinstance(item, dict):
+                yield from _manifests((*path, "items", index), {**defaults, **item})
+        return
+    metadata = data.get("metadata")
+    known = metadata if isinstance(metadata, dict) else {}
+    yield Manifest(
+        path,
+        data,
+        group=version.rpartition("/")[0] if isinstance(version, str) else "",
+        kind=kind if isinstance(kind, str) else "",
+        namespace=_text(known.get("namespace")),
+        name=_text(known.get("name")) or (f"{_text(known.get('generateName'))}*" if known.get("generateName") else ""),
+    )
+
+
+def _text(value: Any) -> str:
+    """A name; what YAML takes for something else, such as `no`, is none."""
+    return value if isinstance(value, str) else ""
+
+
+def _walk(value: Any, pattern: Path) -> Iterator[tuple[Path, Any]]:
+    """Everything that a pattern leads to."""
+    found: list[tuple[Path, Any]] = [((), value)]
+    for step in pattern:
+        found = [((*path, name), child) for path, parent in found for name, child in _children(parent, step)]
+    return iter(found)
+
+
+def _children(parent: Any, step: str | int) -> list[tuple[str | int, Any]]:
+    match parent:
+        case dict() if step == _ANY:
+            return list(parent.items())
+        case dict() if step in parent:
+            return [(step, parent[step])]
+        case list() if step == _ANY:
+            return list(enumerate(parent))
+        case _:
+            return []
+
+
+# --- paths --------------------------------------------------------------------------------------------------
+
+
+def path_text(path: Sequence[str | int]) -> str:
+    """A path as Kubernetes writes field paths: `spec.containers[0].resources`."""
+    steps = (f".{step}" if _NAME.fullmatch(str(step)) else f"[{step}]" for step in path)
+    return "".join(steps).removeprefix(".")
+
+
+def path_steps(text: str) -> Path:
+    """The steps of a field path."""
+    return tuple(bracketed or name for bracketed, name in _STEP.findall(text))
+
+
+def _locate(root: Node, path: Sequence[str | int]) -> int:
+    """Offset of the nearest node on the way to a path: of a member's key, of an item, of the document."""
+    node, offset = root, root.start
+    for step in path:
+        if isinstance(node, Mapping_):
+            entry = next((entry for entry in node.entries if entry.name == step and not entry.merge), None)
+            if entry is None:
+                break
+            node, offset = entry.node, entry.key.start
+        elif isinstance(node, Sequence_) and str(step).isdecimal() and int(step) < len(node.items):
+            node = node.items[int(step)]
+            offset = node.start
+        else:
+            break
+    return offset

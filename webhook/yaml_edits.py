@@ -1,0 +1,387 @@
+"""Changes a YAML document in its text: what does not change keeps its bytes, comments and quotes.
+
+The text is compared with the data that it shall mean, node by node, and only the difference is written. Anchors stay
+where all their uses change alike; an alias that has to mean something else is written out in its place. What comes
+out is read again: a text that does not mean exactly what was wanted is never returned.
+"""
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+
+from webhook.text_edits import OverlapError, Splice, apply
+from webhook.yaml_layout import Layout, column, flow, line_end, line_start, next_line
+from webhook.yaml_nodes import (
+    BLOCK_STYLES,
+    Alias,
+    Entry,
+    Mapping_,
+    Node,
+    Scalar,
+    Sequence_,
+    YamlError,
+    anchored,
+    compose,
+    merge_sources,
+)
+from webhook.yaml_scalars import write_scalar, write_string
+
+_SORTED: Final = orjson.OPT_SORT_KEYS
+
+
+class EditError(ValueError):
+    """The text is laid out in a way that cannot be changed piece by piece."""
+
+
+def edit(text: str, root: Node, wanted: Any) -> list[Splice]:
+    """The splices after which a document means `wanted`.
+
+    Args:
+        text: the document.
+        root: `compose(text)`.
+        wanted: JSON-like data.
+
+    Raises:
+        EditError: it has to be written anew.
+    """
+    lost: frozenset[int] = frozenset()
+    while True:
+        editor = _Editor(text, root, lost)
+        editor.change(root, wanted, _ROOT)
+        if editor.lost <= lost:
+            break
+        # Anchors went with what was replaced: their aliases have to be written out, which may replace others.
+        lost |= editor.lost
+    editor.finish()
+    _verify(text, editor.splices, wanted)
+    return editor.splices
+
+
+def _verify(text: str, splices: Sequence[Splice], wanted: Any) -> None:
+    try:
+        root = compose(apply(text, splices))
+    except (YamlError, OverlapError) as error:
+        raise EditError(str(error)) from error
+    if root is None or not _same(root.value, wanted):
+        raise EditError("the changed text means something else")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a node hangs.
+
+    Attributes:
+        at: column of its key or dash.
+        behind: offset behind the colon or dash before it.
+        kind: `root`, `member` of a block mapping, `item` of a block sequence, or in a `flow` collection.
+    """
+
+    at: int
+    behind: int
+    kind: str
+
+
+_ROOT: Final = _Place(0, 0, "root")
+_FLOW: Final = _Place(0, 0, "flow")
+
+
+class _Editor:
+    """One pass over a document."""
+
+    def __init__(self, text: str, root: Node, lost: frozenset[int]) -> None:
+        self._text = text
+        self._root = root
+        self._layout = Layout.of(text, root)
+        first = root.entries[0] if isinstance(root, Mapping_) and root.flow and root.entries else None
+        self._json = first is not None and isinstance(first.key, Scalar) and first.key.style == '"'
+        compact = self._json and first is not None and first.node.start == first.key.end + 1
+        self._separators = (",", ":") if compact else (", ", ": ")
+        self._lost = lost
+        self._now: dict[int, Any] = {}
+        self._extended = False
+        self.splices: list[Splice] = []
+        self.lost: frozenset[int] = frozenset()
+
+    def change(self, node: Node, wanted: Any, place: _Place) -> None:
+        """Make a node mean `wanted`."""
+        if isinstance(node, Alias):
+            gone = id(node.target) in self._lost
+            if gone or not _same(self._now.get(id(node.target), node.target.value), wanted):
+                self._replace(node, wanted, place)
+            return
+        if _same(node.value, wanted) and not node.refers:
+            return
+        match node, wanted:
+            case Mapping_(), dict() if node.entries and wanted:
+                self._change_mapping(node, wanted, place)
+            case Sequence_(), list() if node.items and wanted:
+                self._change_sequence(node, wanted, place)
+            case _ if not _same(node.value, wanted):
+                self._replace(node, wanted, place)
+        if node.anchor:
+            self._now[id(node)] = wanted
+
+    def _splice(self, start: int, end: int, text: str) -> None:
+        self.splices.append(Splice(start, end, text))
+
+    def _lose(self, *nodes: Node) -> None:
+        """Remember the anchors that go with a text."""
+        self.lost |= {id(found) for node in nodes for found in anchored(node)}
+
+    # --- mappings -------------------------------------------------------------------------------------------
+
+    def _change_mapping(self, node: Mapping_, wanted: dict[str, Any], place: _Place) -> None:
+        merged = self._merged(node)
+        own = {entry.name for entry in node.entries if not entry.merge}
+        expands = merged is None or any(name not in wanted for name in merged if name not in own)
+        inherited: Mapping[str, Any] = {} if expands or merged is None else merged
+        kept = [entry for entry in node.entries if (not expands if entry.merge else entry.name in wanted)]
+        if not kept or (not node.flow and any(self._is_explicit(entry) for entry in node.entries)):
+            self._replace(node, wanted, place)
+            return
+        for entry in kept:
+            if not entry.merge:
+                self.change(entry.node, wanted[entry.name], self._member_place(node, entry))
+        removed = [entry for entry in node.entries if entry not in kept]
+        self._lose(*(part for entry in removed for part in (entry.key, entry.node)))
+        added = {
+            name: value
+            for name, value in wanted.items()
+            if name not in own and not (name in inherited and _same(inherited[name], value))
+        }
+        if node.flow:
+            self._remove_from_flow([(entry.key.start, entry.end, entry in kept) for entry in node.entries])
+            self._add_to_flow_mapping(node, kept[-1], added)
+        else:
+            self._remove_members(node, kept)
+            leading = set(itertools.takewhile(added.__contains__, wanted))
+            self._add_members(node, kept, {name: value for name, value in added.items() if name in leading}, front=True)
+            self._add_members(node, kept, {name: value for name, value in added.items() if name not in leading})
+
+    def _merged(self, node: Mapping_) -> dict[str, Any] | None:
+        """What merge keys will bring in, or None where an anchor they need is gone."""
+        merged: dict[str, Any] = {}
+        for entry in node.entries:
+            if not entry.merge:
+                continue
+            for source in (entry.node, *merge_sources(entry)):
+                if isinstance(source, Alias) and id(source.target) in self._lost:
+                    return None
+            for source in merge_sources(entry):
+                target = source.target if isinstance(source, Alias) else source
+                value = self._now.get(id(target), target.value)
+                if not isinstance(value, dict):
+                    return None
+                merged = {**value, **merged}
+        return merged
+
+    def _is_explicit(self, entry: Entry) -> bool:
+        """Whether a key is introduced by `?`."""
+        return self._text[line_start(self._text, entry.key.start) : entry.key.start].rstrip().endswith("?")
+
+    def _member_place(self, node: Mapping_, entry: Entry) -> _Place:
+        if node.flow:
+            return _FLOW
+        return _Place(column(self._text, entry.key.start), self._text.index(":", entry.key.end) + 1, "member")
+
+    def _remove_members(self, node: Mapping_, kept: Sequence[Entry]) -> None:
+        text = self._text
+        removed = [entry for entry in node.entries if entry not in kept]
+        first = node.entries[0]
+        if first in removed and self._shares_line(first.key.start):
+            # The dash of the item that this mapping is stays, and the next member moves up to it.
+            until = kept[0].key.start
+            moved = [entry for entry in removed if entry.key.start < until]
+            behind = next_line(text, moved[-1].end)
+            if "#" in text[behind:until]:
+                dash = len(text[: first.key.start].rstrip(" "))
+                self._splice(dash, line_end(text, moved[-1].end), "")
+            else:
+                self._splice(first.key.start, until, "")
+            removed = removed[len(moved) :]
+        for entry in removed:
+            self._splice(line_start(text, entry.key.start), next_line(text, entry.end), "")
+
+    def _add_members(
+        self, node: Mapping_, kept: Sequence[Entry], added: dict[str, Any], *, front: bool = False
+    ) -> None:
+        if not added:
+            return
+        at = column(self._text, node.entries[0].key.start)
+        lines = self._layout.join(self._layout.members(added, at))
+        if front:
+            first = kept[0].key.start
+            self._splice(first, first, f"{lines.lstrip(' ')}{self._layout.newline}{' ' * at}")
+        else:
+            self._insert_lines(kept[-1].end, lines)
+
+    def _shares_line(self, offset: int) -> bool:
+        return bool(self._text[line_start(self._text, offset) : offset].strip())
+
+    def _insert_lines(self, behind: int, lines: str) -> None:
+        """Insert lines behind the line of an offset."""
+        at = next_line(self._text, behind)
+        unended = at == len(self._text) and not self._text.endswith("\n")
+        self._splice(at, at, (self._layout.newline if unended else "") + lines + self._layout.newline)
+        self._extended = self._extended or unended
+
+    def finish(self) -> None:
+        """Keep what the end of a text without a line break means, now that lines follow it."""
+        last = _last_leaf(self._root)
+        if not self._extended or not isinstance(last, Scalar) or last.style not in BLOCK_STYLES:
+            return
+        if all(splice.end <= last.start or splice.start >= last.end for splice in self.splices):
+            # The text's end cut off the line break of this block scalar, which it must not get now.
+            indicator = self._text.index(last.style, last.start) + 1
+            self._splice(indicator, indicator + self._text.startswith(("+", "-"), indicator), "-")
+
+    # --- sequences ------------------------------------------------------------------------------------------
+
+    def _change_sequence(self, node: Sequence_, wanted: list[Any], place: _Place) -> None:
+        pairs: list[tuple[int, int]] = []
+        for index, item in enumerate(node.items):
+            position = len(pairs)
+            spare = len(node.items) - index > len(wanted) - position
+            if position < len(wanted) and (not spare or _same(item.value, wanted[position])):
+                pairs.append((index, position))
+        kept = {index for index, _ in pairs}
+        dashes = [] if node.flow else self._dashes(node)
+        if not kept or (not node.flow and len(kept) < len(node.items) and self._shares_line(dashes[0])):
+            self._replace(node, wanted, place)
+            return
+        for index, position in pairs:
+            item_place = _FLOW if node.flow else _Place(column(self._text, dashes[0]), dashes[index] + 1, "item")
+            self.change(node.items[index], wanted[position], item_place)
+        self._lose(*(item for index, item in enumerate(node.items) if index not in kept))
+        added = wanted[len(pairs) :]
+        last = node.items[max(kept)]
+        if node.flow:
+            self._remove_from_flow([(item.start, item.end, index in kept) for index, item in enumerate(node.items)])
+            for value in added:
+                self._splice(last.end, last.end, self._separators[0] + self._inline(value))
+            return
+        for index, item in enumerate(node.items):
+            if index not in kept:
+                end = max(item.end, dashes[index] + 1)
+                self._splice(line_start(self._text, dashes[index]), next_line(self._text, end), "")
+        if added:
+            lines = self._layout.join(self._layout.block(added, column(self._text, dashes[0])))
+            self._insert_lines(max(last.end, dashes[max(kept)] + 1), lines)
+
+    def _dashes(self, node: Sequence_) -> list[int]:
+        """Offsets of the dashes of a block sequence."""
+        dashes: list[int] = []
+        position = node.start
+        for item in node.items:
+            while not self._text.startswith("-", position):
+                if position >= item.start:
+                    raise EditError(f"no dash before offset {item.start}")
+                position = self._skip(position)
+            dashes.append(position)
+            position = max(item.end, position + 1)
+        return dashes
+
+    def _skip(self, position: int) -> int:
+        """The offset behind a comment, a property or a space."""
+        match self._text[position]:
+            case "#":
+                return next_line(self._text, position)
+            case "&" | "!":
+                return position + len(self._text[position:].split(maxsplit=1)[0])
+            case _:
+                return position + 1
+
+    # --- flow collections -----------------------------------------------------------------------------------
+
+    def _remove_from_flow(self, parts: Sequence[tuple[int, int, bool]]) -> None:
+        """Remove parts of a flow collection, given as start, end and whether it stays; at least one does."""
+        start: int | None = None
+        last_end = 0
+        for first, end, stays in parts:
+            if stays:
+                if start is not None:
+                    self._splice(start, first, "")
+                start, last_end = None, end
+            elif start is None:
+                start = first
+        if start is not None:
+            self._splice(last_end, parts[-1][1], "")
+
+    def _add_to_flow_mapping(self, node: Mapping_, last: Entry, added: Mapping[str, Any]) -> None:
+        text = self._text
+        sample = node.entries[0].key.start
+        margin = text[line_start(text, sample) : sample]
+        in_lines = not margin.strip() and node.start < sample - len(margin)
+        comma, colon = self._separators
+        separator = f",{self._layout.newline}{margin}" if in_lines else comma
+        outer = text[line_start(text, node.start) : node.start]
+        step = margin[len(outer) - len(outer.lstrip()) :] if in_lines else None
+        for name, value in added.items():
+            if self._json:
+                written = json.dumps(value, indent=step, separators=(comma if step is None else ",", colon))
+                written, key = written.replace("\n", self._layout.newline + margin), write_string(name, '"')
+            else:
+                written, key = flow(value), write_string(name)
+            self._splice(last.end, last.end, f"{separator}{key}{colon}{written}")
+
+    def _inline(self, value: Any) -> str:
+        return json.dumps(value, separators=self._separators) if self._json else flow(value)
+
+    # --- whole nodes ----------------------------------------------------------------------------------------
+
+    def _replace(self, node: Node, wanted: Any, place: _Place) -> None:
+        """Write a value in the place of a node."""
+        self._lose(node)
+        if place.kind == "root":
+            raise EditError("the whole document changes")
+        if place.kind == "flow" or not (isinstance(wanted, dict | list) and wanted):
+            self._replace_inline(node, wanted, place)
+            return
+        text = self._text
+        step = 2 if place.kind == "item" else self._layout.indent if isinstance(wanted, dict) else self._layout.dash
+        lines = self._layout.join(self._layout.block(wanted, place.at + step))
+        end = line_end(text, node.end)
+        comment = text[node.end : end].strip()
+        if "\n" in text[place.behind : node.start]:
+            if comment:
+                lines = f"{' ' * (place.at + step)}{comment}{self._layout.newline}{lines}"
+            self._splice(line_start(text, node.start), end, lines)
+        elif place.kind == "item" and not comment:
+            self._splice(place.behind, end, f" {lines.lstrip(' ')}")
+        else:
+            self._splice(place.behind, end, f"{' ' if comment else ''}{comment}{self._layout.newline}{lines}")
+
+    def _replace_inline(self, node: Node, wanted: Any, place: _Place) -> None:
+        if isinstance(node, Scalar) and isinstance(wanted, str):
+            written = write_scalar(wanted, node.style if node.style in ("'", '"') else "")
+        else:
+            written = self._inline(wanted)
+        in_block = isinstance(node, Mapping_ | Sequence_) and not node.flow
+        start = place.behind if in_block else node.start
+        separated = self._text[start - 1 : start].isspace() or place.kind == "flow"
+        self._splice(start, node.end, written if separated else f" {written}")
+
+
+def _last_leaf(node: Node) -> Node:
+    """The node at the end of a text."""
+    while True:
+        match node:
+            case Mapping_(entries=[*_, entry]):
+                node = entry.node
+            case Sequence_(items=[*_, item]):
+                node = item
+            case _:
+                return node
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Whether two values are the same to JSON; Python takes True for 1."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, dict | list):
+        return orjson.dumps(left, option=_SORTED) == orjson.dumps(right, option=_SORTED)
+    return bool(left == right)

@@ -1,0 +1,147 @@
+"""How a YAML text is laid out, and new parts written the same way.
+
+The writing is done here and not by a YAML library because theirs quote by other rules than kubectl reads by (see
+`yaml_scalars`), and write whole documents only.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from webhook.yaml_nodes import Mapping_, Node, Sequence_
+from webhook.yaml_scalars import escape_unprintable, write_scalar, write_string
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Layout:
+    """The habits of a text.
+
+    Attributes:
+        indent: columns by which a nested mapping is indented.
+        dash: columns by which the dashes of a list are indented under its key.
+        newline: its line break.
+        literals: whether texts of several lines may become literal blocks.
+    """
+
+    indent: int = 2
+    dash: int = 0
+    newline: str = "\n"
+    literals: bool = True
+
+    @classmethod
+    def of(cls, text: str, root: Node | None) -> "Layout":
+        """The layout of a text, as its first nested mapping and its first list show it."""
+        indent = dash = None
+        pending = [root] if root else []
+        while pending and (indent is None or dash is None):
+            node = pending.pop()
+            if isinstance(node, Sequence_):
+                pending += reversed(node.items)
+            if not isinstance(node, Mapping_) or node.flow:
+                continue
+            for entry in node.entries:
+                here = column(text, entry.key.start)
+                child = entry.node
+                if indent is None and isinstance(child, Mapping_) and not child.flow and child.entries:
+                    indent = column(text, child.entries[0].key.start) - here
+                elif dash is None and isinstance(child, Sequence_) and text.startswith("-", child.start):
+                    dash = column(text, child.start) - here
+            pending += [entry.node for entry in reversed(node.entries)]
+        first, _, _ = text.partition("\n")
+        newline = "\r\n" if first.endswith("\r") else "\n"
+        # At the end of a text without a line break, a literal block would lose its own.
+        return cls(max(indent or 2, 1), max(dash or 0, 0), newline, literals=text.endswith("\n"))
+
+    def document(self, value: Any) -> str:
+        """A document's content, with a line break at its end."""
+        return self.join(self.block(value, 0)) + self.newline
+
+    def join(self, lines: Iterator[str]) -> str:
+        """Lines as text, without a line break at the end."""
+        return self.newline.join(lines)
+
+    def block(self, value: Any, at: int) -> Iterator[str]:
+        """Lines of a value in block style, whose first character is in column `at`."""
+        pad = " " * at
+        if isinstance(value, dict) and value:
+            yield from self.members(value, at)
+        elif isinstance(value, list) and value:
+            for item in value:
+                first, *rest = self.block(item, at + 2)
+                yield f"{pad}- {first.lstrip(' ')}"
+                yield from rest
+        else:
+            first, *rest = self._lines(value, at)
+            yield pad + first
+            yield from rest
+
+    def members(self, members: dict[str, Any], at: int) -> Iterator[str]:
+        """Lines of a mapping's members, whose keys are in column `at`."""
+        for key, value in members.items():
+            start = f"{' ' * at}{write_string(key)}:"
+            if isinstance(value, dict | list) and value:
+                yield start
+                yield from self.block(value, at + (self.indent if isinstance(value, dict) else self.dash))
+            else:
+                first, *rest = self._lines(value, at)
+                yield f"{start} {first}"
+                yield from rest
+
+    def _lines(self, value: Any, at: int) -> list[str]:
+        """A scalar or an empty collection; a text of several lines becomes a literal block."""
+        if not self.literals or not isinstance(value, str) or "\n" not in value:
+            return [flow(value)]
+        lines = value.split("\n")
+        ended = lines[-1] == ""
+        body = lines[:-1] if ended else lines
+        plain = all(line.isprintable() and line == line.rstrip() for line in body)
+        if not plain or not body[0] or body[0].startswith(" ") or not body[-1]:
+            return [write_string(value)]
+        return ["|" if ended else "|-", *((" " * (at + 2) + line).rstrip() for line in body)]
+
+
+def flow(value: Any) -> str:
+    """A value in flow style, on one line."""
+    match value:
+        case dict():
+            return "{" + ", ".join(f"{write_string(key)}: {flow(item)}" for key, item in value.items()) + "}"
+        case list():
+            return "[" + ", ".join(flow(item) for item in value) + "]"
+        case _:
+            return write_scalar(value)
+
+
+def column(text: str, offset: int) -> int:
+    """The column of an offset, counted from 0."""
+    return offset - line_start(text, offset)
+
+
+def line_start(text: str, offset: int) -> int:
+    """Offset of the first character of a line."""
+    return text.rfind("\n", 0, offset) + 1
+
+
+def line_end(text: str, offset: int) -> int:
+    """Offset of the line break of a line, or of the end of the text."""
+    found = text.find("\n", offset)
+    if found < 0:
+        return len(text)
+    return found - 1 if text[offset:found].endswith("\r") else found
+
+
+def next_line(text: str, offset: int) -> int:
+    """Offset behind the line break of a line, or of the end of the text."""
+    found = text.find("\n", offset)
+    return len(text) if found < 0 else found + 1
+
+
+def json_text(value: Any, sample: str, *, for_yaml: bool = False) -> str:
+    """A document as JSON, indented as the sample is, and escaped as there or so that every YAML parser reads it."""
+    lines = sample.strip().split("\n", 2)
+    indent: int | str | None = None
+    if len(lines) > 1:
+        margin = lines[1][: len(lines[1]) - len(lines[1].lstrip())]
+        indent = margin if "\t" in margin else len(margin) or 2
+    escapes = not for_yaml and sample.isascii() and "\\u" in sample
+    return escape_unprintable(json.dumps(value, indent=indent, ensure_ascii=escapes))

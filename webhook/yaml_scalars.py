@@ -1,0 +1,128 @@
+"""What a YAML scalar means to kubectl, and how to write a string so that it stays one.
+
+kubectl reads YAML with sigs.k8s.io/yaml, whose rules are those of go-yaml v2 (`resolve.go`): YAML 1.1 with its `yes`
+and `on`, but octals as `0o17` too, no base 60, and times as strings. The readers and writers of Python's YAML
+libraries follow other rules: a name that one of them writes as `y` reaches the cluster as `true`.
+"""
+
+import base64
+import binascii
+import json
+import math
+import re
+from typing import Any, Final
+
+TAG_PREFIX: Final = "tag:yaml.org,2002:"
+
+_WORDS: Final[dict[str, bool | None]] = {
+    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
+    **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+}
+_NOT_JSON: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_INTEGER: Final = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[oO]?([0-7]+)|0[bB]([01]+)|([1-9][0-9]*|0))", re.ASCII)
+_FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
+_BASES: Final = (16, 8, 2, 10)
+_TYPES: Final = {"int": (int,), "float": (int, float), "bool": (bool,), "null": (type(None),)}
+
+_PLAIN: Final = re.compile(r"[A-Za-z_/][-A-Za-z0-9_./]*", re.ASCII)
+_UNPRINTABLE: Final = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+
+
+def resolve(text: str) -> Any:
+    """The value of a plain scalar.
+
+    Raises:
+        ValueError: it is an infinity or no number, which JSON does not have.
+    """
+    if text in _WORDS:
+        return _WORDS[text]
+    if text[0] == ".":
+        if _NOT_JSON.fullmatch(text):
+            raise ValueError(f"{text} is no value that JSON has")
+        return _float(text)
+    if text[0] not in "+-0123456789":
+        return text
+    if _NOT_JSON.fullmatch(text):
+        raise ValueError(f"{text} is no value that JSON has")
+    digits = text.replace("_", "")
+    integer = _INTEGER.fullmatch(digits)
+    if integer:
+        sign, *forms = integer.groups()
+        number = next(int(form, base) for form, base in zip(forms, _BASES, strict=True) if form)
+        if number < 1 << (63 if sign else 64):
+            return -number if sign == "-" else number
+    value = _float(digits)
+    return text if value is digits else value
+
+
+def _float(text: str) -> int | float | str:
+    """A number as JSON would pass it on: one without a fraction is an integer there."""
+    if not _FLOAT.fullmatch(text):
+        return text
+    number = float(text)
+    if math.isinf(number):
+        return text
+    return int(number) if number.is_integer() and abs(number) < 1 << 63 else number
+
+
+def resolve_tagged(tag: str, text: str) -> Any:
+    """The value of a scalar with a tag; tags that mean nothing to kubectl leave a string.
+
+    Raises:
+        ValueError: the text is no value of that tag.
+    """
+    name = tag.removeprefix(TAG_PREFIX) if tag.startswith(TAG_PREFIX) else ""
+    if name == "binary":
+        try:
+            return base64.b64decode(text, validate=False).decode("utf-8", "replace")
+        except binascii.Error as error:
+            raise ValueError(f"!!binary {text[:32]!r} is not base64") from error
+    if name not in _TYPES:
+        return text
+    value = resolve(text)
+    if isinstance(value, _TYPES[name]):
+        return value
+    raise ValueError(f"{text[:32]!r} is no !!{name}")
+
+
+def key_text(value: Any) -> str:
+    """A mapping key as JSON has it.
+
+    Raises:
+        ValueError: it cannot be one.
+    """
+    match value:
+        case str():
+            return value
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            return str(value)
+        case _:
+            raise ValueError("a key must be a string, a number or a boolean")
+
+
+def write_string(text: str, quote: str = "") -> str:
+    """A string in YAML, on one line: plain where every reader takes it for a string, else in quotes.
+
+    Args:
+        text: any string.
+        quote: `'` or `"` where these are to be used if possible.
+    """
+    if not quote and _PLAIN.fullmatch(text) and text not in _WORDS:
+        return text
+    prefers_single = quote == "'" or ('"' in text and quote != '"')
+    if prefers_single and "'" not in text and text.isprintable():
+        return f"'{text}'"
+    return escape_unprintable(json.dumps(text, ensure_ascii=False))
+
+
+def escape_unprintable(text: str) -> str:
+    """JSON without the characters that YAML allows only as escapes."""
+    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def write_scalar(value: Any, quote: str = "") -> str:
+    """A scalar in YAML, on one line."""
+    return write_string(value, quote) if isinstance(value, str) else json.dumps(value)
