@@ -5,6 +5,7 @@ counts that the Neuron scheduler extension documents for Trn1, and more devices 
 """
 
 import dataclasses
+import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
@@ -13,7 +14,6 @@ from neuron.check_selectors import attribute_label, unknown_attribute
 from neuron.claim_reader import shown
 from neuron.claim_specs import ClaimSpec, Constraint, DeviceRequest
 from neuron.configs import covers
-from neuron.device_groups import GROUP_SIZES
 from neuron.findings import Finding, warning
 from neuron.instances import DEFAULT_FAMILIES, Catalogue, InstanceType, Topology
 from neuron.selection import DeviceIndex
@@ -22,7 +22,7 @@ from neuron.serving import nearest
 _RULED_FAMILIES: Final = ("trn1", "trn1n")
 """Families whose allowed counts are documented; of other multi-device types nobody says that a count never works."""
 
-_GROUPS: Final = {names.device_group_attribute(size): size for size in (1, *GROUP_SIZES)}
+_GROUP: Final = re.compile(r"resource\.aws\.com/devicegroup([0-9]{1,4})_id", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,11 +73,13 @@ class CountRules:
             if leaf.mask and not leaf.devices.admin_access:
                 found += self._check_leaf(leaf)
         found = self._spare_alternatives(found)
-        told = {finding.path for finding in found if finding.code in ("NEU520", "NEU521")}
-        if not told:
-            found += self._check_constraints()
-            found += self._check_node()
-        return found
+        if any(finding.code in ("NEU520", "NEU521") for finding in found):
+            return found
+        unconnectable = self._check_constraints()
+        if unconnectable:
+            # What is to be connected in a way that cannot be is not told to connect it.
+            found = [finding for finding in found if finding.code not in ("NEU524", "NEU525")]
+        return [*found, *unconnectable, *self._check_node()]
 
     # --- one request --------------------------------------------------------------------------------------------
 
@@ -147,7 +149,7 @@ class CountRules:
     def _check_connection(self, leaf: Leaf, sums: Iterable[int]) -> list[Finding]:
         count = leaf.devices.count
         # Too small a group is told where the group is.
-        if count == 1 or any(each.match_attribute in _GROUPS for each in self._covering(leaf.devices.reference)):
+        if count == 1 or any(_GROUP.fullmatch(each.match_attribute) for each in self._covering(leaf.devices.reference)):
             return []
         likely = [entry for entry in self._likely(leaf.mask) if self._index.devices(leaf.mask, entry.name) >= count]
         if any(count in entry.groups for entry in likely):
@@ -187,7 +189,7 @@ class CountRules:
             return []
         largest, wanted = best
         message = f"{wanted} devices are to agree on {attribute}, and no more than {largest} do."
-        fitting = next((name for name, size in _GROUPS.items() if size >= wanted), "")
+        fitting = _group_for(wanted, index)
         fix = f"Request {largest} or fewer" + (f", or use matchAttribute: {fitting}." if fitting else ".")
         return [Finding("NEU522", f"{constraint.path}.matchAttribute", message, fix, attribute)]
 
@@ -205,6 +207,8 @@ class CountRules:
 
     def _check_node(self) -> list[Finding]:
         """NEU521, NEU526 and NEU527: what all requests ask for has to be on one node."""
+        if not self.leaves:
+            return []
         by_request: dict[str, int] = {}
         for leaf in self.leaves:
             by_request[leaf.request] = by_request.get(leaf.request, 0) | leaf.mask
@@ -232,6 +236,12 @@ class CountRules:
         total, has = self._total(self.leaves, name), self._index.devices(together, name)
         message = f"{total} devices are requested in all, and a node of {name} has {has}."
         return [Finding("NEU521", path, message, f"Request {has} or fewer, or make several claims.", str(total))]
+
+
+def _group_for(count: int, index: DeviceIndex) -> str:
+    """The attribute of the smallest device groups with that many devices; empty if there are none."""
+    sizes = {int(found[1]): name for name in index.attributes() if (found := _GROUP.fullmatch(name))}
+    return min(((size, name) for size, name in sizes.items() if size >= count), default=(0, ""))[1]
 
 
 def _never(catalogue: Catalogue, instance_type: str, sums: Iterable[int]) -> bool:
@@ -275,14 +285,14 @@ def check_together(
     if capable and all(_never(catalogue, name, {total}) for name in capable):
         return [_unsupported(catalogue, "NEU709", path, total, capable)]
     for constraint in claim.constraints:
-        if constraint.match_attribute in _GROUPS and all(
+        if _GROUP.fullmatch(constraint.match_attribute) and all(
             covers(constraint.requests, leaf.devices.reference) for leaf in mine
         ):
             return []
     message = (
         f"one container uses {total} devices of requests {', '.join(requests)[:32]}; nothing keeps them connected."
     )
-    group = next((name for name, size in _GROUPS.items() if size >= total), "")
+    group = _group_for(total, index)
     fix = f"Add constraints: [{{matchAttribute: {group}}}]" if group else "Use one request."
     return [warning("NEU709", path, message, fix, str(total))]
 

@@ -4,6 +4,7 @@ Findings are NEU6xx. What can never work is an error; what works on some nodes o
 """
 
 import dataclasses
+import difflib
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -21,11 +22,16 @@ from neuron.selection import (
     SelectorSyntaxError,
     SelectorTooCostlyError,
     SelectorUnsupportedError,
+    Use,
 )
 
 _TYPE_WORDS: Final = {int: "an integer", str: "a string", bool: "a boolean", Version: "a version"}
 _VERSION_FUNCTIONS: Final = frozenset({"semver", "isGreaterThan", "isLessThan", "compareTo", "major", "minor", "patch"})
+_COMPARISONS: Final = frozenset({"==", "!=", "<", "<=", ">", ">=", "in"})
 _SHOWN: Final = 40
+_LONGEST_IDENTIFIER: Final = 64
+_ALIKE: Final = 0.75
+"""How alike (difflib) an identifier must be to a known one to be refused as its misspelling."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,6 +63,7 @@ def judge(selector: Selector, engine: SelectorEngine, index: DeviceIndex) -> Jud
     except SelectorError as error:
         return _unusable(selector, _refusal(selector.path, error))
     findings = [finding for lookup in compiled.lookups for finding in _check_lookup(lookup, selector.path, index)]
+    findings += [finding for use in compiled.uses for finding in _check_use(use, selector.path, index)]
     return Judged(selector, compiled, match, tuple(dict.fromkeys(findings)))
 
 
@@ -101,12 +108,18 @@ def unknown_attribute(attribute: str, index: DeviceIndex) -> str | None:
     known = index.attributes() | ATTRIBUTE_TYPES.keys()
     if attribute in known:
         return None
-    meant = did_you_mean(attribute, sorted(known)).removeprefix(" Did you mean '").removesuffix("'?")
-    identifier = attribute.rpartition("/")[2]
-    for name in sorted(known):
-        if name.rpartition("/")[2].casefold() == identifier.casefold():
-            meant = name
-    return "" if _without_digits(meant) == _without_digits(attribute) else meant
+    domain, _, identifier = attribute.rpartition("/")
+    # The same identifier in another domain comes first, and then the same in other letters.
+    identifiers = {
+        name.rpartition("/")[2]: name for name in sorted(known, key=lambda name: not name.startswith(domain))
+    }
+    folded = {each.casefold(): name for each, name in identifiers.items()}
+    if identifier.casefold() in folded:
+        return folded[identifier.casefold()]
+    close = difflib.get_close_matches(identifier[:_LONGEST_IDENTIFIER], identifiers, n=1, cutoff=_ALIKE)
+    if not close or _without_digits(close[0]) == _without_digits(identifier):
+        return ""
+    return identifiers[close[0]]
 
 
 def _without_digits(text: str) -> str:
@@ -115,18 +128,28 @@ def _without_digits(text: str) -> str:
 
 def _check_lookup(lookup: Lookup, path: str, index: DeviceIndex) -> list[Finding]:
     meant = unknown_attribute(lookup.attribute, index)
-    if meant is not None:
-        return [_unknown(lookup, path, meant)]
-    kind = ATTRIBUTE_TYPES.get(lookup.attribute) or _kind_of(lookup.attribute, index)
-    if lookup.attribute == qualified(NEURON_DRIVER_VERSION) and lookup.function in _VERSION_FUNCTIONS:
-        message = f"{NEURON_DRIVER_VERSION} has four parts, such as 2.25.4.0: {lookup.function}() fails on it."
-        fix = f"Compare it as a string: {NEURON_DRIVER_VERSION} == '2.25.4.0'."
-        return [Finding("NEU608", path, message, fix, lookup.function)]
-    return _check_types(lookup, path, kind) if lookup.comparison is not None and kind is not None else []
+    return [] if meant is None else [_unknown(lookup, path, meant)]
+
+
+def _check_use(use: Use, path: str, index: DeviceIndex) -> list[Finding]:
+    kind = _kind_of(use.attribute, index)
+    label = attribute_label(use.attribute)
+    if use.operator in _VERSION_FUNCTIONS and use.attribute == qualified(NEURON_DRIVER_VERSION) and kind is str:
+        message = f"{label} has four parts, such as 2.25.4.0: {use.operator}() fails on it."
+        fix = f"Compare it as a string: {label} == '2.25.4.0'."
+        return [Finding("NEU608", path, message, fix, use.operator)]
+    if kind is None:
+        return []
+    if use.operator == "bool" and kind is not bool:
+        message = f"{label} is {_TYPE_WORDS[kind]}, and stands where a condition is needed: that fails."
+        return [Finding("NEU607", path, message, f"Compare it, as in {label} == {_as_kind('1', kind)}.", label)]
+    return _check_types(use, path, kind) if use.operator in _COMPARISONS else []
 
 
 def _kind_of(attribute: str, index: DeviceIndex) -> type | None:
-    return next((type(value) for value in index.values(attribute)), None)
+    """The type of an attribute's values: as published, or else as documented."""
+    published = index.values(attribute, index.published)
+    return type(published[0]) if published else ATTRIBUTE_TYPES.get(attribute)
 
 
 def _unknown(lookup: Lookup, path: str, meant: str) -> Finding:
@@ -139,17 +162,16 @@ def _unknown(lookup: Lookup, path: str, meant: str) -> Finding:
     return warning("NEU606", path, message, "Without a guard it fails on every device that lacks it.", label)
 
 
-def _check_types(lookup: Lookup, path: str, kind: type) -> list[Finding]:
-    comparison = lookup.comparison
-    wrong = [value for value in comparison.values if _type_of(value) is not kind] if comparison else []
-    if comparison is None or not wrong or any(_type_of(value) is None for value in wrong):
+def _check_types(use: Use, path: str, kind: type) -> list[Finding]:
+    wrong = [value for value in use.values or () if _type_of(value) not in (kind, None)]
+    if not wrong:
         return []
-    label, value = attribute_label(lookup.attribute), wrong[0]
+    label, value, operator = attribute_label(use.attribute), wrong[0], use.operator
     said = f"{label} is {_TYPE_WORDS[kind]}, and is compared with {_literal(value)}, {_TYPE_WORDS[type(value)]}"
-    fix = f"Write {label} {comparison.operator} {_as_kind(value, kind)}."
-    if comparison.operator == "!=" and kind is not Version:
+    fix = f"Write {label} {operator} {_as_kind(value, kind)}."
+    if operator == "!=" and kind is not Version:
         return [warning("NEU607", path, f"{said}: that is always true.", fix, str(value)[:_SHOWN])]
-    fate = "fails" if kind is Version or comparison.operator not in ("==", "!=", "in") else "is never true"
+    fate = "fails" if kind is Version or operator not in ("==", "!=", "in") else "is never true"
     return [Finding("NEU607", path, f"{said}: that {fate}.", fix, str(value)[:_SHOWN])]
 
 
@@ -186,9 +208,12 @@ def check_failures(judged: Judged, visited: int, index: DeviceIndex) -> list[Fin
         visited: shapes that it gets to see; the class and the selectors before it have let them through.
         index: the shapes.
     """
-    if judged.match is None or judged.compiled is None or not judged.match.failing & visited:
+    if judged.match is None or judged.compiled is None:
         return []
+    visited &= ~index.superseded
     failing = judged.match.failing & visited
+    if not failing:
+        return []
     if any(finding.code in ("NEU606", "NEU607", "NEU608") for finding in judged.findings):
         return []  # said already, and better
     path = judged.selector.path
@@ -234,10 +259,9 @@ def _strange_constants(selectors: Iterable[CompiledSelector], index: DeviceIndex
     found: list[tuple[str, str, list[str]]] = []
     for selector in selectors:
         found += [("device.driver", value, [names.DRIVER]) for value in selector.drivers if value != names.DRIVER]
-        for lookup in selector.lookups:
-            known = [value for value in index.values(lookup.attribute) if isinstance(value, str)]
-            if lookup.comparison is None or lookup.comparison.operator not in ("==", "in") or not known:
-                continue
-            values = [value for value in lookup.comparison.values if isinstance(value, str)]
-            found += [(lookup.attribute, value, known) for value in values if value not in known]
+        for use in selector.uses:
+            known = [value for value in index.values(use.attribute) if isinstance(value, str)]
+            if use.operator in ("==", "in") and known:
+                values = [value for value in use.values or () if isinstance(value, str)]
+                found += [(use.attribute, value, known) for value in values if value not in known]
     return found

@@ -65,9 +65,9 @@ def read_claim(kind: str, api_version: str, spec: object) -> tuple[ClaimSpec, tu
     devices = reader.fields(reader.fields(spec, root, ("devices",)).get("devices"), path, _DEVICES)
     claim = ClaimSpec(
         path,
-        tuple([reader.request(*each) for each in reader.items(devices, "requests", path)]),
-        tuple([reader.constraint(*each) for each in reader.items(devices, "constraints", path)]),
-        tuple([reader.config(*each, may_name=True) for each in reader.items(devices, "config", path)]),
+        tuple([reader.request(*each) for each in reader.objects(devices, "requests", path)]),
+        tuple([reader.constraint(*each) for each in reader.objects(devices, "constraints", path)]),
+        tuple([reader.config(*each, may_name=True) for each in reader.objects(devices, "config", path)]),
     )
     reader.check_names(claim)
     return claim, tuple(reader.findings)
@@ -80,7 +80,7 @@ def read_class(api_version: str, spec: object) -> tuple[ClassSpec, tuple[Finding
     fields = reader.fields(spec, "spec", known)
     device_class = ClassSpec(
         reader.selectors(fields, "spec"),
-        tuple([reader.config(*each, may_name=False) for each in reader.items(fields, "config", "spec")]),
+        tuple([reader.config(*each, may_name=False) for each in reader.objects(fields, "config", "spec")]),
     )
     return device_class, tuple(reader.findings)
 
@@ -145,6 +145,14 @@ class _Reader:
             self._refuse("NEU509", where, f"{key} has {len(value)} entries; Kubernetes allows {most}.", fix, len(value))
         return [(item, f"{where}[{index}]") for index, item in enumerate(value)]
 
+    def objects(self, owner: Mapping[str, Any], key: str, path: str) -> list[tuple[Mapping[str, Any], str]]:
+        """The entries of a list that are objects; others are reported and left out."""
+        entries = self.items(owner, key, path)
+        for value, where in entries:
+            if not isinstance(value, Mapping):
+                self._wrong_type(value, where, "an object")
+        return [(value, where) for value, where in entries if isinstance(value, Mapping)]
+
     def text(self, owner: Mapping[str, Any], key: str, path: str, *, required: bool = False) -> str:
         """A string; empty where it is absent or none."""
         value = owner.get(key)
@@ -187,7 +195,7 @@ class _Reader:
         own = ("exactly",) if self._under else _EXACT
         fields = self.fields(value, path, ("name", "firstAvailable", *own))
         name = self._name(fields, path)
-        alternatives = self.items(fields, "firstAvailable", path)
+        alternatives = self.objects(fields, "firstAvailable", path)
         exact = fields.get("exactly") if self._under else fields
         is_exact = exact is not None if self._under else any(key in fields for key in _EXACT)
         if bool(alternatives) == is_exact:
@@ -249,7 +257,7 @@ class _Reader:
 
     def selectors(self, fields: Mapping[str, Any], path: str) -> tuple[Selector, ...]:
         selectors = []
-        for value, where in self.items(fields, "selectors", path):
+        for value, where in self.objects(fields, "selectors", path):
             cel = self.fields(self.fields(value, where, ("cel",)).get("cel"), f"{where}.cel", ("expression",))
             expression = self.text(cel, "expression", f"{where}.cel", required=True)
             if expression:

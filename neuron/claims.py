@@ -295,11 +295,15 @@ def _left_out(types: Sequence[str]) -> list[Finding]:
 
 
 def _refusal(refusals: Sequence[Refusal], asks: Sequence[Ask], candidates: Sequence[InstanceType]) -> list[Finding]:
-    """The first candidate's refusal, with what the others allow."""
-    ring = next(
-        (entry.name for entry, refusal in zip(candidates, refusals, strict=True) if refusal.ring),
-        None,
-    )
+    """The first candidate's refusal, with what the others allow.
+
+    Types that lack a setting that is asked for are named only where no other is left: whoever wants an UltraServer
+    is not helped by what a trn1 cannot do.
+    """
+    pairs = list(zip(candidates, refusals, strict=True))
+    pairs = [pair for pair in pairs if not pair[1].unsuitable] or pairs
+    candidates, refusals = [entry for entry, _ in pairs], [refusal for _, refusal in pairs]
+    ring = next((entry.name for entry, refusal in pairs if refusal.ring), None)
     in_cores = {ask.resource_path for ask in asks if ask.in_cores}
     return [
         _with_choice(finding, candidates, ring, in_cores=finding.path in in_cores) for finding in refusals[0].findings

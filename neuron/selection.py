@@ -10,13 +10,14 @@ import itertools
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final, Protocol
 
 from neuron import names
 from neuron.device_shapes import ATTRIBUTE_TYPES, Shape, Value
 
-Attributes = Mapping[str, Mapping[str, Value | None]]
-"""Attributes by domain and name. `None` stands for a value that is not known: whatever is called on it fails."""
+Attributes = Mapping[str, Value | None]
+"""Attributes by qualified name. `None` stands for a value that is not known: whatever is called on it fails."""
 
 _REMEMBERED: Final = 512
 _FEW_VALUES: Final = 8
@@ -56,35 +57,32 @@ class SelectorRuntimeError(SelectorError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Comparison:
-    """An attribute compared with constants.
-
-    Attributes:
-        operator: `==`, `!=`, `<`, `<=`, `>`, `>=` or `in`.
-        values: the constants: one, or the elements of the list.
-    """
-
-    operator: str
-    values: tuple[object, ...]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Lookup:
-    """One place where an expression reads an attribute.
+    """One place where an expression needs an attribute.
 
     Attributes:
         attribute: qualified name.
-        guarded: whether its presence is tested before.
-        comparison: what it is compared with; None where it is used otherwise.
-        function: name of the function that is called on it, or with it; empty where none is.
-        position: ` (line 1, column 8)`.
+        guarded: whether it cannot fail for the lack of it.
     """
 
     attribute: str
     guarded: bool
-    comparison: Comparison | None = None
-    function: str = ""
-    position: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Use:
+    """One thing that is done with an attribute.
+
+    Attributes:
+        attribute: qualified name.
+        operator: `==`, `!=`, `<`, `<=`, `>`, `>=` or `in`, the attribute on the left; `bool` where it decides by
+            itself; or the name of a function that is called on it or with it.
+        values: constants on the other side; None where there is something else.
+    """
+
+    attribute: str
+    operator: str
+    values: tuple[object, ...] | None
 
 
 class CompiledSelector(Protocol):
@@ -96,7 +94,11 @@ class CompiledSelector(Protocol):
 
     @property
     def lookups(self) -> Sequence[Lookup]:
-        """Every attribute that it reads, in order."""
+        """Every place that needs an attribute, in order."""
+
+    @property
+    def uses(self) -> Sequence[Use]:
+        """What it does with attributes, in order."""
 
     @property
     def attributes(self) -> frozenset[str] | None:
@@ -155,9 +157,15 @@ class DeviceIndex:
         self.published = self._mask(lambda shape: shape.published)
         self.whole_nodes = self._mask(lambda shape: shape.resource_type == names.RESOURCE_TYPE_NODE)
         self._types: dict[str, int] = {}
+        self._having: dict[str, int] = {}
         for position, shape in enumerate(self.shapes):
             self._types[shape.instance_type] = self._types.get(shape.instance_type, 0) | 1 << position
+            for attribute in (*shape.fixed, *shape.varying):
+                self._having[attribute] = self._having.get(attribute, 0) | 1 << position
         self._matches: OrderedDict[str, Match] = OrderedDict()
+        seen = {shape.instance_type for shape in self.members(self.published)}
+        self.superseded = self._mask(lambda shape: not shape.published and shape.instance_type in seen)
+        """Shapes of the catalogue whose types the cluster has: what such devices lack is seen there, not guessed."""
 
     def _mask(self, test: Callable[[Shape], bool]) -> int:
         return sum(1 << position for position, shape in enumerate(self.shapes) if test(shape))
@@ -192,7 +200,7 @@ class DeviceIndex:
 
     def with_attribute(self, attribute: str) -> int:
         """Shapes that have an attribute."""
-        return self._mask(lambda shape: attribute in shape.fixed or attribute in shape.varying)
+        return self._having.get(attribute, 0)
 
     def groups(self, mask: int, attribute: str, instance_type: str) -> int:
         """The most devices of one node in a mask that agree on an attribute."""
@@ -211,10 +219,10 @@ class DeviceIndex:
             best = max(best, varying, *sizes.values(), 0)
         return best
 
-    def values(self, attribute: str) -> list[Value]:
-        """Known values of an attribute, sorted by their text."""
+    def values(self, attribute: str, among: int = -1) -> list[Value]:
+        """Known values of an attribute, sorted by their text; of all shapes, or of those in a mask."""
         found: set[Value] = set()
-        for shape in self.shapes:
+        for shape in self.members(self.with_attribute(attribute) & among):
             value = shape.fixed.get(attribute)
             if value is not None:
                 found.add(value)
@@ -222,9 +230,9 @@ class DeviceIndex:
                 found |= shape.varying[attribute].values or frozenset()
         return sorted(found, key=str)
 
-    def attributes(self) -> frozenset[str]:
+    def attributes(self) -> AbstractSet[str]:
         """Names of all attributes."""
-        return frozenset(name for shape in self.shapes for name in (*shape.fixed, *shape.varying))
+        return self._having.keys()
 
     def match(self, selector: CompiledSelector) -> Match:
         """Evaluate a selector on every shape, or remember having done so.
@@ -278,7 +286,7 @@ def _judge(selector: CompiledSelector, shape: Shape, read: Sequence[str] | None)
     failure = ""
     for varying in _assignments(selector, shape, read):
         try:
-            if selector.evaluate(names.DRIVER, _by_domain({**shape.fixed, **varying})):
+            if selector.evaluate(names.DRIVER, {**shape.fixed, **varying}):
                 return True
         except SelectorRuntimeError as error:
             if None in varying.values():
@@ -305,9 +313,9 @@ def _choices(selector: CompiledSelector, attribute: str, values: frozenset[Value
         return sorted(values, key=str)
     literals = [
         value
-        for lookup in selector.lookups
-        if lookup.attribute == attribute and lookup.comparison is not None
-        for value in lookup.comparison.values
+        for use in selector.uses
+        if use.attribute == attribute
+        for value in use.values or ()
         if isinstance(value, str | int) and (value in values if values is not None else _is_text(attribute))
     ]
     return [*dict.fromkeys(literals), None]
@@ -315,11 +323,3 @@ def _choices(selector: CompiledSelector, attribute: str, values: frozenset[Value
 
 def _is_text(attribute: str) -> bool:
     return ATTRIBUTE_TYPES.get(attribute, str) is str
-
-
-def _by_domain(attributes: Mapping[str, Value | None]) -> Attributes:
-    domains: dict[str, dict[str, Value | None]] = {}
-    for name, value in attributes.items():
-        domain, _, identifier = name.rpartition("/")
-        domains.setdefault(domain, {})[identifier] = value
-    return domains

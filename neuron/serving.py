@@ -64,10 +64,12 @@ class Refusal:
     Attributes:
         findings: what to tell where this type is the one to name; never empty.
         ring: whether consecutive devices of a ring would serve it.
+        unsuitable: whether the type lacks a setting that is asked for, whatever the number of devices.
     """
 
     findings: tuple[Finding, ...]
     ring: bool = False
+    unsuitable: bool = False
 
 
 def serve(entry: InstanceType, asks: Sequence[Ask], wishes: Wishes) -> Serving | Refusal:
@@ -107,7 +109,7 @@ def _refuse_wishes(entry: InstanceType, wishes: Wishes) -> Refusal | None:
             "Change the annotation, or select a trn2 or trn3 instance type.",
             str(wishes.lnc),
         )
-        return Refusal((finding,))
+        return Refusal((finding,), unsuitable=True)
     mode = wishes.ultraserver_mode
     if mode is not None and mode not in entry.ultraserver_nodes:
         finding = Finding(
@@ -117,7 +119,7 @@ def _refuse_wishes(entry: InstanceType, wishes: Wishes) -> Refusal | None:
             "Select trn2u.48xlarge, or drop the annotation.",
             str(mode),
         )
-        return Refusal((finding,))
+        return Refusal((finding,), unsuitable=True)
     return None
 
 

@@ -4,7 +4,8 @@ The steps, in order: form -> DeviceClass -> selectors -> what each request can m
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from neuron import check_configs, check_selectors, names
 from neuron.check_configs import Placed
@@ -12,11 +13,13 @@ from neuron.check_counts import CountRules, Leaf, check_attributes
 from neuron.claim_reader import read_claim, read_class, shown
 from neuron.claim_specs import ClaimSpec, ClassSpec, DeviceRequest
 from neuron.configs import ConfigEntry, Source
-from neuron.findings import Finding, did_you_mean, warning
+from neuron.findings import Finding, Severity, as_warning, did_you_mean, warning
 from neuron.instances import Catalogue
 from neuron.selection import DeviceIndex, SelectorEngine
 
-_OUR_DOMAINS = (names.DRIVER, "resource.aws.com")
+_OUR_DOMAINS: Final = (names.DRIVER, "resource.aws.com")
+_FORM_ERRORS: Final = ("NEU507", "NEU508")
+"""Faults of form that no later API version can make right."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,33 +58,53 @@ class ClaimJudgement:
     findings: tuple[Finding, ...]
 
 
-def validate_claim(kind: str, api_version: str, spec: object, world: ClaimWorld) -> ClaimJudgement:
-    """Judge a ResourceClaim or ResourceClaimTemplate.
+def validate(kind: str, api_version: str, spec: object, world: ClaimWorld, *, accepted: bool) -> tuple[Finding, ...]:
+    """Judge a ResourceClaim, ResourceClaimTemplate or DeviceClass.
 
     Args:
-        kind: which of the two.
+        kind: which of them.
         api_version: of the object.
         spec: its `spec`, JSON-like; `opaque.parameters` may be raw JSON as bytes.
         world: what is known outside it.
+        accepted: whether an API server has taken it, and so knows better what form it may have.
     """
-    claim, findings = read_claim(kind, api_version, spec)
-    judgement = judge_claim(claim, world)
-    return dataclasses.replace(judgement, findings=(*findings, *judgement.findings))
+    if kind == "DeviceClass":
+        device_class, form = read_class(api_version, spec)
+        findings = judge_class(device_class, world)
+        ours = bool(findings)
+    else:
+        claim, form = read_claim(kind, api_version, spec)
+        judgement = judge_claim(claim, world)
+        findings = judgement.findings
+        ours = bool(judgement.leaves or findings)
+    if not accepted:
+        return (*form, *findings)
+    return (*_of_accepted(form), *findings) if ours else findings
 
 
-def validate_class(api_version: str, spec: object, world: ClaimWorld) -> tuple[Finding, ...]:
-    """Judge a DeviceClass; its configs and selectors only as far as they are about Neuron devices."""
-    device_class, form = read_class(api_version, spec)
-    findings = list(form)
-    _, found = check_configs.decode(device_class.configs, Source.FROM_CLASS)
-    findings += found
+def _of_accepted(form: Iterable[Finding]) -> Iterator[Finding]:
+    """What is left of findings about the form of an object that an API server has taken.
+
+    Where it allows what is unknown here, it is newer: that must refuse nothing. Unknown fields are told only where
+    they look like misspellings.
+    """
+    for finding in form:
+        if finding.code in _FORM_ERRORS:
+            yield finding
+        elif finding.code != "NEU501" or "Did you mean" in finding.message:
+            yield as_warning(finding)
+
+
+def judge_class(device_class: ClassSpec, world: ClaimWorld) -> tuple[Finding, ...]:
+    """Judge a DeviceClass that has been read; only as far as it is about Neuron devices."""
+    placed, findings = check_configs.decode(device_class.configs, Source.FROM_CLASS)
     request = DeviceRequest("spec", "", "", device_class.selectors)
-    if found or device_class.configs or _mentions_us(request, world):
+    if placed or findings or _mentions_us(request, world):
         matcher = _Matcher(world)
         mask = matcher.visit(request, world.index.everything)
         findings += matcher.findings
-        placed, _ = check_configs.decode(device_class.configs, Source.FROM_CLASS)
-        findings += check_configs.check_hardware(request, placed, (), mask, world.index, world.catalogue)
+        found = check_configs.check_hardware(request, placed, (), mask, world.index, world.catalogue)
+        findings += [finding for finding in found if matcher.certain or _holds_for_fewer(finding)]
     return tuple(findings)
 
 
@@ -101,16 +124,22 @@ def judge_claim(claim: ClaimSpec, world: ClaimWorld) -> ClaimJudgement:
     findings += check_configs.check_conflicts(claim, placed)
     findings += check_configs.check_targets(claim, placed, foreign)
     findings += check_configs.check_other_drivers(claim, only_ours=bool(leaves) and not foreign)
-    for leaf in leaves:
-        if leaf.mask:
-            entries = matcher.class_entries(leaf.devices.device_class)
-            findings += check_configs.check_hardware(
-                leaf.devices, placed, entries, leaf.mask, world.index, world.catalogue
-            )
-    findings += check_attributes(claim, leaves, world.index)
     rules = CountRules(claim, leaves, world.index, world.catalogue)
-    findings += rules.findings()
+    found = [finding for leaf in leaves for finding in _check_hardware(leaf, placed, matcher, world)]
+    found += check_attributes(claim, leaves, world.index)
+    found += rules.findings()
+    findings += [finding for finding in found if matcher.certain or _holds_for_fewer(finding)]
     return ClaimJudgement(claim, tuple(rules.leaves), tuple(dict.fromkeys(findings)))
+
+
+def _holds_for_fewer(finding: Finding) -> bool:
+    """Whether a finding about what a request can match stays true if it matches less."""
+    return finding.severity is Severity.ERROR and finding.code != "NEU414"
+
+
+def _check_hardware(leaf: Leaf, placed: Sequence[Placed], matcher: "_Matcher", world: ClaimWorld) -> list[Finding]:
+    entries = matcher.class_entries(leaf.devices.device_class)
+    return check_configs.check_hardware(leaf.devices, placed, entries, leaf.mask, world.index, world.catalogue)
 
 
 def _mentions_us(request: DeviceRequest, world: ClaimWorld) -> bool:
@@ -133,6 +162,8 @@ class _Matcher:
     def __init__(self, world: ClaimWorld) -> None:
         self._world = world
         self.findings: list[Finding] = []
+        self.certain = True
+        """Whether all selectors could be judged; if not, requests may match less than is thought."""
 
     def match(self, devices: DeviceRequest) -> int | None:
         """Shapes that a request can match; None if it does not ask for Neuron devices."""
@@ -154,22 +185,24 @@ class _Matcher:
         return self.visit(devices, admitted)
 
     def visit(self, devices: DeviceRequest, admitted: int) -> int:
-        """Apply a request's own selectors to what its class admits."""
+        """Apply a request's own selectors to what its class admits.
+
+        One that is wrong narrows nothing: what is too much for all devices is too much for any of them.
+        """
         index = self._world.index
-        alive, unknown, said = admitted, False, len(self.findings)
+        alive, said = admitted, len(self.findings)
         judged = [check_selectors.judge(each, self._world.engine, index) for each in devices.selectors]
         for each in judged:
             self.findings += each.findings
-            if each.match is None:
-                unknown = True
+            if each.match is None or any(finding.severity is Severity.ERROR for finding in each.findings):
+                self.certain = False
                 continue
             self.findings += check_selectors.check_failures(each, alive, index)
             alive &= each.match.matched
-        if judged and not unknown and len(self.findings) == said:
+        if judged and len(self.findings) == said:
             path = f"{devices.path}.selectors"
             self.findings += check_selectors.check_nothing_matches(judged, path, alive, index)
-        # Where an expression was not understood, nothing is known of what the request matches.
-        return 0 if unknown else alive
+        return alive
 
     def class_entries(self, name: str) -> Sequence[ConfigEntry]:
         """The configs of a DeviceClass, as far as they can be read."""

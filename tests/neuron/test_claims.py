@@ -266,6 +266,16 @@ def test_an_init_container_may_share_the_ultraserver_node() -> None:
             " Request aws.amazon.com/neuron: 16 in one container, or drop the annotation.",
         ),
         (
+            [ask(4)], DEFAULT, Wishes(ultraserver_mode=4), "NEU112",
+            "ultraserver-mode 4 needs the whole node: one container with 16 devices, not 4."
+            " Request aws.amazon.com/neuron: 16 in one container, or drop the annotation.",
+        ),
+        (
+            [ask(7)], DEFAULT, Wishes(lnc=2), "NEU105",
+            "Instance type trn2.48xlarge does not support requests for device: 7."
+            " Please request a different number of devices. Nearest valid counts: 4 or 8.",
+        ),
+        (
             [ask(8), ask(8, index=1)], types("trn2u.48xlarge"), Wishes(ultraserver_mode=2), "NEU112",
             "ultraserver-mode 2 needs the whole node: one container with 16 devices, not 8 + 8."
             " Request aws.amazon.com/neuron: 16 in one container, or drop the annotation.",
@@ -273,7 +283,7 @@ def test_an_init_container_may_share_the_ultraserver_node() -> None:
     ],
     ids=[
         "seven", "seventeen", "ring", "ring-among-others", "ring-cores", "cores", "pod-total", "requests", "lnc",
-        "no-ultraserver", "part-of-a-node", "two-halves",
+        "no-ultraserver", "part-of-a-node", "part-without-a-selector", "count-where-lnc-exists", "two-halves",
     ],
 )  # fmt: skip
 def test_what_nobody_can_serve_is_refused_in_one_sentence(

@@ -1,0 +1,241 @@
+"""The composition root: makes the parts, starts them in the order in which they depend on each other, stops them in
+the opposite one."""
+
+import asyncio
+import contextlib
+import functools
+import importlib.metadata
+import logging
+import random
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import grpc
+
+from kubeletplugin import emulate, kube
+from kubeletplugin.cdi import SpecFiles
+from kubeletplugin.clock import SystemClock
+from kubeletplugin.driver import Driver
+from kubeletplugin.files import DiskFiles
+from kubeletplugin.health import HealthMonitor
+from kubeletplugin.metrics import Metrics, MetricsServer
+from kubeletplugin.prepare import NodeView, Preparer
+from kubeletplugin.probe import Prober
+from kubeletplugin.publish import Publisher
+from kubeletplugin.register import (
+    Registration,
+    SocketError,
+    SocketPaths,
+    UnixServer,
+    remove_stale_sockets,
+    socket_paths,
+)
+from kubeletplugin.service import handlers
+from kubeletplugin.settings import Settings, StartupError
+from kubeletplugin.sweep import Sweeper
+from kubeletplugin.sysfs import discover, read_ultraserver
+from neuron.instances import Catalogue
+
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+_DISTRIBUTION: Final = "neuron-dra"
+_GRACE_SECONDS: Final = 5.0
+_SEMVER: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:(a|b|rc|\.dev)(\d+))?")
+_PRE_RELEASES: Final = {"a": "alpha", "b": "beta", "rc": "rc", ".dev": "dev"}
+
+_log = logging.getLogger(__name__)
+
+
+def driver_version(python_version: str | None = None) -> str:
+    """This driver's version as a semantic version: the API server refuses an attribute that is none.
+
+    Args:
+        python_version: the version by PEP 440; None: that of the installed distribution.
+    """
+    if python_version is None:
+        python_version = importlib.metadata.version(_DISTRIBUTION)
+    match = _SEMVER.match(python_version)
+    if match is None:
+        return "0.0.0"
+    major, minor, patch, stage, number = match.groups()
+    release = f"{int(major)}.{int(minor)}.{int(patch or 0)}"
+    return f"{release}-{_PRE_RELEASES[stage]}.{int(number)}" if stage else release
+
+
+async def run(settings: Settings, stop: asyncio.Event) -> None:
+    """Run the plugin until `stop` is set.
+
+    Raises:
+        StartupError: it cannot start.
+    """
+    settings = await asyncio.to_thread(_emulated, settings)
+    clock, metrics = SystemClock(), Metrics()
+    paths = _socket_paths(settings)
+    monitor = HealthMonitor(
+        functools.partial(discover, settings.sysfs_root, settings.dev_root),
+        Catalogue(),
+        clock,
+        settings.health_interval,
+    )
+    await monitor.refresh()
+    preparer = await asyncio.to_thread(_recovered, settings)
+
+    def view() -> NodeView:
+        snapshot = monitor.snapshot
+        return NodeView(snapshot.hardware, snapshot.instance, lambda: read_ultraserver(settings.sysfs_root))
+
+    async with contextlib.AsyncExitStack() as stack:
+        api = await _connected(settings)
+        stack.push_async_callback(api.close)
+        driver = Driver(preparer, api, view, settings.node_name, clock=clock, metrics=metrics)
+        stack.callback(driver.close)
+        await driver.count()
+        publisher = _publisher(settings, api, monitor, clock, metrics)
+        sweeper = Sweeper(
+            driver,
+            preparer,
+            api,
+            view,
+            settings.node_name,
+            interval=settings.sweep_interval,
+            clock=clock,
+            metrics=metrics,
+        )
+        registration = Registration(paths.plugin)
+        if settings.metrics_port:
+            stack.callback(_serve_metrics(settings, metrics).close)
+        # The kubelet dials the driver's socket as soon as it sees the other one, so that comes last.
+        await stack.enter_async_context(
+            _serving(UnixServer(paths.plugin, handlers(driver, monitor, settings.node_name, clock)))
+        )
+        await stack.enter_async_context(_serving(UnixServer(paths.registration, [registration.handler()])))
+        if settings.health_port:
+            await stack.enter_async_context(_health_service(settings, paths))
+        _log.info("serving", extra={"plugin": str(paths.plugin), "registration": str(paths.registration)})
+        await _until_stopped(stop, monitor, publisher, sweeper)
+
+
+def _publisher(
+    settings: Settings, api: kube.KubeApi, monitor: HealthMonitor, clock: SystemClock, metrics: Metrics
+) -> Publisher:
+    return Publisher(
+        api,
+        api,
+        monitor,
+        driver_version=driver_version(),
+        taint_effect=settings.taint_effect,
+        lock_dir=settings.state,
+        clock=clock,
+        metrics=metrics,
+        jitter=random.uniform,
+    )
+
+
+async def _until_stopped(stop: asyncio.Event, *parts: HealthMonitor | Publisher | Sweeper) -> None:
+    """Keep the background parts running. They handle what can go wrong; anything else ends the process, loudly."""
+    tasks = [asyncio.create_task(part.run()) for part in parts]
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        done, _ = await asyncio.wait({stopped, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+        for task in done - {stopped}:
+            task.result()
+    finally:
+        for task in (stopped, *tasks):
+            task.cancel()
+        await asyncio.gather(stopped, *tasks, return_exceptions=True)
+        _log.info("stopping")
+
+
+def _emulated(settings: Settings) -> Settings:
+    """Settings that point to fake files, where a type is to be emulated."""
+    if settings.emulate is None:
+        return settings
+    root = settings.state / "emulated"
+    try:
+        emulate.write_tree(
+            root,
+            emulate.emulated_type(settings.emulate),
+            driver_version=settings.emulate_driver_version,
+            node_id=settings.emulate_node_id,
+        )
+    except emulate.UnknownTypeError as error:
+        raise StartupError(f"--emulate: {error}") from error
+    except OSError as error:
+        raise StartupError(f"The files of the emulated node cannot be written: {error}. Check --state-dir.") from error
+    _log.warning("emulating", extra={"type": settings.emulate, "root": str(root)})
+    return settings.model_copy(update={"sysfs_root": root / "sys", "dev_root": root / "dev"})
+
+
+def _socket_paths(settings: Settings) -> SocketPaths:
+    try:
+        paths = socket_paths(settings.plugin_dir, settings.kubelet_registry_dir, settings.pod_uid)
+        for path in remove_stale_sockets(settings.plugin_dir, settings.kubelet_registry_dir):
+            _log.info("removed a stale socket", extra={"path": str(path)})
+    except SocketError as error:
+        raise StartupError(str(error)) from error
+    except OSError as error:
+        raise StartupError(f"Old sockets cannot be removed: {error}.") from error
+    return paths
+
+
+def _recovered(settings: Settings) -> Preparer:
+    files = DiskFiles()
+    try:
+        boot_id = BOOT_ID.read_text().strip()
+        specs = SpecFiles(files, settings.cdi_dir, boot_id, settings.dev_root)
+        preparer = Preparer(files, state_dir=settings.state, specs=specs, boot_id=boot_id)
+        files.make_directory(settings.state)
+        recovery = preparer.recover()
+    except (OSError, TimeoutError) as error:
+        raise StartupError(f"The state in {settings.state} cannot be used: {error}. Check --state-dir.") from error
+    for problem in recovery.errors:
+        _log.error("state damaged", extra={"problem": problem})
+    for note in recovery.notes:
+        _log.info("state recovered", extra={"note": note})
+    return preparer
+
+
+async def _connected(settings: Settings) -> kube.KubeApi:
+    try:
+        return await kube.connect(settings.kubeconfig, settings.node_name)
+    except kube.ConnectionSettingsError as error:
+        raise StartupError(str(error)) from error
+
+
+def _serve_metrics(settings: Settings, metrics: Metrics) -> MetricsServer:
+    try:
+        return MetricsServer(metrics, settings.bind_address, settings.metrics_port)
+    except OSError as error:
+        where = f"{settings.bind_address}:{settings.metrics_port}"
+        raise StartupError(f"Metrics cannot be served on {where}: {error}. Choose another --metrics-port.") from error
+
+
+@contextlib.asynccontextmanager
+async def _serving(server: UnixServer) -> AsyncIterator[None]:
+    try:
+        await server.start()
+    except SocketError as error:
+        raise StartupError(str(error)) from error
+    try:
+        yield
+    finally:
+        await server.stop(_GRACE_SECONDS)
+
+
+@contextlib.asynccontextmanager
+async def _health_service(settings: Settings, paths: SocketPaths) -> AsyncIterator[None]:
+    where = f"{settings.bind_address}:{settings.health_port}"
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((Prober(paths).handler(),))
+    try:
+        server.add_insecure_port(where)
+        await server.start()
+    except RuntimeError as error:
+        await server.stop(None)
+        raise StartupError(f"Health cannot be served on {where}: {error}. Choose another --health-port.") from error
+    try:
+        yield
+    finally:
+        await server.stop(None)

@@ -1,0 +1,159 @@
+"""CDI specs: what a container runtime adds to the containers of a prepared claim.
+
+Format: Container Device Interface 0.6.0. One file per claim, which also carries the prepared claim itself in an
+annotation: a lost checkpoint is rebuilt from it. The claim's UID is in the file's name and in every device's
+name, so neither is ever used again (KEP-4381).
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from kubeletplugin.checkpoint import PreparedClaim, PreparedDevice
+from kubeletplugin.files import durable_remove, durable_write, is_leftover
+from kubeletplugin.ports import Files
+from neuron import names
+
+CDI_VERSION: Final = "0.6.0"
+"""The first version with annotations."""
+KIND: Final = f"{names.DRIVER}/claim"
+ANNOTATION_CLAIM: Final = f"{names.DRIVER}/prepared-claim"
+ANNOTATION_BOOT_ID: Final = f"{names.DRIVER}/boot-id"
+
+_PREFIX: Final = f"{names.DRIVER}-claim_"
+_SUFFIX: Final = ".json"
+_UID: Final = re.compile(r"[A-Za-z0-9-]{1,63}", re.ASCII)
+_DEFAULT_DEV_ROOT: Final = Path("/dev")
+
+
+class DamagedSpecError(Exception):
+    """A spec file of ours cannot be read back; the message says why."""
+
+
+def device_ids(claim: PreparedClaim, position: int) -> tuple[str, ...]:
+    """The qualified CDI device ids of one of the claim's devices.
+
+    The first device of a request carries the request's environment as well: a container that uses a request gets
+    all of its devices, so it gets the environment exactly once. The device comes first, because pod status shows
+    the first id as the device's name.
+    """
+    device = claim.devices[position]
+    ids = [f"{KIND}={_device_name(claim, device)}"]
+    first = next(i for i, other in enumerate(claim.devices) if other.parent_request == device.parent_request)
+    if position == first and claim.environment.get(device.parent_request):
+        ids.append(f"{KIND}={_request_name(claim, device.parent_request)}")
+    return tuple(ids)
+
+
+def spec(claim: PreparedClaim, boot_id: str, dev_root: Path = _DEFAULT_DEV_ROOT) -> dict[str, Any]:
+    """The CDI spec of a prepared claim.
+
+    Args:
+        claim: the claim.
+        boot_id: of the running kernel.
+        dev_root: where the host has the device nodes; containers see them in /dev under the host's numbers.
+    """
+    devices = [
+        {
+            "name": _device_name(claim, device),
+            "containerEdits": {"deviceNodes": [_device_node(index, dev_root) for index in device.indices]},
+        }
+        for device in claim.devices
+    ]
+    for request, variables in sorted(claim.environment.items()):
+        if variables:
+            environment = [f"{name}={value}" for name, value in sorted(variables.items())]
+            devices.append({"name": _request_name(claim, request), "containerEdits": {"env": environment}})
+    return {
+        "cdiVersion": CDI_VERSION,
+        "kind": KIND,
+        "annotations": {
+            ANNOTATION_CLAIM: msgspec.json.encode(claim, order="sorted").decode(),
+            ANNOTATION_BOOT_ID: boot_id,
+        },
+        "devices": devices,
+    }
+
+
+def _device_node(index: int, dev_root: Path) -> dict[str, str]:
+    node = {"path": f"/dev/neuron{index}", "permissions": "rw"}
+    return node if dev_root == _DEFAULT_DEV_ROOT else node | {"hostPath": str(dev_root / f"neuron{index}")}
+
+
+def _device_name(claim: PreparedClaim, device: PreparedDevice) -> str:
+    # With the request: one claim can have a device twice, once to use and once to look at.
+    return f"{claim.uid}_{device.parent_request}_{device.device}"
+
+
+def _request_name(claim: PreparedClaim, request: str) -> str:
+    return f"{claim.uid}_{request}"
+
+
+class SpecFiles:
+    """The spec files of one node. All methods raise OSError."""
+
+    def __init__(self, files: Files, directory: Path, boot_id: str, dev_root: Path = _DEFAULT_DEV_ROOT) -> None:
+        self._files = files
+        self._directory = directory
+        self._boot_id = boot_id
+        self._dev_root = dev_root
+
+    def path(self, uid: str) -> Path:
+        """The spec file of a claim. Raises ValueError for a UID that could lead out of the directory."""
+        if not _UID.fullmatch(uid):
+            raise ValueError(f"{uid!r} is not the UID of a ResourceClaim.")
+        return self._directory / f"{_PREFIX}{uid}{_SUFFIX}"
+
+    def ensure(self, claim: PreparedClaim) -> None:
+        """Return when the claim's spec is on the disk and right."""
+        path = self.path(claim.uid)
+        content = msgspec.json.format(msgspec.json.encode(spec(claim, self._boot_id, self._dev_root)), indent=1)
+        if self._files.identity(path) is not None and self._files.read(path) == content:
+            return
+        self._files.make_directory(self._directory)
+        durable_write(self._files, path, content)
+
+    def remove(self, uid: str) -> None:
+        """Return when the claim has no spec on the disk."""
+        path = self.path(uid)
+        if self._files.identity(path) is not None:
+            durable_remove(self._files, path)
+
+    def uids(self) -> list[str]:
+        """UIDs of the claims that have a spec; leftovers of a crash are removed on the way."""
+        self._files.make_directory(self._directory)
+        found = []
+        for name in self._files.names(self._directory):
+            if is_leftover(name) and name.startswith(f".{_PREFIX}"):
+                self._files.remove(self._directory / name)
+            elif name.startswith(_PREFIX) and name.endswith(_SUFFIX):
+                found.append(name.removeprefix(_PREFIX).removesuffix(_SUFFIX))
+        return [uid for uid in found if _UID.fullmatch(uid)]
+
+    def read(self, uid: str) -> PreparedClaim:
+        """The prepared claim that a spec carries.
+
+        Raises:
+            DamagedSpecError: the spec cannot be read back, or is of another boot.
+        """
+        try:
+            annotations = _annotations(msgspec.json.decode(self._files.read(self.path(uid))))
+            claim = msgspec.json.decode(annotations[ANNOTATION_CLAIM], type=PreparedClaim)
+            boot_id = annotations[ANNOTATION_BOOT_ID]
+        except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError) as error:
+            raise DamagedSpecError(f"{self.path(uid)} cannot be read back: {error!r}") from error
+        if claim.uid != uid:
+            raise DamagedSpecError(f"{self.path(uid)} carries the claim {claim}, not the one of its name")
+        if boot_id != self._boot_id:
+            raise DamagedSpecError(f"{self.path(uid)} was written before the node was rebooted")
+        return claim
+
+
+def _annotations(document: Any) -> Mapping[str, str]:
+    annotations = document["annotations"]
+    if not isinstance(annotations, dict):
+        raise TypeError("annotations is not an object")
+    return annotations

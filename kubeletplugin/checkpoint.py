@@ -1,0 +1,175 @@
+"""Prepared claims, kept so that they survive a crash: one versioned file with a checksum."""
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from kubeletplugin.files import durable_write
+from kubeletplugin.ports import Files
+
+FILE_NAME: Final = "checkpoint.json"
+API_VERSION: Final = "checkpoint.neuron.aws.com/v1"
+KIND: Final = "NeuronCheckpoint"
+
+
+class DamagedCheckpointError(Exception):
+    """The checkpoint is there but cannot be used; the message says why."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PreparedDevice:
+    """One allocated device of a prepared claim.
+
+    Attributes:
+        request: as the allocation names it, `req` or `req/sub`.
+        pool: the pool's name.
+        device: the device's name.
+        indices: N of each `/dev/neuronN` that it stands for; several for a whole node.
+        admin_access: whether it is only looked at and may belong to another claim.
+    """
+
+    request: str
+    pool: str
+    device: str
+    indices: tuple[int, ...]
+    admin_access: bool = False
+
+    @property
+    def parent_request(self) -> str:
+        """The request's name as containers refer to it: the kubelet compares it with theirs."""
+        return self.request.partition("/")[0]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PreparedClaim:
+    """All that is needed to answer for a prepared claim again, and to write its CDI spec again.
+
+    Attributes:
+        uid: of the claim.
+        namespace: of the claim.
+        name: of the claim.
+        allocation: digest of the allocation that was prepared; another one is another preparation.
+        devices: in the order of the allocation.
+        environment: by request without its alternative, the variables that its containers get.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    allocation: str
+    devices: tuple[PreparedDevice, ...]
+    environment: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name} (UID {self.uid})"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The state of one node.
+
+    Attributes:
+        boot_id: of the kernel that was running. After a reboot nothing is prepared any more.
+        claims: prepared claims by UID.
+        incomplete: whether claims may be missing, because a damaged checkpoint was replaced and the API server has
+            not been asked since.
+    """
+
+    boot_id: str
+    claims: Mapping[str, PreparedClaim] = dataclasses.field(default_factory=dict)
+    incomplete: bool = False
+
+    def with_claim(self, claim: PreparedClaim) -> "Checkpoint":
+        """The state in which the claim is prepared."""
+        return dataclasses.replace(self, claims={**self.claims, claim.uid: claim})
+
+    def without_claim(self, uid: str) -> "Checkpoint":
+        """The state in which the claim is not prepared."""
+        rest = {key: claim for key, claim in self.claims.items() if key != uid}
+        return dataclasses.replace(self, claims=rest)
+
+
+class _Data(msgspec.Struct, frozen=True):
+    boot_id: str
+    claims: tuple[PreparedClaim, ...]
+    incomplete: bool
+
+
+class _File(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str
+    kind: str
+    checksum: str
+    data: msgspec.Raw
+
+
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str
+
+
+class CheckpointStore:
+    """The checkpoint file. Callers take turns (`files.locked`): two instances of the driver share it."""
+
+    def __init__(self, files: Files, directory: Path) -> None:
+        self._files = files
+        self.path: Final = directory / FILE_NAME
+        self._loaded: tuple[tuple[int, ...] | None, Checkpoint | None] = (None, None)
+
+    def load(self) -> Checkpoint | None:
+        """The state on the disk; None if none was ever saved.
+
+        Raises:
+            DamagedCheckpointError: it cannot be decoded, fails its checksum or is of a newer version.
+            OSError: it cannot be read.
+        """
+        identity = self._files.identity(self.path)
+        if identity is None:
+            return None
+        if identity != self._loaded[0]:
+            self._loaded = (identity, decode(self._files.read(self.path)))
+        return self._loaded[1]
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Replace the state. Raises OSError; the old state stays then."""
+        durable_write(self._files, self.path, encode(checkpoint))
+        self._loaded = (self._files.identity(self.path), checkpoint)
+
+    def set_aside(self) -> Path:
+        """Keep a copy of the damaged file for people to look at; returns its path. Raises OSError."""
+        data = self._files.read(self.path)
+        aside = self.path.with_name(f"{FILE_NAME}.damaged-{hashlib.sha256(data).hexdigest()[:12]}")
+        durable_write(self._files, aside, data)
+        return aside
+
+
+def encode(checkpoint: Checkpoint) -> bytes:
+    """The file's content; the same state gives the same bytes."""
+    claims = tuple(claim for _, claim in sorted(checkpoint.claims.items()))
+    data = msgspec.json.encode(_Data(checkpoint.boot_id, claims, checkpoint.incomplete), order="sorted")
+    return msgspec.json.encode(_File(API_VERSION, KIND, _checksum(data), msgspec.Raw(data)))
+
+
+def decode(content: bytes) -> Checkpoint:
+    """Read the file's content. Raises DamagedCheckpointError."""
+    try:
+        version = msgspec.json.decode(content, type=_Version).api_version
+        if version != API_VERSION:
+            raise DamagedCheckpointError(f"it has apiVersion {version!r}, and this driver knows {API_VERSION} only")
+        file = msgspec.json.decode(content, type=_File)
+        if file.kind != KIND:
+            raise DamagedCheckpointError(f"it has kind {file.kind!r}, not {KIND}")
+        if file.checksum != _checksum(bytes(file.data)):
+            raise DamagedCheckpointError("its checksum does not fit its content")
+        data = msgspec.json.decode(file.data, type=_Data)
+    except msgspec.MsgspecError as error:
+        raise DamagedCheckpointError(f"it is not readable: {error}") from error
+    except UnicodeDecodeError as error:
+        raise DamagedCheckpointError(f"it is not UTF-8: {error}") from error
+    return Checkpoint(data.boot_id, {claim.uid: claim for claim in data.claims}, data.incomplete)
+
+
+def _checksum(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"

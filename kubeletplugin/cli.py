@@ -1,0 +1,57 @@
+"""The command line of `neuron-dra-kubelet-plugin`."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from typing import Any, Final
+
+import click
+
+from kubeletplugin import logs
+from kubeletplugin.settings import Declaration, Settings, StartupError, declarations, load
+
+STARTUP_FAILURE: Final = 3
+"""Exit code of a plugin that could not start."""
+
+_log = logging.getLogger(__name__)
+
+
+def _option(setting: Declaration) -> click.Option:
+    default = f"  [default: {setting.default}]" if setting.default else ""
+    return click.Option(
+        [setting.flag, setting.name], metavar=setting.metavar, help=f"{setting.description}{default}", type=str
+    )
+
+
+def _main(**flags: Any) -> None:
+    try:
+        settings = load(flags, os.environ)
+        logs.configure(settings.log_format, settings.log_level)
+        _log.info("starting", extra={"settings": settings.as_written()})
+        asyncio.run(_run(settings))
+    except StartupError as error:
+        click.echo(f"neuron-dra-kubelet-plugin: {error}", err=True)
+        sys.exit(STARTUP_FAILURE)
+
+
+async def _run(settings: Settings) -> None:
+    from kubeletplugin import app  # the API client and gRPC take a while to load; --help does not need them
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await app.run(settings, stop)
+
+
+main: Final = click.version_option(package_name="neuron-dra", prog_name="neuron-dra-kubelet-plugin")(
+    click.Command(
+        "neuron-dra-kubelet-plugin",
+        callback=_main,
+        params=[_option(setting) for setting in declarations()],
+        help="The DRA driver for AWS Neuron devices: publishes a node's devices and prepares claims for its pods.",
+        epilog="Every flag has a variable NEURON_DRA_<FLAG> and a camelCase field in the config file.",
+    )
+)

@@ -1,0 +1,161 @@
+"""A fake node: the files that the Neuron kernel driver writes, for tests and `--emulate`.
+
+Only the files are fake. Discovery reads them like real ones, so everything after it is the real thing.
+"""
+
+import contextlib
+import hashlib
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from kubeletplugin import sysfs
+from neuron.findings import did_you_mean
+from neuron.instances import Catalogue, InstanceType, Topology
+
+DRIVER_VERSION: Final = "2.25.4.0"
+"""The kernel driver that the examples of the AWS documentation select by version."""
+
+_TORUS_WIDTH: Final = 4
+_FAMILY: Final = {"inf1": "Inf1", "inf2": "Inf2", "trn1": "Trn1", "trn2": "Trn2", "trn3": "Trn3"}
+_DEVICE: Final = {
+    "inf1": "Inferentia",
+    "inf2": "Inferentia2",
+    "trn1": "Trainium1",
+    "trn2": "Trainium2",
+    "trn3": "Trainium3",
+}
+_ARCHITECTURE: Final = {
+    "inf1": ("NDv1", "NCv1"),
+    "inf2": ("NDv3", "NCv2"),
+    "trn1": ("NDv2", "NCv2"),
+    "trn2": ("NDv3", "NCv3"),
+    "trn3": ("NDv4", "NCv4"),
+}
+_MODES: Final = {4: 1, 2: 3, 1: 4}
+_UNKNOWN_COUNTS: Final = {"48xlarge": 16, "24xlarge": 4}
+_HEALTH_SINCE: Final = (2, 28)
+_COMPONENTS_SINCE: Final = (2, 30, 2)
+_MARKER: Final = "emulates"
+
+
+class UnknownTypeError(ValueError):
+    """The catalogue has no such instance type."""
+
+
+def emulated_type(name: str) -> InstanceType:
+    """The catalogue's entry, its number of devices filled in. Raises UnknownTypeError."""
+    catalogue = Catalogue()
+    entry = catalogue.get(name)
+    if entry is None:
+        hint = did_you_mean(name, catalogue.names())
+        raise UnknownTypeError(f"There is no instance type {name!r} to emulate.{hint}")
+    return entry
+
+
+def devices_of(entry: InstanceType) -> int:
+    """How many devices to fake: the catalogue's number, or a likely one where only a real node would know."""
+    return entry.devices or _UNKNOWN_COUNTS.get(entry.name.partition(".")[2], 16)
+
+
+def write_tree(
+    root: Path, entry: InstanceType, *, driver_version: str = DRIVER_VERSION, node_id: int = 0, server: str = "us-0"
+) -> None:
+    """Write `root/sys` and `root/dev` of one node; a tree of the same type that is there is left as it is.
+
+    Args:
+        root: where to write.
+        entry: the type to fake.
+        driver_version: version of the kernel driver; newer ones have more files.
+        node_id: the node's number in its UltraServer, from 0.
+        server: any name that the nodes of one UltraServer share.
+
+    Raises:
+        OSError: the tree cannot be written.
+    """
+    marker = root / _MARKER
+    stamp = f"{entry.name} {driver_version} {server} {node_id}\n"
+    if marker.exists() and marker.read_text() == stamp:
+        return
+    marker.unlink(missing_ok=True)
+    sysfs_root, dev_root = root / "sys", root / "dev"
+    _write(sysfs_root / sysfs.PRODUCT_NAME, f"{entry.name}\n")
+    _write(sysfs_root / sysfs.DRIVER_VERSION, f"{driver_version}\n")
+    dev_root.mkdir(parents=True, exist_ok=True)
+    for index in range(devices_of(entry)):
+        write_device(sysfs_root, entry, index, driver_version)
+        write_device_node(dev_root, index)
+    if entry.ultraserver_nodes:
+        _write_ultraserver(sysfs_root / sysfs.CLASS, entry, server, node_id)
+    marker.write_text(stamp)
+
+
+def write_device(sysfs_root: Path, entry: InstanceType, index: int, driver_version: str = DRIVER_VERSION) -> None:
+    """Write one device's files, with the quirks of the driver's format."""
+    directory = sysfs_root / sysfs.DEVICES / f"neuron{index}"
+    generation = entry.family[:4]
+    device, core = _ARCHITECTURE[generation]
+    neighbours = ", ".join(str(other) for other in _neighbours(entry, index))
+    _write(directory / "core_count", str(entry.cores_per_device))
+    _write(directory / "connected_devices", f"{neighbours}\n")
+    if generation != "inf1":
+        _write(directory / "info/serial_number", f"{_digest(f'{entry.name}/{index}')}\n")
+    _write(directory / "info/architecture/arch_type", f"{device}\n")
+    _write(directory / "info/architecture/instance_type", f"{_FAMILY[generation]}\n")
+    _write(directory / "info/architecture/device_name", f"{_DEVICE[generation]}\n")
+    for number in range(entry.cores_per_device or 0):
+        _write(directory / f"neuron_core{number}/info/architecture/arch_type", f"{core}\n")
+    hardware = directory / "stats/hardware"
+    for counter in sysfs.ECC_COUNTERS:
+        _write(hardware / counter, "0\n")
+    version = tuple(int(part) for part in driver_version.split("."))
+    if version >= _HEALTH_SINCE:
+        _write(hardware / "health_status/hbm_ecc_err_count", "0\n")
+    if version >= _COMPONENTS_SINCE:
+        _write(hardware / "health_status/unhealthy_components", "\n")
+        _write(hardware / "health_status/healthcheck_heartbeat", "1\n")
+
+
+def write_device_node(dev_root: Path, index: int) -> None:
+    """Make `/dev/neuronN`: a null device where we may, so that a container runtime accepts it, else a plain file."""
+    path = dev_root / f"neuron{index}"
+    with contextlib.suppress(FileExistsError):
+        try:
+            os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        except PermissionError:
+            path.touch()
+
+
+def _write_ultraserver(directory: Path, entry: InstanceType, server: str, node_id: int) -> None:
+    modes = ",".join(str(_MODES[nodes]) for nodes in sorted(entry.ultraserver_nodes, reverse=True))
+    _write(directory / "ultraserver_mode", f"{modes}\n")
+    for nodes in (2, 4):
+        _write(directory / f"server_id_{nodes}", f"{_digest(f'{server}/{nodes}/{node_id // nodes}')}\n")
+        _write(directory / f"node_id_{nodes}", f"{node_id % nodes}\n")
+
+
+def _neighbours(entry: InstanceType, index: int) -> tuple[int, ...]:
+    count = devices_of(entry)
+    if entry.topology is Topology.TORUS:
+        row, column = divmod(index, _TORUS_WIDTH)
+        rows = count // _TORUS_WIDTH
+        around = (
+            ((row - 1) % rows, column),
+            ((row + 1) % rows, column),
+            (row, (column - 1) % _TORUS_WIDTH),
+            (row, (column + 1) % _TORUS_WIDTH),
+        )
+        return tuple(r * _TORUS_WIDTH + c for r, c in around)
+    if entry.topology is Topology.RING:
+        return tuple(dict.fromkeys(((index - 1) % count, (index + 1) % count)))
+    return ()
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)

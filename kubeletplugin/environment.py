@@ -1,0 +1,74 @@
+"""The Neuron runtime's environment that a claim's configs ask for.
+
+Sources: the Neuron runtime's configuration (NEURON_LOGICAL_NC_CONFIG, NEURON_RT_ULTRASERVER_*), and AWS's published
+init script for UltraServer jobs, whose choice of a mode is followed.
+"""
+
+from typing import Final
+
+from kubeletplugin.sysfs import Membership, UltraServer
+from neuron.configs import ConfigsInForce
+
+LOGICAL_NC_CONFIG: Final = "NEURON_LOGICAL_NC_CONFIG"
+ULTRASERVER_MODE: Final = "NEURON_RT_ULTRASERVER_MODE"
+ULTRASERVER_SERVER_ID: Final = "NEURON_RT_ULTRASERVER_SERVER_ID"
+ULTRASERVER_NODE_ID: Final = "NEURON_RT_ULTRASERVER_NODE_ID"
+
+_MODES_FOR_NODES: Final = {4: (1,), 2: (3, 2), 1: (4,)}
+"""Number of nodes -> values of the kernel driver's mode enum that mean it, best first.
+
+The same digits mean other things on both sides: 4 is "four nodes" in the config and "one node" in the enum. Two
+nodes can stand on top of each other (3, preferred) or side by side (2).
+"""
+
+_STANDALONE: Final = Membership("0" * 16, -1)
+
+
+class UltraServerError(Exception):
+    """The node cannot be part of the UltraServer set that a claim asks for; the message says why."""
+
+
+def environment(in_force: ConfigsInForce, ultraserver: UltraServer | None) -> dict[str, str]:
+    """Variables for the containers of one request.
+
+    Args:
+        in_force: the request's settings. What nobody set is left to the runtime's defaults.
+        ultraserver: the node's UltraServer as read just now; used only if a mode is set.
+
+    Raises:
+        UltraServerError: the node has no such set, or its nodes are still electing.
+    """
+    variables = {}
+    if in_force.logical_neuron_core is not None:
+        variables[LOGICAL_NC_CONFIG] = str(in_force.logical_neuron_core)
+    if in_force.ultraserver_mode is not None:
+        mode, member = _ultraserver(in_force.ultraserver_mode, ultraserver)
+        variables[ULTRASERVER_MODE] = str(mode)
+        variables[ULTRASERVER_SERVER_ID] = member.server_id
+        variables[ULTRASERVER_NODE_ID] = str(member.node_id)
+    return variables
+
+
+def _ultraserver(nodes: int, ultraserver: UltraServer | None) -> tuple[int, Membership]:
+    candidates = _MODES_FOR_NODES[nodes]
+    if nodes == 1:
+        # Every node can stand alone, whatever it lists.
+        return candidates[0], _STANDALONE
+    if ultraserver is None:
+        raise UltraServerError(
+            f"ultraserverMode {nodes} needs an UltraServer, but the kernel driver shows none on this node."
+        )
+    if ultraserver.busy:
+        raise UltraServerError(
+            "The nodes of the UltraServer are still electing their places; the kubelet tries again by itself."
+        )
+    mode = next((candidate for candidate in candidates if candidate in ultraserver.modes), None)
+    member = ultraserver.members.get(nodes)
+    if mode is None or member is None:
+        listed = ", ".join(str(value) for value in sorted(ultraserver.modes)) or "none"
+        raise UltraServerError(
+            f"This node cannot be one of {nodes} UltraServer nodes: the kernel driver lists the modes {listed} "
+            f"(it takes {' or '.join(map(str, candidates))}) and "
+            f"{'names a' if member else 'names no'} set of {nodes} nodes."
+        )
+    return mode, member

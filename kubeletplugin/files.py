@@ -1,0 +1,129 @@
+"""Files as the plugin's state needs them: what was written survives a crash, or was never there."""
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from kubeletplugin.ports import Files
+
+_TEMPORARY: Final = ".tmp"
+_POLL_SECONDS: Final = 0.01
+
+
+class DiskFiles:
+    """`ports.Files` on the real file system."""
+
+    def read(self, path: Path) -> bytes:
+        """See `ports.Files`."""
+        return path.read_bytes()
+
+    def names(self, directory: Path) -> list[str]:
+        """See `ports.Files`."""
+        return sorted(entry.name for entry in directory.iterdir())
+
+    def write(self, path: Path, data: bytes) -> None:
+        """See `ports.Files`."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        with os.fdopen(descriptor, "wb", buffering=0) as file:
+            view = memoryview(data)
+            while view:
+                view = view[file.write(view) or 0 :]
+            os.fsync(descriptor)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """See `ports.Files`."""
+        source.replace(target)
+
+    def remove(self, path: Path) -> None:
+        """See `ports.Files`."""
+        path.unlink(missing_ok=True)
+
+    def sync_directory(self, directory: Path) -> None:
+        """See `ports.Files`."""
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def make_directory(self, directory: Path) -> None:
+        """See `ports.Files`."""
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def identity(self, path: Path) -> tuple[int, ...] | None:
+        """See `ports.Files`."""
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            return None
+        return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def durable_write(files: Files, path: Path, data: bytes) -> None:
+    """Replace a file so that a crash at any moment leaves either the old content or the new, never a mixture.
+
+    Writers of one path take turns (`locked`), so one temporary name is enough, and a leftover of a crash is
+    overwritten. The name ends neither in `.json` nor in `.yaml`: a container runtime never loads it as a CDI spec.
+
+    Raises:
+        OSError: the old content is untouched.
+    """
+    temporary = path.with_name(f".{path.name}{_TEMPORARY}")
+    try:
+        files.write(temporary, data)
+        files.rename(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            files.remove(temporary)
+        raise
+    files.sync_directory(path.parent)
+
+
+def durable_remove(files: Files, path: Path) -> None:
+    """Remove a file so that it does not come back after a crash. Raises OSError."""
+    files.remove(path)
+    files.sync_directory(path.parent)
+
+
+def is_leftover(name: str) -> bool:
+    """Whether a name is that of a temporary file, which only a crash leaves behind."""
+    return name.startswith(".") and name.endswith(_TEMPORARY)
+
+
+@contextlib.contextmanager
+def locked(path: Path, timeout: float) -> Iterator[None]:
+    """Hold an exclusive lock that the kernel releases when the process ends, however it ends.
+
+    Two instances of the driver run at once during an upgrade and share all state.
+
+    Args:
+        path: the lock file; made if it is not there, never removed.
+        timeout: seconds to wait.
+
+    Raises:
+        TimeoutError: another process held the lock all the time.
+        OSError: the lock file cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        deadline = time.monotonic() + timeout
+        while not try_lock(descriptor):
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"Another instance of the driver has held {path} for {timeout:g} s.")
+            time.sleep(_POLL_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Take an exclusive `flock(2)` without waiting; says whether it was free."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

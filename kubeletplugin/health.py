@@ -1,0 +1,201 @@
+"""Device health: what the driver's files say, as the kubelet's health stream and the scheduler's taints want it.
+
+A device is unhealthy once it has an uncorrected ECC error, a subsystem that the firmware calls unhealthy, no device
+node, or has vanished; it is healthy again when none of that holds, e.g. after a reset or a reload of the driver.
+"""
+
+import asyncio
+import dataclasses
+import enum
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from kubeletplugin.ports import Clock
+from kubeletplugin.slices import NODE_DEVICE, NodeFacts, Taint, device_name, instance_type
+from kubeletplugin.sysfs import NeuronDevice, NodeHardware
+from neuron import names
+from neuron.instances import Catalogue, InstanceType
+
+TAINT_KEY: Final = f"{names.DRIVER}/unhealthy"
+MAX_MESSAGE: Final = 1024
+"""Characters that the kubelet keeps of a message (KEP-4680)."""
+
+_FATAL_COUNTERS: Final = {"mem_ecc_uncorrected": "hbm-ecc", "sram_ecc_uncorrected": "sram-ecc"}
+"""Counters of errors that were neither corrected nor are repairable, and how a taint names them."""
+
+_log = logging.getLogger(__name__)
+
+
+class Status(enum.IntEnum):
+    """Health as the kubelet numbers it (dra-health v1alpha1)."""
+
+    UNKNOWN = 0
+    HEALTHY = 1
+    UNHEALTHY = 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceHealth:
+    """One device's health.
+
+    Attributes:
+        device: its name in the pool.
+        status: health.
+        reason: one word for the taint; empty unless unhealthy.
+        message: for people.
+    """
+
+    device: str
+    status: Status = Status.HEALTHY
+    reason: str = ""
+    message: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The node at one moment.
+
+    Attributes:
+        hardware: as discovered.
+        instance: the node's type; None if nobody knows it.
+        health: of every device, those that vanished and the whole node included.
+        vanished: indices of devices that should be there and are not.
+    """
+
+    hardware: NodeHardware
+    instance: InstanceType | None
+    health: tuple[DeviceHealth, ...] = ()
+    vanished: frozenset[int] = frozenset()
+
+
+def assess(hardware: NodeHardware, instance: InstanceType | None, seen: Iterable[int] = ()) -> Snapshot:
+    """Judge every device.
+
+    Args:
+        hardware: as discovered.
+        instance: the node's type. Devices that its catalogue entry counts and the node lacks have vanished, unless
+            the node has none at all: then the driver is not loaded, and there is nothing to publish.
+        seen: indices that were there before.
+    """
+    present = {device.index for device in hardware.devices}
+    expected = set(seen)
+    if present and instance is not None and instance.devices is not None:
+        expected |= set(range(instance.devices))
+    vanished = frozenset(expected - present)
+    judged = {device.index: _judge(device) for device in hardware.devices}
+    judged |= {index: _vanished(index) for index in vanished}
+    health = [judged[index] for index in sorted(judged)]
+    if health and instance is not None and instance.ultraserver_nodes:
+        health.append(_whole_node(health))
+    return Snapshot(hardware, instance, tuple(health), vanished)
+
+
+def taints(health: Iterable[DeviceHealth], effect: str | None) -> Mapping[str, Taint]:
+    """The taints of unhealthy devices by device name; none if `effect` is None."""
+    if effect is None:
+        return {}
+    sick = [device for device in health if device.status is Status.UNHEALTHY]
+    return {device.device: Taint(TAINT_KEY, device.reason, effect) for device in sick}
+
+
+def _judge(device: NeuronDevice) -> DeviceHealth:
+    faults = []
+    if not device.has_node:
+        faults.append(("no-device-node", f"/dev/neuron{device.index} is missing"))
+    for counter, reason in _FATAL_COUNTERS.items():
+        count = device.counters.get(counter, 0)
+        if count:
+            faults.append((reason, f"{counter} is {count}"))
+    faults += [("component", f"{component} is unhealthy") for component in device.unhealthy]
+    name = device_name(device.index)
+    if faults:
+        message = "; ".join(message for _, message in faults)[:MAX_MESSAGE]
+        return DeviceHealth(name, Status.UNHEALTHY, faults[0][0], message)
+    if device.unreadable:
+        return DeviceHealth(name, Status.UNKNOWN, "", "; ".join(device.unreadable)[:MAX_MESSAGE])
+    return DeviceHealth(name)
+
+
+def _vanished(index: int) -> DeviceHealth:
+    message = f"neuron{index} has vanished from sysfs"
+    return DeviceHealth(device_name(index), Status.UNHEALTHY, "vanished", message)
+
+
+def _whole_node(health: Iterable[DeviceHealth]) -> DeviceHealth:
+    """The whole node is as healthy as its worst device."""
+    order = (Status.UNHEALTHY, Status.UNKNOWN, Status.HEALTHY)
+    worst = min(health, key=lambda device: order.index(device.status))
+    if worst.status is Status.HEALTHY:
+        return DeviceHealth(NODE_DEVICE)
+    return DeviceHealth(NODE_DEVICE, worst.status, worst.reason, f"{worst.device}: {worst.message}"[:MAX_MESSAGE])
+
+
+class HealthMonitor:
+    """Looks at the hardware again and again, and tells whoever waits when something has changed.
+
+    Belongs to the event loop's thread; only discovery runs in another one.
+    """
+
+    def __init__(
+        self, discover: Callable[[], NodeHardware], catalogue: Catalogue, clock: Clock, interval: float
+    ) -> None:
+        self._discover = discover
+        self._catalogue = catalogue
+        self._clock = clock
+        self._interval = interval
+        self._seen: frozenset[int] = frozenset()
+        self._facts: NodeFacts | None = None
+        self._changed = asyncio.Event()
+        self.snapshot = Snapshot(NodeHardware(None, None), None)
+        self.generation = 0
+        """Grows with every change of `snapshot`."""
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two looks."""
+        return self._interval
+
+    async def refresh(self) -> None:
+        """Look at the hardware now."""
+        self._take(await asyncio.to_thread(self._discover))
+
+    def use_facts(self, facts: NodeFacts) -> None:
+        """Learn what the Node object says: its label names the instance type where DMI does not."""
+        self._facts = facts
+        self._take(self.snapshot.hardware)
+
+    async def run(self) -> None:
+        """Look at the hardware until cancelled."""
+        while True:
+            await self._clock.sleep(self._interval)
+            await self.refresh()
+
+    async def wait(self, generation: int, timeout: float) -> int:  # noqa: ASYNC109 - not an error when it runs out
+        """Return the present generation as soon as it is not `generation`, or after `timeout` seconds."""
+        if generation == self.generation:
+            changed = self._changed
+            try:
+                async with asyncio.timeout(timeout):
+                    await changed.wait()
+            except TimeoutError:
+                return self.generation
+        return self.generation
+
+    def _take(self, hardware: NodeHardware) -> None:
+        instance = instance_type(hardware, self._facts, self._catalogue)
+        snapshot = assess(hardware, instance, self._seen)
+        self._seen |= {device.index for device in hardware.devices}
+        if snapshot == self.snapshot:
+            return
+        before = {device.device: device for device in self.snapshot.health}
+        for device in snapshot.health:
+            known = before.get(device.device, DeviceHealth(device.device))
+            if device != known:
+                level = logging.INFO if device.status is Status.HEALTHY else logging.WARNING
+                extra = {"device": device.device, "health": device.status.name, "reason": device.message}
+                _log.log(level, "device health changed", extra=extra)
+        self.snapshot = snapshot
+        self.generation += 1
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()

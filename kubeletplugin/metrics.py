@@ -1,0 +1,95 @@
+"""Prometheus metrics of the driver."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import start_http_server
+
+PREFIX: Final = "neuron_dra_plugin"
+
+_BUCKETS: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 45)
+"""Seconds; the last is the kubelet's time-out of a call."""
+
+
+class Metrics:
+    """All series, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry: Final = CollectorRegistry()
+        self._claims = Counter(
+            f"{PREFIX}_claims",
+            "Claims that were prepared or unprepared.",
+            ("operation", "result"),
+            registry=self.registry,
+        )
+        self._seconds = Histogram(
+            f"{PREFIX}_claim_duration_seconds",
+            "Time per claim, the API server's included.",
+            ("operation",),
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self.prepared_claims: Final = Gauge(
+            f"{PREFIX}_prepared_claims", "Claims that are prepared now.", registry=self.registry
+        )
+        self.prepared_devices: Final = Gauge(
+            f"{PREFIX}_prepared_devices", "Devices that prepared claims hold now.", registry=self.registry
+        )
+        self.slices_published: Final = Gauge(
+            f"{PREFIX}_slices_published", "ResourceSlices of this node that are published.", registry=self.registry
+        )
+        self.slice_writes: Final = Counter(
+            f"{PREFIX}_slice_writes", "ResourceSlices that were written.", ("operation",), registry=self.registry
+        )
+        self.dropped_fields: Final = Gauge(
+            f"{PREFIX}_slice_dropped_fields",
+            "Fields of the published slices that the API server did not keep.",
+            registry=self.registry,
+        )
+        self.devices: Final = Gauge(
+            f"{PREFIX}_devices", "Devices of the node by health.", ("health",), registry=self.registry
+        )
+        self.background_errors: Final = Counter(
+            f"{PREFIX}_background_errors",
+            "Errors outside the kubelet's calls, by part of the driver.",
+            ("component",),
+            registry=self.registry,
+        )
+        for operation in ("prepare", "unprepare"):
+            for result in ("success", "error"):
+                self._claims.labels(operation, result)
+
+    @contextlib.contextmanager
+    def measured(self, operation: str) -> Iterator[None]:
+        """Count and time the handling of one claim; an exception makes it an error."""
+        start = time.perf_counter()
+        result = "error"
+        try:
+            yield
+            result = "success"
+        finally:
+            self._claims.labels(operation, result).inc()
+            self._seconds.labels(operation).observe(time.perf_counter() - start)
+
+
+class MetricsServer:
+    """Serves `/metrics` on a plain HTTP port, in a thread of its own."""
+
+    def __init__(self, metrics: Metrics, host: str, port: int) -> None:
+        """Listen. Raises OSError if the port cannot be had."""
+        self._server, self._thread = start_http_server(port, addr=host, registry=metrics.registry)
+
+    @property
+    def port(self) -> int:
+        """The port, also where any free one was asked for."""
+        port: int = self._server.server_port
+        return port
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

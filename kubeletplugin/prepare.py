@@ -1,0 +1,350 @@
+"""Prepared claims: decided, written down, made visible to the container runtime - in this order, and undone in the
+opposite one.
+
+The order is what makes a crash harmless. A claim is in the checkpoint before its CDI spec exists and until it is
+gone, so whatever is on the disk belongs to a claim that is known, and no device is handed out twice. `recover`
+brings both into step again.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from kubeletplugin import cdi
+from kubeletplugin.checkpoint import (
+    Checkpoint,
+    CheckpointStore,
+    DamagedCheckpointError,
+    PreparedClaim,
+    PreparedDevice,
+)
+from kubeletplugin.environment import UltraServerError, environment
+from kubeletplugin.files import is_leftover, locked
+from kubeletplugin.ports import Files
+from kubeletplugin.slices import NODE_DEVICE, device_index
+from kubeletplugin.sysfs import NodeHardware, UltraServer
+from neuron import names
+from neuron.allocation import AllocatedClaim, AllocatedDevice, check_hardware
+from neuron.instances import InstanceType
+
+LOCK_NAME: Final = "serialize.lock"
+_LOCK_TIMEOUT: Final = 10.0
+
+
+class PrepareError(Exception):
+    """The claim cannot be prepared; the message says why and what to do."""
+
+
+class DeviceHeldError(PrepareError):
+    """A device is still held by another claim; it may become free at any moment."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """What the kubelet is told of one device."""
+
+    request: str
+    pool: str
+    device: str
+    cdi_device_ids: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Recovery:
+    """What had to be done to trust the state on the disk; one sentence each, for the log.
+
+    Attributes:
+        errors: what people should look at.
+        notes: what is worth knowing.
+    """
+
+    errors: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeView:
+    """The hardware as preparation sees it.
+
+    Attributes:
+        hardware: as last discovered.
+        instance: the node's type; None if nobody knows it.
+        read_ultraserver: reads the UltraServer files anew: they change while nodes elect.
+    """
+
+    hardware: NodeHardware
+    instance: InstanceType | None
+    read_ultraserver: Callable[[], UltraServer | None]
+
+
+# --- decisions ----------------------------------------------------------------------------------------------
+
+
+def allocation_digest(claim: AllocatedClaim) -> str:
+    """A digest of what was allocated and how it is configured."""
+    content = msgspec.json.encode((claim.devices, [dataclasses.asdict(entry) for entry in claim.configs]))
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def decide(claim: AllocatedClaim, view: NodeView, others: Iterable[PreparedClaim]) -> PreparedClaim:
+    """Work out how to prepare a claim. Changes nothing.
+
+    Args:
+        claim: the claim as allocated.
+        view: the node.
+        others: all other prepared claims.
+
+    Raises:
+        PrepareError: a device that the node does not have, or that another claim holds, or settings that the
+            hardware cannot take.
+    """
+    devices = tuple(_prepared_device(result, view) for result in claim.devices)
+    _refuse_overlaps(claim, devices, others)
+    variables = {}
+    ultraserver = None
+    for device in devices:
+        in_force = claim.in_force(device.request)
+        if device.parent_request in variables or device.admin_access:
+            continue
+        if view.instance is not None:
+            whole_node = device.device == NODE_DEVICE
+            resource_type = names.RESOURCE_TYPE_NODE if whole_node else names.RESOURCE_TYPE_DEVICE
+            findings = check_hardware(in_force, view.instance, resource_type)
+            if findings:
+                raise PrepareError(" ".join(str(finding) for finding in findings))
+        if in_force.ultraserver_mode is not None:
+            ultraserver = ultraserver or view.read_ultraserver()
+        try:
+            variables[device.parent_request] = environment(in_force, ultraserver)
+        except UltraServerError as error:
+            raise PrepareError(str(error)) from error
+    used = {request: values for request, values in variables.items() if values}
+    return PreparedClaim(claim.uid, claim.namespace, claim.name, allocation_digest(claim), devices, used)
+
+
+def _prepared_device(result: AllocatedDevice, view: NodeView) -> PreparedDevice:
+    found = {device.index: device for device in view.hardware.devices}
+    if result.device == NODE_DEVICE:
+        expected = view.instance.devices if view.instance else None
+        indices = tuple(found) if found and len(found) == (expected or len(found)) else ()
+    else:
+        index = device_index(result.device)
+        indices = () if index is None or index not in found else (index,)
+    if not indices:
+        here = ", ".join(map(str, found)) or "none"
+        raise PrepareError(
+            f"The node does not have the device {result.device}: its Neuron devices are {here}. It has vanished since "
+            "the claim was allocated; delete the pod to have it allocated again."
+        )
+    missing = [f"/dev/neuron{index}" for index in indices if not found[index].has_node]
+    if missing:
+        raise PrepareError(
+            f"Device {result.device} has no device node {', '.join(missing)}: check the Neuron kernel driver."
+        )
+    return PreparedDevice(result.request, result.pool, result.device, indices, result.admin_access)
+
+
+def _refuse_overlaps(claim: AllocatedClaim, devices: Iterable[PreparedDevice], others: Iterable[PreparedClaim]) -> None:
+    """KEP-4381: a force-deleted pod may still run, and its devices are not free before it is unprepared."""
+    holders = {
+        index: (device.device, other)
+        for other in others
+        if other.uid != claim.uid
+        for device in other.devices
+        if not device.admin_access
+        for index in device.indices
+    }
+    for device in devices:
+        held = next((holders[index] for index in device.indices if index in holders), None)
+        if held is not None and not device.admin_access:
+            raise DeviceHeldError(
+                f"Device {device.device} is still prepared for ResourceClaim {held[1]} as {held[0]}. It becomes free "
+                "when the kubelet has stopped the pod that used it; the kubelet tries again by itself."
+            )
+
+
+# --- state --------------------------------------------------------------------------------------------------
+
+
+class Preparer:
+    """Prepares and unprepares claims. Thread-safe across processes: every method takes the state's lock."""
+
+    def __init__(
+        self,
+        files: Files,
+        *,
+        state_dir: Path,
+        specs: cdi.SpecFiles,
+        boot_id: str,
+        lock_timeout: float = _LOCK_TIMEOUT,
+    ) -> None:
+        self._files = files
+        self._state_dir = state_dir
+        self._store = CheckpointStore(files, state_dir)
+        self._specs = specs
+        self._boot_id = boot_id
+        self._lock_timeout = lock_timeout
+        self._problems: list[str] = []
+
+    def recover(self) -> Recovery:
+        """Bring checkpoint and CDI specs into step after a start.
+
+        Raises:
+            OSError: the checkpoint can neither be read nor written; nothing could be prepared.
+            TimeoutError: another instance holds the lock.
+        """
+        notes: list[str] = []
+        with self._locked():
+            for name in self._files.names(self._state_dir):
+                if is_leftover(name):
+                    self._files.remove(self._state_dir / name)
+            checkpoint = self._load(notes)
+            try:
+                notes += self._align(checkpoint)
+            except OSError as error:
+                self._problems.append(f"The CDI specs cannot be brought up to date: {error}.")
+        return Recovery(self.take_problems(), tuple(notes))
+
+    def prepare(self, claim: AllocatedClaim, view: NodeView) -> tuple[Answer, ...]:
+        """Prepare a claim, or answer for it again.
+
+        Raises:
+            PrepareError: it cannot be prepared.
+            OSError: the state cannot be written; nothing has changed, or the next call completes it.
+            TimeoutError: another instance holds the lock.
+        """
+        with self._locked():
+            checkpoint = self._load()
+            prepared = checkpoint.claims.get(claim.uid)
+            if prepared is None or prepared.allocation != allocation_digest(claim):
+                prepared = decide(claim, view, checkpoint.claims.values())
+                self._store.save(checkpoint.with_claim(prepared))
+            self._specs.ensure(prepared)
+        return answers(prepared)
+
+    def unprepare(self, uid: str) -> PreparedClaim | None:
+        """Undo the preparation of a claim; returns what was undone, None if it was not prepared.
+
+        Raises:
+            OSError: the state cannot be written; the next call completes it.
+            TimeoutError: another instance holds the lock.
+        """
+        with self._locked():
+            checkpoint = self._load()
+            with contextlib.suppress(ValueError):  # no claim of ours ever had such a UID
+                self._specs.remove(uid)
+            prepared = checkpoint.claims.get(uid)
+            if prepared is not None:
+                self._store.save(checkpoint.without_claim(uid))
+            return prepared
+
+    def checkpoint(self) -> Checkpoint:
+        """The present state. Raises OSError, TimeoutError."""
+        with self._locked():
+            return self._load()
+
+    def complete(self, allocated: Iterable[AllocatedClaim], view: NodeView) -> Recovery:
+        """Fill in what a damaged checkpoint may have lost, from the claims that pods on this node have reserved.
+
+        Args:
+            allocated: all claims with devices of this node that pods have reserved.
+            view: the node.
+
+        Raises:
+            OSError: the state cannot be written.
+            TimeoutError: another instance holds the lock.
+        """
+        notes, errors = [], []
+        with self._locked():
+            checkpoint = self._load()
+            for claim in allocated:
+                if claim.uid in checkpoint.claims:
+                    continue
+                try:
+                    checkpoint = checkpoint.with_claim(decide(claim, view, checkpoint.claims.values()))
+                    notes.append(f"Claim {claim.namespace}/{claim.name} was restored from the API server.")
+                except PrepareError as error:
+                    errors.append(f"Claim {claim.namespace}/{claim.name} cannot be restored: {error}")
+            checkpoint = dataclasses.replace(checkpoint, incomplete=False)
+            self._store.save(checkpoint)
+            notes += self._align(checkpoint)
+        return Recovery((*self.take_problems(), *errors), tuple(notes))
+
+    def take_problems(self) -> tuple[str, ...]:
+        """What went wrong with the state since the last call, for the log and the metrics."""
+        problems, self._problems = tuple(self._problems), []
+        return problems
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        self._files.make_directory(self._state_dir)
+        with locked(self._state_dir / LOCK_NAME, self._lock_timeout):
+            yield
+
+    def _load(self, notes: list[str] | None = None) -> Checkpoint:
+        try:
+            checkpoint = self._store.load()
+        except DamagedCheckpointError as error:
+            aside = self._store.set_aside()
+            self._problems.append(
+                f"The checkpoint {self._store.path} is damaged: {error}. It was copied to {aside}, and the state is "
+                "rebuilt from the CDI specs and the API server."
+            )
+            return self._rebuild()
+        if checkpoint is None:
+            return self._rebuild()
+        if checkpoint.boot_id != self._boot_id:
+            if notes is not None:
+                count = len(checkpoint.claims)
+                notes.append(f"The node was rebooted: {count} prepared claims are not prepared any more.")
+            checkpoint = Checkpoint(self._boot_id)
+            self._store.save(checkpoint)
+        return checkpoint
+
+    def _rebuild(self) -> Checkpoint:
+        """A state made of the CDI specs of this boot, and saved."""
+        claims: dict[str, PreparedClaim] = {}
+        try:
+            uids = self._specs.uids()
+        except OSError as error:
+            self._problems.append(f"The CDI specs cannot be listed: {error}.")
+            uids = []
+        damaged = self._files.identity(self._store.path) is not None
+        for uid in uids:
+            try:
+                claims[uid] = self._specs.read(uid)
+            except (cdi.DamagedSpecError, OSError) as error:
+                self._problems.append(f"{error}.")
+        checkpoint = Checkpoint(self._boot_id, claims, incomplete=bool(damaged or uids))
+        self._store.save(checkpoint)
+        return checkpoint
+
+    def _align(self, checkpoint: Checkpoint) -> list[str]:
+        """Make the CDI specs those of the checkpoint."""
+        notes = []
+        for uid in self._specs.uids():
+            # A spec without a claim is a claim yet to be restored, as long as claims may be missing.
+            if uid not in checkpoint.claims and not checkpoint.incomplete:
+                self._specs.remove(uid)
+                notes.append(f"The CDI spec of claim {uid}, which is not prepared, was removed.")
+        for claim in checkpoint.claims.values():
+            self._specs.ensure(claim)
+        return notes
+
+
+def answers(claim: PreparedClaim) -> tuple[Answer, ...]:
+    """What the kubelet is told of a prepared claim; always the same."""
+    return tuple(
+        Answer(device.parent_request, device.pool, device.device, cdi.device_ids(claim, position))
+        for position, device in enumerate(claim.devices)
+    )
+
+
+def devices_held(claims: Mapping[str, PreparedClaim]) -> int:
+    """How many devices prepared claims hold, for the metrics."""
+    return len({index for claim in claims.values() for device in claim.devices for index in device.indices})

@@ -1,0 +1,247 @@
+"""Keeps the node's ResourceSlices as they should be, whatever the kubelet or anybody else does to them.
+
+The kubelet deletes them all when it starts, and when the driver was away for 30 s. So publishing never ends: the
+slices are watched, and every difference is written again.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Final
+
+from kubeletplugin.files import try_lock
+from kubeletplugin.health import HealthMonitor, Snapshot, Status, taints
+from kubeletplugin.metrics import Metrics
+from kubeletplugin.pools import dropped_fields, plan_writes, without_times
+from kubeletplugin.ports import Clock, JsonObject, KubeError, NodeReader, SliceStore
+from kubeletplugin.slices import ClusterFeatures, NodeFacts, desired_slices, node_facts
+
+LOCK_NAME: Final = "publish.lock"
+
+_COUNTER_FIELDS: Final = ("sharedCounters", "consumesCounters")
+_LOCK_POLL: Final = 1.0
+_FIRST_RETRY: Final = 1.0
+_LAST_RETRY: Final = 60.0
+_FIRST_PAUSE: Final = 0.2
+_LAST_PAUSE: Final = 30.0
+_QUIET: Final = 60.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Kept:
+    """What was sent for a slice, and what the API server made of it."""
+
+    sent: JsonObject
+    stored: JsonObject
+    dropped: tuple[str, ...]
+
+
+class Publisher:
+    """Publishes the slices of one node until cancelled."""
+
+    def __init__(
+        self,
+        store: SliceStore,
+        node: NodeReader,
+        monitor: HealthMonitor,
+        *,
+        driver_version: str,
+        taint_effect: str | None,
+        lock_dir: Path,
+        clock: Clock,
+        metrics: Metrics,
+        jitter: Callable[[float, float], float],
+    ) -> None:
+        """Args: `jitter(a, b)` is a random number between both, so that nodes do not all call at once."""
+        self._store = store
+        self._node = node
+        self._monitor = monitor
+        self._driver_version = driver_version
+        self._taint_effect = taint_effect
+        self._lock = lock_dir / LOCK_NAME
+        self._clock = clock
+        self._metrics = metrics
+        self._jitter = jitter
+        self._features = ClusterFeatures()
+        self._known: dict[str, JsonObject] = {}
+        self._kept: dict[str, _Kept] = {}
+        self._generation = 0
+        self._wake = asyncio.Event()
+        self._pause = _FIRST_PAUSE
+        self._last_write = 0.0
+        self._told: set[str] = set()
+
+    async def run(self) -> None:
+        """Publish. Errors are reported and tried again: without the API server, prepared pods run on."""
+        async with self._alone():
+            delay = _FIRST_RETRY
+            while True:
+                start = self._clock.monotonic()
+                try:
+                    await self._session()
+                except KubeError as error:
+                    self._metrics.background_errors.labels("publish").inc()
+                    _log.warning("publishing failed", extra={"error": str(error)})
+                if self._clock.monotonic() - start > _QUIET:
+                    delay = _FIRST_RETRY  # it went well for a while; the end of a watch is nothing special
+                    continue
+                await self._clock.sleep(self._jitter(delay / 2, delay))
+                delay = min(delay * 2, _LAST_RETRY)
+
+    @contextlib.asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Wait until no other instance publishes: during an upgrade, two would correct each other for ever."""
+        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            while not try_lock(descriptor):
+                self._tell("another instance publishes; waiting for its end")
+                await self._clock.sleep(_LOCK_POLL)
+            yield
+        finally:
+            os.close(descriptor)
+
+    async def _session(self) -> None:
+        """Publish as long as one watch lasts."""
+        facts = node_facts(await self._node.node())
+        self._monitor.use_facts(facts)
+        apart = await self._store.separates_counters()
+        self._features = dataclasses.replace(self._features, separate_counters=apart)
+        slices, resource_version = await self._store.slices()
+        self._known = {body["metadata"]["name"]: body for body in slices}
+        watcher = asyncio.create_task(self._watch(resource_version))
+        follower = asyncio.create_task(self._follow_health())
+        try:
+            while not watcher.done():
+                self._wake.clear()
+                await self._reconcile(facts)
+                waiter = asyncio.create_task(self._wake.wait())
+                await asyncio.wait({watcher, waiter}, return_when=asyncio.FIRST_COMPLETED)
+                waiter.cancel()
+            await watcher
+        finally:
+            watcher.cancel()
+            follower.cancel()
+            await asyncio.gather(watcher, follower, return_exceptions=True)
+
+    async def _watch(self, resource_version: str) -> None:
+        async for event in self._store.watch(resource_version):
+            name = event.slice["metadata"]["name"]
+            known = self._known.get(name)
+            if known is not None and _version(event.slice) < _version(known):
+                continue  # news from before our own last write
+            if event.type == "DELETED":
+                self._known.pop(name, None)
+            else:
+                self._known[name] = event.slice
+            self._wake.set()
+
+    async def _follow_health(self) -> None:
+        generation = self._monitor.generation
+        while True:
+            generation = await self._monitor.wait(generation, _QUIET)
+            self._wake.set()
+
+    async def _reconcile(self, facts: NodeFacts) -> None:
+        """Write what differs; the more often in a row, the slower: somebody may be writing against us."""
+        self._report(self._monitor.snapshot)
+        if not await self._write(facts):
+            return
+        now = self._clock.monotonic()
+        self._pause = _FIRST_PAUSE if now - self._last_write > _QUIET else min(self._pause * 2, _LAST_PAUSE)
+        self._last_write = now
+        await self._clock.sleep(self._pause)
+
+    async def _write(self, facts: NodeFacts) -> bool:
+        snapshot = self._monitor.snapshot
+        desired = desired_slices(
+            facts,
+            snapshot.hardware,
+            snapshot.instance,
+            self._driver_version,
+            vanished=snapshot.vanished,
+            taints=taints(snapshot.health, self._taint_effect),
+            features=self._features,
+        )
+        features = self._features
+        writes = plan_writes(facts, desired, {n: self._as_sent(b) for n, b in self._known.items()}, self._generation)
+        for name in writes.delete:
+            await self._store.delete(name)
+            self._known.pop(name, None)
+            self._metrics.slice_writes.labels("delete").inc()
+        for operation, call, bodies in (
+            ("update", self._store.update, writes.update),
+            ("create", self._store.create, writes.create),
+        ):
+            for body in bodies:
+                self._remember(body, await call(body))
+                self._metrics.slice_writes.labels(operation).inc()
+                if self._features is not features:
+                    return True  # the cluster cannot hold the rest as it was meant
+        if writes:
+            extra = {"slices": len(desired), "generation": self._generation}
+            _log.info("slices published", extra=extra)
+        self._metrics.slices_published.set(len(self._known))
+        return bool(writes)
+
+    def _remember(self, sent: JsonObject, stored: JsonObject) -> None:
+        name = stored["metadata"]["name"]
+        self._known[name] = stored
+        dropped = dropped_fields(sent["spec"], stored["spec"])
+        self._kept[name] = _Kept(_content(sent), _content(stored), dropped)
+        self._generation = max(self._generation, stored["spec"]["pool"]["generation"])
+        self._metrics.dropped_fields.set(sum(len(kept.dropped) for kept in self._kept.values()))
+        if not dropped:
+            return
+        fields = sorted({path.rpartition(".")[2] for path in dropped})
+        self._tell(
+            f"the API server does not keep {', '.join(fields)} of ResourceSlices: a feature of the cluster is "
+            "disabled (DRAPartitionableDevices for counters, DRADeviceTaints for taints)"
+        )
+        if self._features.counters and any(path.endswith(_COUNTER_FIELDS) for path in dropped):
+            # Without counters the scheduler would give the whole node to one pod and its devices to others.
+            self._tell("the whole UltraServer node is not published: nothing would keep its devices apart from it")
+            self._features = dataclasses.replace(self._features, counters=False)
+            self._wake.set()
+
+    def _as_sent(self, body: JsonObject) -> JsonObject:
+        """A slice as it was sent, if the API server has it as it stored it then: dropped fields are no difference."""
+        kept = self._kept.get(body["metadata"]["name"])
+        if kept is None or kept.stored != _content(body):
+            return body
+        return body | {"spec": kept.sent | {"pool": body["spec"]["pool"]}}
+
+    def _report(self, snapshot: Snapshot) -> None:
+        for status in Status:
+            count = sum(device.status is status for device in snapshot.health)
+            self._metrics.devices.labels(status.name.lower()).set(count)
+        if not snapshot.hardware.devices:
+            self._tell("the node shows no Neuron device: check that the Neuron kernel driver is loaded")
+        elif snapshot.instance is None:
+            self._tell(
+                "the instance type is not known, so nothing is published: DMI names none, and the node has no label "
+                "node.kubernetes.io/instance-type"
+            )
+
+    def _tell(self, message: str) -> None:
+        """Say something that stays true once."""
+        if message not in self._told:
+            self._told.add(message)
+            self._metrics.background_errors.labels("publish").inc()
+            _log.warning("publishing is limited", extra={"reason": message})
+
+
+def _version(body: JsonObject) -> int:
+    # Comparable for resources of one kind since Kubernetes 1.35 (KEP-5504), and in fact before.
+    text = body["metadata"].get("resourceVersion", "")
+    return int(text) if text.isdecimal() else 0
+
+
+def _content(body: JsonObject) -> JsonObject:
+    content = {key: value for key, value in body["spec"].items() if key != "pool"}
+    return without_times(content)

@@ -1,0 +1,133 @@
+"""gRPC <-> domain, nothing else: DRAPlugin v1 and v1beta1, which differ in their package only, and the health
+stream."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from types import ModuleType
+from typing import Any, Final
+
+import grpc
+
+from kubeletplugin.driver import CALL_BUDGET, ClaimReference, Driver, Outcome
+from kubeletplugin.health import HealthMonitor
+from kubeletplugin.pb import dra_health_v1alpha1_pb2, dra_v1_pb2, dra_v1beta1_pb2
+from kubeletplugin.ports import Clock
+
+SERVICES: Final = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth")
+"""As the registration names them, best first: the kubelet takes the first that it knows."""
+
+RESEND_SECONDS: Final = 10.0
+"""The kubelet calls a device's health unknown unless it hears of it again in time."""
+
+_TIMEOUT_SECONDS: Final = 30
+_ANSWER_SECONDS: Final = 3.0
+_VERSIONS: Final = {
+    "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin": dra_v1_pb2,
+    "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin": dra_v1beta1_pb2,
+}
+_HEALTH: Final = "v1alpha1.DRAResourceHealth"
+
+Handler = Callable[[Any, Any], Awaitable[Any]]
+
+
+def handlers(driver: Driver, monitor: HealthMonitor, pool: str, clock: Clock) -> tuple[grpc.GenericRpcHandler, ...]:
+    """Everything that the driver's socket serves."""
+    services = [_dra_plugin(name, messages, driver) for name, messages in _VERSIONS.items()]
+    return (*services, _health(monitor, pool, clock))
+
+
+def _dra_plugin(name: str, messages: ModuleType, driver: Driver) -> grpc.GenericRpcHandler:
+    async def prepare(request: Any, context: Any) -> Any:
+        outcomes = await driver.prepare(_references(request), _budget(context))
+        claims = {uid: _prepared(messages, outcome) for uid, outcome in outcomes.items()}
+        return messages.NodePrepareResourcesResponse(claims=claims)
+
+    async def unprepare(request: Any, _context: Any) -> Any:
+        outcomes = await driver.unprepare(_references(request))
+        answer = messages.NodeUnprepareResourceResponse
+        claims = {uid: answer(error=outcome.error) for uid, outcome in outcomes.items()}
+        return messages.NodeUnprepareResourcesResponse(claims=claims)
+
+    return unary(
+        name,
+        {
+            "NodePrepareResources": (prepare, messages.NodePrepareResourcesRequest),
+            "NodeUnprepareResources": (unprepare, messages.NodeUnprepareResourcesRequest),
+        },
+    )
+
+
+def unary(name: str, methods: dict[str, tuple[Handler, Any]]) -> grpc.GenericRpcHandler:
+    """A service of unary calls.
+
+    Args:
+        name: full name of the service.
+        methods: by name, what handles the call and the type of its request.
+    """
+    return grpc.method_handlers_generic_handler(
+        name,
+        {
+            method: grpc.unary_unary_rpc_method_handler(
+                handler,
+                request_deserializer=request.FromString,
+                response_serializer=lambda message: message.SerializeToString(),
+            )
+            for method, (handler, request) in methods.items()
+        },
+    )
+
+
+def _references(request: Any) -> list[ClaimReference]:
+    return [ClaimReference(claim.namespace, claim.name, claim.uid) for claim in request.claims]
+
+
+def _budget(context: Any) -> float:
+    """Seconds that may be spent on retries so that the answer still arrives in time."""
+    remaining = context.time_remaining()
+    if remaining is None:
+        return CALL_BUDGET
+    return min(CALL_BUDGET, max(0.0, float(remaining) - _ANSWER_SECONDS))
+
+
+def _prepared(messages: ModuleType, outcome: Outcome) -> Any:
+    devices = [
+        messages.Device(
+            request_names=[answer.request],
+            pool_name=answer.pool,
+            device_name=answer.device,
+            cdi_device_ids=answer.cdi_device_ids,
+        )
+        for answer in outcome.devices
+    ]
+    return messages.NodePrepareResourceResponse(devices=devices, error=outcome.error)
+
+
+def _health(monitor: HealthMonitor, pool: str, clock: Clock) -> grpc.GenericRpcHandler:
+    async def watch(_request: Any, _context: Any) -> AsyncIterator[Any]:
+        while True:
+            generation = monitor.generation
+            yield _health_message(monitor, pool, clock)
+            await monitor.wait(generation, RESEND_SECONDS)
+
+    handler = grpc.unary_stream_rpc_method_handler(
+        watch,
+        request_deserializer=dra_health_v1alpha1_pb2.NodeWatchResourcesRequest.FromString,
+        response_serializer=dra_health_v1alpha1_pb2.NodeWatchResourcesResponse.SerializeToString,
+    )
+    return grpc.method_handlers_generic_handler(_HEALTH, {"NodeWatchResources": handler})
+
+
+def _health_message(monitor: HealthMonitor, pool: str, clock: Clock) -> Any:
+    pb = dra_health_v1alpha1_pb2
+    now = int(clock.now())
+    timeout = max(_TIMEOUT_SECONDS, int(3 * monitor.interval))
+    devices = [
+        pb.DeviceHealth(
+            device=pb.DeviceIdentifier(pool_name=pool, device_name=device.device),
+            health=device.status.name,
+            last_updated_time=now,
+            health_check_timeout_seconds=timeout,
+            message=device.message,
+        )
+        for device in monitor.snapshot.health
+    ]
+    return pb.NodeWatchResourcesResponse(devices=devices)

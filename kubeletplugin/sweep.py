@@ -1,0 +1,103 @@
+"""Releases claims that are gone, and asks the API server for those that a damaged checkpoint has lost."""
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from kubeletplugin.checkpoint import Checkpoint, PreparedClaim
+from kubeletplugin.driver import Driver
+from kubeletplugin.metrics import Metrics
+from kubeletplugin.ports import ClaimReader, Clock, JsonObject, KubeError
+from kubeletplugin.prepare import NodeView, Preparer
+from neuron import names
+from neuron.allocation import AllocatedClaim, AllocationError, read_allocation
+
+_RETRY: Final = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+class Sweeper:
+    """Sweeps until cancelled.
+
+    The kubelet unprepares what it prepared, so there is something to sweep only if it lost its own state. A claim
+    has to be missing for two sweeps in a row: a pod that was deleted by force may still be stopping.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        preparer: Preparer,
+        claims: ClaimReader,
+        view: Callable[[], NodeView],
+        pool: str,
+        *,
+        interval: float,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._driver = driver
+        self._preparer = preparer
+        self._claims = claims
+        self._view = view
+        self._pool = pool
+        self._interval = interval
+        self._clock = clock
+        self._metrics = metrics
+        self._missing: set[str] = set()
+
+    async def run(self) -> None:
+        """Sweep every now and then; sooner while claims may be missing."""
+        while True:
+            complete = await self.sweep()
+            await self._clock.sleep(self._interval if complete else min(_RETRY, self._interval))
+
+    async def sweep(self) -> bool:
+        """Sweep once; says whether all prepared claims are known."""
+        try:
+            checkpoint = await self._driver.in_state(self._preparer.checkpoint)
+            if checkpoint.incomplete:
+                await self._complete()
+            await self._release_missing(checkpoint)
+        except (KubeError, OSError, TimeoutError) as error:
+            self._metrics.background_errors.labels("sweep").inc()
+            _log.warning("sweep failed", extra={"error": str(error)})
+            return False
+        await self._driver.count()
+        return True
+
+    async def _complete(self) -> None:
+        allocated = [claim for body in await self._claims.claims() if (claim := self._allocated_here(body))]
+        view = self._view()
+        recovery = await self._driver.in_state(lambda: self._preparer.complete(allocated, view))
+        for error in recovery.errors:
+            self._metrics.background_errors.labels("sweep").inc()
+            _log.error("claim not restored", extra={"error": error})
+        _log.info("prepared claims restored", extra={"notes": list(recovery.notes)})
+
+    def _allocated_here(self, body: JsonObject) -> AllocatedClaim | None:
+        """The claim, if pods have reserved it and it has devices of this node."""
+        if not (body.get("status") or {}).get("reservedFor"):
+            return None
+        try:
+            return read_allocation(body, names.DRIVER, self._pool, body["metadata"]["uid"])
+        except AllocationError:
+            return None
+
+    async def _release_missing(self, checkpoint: Checkpoint) -> None:
+        prepared = list(checkpoint.claims.values())
+        exist = await asyncio.gather(*(self._exists(claim) for claim in prepared))
+        missing = {claim.uid: claim for claim, exists in zip(prepared, exist, strict=True) if not exists}
+        for uid in sorted(missing.keys() & self._missing):
+            await self._driver.in_state(functools.partial(self._preparer.unprepare, uid))
+            _log.warning("claim that no longer exists was released", extra={"claim": str(missing.pop(uid))})
+        self._missing = set(missing)
+
+    async def _exists(self, claim: PreparedClaim) -> bool:
+        """Whether the claim still is what was prepared."""
+        body = await self._claims.claim(claim.namespace, claim.name)
+        if body is None or body["metadata"]["uid"] != claim.uid:
+            return False
+        return bool((body.get("status") or {}).get("allocation"))

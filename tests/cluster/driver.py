@@ -1,0 +1,206 @@
+"""The kubelet plugin as a process beside a real kubelet, with no rights but those that it needs."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from tests.cluster.api import Api, Object
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.cri import Container
+from tests.cluster.kubelet import Kubelet
+from tests.cluster.manifests import claim_template, container, devices_request, pod
+from tests.cluster.nodes import DRIVER
+from tests.cluster.processes import Process, eventually, free_ports
+
+USER: Final = "neuron-dra-kubelet-plugin"
+
+RULES: Final[list[Object]] = [
+    {
+        "apiGroups": ["resource.k8s.io"],
+        "resources": ["resourceslices"],
+        "verbs": ["get", "list", "watch", "create", "update", "delete"],
+    },
+    {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get", "list"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
+]
+"""All that the driver may do; docs/driver.md lists the same."""
+
+
+def install_rbac(api: Api) -> None:
+    """Let `USER` do what the driver needs."""
+    if api.find("ClusterRole", USER):
+        return
+    group = "rbac.authorization.k8s.io"
+    version = f"{group}/v1"
+    api.create({"apiVersion": version, "kind": "ClusterRole", "metadata": {"name": USER}, "rules": RULES})
+    api.create(
+        {
+            "apiVersion": version,
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": USER},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": USER},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": USER}],
+        }
+    )
+
+
+class Driver:
+    """One instance of the driver on a kubelet's node."""
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        kubelet: Kubelet,
+        instance_type: str,
+        *,
+        pod_uid: str = "",
+        flags: tuple[str, ...] = (),
+    ) -> None:
+        self.node = kubelet.node
+        self._api = plane.admin
+        self.state = kubelet.plugins / DRIVER
+        self._metrics_port, self._health_port = free_ports(2)
+        arguments = {
+            "node-name": kubelet.node,
+            "kubeconfig": plane.user_kubeconfig(USER),
+            "emulate": instance_type,
+            "cdi-dir": kubelet.cdi_directory,
+            "kubelet-plugins-dir": kubelet.plugins,
+            "kubelet-registry-dir": kubelet.plugins_registry,
+            "bind-address": "127.0.0.1",
+            "metrics-port": self._metrics_port,
+            "health-port": self._health_port,
+            "health-interval": "0.5",
+            "pod-uid": pod_uid,
+        }
+        command = [sys.executable, "-m", "kubeletplugin", *(f"--{key}={value}" for key, value in arguments.items())]
+        log = kubelet.root.parent / f"driver{f'-{pod_uid}' if pod_uid else ''}.log"
+        self.process = Process("driver", [*command, *flags], log)
+
+    @property
+    def sysfs(self) -> Path:
+        """Root of the emulated sysfs."""
+        return self.state / "emulated" / "sys"
+
+    @property
+    def dev(self) -> Path:
+        """Root of the emulated device nodes."""
+        return self.state / "emulated" / "dev"
+
+    def start(self) -> None:
+        """Start; return when its slices are published and the kubelet has registered it."""
+        log = self.process.log
+        before = log.stat().st_size if log.exists() else 0
+        self.process.start()
+        self.process.wait_ready(
+            lambda: bool(self.slices()) and "registered with the kubelet" in log.read_text()[before:]
+        )
+
+    def slices(self) -> list[Object]:
+        """The slices of the node, by name."""
+        selector = f"spec.nodeName={self.node},spec.driver={DRIVER}"
+        found = self._api.list("ResourceSlice", fieldSelector=selector)
+        return sorted(found, key=lambda each: each["metadata"]["name"])
+
+    def device(self, name: str) -> Object:
+        """A published device."""
+        [found] = [
+            device for each in self.slices() for device in each["spec"].get("devices", ()) if device["name"] == name
+        ]
+        return dict(found)
+
+    def metric(self, series: str) -> float:
+        """The value of a series, e.g. `prepared_devices` or `claims_total{operation="prepare",result="error"}`."""
+        text = httpx.get(f"http://127.0.0.1:{self._metrics_port}/metrics", trust_env=False).text
+        match = re.search(rf"^neuron_dra_plugin_{re.escape(series)} (\S+)$", text, re.MULTILINE)
+        assert match, f"no series {series} in\n{text}"
+        return float(match[1])
+
+
+def selecting(*conditions: str) -> tuple[str, ...]:
+    """One guarded CEL selector that all conditions on `neuron` attributes hold."""
+    return (" && ".join(conditions),)
+
+
+def attribute(name: str, value: str) -> str:
+    """A CEL condition on a string attribute of the driver."""
+    return f'device.attributes["{DRIVER}"].{name} == "{value}"'
+
+
+def all_request(name: str, *conditions: str) -> Object:
+    """A request for all devices that match."""
+    request: Object = {"deviceClassName": DRIVER, "allocationMode": "All"}
+    if conditions:
+        request["selectors"] = [{"cel": {"expression": text}} for text in conditions]
+    return {"name": name, "exactly": request}
+
+
+def match_group(size: int) -> Object:
+    """The constraint that all devices are of one connected group."""
+    return {"matchAttribute": f"resource.aws.com/devicegroup{size}_id"}
+
+
+def opaque(kind: str, **fields: object) -> Object:
+    """A config entry of a claim."""
+    parameters = {"apiVersion": f"{DRIVER}/v1", "kind": kind, **fields}
+    return {"opaque": {"driver": DRIVER, "parameters": parameters}}
+
+
+def connected(count: int) -> Object:
+    """A claim spec for `count` connected devices."""
+    return {"devices": {"requests": [devices_request("neurons", count=count)], "constraints": [match_group(count)]}}
+
+
+def run_pod(api: Api, namespace: str, name: str, spec: Object, **fields: Any) -> None:
+    """Create a claim template and a pod whose one container uses the claim."""
+    api.create(claim_template(name, {"devices": spec["devices"]}), namespace)
+    uses = container(resources={"claims": [{"name": "neuron"}]})
+    claims = [{"name": "neuron", "resourceClaimTemplateName": name}]
+    api.create(pod(name, uses, resourceClaims=claims, terminationGracePeriodSeconds=0, **fields), namespace)
+
+
+def wait_running(api: Api, namespace: str, name: str, timeout: float = 60.0) -> None:
+    """Return when the pod runs."""
+
+    def attempt() -> bool:
+        status = api.get("Pod", name, namespace)["status"]
+        assert status["phase"] == "Running", status
+        return True
+
+    eventually(f"{name} to run", attempt, timeout=timeout)
+
+
+def wait_gone(api: Api, namespace: str, name: str) -> None:
+    """Delete a pod and return when it is gone."""
+    api.delete("Pod", name, namespace)
+    eventually(f"{name} to be gone", lambda: api.find("Pod", name, namespace) is None, timeout=60)
+
+
+def wait_unprepared(kubelet: Kubelet, driver: Driver) -> None:
+    """Return when nothing is prepared any more: the kubelet unprepares after the pod's object has gone."""
+
+    def attempt() -> bool:
+        assert driver.metric("prepared_devices") == 0
+        assert list(kubelet.cdi_directory.iterdir()) == []
+        return True
+
+    eventually("everything to be unprepared", attempt, timeout=60)
+
+
+def started(kubelet: Kubelet, namespace: str, name: str) -> Container:
+    """The pod's container as the runtime was told to make it."""
+    return kubelet.runtime.created(namespace, name)["main"]
+
+
+def indices(seen: Container) -> list[int]:
+    """Which Neuron devices a container sees."""
+    found = (re.fullmatch(r"/dev/neuron([0-9]+)", path) for path in seen.sees.devices)
+    return sorted(int(match[1]) for match in found if match)
+
+
+def neuron_environment(seen: Container) -> dict[str, str]:
+    """The Neuron variables that a container sees."""
+    return {name: value for name, value in seen.sees.env.items() if name.startswith("NEURON")}

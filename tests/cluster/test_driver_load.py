@@ -1,0 +1,100 @@
+"""A hundred pods at once on one node: claims cost little, and the driver stays small."""
+
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.api import Api, Object
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.driver import Driver, install_rbac, wait_unprepared
+from tests.cluster.kubelet import Kubelet
+from tests.cluster.manifests import claim_template, container, pod
+from tests.cluster.nodes import DRIVER
+from tests.cluster.processes import eventually
+
+PODS = 100
+MEBIBYTE = 1024
+
+_log = logging.getLogger(__name__)
+
+
+@pytest.fixture(scope="module")
+def driver(control_plane: ControlPlane, kubelet: Kubelet) -> Iterator[Driver]:
+    install_rbac(control_plane.admin)
+    driver = Driver(control_plane, kubelet, "trn2.48xlarge")
+    try:
+        driver.start()
+        yield driver
+    finally:
+        driver.process.stop()
+
+
+def seconds_to_run(api: Api, namespace: str, prefix: str, **fields: Any) -> float:
+    """Create all pods at once; seconds until all of them run."""
+    claims = [{"name": "neuron"}] if fields else []
+    uses = container(resources={"claims": claims})
+    bodies = [
+        pod(f"{prefix}-{number}", uses, labels={"set": prefix}, terminationGracePeriodSeconds=0, **fields)
+        for number in range(PODS)
+    ]
+    start = time.monotonic()
+    for body in bodies:
+        api.create(body, namespace)
+
+    def all_run() -> bool:
+        found = api.list("Pod", namespace, labelSelector=f"set={prefix}")
+        return [each["status"]["phase"] for each in found] == ["Running"] * PODS
+
+    eventually(f"{PODS} pods to run", all_run, timeout=200, interval=0.25)
+    return time.monotonic() - start
+
+
+def remove(api: Api, namespace: str) -> None:
+    api.delete_all("Pod", namespace, force=True)
+    eventually("the pods to be gone", lambda: not api.list("Pod", namespace), timeout=60)
+
+
+def resident(pid: int) -> float:
+    """MiB that a process holds in memory."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+    return int(line.split()[1]) / MEBIBYTE
+
+
+def cpu_ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+@pytest.mark.timeout(600)
+def test_a_hundred_pods_with_claims_start_about_as_fast_as_without(
+    api: Api, namespace: str, kubelet: Kubelet, driver: Driver
+) -> None:
+    """Each pod has a claim of its own. With admin access, so that a hundred of them fit on sixteen devices."""
+    plain = seconds_to_run(api, namespace, "plain")
+    remove(api, namespace)
+    api.merge("Namespace", namespace, {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}})
+    request: Object = {"deviceClassName": DRIVER, "allocationMode": "ExactCount", "count": 1, "adminAccess": True}
+    spec = {"devices": {"requests": [{"name": "one", "exactly": request}]}}
+    api.create(claim_template("one", spec), namespace)
+    claims = [{"name": "neuron", "resourceClaimTemplateName": "one"}]
+    claimed = seconds_to_run(api, namespace, "claimed", resourceClaims=claims)
+    assert driver.metric("prepared_claims") == PODS
+    sum_ = driver.metric('claim_duration_seconds_sum{operation="prepare"}')
+    memory = resident(driver.process.pid)
+    remove(api, namespace)
+    wait_unprepared(kubelet, driver)
+    ticks = cpu_ticks(driver.process.pid)
+    time.sleep(5)
+    idle = (cpu_ticks(driver.process.pid) - ticks) / 5
+    _log.warning(
+        "100 pods: %.1f s without claims, %.1f s with; prepare %.1f ms on average; %.0f MiB; idle %.1f %% of a core",
+        *(plain, claimed, sum_ / PODS * 1000, memory, idle),
+    )
+    assert claimed < 3 * plain + 10
+    assert memory < 100
+    assert idle < 3, "with a look at the hardware every half second; by default it is every ten"

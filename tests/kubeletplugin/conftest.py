@@ -1,0 +1,23 @@
+"""An emulated node for every test."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.kubeletplugin.fakes import FakeApi, FakeClock, Node
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    """A trn2.48xlarge."""
+    return Node(tmp_path)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    return FakeApi()

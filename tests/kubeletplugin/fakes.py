@@ -1,0 +1,260 @@
+"""The world of the plugin, in memory or in a directory, and nothing of its own logic."""
+
+import asyncio
+import copy
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kubeletplugin import cdi, emulate
+from kubeletplugin.files import DiskFiles
+from kubeletplugin.ports import Files, JsonObject, KubeError, SliceEvent
+from kubeletplugin.prepare import NodeView, Preparer
+from kubeletplugin.sysfs import NodeHardware, UltraServer, discover, read_ultraserver
+from neuron.allocation import AllocatedClaim, read_allocation
+from neuron.instances import Catalogue
+
+NODE = "node-1"
+DRIVER = "neuron.aws.com"
+BOOT = "11111111-2222-4333-8444-555555555555"
+
+
+def uid(number: int) -> str:
+    return f"00000000-0000-4000-8000-{number:012d}"
+
+
+class FakeClock:
+    """Time that passes only when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.time = 1_000_000.0
+        self.slept: list[float] = []
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.time += seconds
+        await asyncio.sleep(0)
+
+
+async def until(done: Callable[[], object]) -> None:
+    """Let everything else work until something holds."""
+    async with asyncio.timeout(10):
+        while not done():  # noqa: ASYNC110 - what is waited for does not know that it is
+            await asyncio.sleep(0.001)
+
+
+def node_object(**labels: str) -> JsonObject:
+    spelt = {key.replace("__", "/").replace("_", "-"): value for key, value in labels.items()}
+    return {"metadata": {"name": NODE, "uid": "node-uid", "labels": spelt}}
+
+
+def result(device: str, request: str = "n0", **fields: Any) -> JsonObject:
+    return {"request": request, "driver": DRIVER, "pool": NODE, "device": device, **fields}
+
+
+def config(kind: str, source: str = "FromClaim", requests: tuple[str, ...] = (), **fields: Any) -> JsonObject:
+    parameters = {"apiVersion": f"{DRIVER}/v1", "kind": kind, **fields}
+    return {"source": source, "requests": list(requests), "opaque": {"driver": DRIVER, "parameters": parameters}}
+
+
+def claim_object(
+    number: int, *results: JsonObject, config: list[JsonObject] | None = None, reserved: bool = True
+) -> JsonObject:
+    """A ResourceClaim `ns/claim-<number>`; without results it is not allocated."""
+    status: JsonObject = {}
+    if results:
+        status["allocation"] = {"devices": {"results": list(results), "config": config or []}}
+    if reserved:
+        status["reservedFor"] = [{"resource": "pods", "name": "p", "uid": "pod-uid"}]
+    metadata = {"namespace": "ns", "name": f"claim-{number}", "uid": uid(number)}
+    return {"metadata": metadata, "status": status}
+
+
+def allocated(number: int, *results: JsonObject, config: list[JsonObject] | None = None) -> AllocatedClaim:
+    return read_allocation(claim_object(number, *results, config=config), DRIVER, NODE, uid(number))
+
+
+def devices(*indices: int, request: str = "n0") -> tuple[JsonObject, ...]:
+    return tuple(result(f"neuron-device-{index}", request) for index in indices)
+
+
+@dataclasses.dataclass
+class Node:
+    """An emulated node in a directory, and what runs on it."""
+
+    root: Path
+    instance_type: str = "trn2.48xlarge"
+    driver_version: str = emulate.DRIVER_VERSION
+    boot_id: str = BOOT
+    files: Files = dataclasses.field(default_factory=DiskFiles)
+    lock_timeout: float = 10.0
+
+    def __post_init__(self) -> None:
+        entry = emulate.emulated_type(self.instance_type)
+        emulate.write_tree(self.root, entry, driver_version=self.driver_version)
+
+    @property
+    def sysfs(self) -> Path:
+        return self.root / "sys"
+
+    @property
+    def dev(self) -> Path:
+        return self.root / "dev"
+
+    @property
+    def state_dir(self) -> Path:
+        return self.root / "state"
+
+    @property
+    def cdi_dir(self) -> Path:
+        return self.root / "cdi"
+
+    def device_directory(self, index: int) -> Path:
+        return self.sysfs / "devices/virtual/neuron_device" / f"neuron{index}"
+
+    def discover(self) -> NodeHardware:
+        return discover(self.sysfs, self.dev)
+
+    def read_ultraserver(self) -> UltraServer | None:
+        return read_ultraserver(self.sysfs)
+
+    def view(self) -> NodeView:
+        return NodeView(self.discover(), Catalogue().get(self.instance_type), self.read_ultraserver)
+
+    def specs(self) -> cdi.SpecFiles:
+        return cdi.SpecFiles(self.files, self.cdi_dir, self.boot_id, self.dev)
+
+    def preparer(self) -> Preparer:
+        """A new instance of the driver's state, as after a start; not recovered yet."""
+        self.state_dir.mkdir(exist_ok=True)
+        return Preparer(
+            self.files,
+            state_dir=self.state_dir,
+            specs=self.specs(),
+            boot_id=self.boot_id,
+            lock_timeout=self.lock_timeout,
+        )
+
+    def spec_names(self) -> list[str]:
+        return sorted(path.name for path in self.cdi_dir.glob("*")) if self.cdi_dir.exists() else []
+
+
+def spec_name(number: int) -> str:
+    return f"neuron.aws.com-claim_{uid(number)}.json"
+
+
+class FakeApi:
+    """Claims, the node and its slices, with an API server's habits: versions, conflicts, watches, dropped fields.
+
+    Attributes:
+        fail: raised by every call while set.
+        drop: changes a slice's spec before it is stored.
+    """
+
+    def __init__(self, node: JsonObject | None = None) -> None:
+        self.node_object = node or node_object()
+        self.claim_objects: dict[str, JsonObject] = {}
+        self.stored: dict[str, JsonObject] = {}
+        self.calls: list[str] = []
+        self.fail: KubeError | None = None
+        self.drop: Callable[[JsonObject], None] = lambda _spec: None
+        self.counters_apart = True
+        self._version = 0
+        self._watches: list[asyncio.Queue[SliceEvent | None]] = []
+
+    def add_claim(self, body: JsonObject) -> None:
+        self.claim_objects[f"{body['metadata']['namespace']}/{body['metadata']['name']}"] = body
+
+    def remove_claim(self, number: int) -> None:
+        del self.claim_objects[f"ns/claim-{number}"]
+
+    def _call(self, what: str) -> None:
+        self.calls.append(what)
+        if self.fail is not None:
+            raise self.fail
+
+    async def node(self) -> JsonObject:
+        self._call("get node")
+        return self.node_object
+
+    async def claim(self, namespace: str, name: str) -> JsonObject | None:
+        self._call(f"get {namespace}/{name}")
+        return self.claim_objects.get(f"{namespace}/{name}")
+
+    async def claims(self) -> list[JsonObject]:
+        self._call("list claims")
+        return list(self.claim_objects.values())
+
+    async def separates_counters(self) -> bool:
+        self._call("version")
+        return self.counters_apart
+
+    async def slices(self) -> tuple[list[JsonObject], str]:
+        self._call("list slices")
+        return copy.deepcopy(list(self.stored.values())), str(self._version)
+
+    async def watch(self, resource_version: str) -> AsyncIterator[SliceEvent]:
+        self._call(f"watch {resource_version}")
+        queue: asyncio.Queue[SliceEvent | None] = asyncio.Queue()
+        self._watches.append(queue)
+        while (event := await queue.get()) is not None:
+            yield event
+
+    def end_watches(self) -> None:
+        for queue in self._watches:
+            queue.put_nowait(None)
+        self._watches.clear()
+
+    def _notify(self, kind: str, body: JsonObject) -> None:
+        for queue in self._watches:
+            queue.put_nowait(SliceEvent(kind, copy.deepcopy(body)))
+
+    def _store(self, kind: str, body: Mapping[str, Any]) -> JsonObject:
+        self._version += 1
+        stored = copy.deepcopy(dict(body))
+        stored["metadata"]["resourceVersion"] = str(self._version)
+        self.drop(stored["spec"])
+        self.stored[stored["metadata"]["name"]] = stored
+        self._notify(kind, stored)
+        return copy.deepcopy(stored)
+
+    async def create(self, body: Mapping[str, Any]) -> JsonObject:
+        name = body["metadata"]["name"]
+        self._call(f"create {name}")
+        if name in self.stored:
+            raise KubeError(f"{name} already exists", 409, "AlreadyExists")
+        return self._store("ADDED", body)
+
+    async def update(self, body: Mapping[str, Any]) -> JsonObject:
+        name = body["metadata"]["name"]
+        self._call(f"update {name}")
+        if name not in self.stored:
+            raise KubeError(f"{name} not found", 404, "NotFound")
+        if self.stored[name]["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
+            raise KubeError(f"{name} has changed", 409, "Conflict")
+        return self._store("MODIFIED", body)
+
+    async def delete(self, name: str) -> None:
+        self._call(f"delete {name}")
+        self.wipe(name)
+
+    def wipe(self, *names: str) -> None:
+        """What the kubelet does when it starts."""
+        for name in names or list(self.stored):
+            self._version += 1
+            body = self.stored.pop(name)
+            body["metadata"]["resourceVersion"] = str(self._version)
+            self._notify("DELETED", body)
+
+    def tamper(self, name: str, change: Callable[[JsonObject], None]) -> None:
+        """Somebody else changes a slice."""
+        body = copy.deepcopy(self.stored[name])
+        change(body["spec"])
+        self._store("MODIFIED", body)

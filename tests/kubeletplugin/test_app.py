@@ -1,0 +1,334 @@
+"""The whole plugin as a process: it starts, serves, publishes, and stops without leaving anything behind."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+from aiohttp import web
+
+from kubeletplugin import logs
+from kubeletplugin.app import driver_version
+from kubeletplugin.metrics import Metrics, MetricsServer
+from kubeletplugin.pb import dra_v1_pb2, health_v1_pb2, registration_v1_pb2
+from tests.kubeletplugin.fakes import NODE, claim_object, devices, uid, until
+from tests.kubeletplugin.test_kube import Server, kubeconfig
+
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+TYPES = {"fixed": "", "own": "beef"}
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+class Plugin:
+    """One process of the plugin, against an API server of the test's."""
+
+    def __init__(self, root: Path, server: str, pod_uid: str = "", **flags: Any) -> None:
+        self.root = root
+        self.pod_uid = pod_uid
+        self.metrics_port, self.health_port = free_port(), free_port()
+        arguments = {
+            "node-name": NODE,
+            "kubeconfig": kubeconfig(root, server),
+            "emulate": "trn2.48xlarge",
+            "cdi-dir": root / "cdi",
+            "kubelet-plugins-dir": root / "p",
+            "kubelet-registry-dir": root / "r",
+            "bind-address": "127.0.0.1",
+            "metrics-port": self.metrics_port,
+            "health-port": self.health_port,
+            "pod-uid": pod_uid,
+        } | {key.replace("_", "-"): value for key, value in flags.items()}
+        self.log = root / "log"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "kubeletplugin", *(f"--{key}={value}" for key, value in arguments.items())],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+            )
+
+    @property
+    def sockets(self) -> tuple[Path, Path]:
+        infix = f"-{self.pod_uid}" if self.pod_uid else ""
+        return self.root / f"p/neuron.aws.com/dra{infix}.sock", self.root / f"r/neuron.aws.com{infix}-reg.sock"
+
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+
+    async def ended(self) -> int:
+        return await asyncio.to_thread(self.process.wait, 20)
+
+
+async def call(path: Path, method: str, request: Any, answer: Any) -> Any:
+    async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
+        stub = channel.unary_unary(
+            method, request_serializer=type(request).SerializeToString, response_deserializer=answer.FromString
+        )
+        return await stub(request, timeout=20)
+
+
+class ApiServer:
+    """A fake API server on a real port."""
+
+    def __init__(self) -> None:
+        self.server = Server()
+        self.stored: list[Any] = []
+        answers = self.server.answers
+        answers[f"/api/v1/nodes/{NODE}"] = {"metadata": {"name": NODE, "uid": "u", "labels": {}}}
+        answers["/version"] = {"major": "1", "minor": "36"}
+        answers[f"POST {SLICES}"] = self._create
+        answers[f"GET {SLICES}"] = self._list
+        answers["/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/claim-1"] = claim_object(1, *devices(0, 1))
+
+    async def _create(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        body["metadata"]["resourceVersion"] = "2"
+        self.stored.append(body)
+        return web.json_response(body)
+
+    async def _list(self, request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            return web.json_response({"items": self.stored, "metadata": {"resourceVersion": "1"}})
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await asyncio.sleep(30)
+        return response
+
+    async def start(self) -> str:
+        application = web.Application()
+        application.router.add_route("*", "/{tail:.*}", self.server.handle)
+        self.runner = web.AppRunner(application, shutdown_timeout=0.1)
+        await self.runner.setup()
+        await web.TCPSite(self.runner, "127.0.0.1", 0).start()
+        return f"http://127.0.0.1:{self.runner.addresses[0][1]}"
+
+    async def stop(self) -> None:
+        await self.runner.cleanup()
+
+
+@pytest.fixture
+def started() -> Iterator[list[Plugin]]:
+    """Plugins that are ended with the test, whatever becomes of it."""
+    plugins: list[Plugin] = []
+    yield plugins
+    for plugin in plugins:
+        if plugin.process.poll() is None:
+            plugin.process.kill()
+            plugin.process.wait()
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_it_serves_publishes_and_stops_cleanly(tmp_path: Path, started: list[Plugin], name: str) -> None:
+    async def scenario() -> None:
+        api = ApiServer()
+        plugin = Plugin(tmp_path, await api.start(), TYPES[name])
+        started.append(plugin)
+        service, registration = plugin.sockets
+        await until(lambda: bool(api.stored) and registration.exists())
+        assert len(api.stored[0]["spec"]["devices"]) == 16
+        info = await call(
+            registration,
+            "/pluginregistration.Registration/GetInfo",
+            registration_v1_pb2.InfoRequest(),
+            registration_v1_pb2.PluginInfo,
+        )
+        assert info.endpoint == str(service)
+        claim = dra_v1_pb2.Claim(namespace="ns", name="claim-1", uid=uid(1))
+        prepare = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
+        request = dra_v1_pb2.NodePrepareResourcesRequest(claims=[claim])
+        answer = await call(service, prepare, request, dra_v1_pb2.NodePrepareResourcesResponse)
+        assert [device.device_name for device in answer.claims[uid(1)].devices] == [
+            "neuron-device-0",
+            "neuron-device-1",
+        ]
+        async with httpx.AsyncClient(trust_env=False) as http:
+            metrics = (await http.get(f"http://127.0.0.1:{plugin.metrics_port}/metrics")).text
+        assert "neuron_dra_plugin_prepared_devices 2.0" in metrics
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{plugin.health_port}") as channel:
+            check = channel.unary_unary(
+                "/grpc.health.v1.Health/Check",
+                request_serializer=health_v1_pb2.HealthCheckRequest.SerializeToString,
+                response_deserializer=health_v1_pb2.HealthCheckResponse.FromString,
+            )
+            assert (await check(health_v1_pb2.HealthCheckRequest(service="liveness"))).status == 1
+        plugin.process.send_signal(signal.SIGTERM)
+        assert await plugin.ended() == 0
+        assert not service.exists()
+        assert not registration.exists()
+        assert (tmp_path / f"cdi/neuron.aws.com-claim_{uid(1)}.json").exists(), "running pods keep what they have"
+        await api.stop()
+
+    asyncio.run(scenario())
+    events = [event["event"] for event in started[0].events()]
+    assert events[0] == "starting"
+    assert {"serving", "slices published", "claim done", "stopping"} <= set(events)
+
+
+def test_it_starts_and_serves_while_the_api_server_is_away(tmp_path: Path, started: list[Plugin]) -> None:
+    async def scenario() -> None:
+        plugin = Plugin(tmp_path, "http://127.0.0.1:1", metrics_port=0, health_port=0)
+        started.append(plugin)
+        service, registration = plugin.sockets
+        await until(registration.exists)
+        unprepare = "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodeUnprepareResources"
+        claim = dra_v1_pb2.Claim(namespace="ns", name="claim-1", uid=uid(1))
+        request = dra_v1_pb2.NodeUnprepareResourcesRequest(claims=[claim])
+        answer = await call(service, unprepare, request, dra_v1_pb2.NodeUnprepareResourcesResponse)
+        assert answer.claims[uid(1)].error == ""
+        plugin.process.terminate()
+        assert await plugin.ended() == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_process_that_was_killed_leaves_sockets_that_the_next_one_removes(
+    tmp_path: Path, started: list[Plugin]
+) -> None:
+    async def scenario() -> None:
+        first = Plugin(tmp_path, "http://127.0.0.1:1", "dead")
+        started.append(first)
+        await until(first.sockets[1].exists)
+        first.process.kill()
+        await first.ended()
+        assert first.sockets[0].exists()
+        second = Plugin(tmp_path, "http://127.0.0.1:1", "alive")
+        started.append(second)
+        await until(second.sockets[1].exists)
+        assert not first.sockets[0].exists()
+        assert not first.sockets[1].exists()
+
+    asyncio.run(scenario())
+
+
+def broken_state(root: Path) -> None:
+    (root / "p").mkdir()
+    (root / "p/neuron.aws.com").write_text("a file")
+
+
+FAILURES: dict[str, tuple[dict[str, Any], str]] = {
+    "emulate": (
+        {"emulate": "trn2.48xlrge"},
+        "--emulate: There is no instance type 'trn2.48xlrge' to emulate. Did you mean 'trn2.48xlarge'?",
+    ),
+    "kubeconfig": ({"kubeconfig": "/nonexistent"}, "Cannot connect to the API server with kubeconfig /nonexistent: "),
+    "state": ({"state_dir": "/proc/nothing"}, "The files of the emulated node cannot be written: "),
+    "long-path": ({"kubelet_plugins_dir": "/tmp/" + "x" * 100}, "is longer than the 107 bytes"),
+    "registry": ({"kubelet_registry_dir": "/proc/nothing"}, "The driver cannot serve on /proc/nothing/neuron.aws.com-"),
+    "taken": ({}, "Metrics cannot be served on 127.0.0.1:"),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_plugin_that_cannot_start_exits_with_3_and_says_why(tmp_path: Path, started: list[Plugin], name: str) -> None:
+    flags, said = FAILURES[name]
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        if name == "taken":
+            flags = {"metrics_port": taken.getsockname()[1]}
+        plugin = Plugin(tmp_path, "http://127.0.0.1:1", **flags)
+        started.append(plugin)
+        assert plugin.process.wait(20) == 3
+    assert said in plugin.log.read_text()
+    assert "Traceback" not in plugin.log.read_text()
+    assert not any(path.exists() for path in plugin.sockets)
+
+
+def test_a_health_port_that_is_taken_is_said(tmp_path: Path, started: list[Plugin]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        plugin = Plugin(tmp_path, "http://127.0.0.1:1", health_port=port)
+        started.append(plugin)
+        assert plugin.process.wait(20) == 3
+    assert f"Health cannot be served on 127.0.0.1:{port}: " in plugin.log.read_text()
+
+
+# --- small parts ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("python", "semantic"),
+    [
+        ("0.1.0", "0.1.0"),
+        ("1.2", "1.2.0"),
+        ("1.2.3rc1", "1.2.3-rc.1"),
+        ("1.2.3.dev4+g5", "1.2.3-dev.4"),
+        ("2.0a1", "2.0.0-alpha.1"),
+        ("2.0.0b2", "2.0.0-beta.2"),
+        ("unknown", "0.0.0"),
+    ],
+)
+def test_the_published_version_is_semantic(python: str, semantic: str) -> None:
+    assert driver_version(python) == semantic
+
+
+def test_the_drivers_own_version_is_published() -> None:
+    assert driver_version().count(".") >= 2
+
+
+def test_metrics_are_served_until_closed() -> None:
+    metrics = Metrics()
+    server = MetricsServer(metrics, "127.0.0.1", 0)
+    with pytest.raises(RuntimeError), metrics.measured("prepare"):
+        raise RuntimeError
+    text = httpx.get(f"http://127.0.0.1:{server.port}/metrics", trust_env=False).text
+    assert 'neuron_dra_plugin_claims_total{operation="prepare",result="error"} 1.0' in text
+    server.close()
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"http://127.0.0.1:{server.port}/metrics", trust_env=False)
+
+
+def test_logs_are_lines_of_keys(tmp_path: Path) -> None:
+    record = logging.makeLogRecord(
+        {"msg": "claim done", "levelno": 20, "levelname": "INFO", "name": "x", "created": 1.5}
+    )
+    record.uid, record.path = "u", tmp_path
+    assert json.loads(logs.JSONFormatter().format(record)) == {
+        "ts": "1970-01-01T00:00:01.500Z",
+        "level": "info",
+        "event": "claim done",
+        "logger": "x",
+        "uid": "u",
+        "path": str(tmp_path),
+    }
+    assert logs.TextFormatter().format(record) == (
+        f'1970-01-01T00:00:01.500Z INFO    claim done uid="u" path="{tmp_path}"'
+    )
+    record.exc_info = (ValueError, ValueError("x"), None)
+    assert "ValueError: x" in json.loads(logs.JSONFormatter().format(record))["traceback"]
+    assert logs.TextFormatter().format(record).endswith("ValueError: x")
+
+
+IMPORTS = {
+    "kubeletplugin.cli": {"grpc", "kubernetes", "aiohttp", "webhook", "policies", "certs"},
+    "kubeletplugin.app": {"webhook", "policies", "certs", "starlette", "uvicorn", "celpy"},
+    "kubeletplugin.prepare": {"grpc", "kubernetes", "aiohttp", "asyncio", "pydantic", "prometheus_client"},
+    "neuron.configs": {"pydantic", "msgspec", "kubernetes"},
+}
+
+
+@pytest.mark.parametrize("module", IMPORTS)
+def test_a_module_loads_only_what_it_needs(module: str) -> None:
+    script = f"import sys, {module}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env={**os.environ}
+    )
+    assert not IMPORTS[module] & set(done.stdout.split())

@@ -1,0 +1,103 @@
+"""Killed before, in the middle of and after every write, the next start converges.
+
+Every point of death is tried: nothing leaks, nothing is lost, nothing is handed out twice, and doing it again ends
+where doing it undisturbed would have ended.
+"""
+
+import multiprocessing
+import signal
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+
+import pytest
+
+from kubeletplugin.prepare import PrepareError
+from tests.kubeletplugin.crash import CLAIM, OTHER, PHASES, SCENARIOS, node_at, run, steps_of
+from tests.kubeletplugin.fakes import Node, allocated, devices, spec_name, uid
+
+DAMAGED_BEFORE = {"recover-damaged", "complete"}
+
+
+@pytest.fixture(scope="module")
+def processes() -> ForkServerContext:
+    """Makes processes quickly: they are forked from one that has everything loaded, and no threads."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.kubeletplugin.crash"])
+    return context
+
+
+def state(node: Node) -> tuple[set[str], dict[str, bytes]]:
+    """Prepared claims and spec files."""
+    specs = {name: (node.cdi_dir / name).read_bytes() for name in node.spec_names()}
+    return set(node.preparer().checkpoint().claims), specs
+
+
+def check_trustworthy(node: Node) -> None:
+    """No leftover, no spec without its claim, no claim without its spec."""
+    claims, specs = state(node)
+    assert not [path for path in node.root.rglob("*.tmp") if "emulated" not in path.parts]
+    if not node.preparer().checkpoint().incomplete:
+        assert set(specs) == {f"neuron.aws.com-claim_{claim}.json" for claim in claims}
+    for claim in claims:
+        assert node.specs().read(claim).uid == claim
+
+
+def check_nothing_twice(node: Node) -> None:
+    """A device is free exactly if no prepared claim holds it."""
+    preparer = node.preparer()
+    held = {
+        index for claim in preparer.checkpoint().claims.values() for each in claim.devices for index in each.indices
+    }
+    for index in range(4):
+        probe = allocated(7, *devices(index))
+        try:
+            preparer.prepare(probe, node.view())
+        except PrepareError:
+            assert index in held
+        else:
+            assert index not in held
+            preparer.unprepare(probe.uid)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_crash_at_any_write_is_survived(
+    tmp_path: Path, processes: ForkServerContext, scenario: str, phase: str
+) -> None:
+    expected = node_at(tmp_path / "undisturbed", scenario)
+    steps = steps_of(expected, scenario)
+    assert steps >= 3
+    for step in range(steps):
+        node = node_at(tmp_path / f"killed-{step}", scenario)
+        child = processes.Process(target=run, args=(node.root, node.boot_id, scenario, step, phase))
+        child.start()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL, f"step {step}"
+        recovery = node.preparer().recover()
+        if scenario not in DAMAGED_BEFORE:
+            assert recovery.errors == (), "a crash left a damaged file"
+        check_trustworthy(node)
+        if scenario != "recover-rebooted":
+            assert OTHER.uid in node.preparer().checkpoint().claims, "an innocent claim was lost"
+        check_nothing_twice(node)
+        SCENARIOS[scenario].act(node.preparer(), node)
+        check_trustworthy(node)
+        claims, specs = state(node)
+        assert claims == SCENARIOS[scenario].prepared
+        ours = str(node.root).encode(), str(expected.root).encode()
+        assert {name: content.replace(*ours) for name, content in specs.items()} == state(expected)[1]
+
+
+def test_a_claim_that_died_while_it_was_prepared_can_be_given_up(tmp_path: Path, processes: ForkServerContext) -> None:
+    """The pod may be deleted before the kubelet tries again; it unprepares what it never saw prepared."""
+    steps = steps_of(node_at(tmp_path / "undisturbed", "prepare"), "prepare")
+    for step in range(steps):
+        node = node_at(tmp_path / f"killed-{step}", "prepare")
+        child = processes.Process(target=run, args=(node.root, node.boot_id, "prepare", step, "after"))
+        child.start()
+        child.join()
+        preparer = node.preparer()
+        preparer.recover()
+        preparer.unprepare(CLAIM.uid)
+        assert state(node)[0] == {uid(2)}
+        assert node.spec_names() == [spec_name(2)]

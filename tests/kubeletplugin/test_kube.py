@@ -1,0 +1,373 @@
+"""The API server over real HTTP: versions, pages, watches, credentials, and everything that can go wrong."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from kubeletplugin import kube
+from kubeletplugin.kube import ConnectionSettingsError, KubeApi, connect, from_v1, to_v1
+from kubeletplugin.ports import KubeError, SliceEvent
+from tests.kubeletplugin.fakes import NODE
+
+GROUP = "/apis/resource.k8s.io"
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Server:
+    """Answers by path, and remembers what it was asked."""
+
+    def __init__(self, versions: tuple[str, ...] = ("v1", "v1beta2", "v1beta1")) -> None:
+        self.answers: dict[str, Any] = {GROUP: {"versions": [{"version": version} for version in versions]}}
+        self.requests: list[tuple[str, str, dict[str, str], Any]] = []
+        self.headers: list[dict[str, str]] = []
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json() if request.can_read_body else None
+        self.requests.append((request.method, request.path, dict(request.query), body))
+        self.headers.append(dict(request.headers))
+        answer = self.answers.get(f"{request.method} {request.path}", self.answers.get(request.path))
+        if callable(answer):
+            return await answer(request)  # type: ignore[no-any-return]
+        if answer is None:
+            return status(404, "NotFound", f"{request.path} not found")
+        return web.json_response(answer)
+
+
+def status(code: int, reason: str = "", message: str = "") -> web.Response:
+    return web.json_response({"kind": "Status", "code": code, "reason": reason, "message": message}, status=code)
+
+
+def answering(response: Callable[[], web.Response]) -> Handler:
+    async def handler(_request: web.Request) -> web.Response:
+        return response()
+
+    return handler
+
+
+def kubeconfig(directory: Path, server: str) -> Path:
+    path = directory / "kubeconfig"
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": {"token": "secret"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path.write_text(json.dumps(config))
+    return path
+
+
+@contextlib.asynccontextmanager
+async def connected(server: Server, directory: Path) -> AsyncIterator[KubeApi]:
+    application = web.Application()
+    application.router.add_route("*", "/{tail:.*}", server.handle)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    api = await connect(kubeconfig(directory, f"http://127.0.0.1:{runner.addresses[0][1]}"), NODE)
+    try:
+        yield api
+    finally:
+        await api.close()
+        await runner.cleanup()
+
+
+def run(server: Server, directory: Path, scenario: Callable[[KubeApi], Awaitable[Any]]) -> Any:
+    async def wrapped() -> Any:
+        async with connected(server, directory) as api:
+            return await scenario(api)
+
+    return asyncio.run(wrapped())
+
+
+DEVICE = {"name": "neuron-device-0", "attributes": {"deviceId": {"int": 0}}}
+SLICE = {"apiVersion": "resource.k8s.io/v1", "metadata": {"name": "s"}, "spec": {"driver": "d", "devices": [DEVICE]}}
+BETA = {
+    "apiVersion": "resource.k8s.io/v1beta1",
+    "metadata": {"name": "s"},
+    "spec": {
+        "driver": "d",
+        "devices": [{"name": "neuron-device-0", "basic": {"attributes": {"deviceId": {"int": 0}}}}],
+    },
+}
+
+
+def test_the_node_is_read_with_credentials(tmp_path: Path) -> None:
+    server = Server()
+    server.answers[f"/api/v1/nodes/{NODE}"] = {"metadata": {"name": NODE}}
+    assert run(server, tmp_path, lambda api: api.node()) == {"metadata": {"name": NODE}}
+    assert server.headers[0]["Authorization"] == "Bearer secret"
+
+
+def test_a_claim_is_read_and_absence_is_none(tmp_path: Path) -> None:
+    server = Server()
+    server.answers[f"{GROUP}/v1/namespaces/ns/resourceclaims/c"] = {"metadata": {"name": "c"}}
+
+    async def scenario(api: KubeApi) -> list[Any]:
+        return [await api.claim("ns", "c"), await api.claim("ns", "gone")]
+
+    assert run(server, tmp_path, scenario) == [{"metadata": {"name": "c"}}, None]
+
+
+def test_lists_are_read_page_by_page(tmp_path: Path) -> None:
+    async def pages(request: web.Request) -> web.Response:
+        last = "continue" in request.query
+        items = [{"metadata": {"name": "b" if last else "a"}}]
+        return web.json_response({"items": items, "metadata": {} if last else {"continue": "next"}})
+
+    server = Server()
+    server.answers[f"{GROUP}/v1/resourceclaims"] = pages
+    claims = run(server, tmp_path, lambda api: api.claims())
+    assert [claim["metadata"]["name"] for claim in claims] == ["a", "b"]
+    assert [query.get("limit") for _, path, query, _ in server.requests if path.endswith("claims")] == ["500", "500"]
+
+
+@pytest.mark.parametrize(
+    ("served", "used"),
+    [
+        (("v1", "v1beta2", "v1beta1", "v1alpha3"), "v1"),
+        (("v1beta1", "v1beta2"), "v1beta2"),
+        (("v1beta1",), "v1beta1"),
+    ],
+    ids=["1.34", "1.33", "1.32"],
+)
+def test_the_best_version_that_the_cluster_serves_is_used(tmp_path: Path, served: tuple[str, ...], used: str) -> None:
+    server = Server(served)
+    stored = BETA if used == "v1beta1" else SLICE | {"apiVersion": f"resource.k8s.io/{used}"}
+    root = f"{GROUP}/{used}/resourceslices"
+    server.answers[root] = {"items": [stored], "metadata": {"resourceVersion": "7"}}
+    server.answers[f"POST {root}"] = server.answers[f"PUT {root}/s"] = stored
+    server.answers[f"DELETE {root}/s"] = {}
+
+    async def scenario(api: KubeApi) -> None:
+        assert await api.slices() == ([SLICE], "7")
+        assert await api.create(SLICE) == SLICE
+        assert await api.update(SLICE) == SLICE
+        await api.delete("s")
+
+    run(server, tmp_path, scenario)
+    sent = [body for method, _, _, body in server.requests if method in {"POST", "PUT"}]
+    assert sent == [stored, stored]
+    [query] = [query for method, path, query, _ in server.requests if method == "GET" and path == root]
+    assert query["fieldSelector"] == f"spec.nodeName={NODE},spec.driver=neuron.aws.com"
+
+
+@pytest.mark.parametrize(("served", "listed"), [((), "none"), (("v1alpha3",), "v1alpha3")], ids=["none", "alpha"])
+def test_a_cluster_without_dra_is_said(tmp_path: Path, served: tuple[str, ...], listed: str) -> None:
+    with pytest.raises(KubeError) as caught:
+        run(Server(served), tmp_path, lambda api: api.slices())
+    assert str(caught.value) == (
+        f"The cluster serves no usable version of resource.k8s.io (it serves {listed}): Dynamic Resource Allocation "
+        "needs Kubernetes 1.34, or 1.32 with its beta API enabled."
+    )
+    assert caught.value.retryable
+
+
+def test_a_group_that_is_not_there_is_no_version(tmp_path: Path) -> None:
+    server = Server()
+    del server.answers[GROUP]
+    with pytest.raises(KubeError, match="it serves none"):
+        run(server, tmp_path, lambda api: api.slices())
+
+
+def test_an_upgraded_cluster_is_looked_at_again(tmp_path: Path) -> None:
+    server = Server(("v1beta1",))
+
+    async def scenario(api: KubeApi) -> None:
+        with pytest.raises(KubeError):
+            await api.slices()
+        server.answers[GROUP] = {"versions": [{"version": "v1"}]}
+        server.answers[f"{GROUP}/v1/resourceslices"] = {"items": [], "metadata": {"resourceVersion": "1"}}
+        assert await api.slices() == ([], "1")
+
+    run(server, tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("version", "apart"),
+    [
+        ({"major": "1", "minor": "34"}, False),
+        ({"major": "1", "minor": "35"}, True),
+        ({"major": "1", "minor": "36+"}, True),
+        ({}, False),
+    ],
+    ids=["1.34", "1.35", "1.36+", "none"],
+)
+def test_counters_stand_apart_since_1_35(tmp_path: Path, version: dict[str, str], *, apart: bool) -> None:
+    server = Server()
+    server.answers["/version"] = version
+    assert run(server, tmp_path, lambda api: api.separates_counters()) is apart
+
+
+def test_deleting_what_is_gone_is_no_error(tmp_path: Path) -> None:
+    run(Server(), tmp_path, lambda api: api.delete("gone"))
+
+
+def test_the_two_forms_of_a_slice_translate_into_each_other() -> None:
+    assert to_v1(BETA) == SLICE
+    assert from_v1(SLICE, "v1beta1") == BETA
+    counters = {"apiVersion": "resource.k8s.io/v1", "spec": {"sharedCounters": []}}
+    assert to_v1(from_v1(counters, "v1beta1")) == counters
+
+
+# --- errors ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "retryable"),
+    [
+        (403, "Forbidden", False),
+        (409, "Conflict", False),
+        (429, "TooManyRequests", True),
+        (503, "ServiceUnavailable", True),
+    ],
+)
+def test_errors_carry_what_the_server_said(tmp_path: Path, code: int, reason: str, *, retryable: bool) -> None:
+    server = Server()
+    server.answers[f"/api/v1/nodes/{NODE}"] = answering(lambda: status(code, reason, "because"))
+    with pytest.raises(KubeError) as caught:
+        run(server, tmp_path, lambda api: api.node())
+    error = caught.value
+    assert (str(error), error.status, error.reason) == (f"The API server answered {code}: because", code, reason)
+    assert error.retryable is retryable
+
+
+def test_an_error_page_of_a_proxy_is_quoted(tmp_path: Path) -> None:
+    server = Server()
+    server.answers[f"/api/v1/nodes/{NODE}"] = answering(lambda: web.Response(status=502, text="<h1>Bad Gateway</h1>\n"))
+    with pytest.raises(KubeError, match=r"^The API server answered 502: <h1>Bad Gateway</h1>$"):
+        run(server, tmp_path, lambda api: api.node())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("no json", "did not answer GET /api/v1/nodes/node-1: "), ("[]", "with something that is not an object.")],
+    ids=["text", "list"],
+)
+def test_an_answer_that_is_no_object_is_an_error(tmp_path: Path, text: str, said: str) -> None:
+    server = Server()
+    server.answers[f"/api/v1/nodes/{NODE}"] = answering(lambda: web.Response(text=text))
+    with pytest.raises(KubeError) as caught:
+        run(server, tmp_path, lambda api: api.node())
+    assert said in str(caught.value)
+
+
+def test_a_claim_of_a_version_that_is_gone_is_not_a_claim_that_is_gone(tmp_path: Path) -> None:
+    server = Server()
+    path = f"{GROUP}/v1/namespaces/ns/resourceclaims/c"
+    server.answers[path] = answering(lambda: web.Response(status=404, text="404 page not found"))
+    with pytest.raises(KubeError, match="answered 404: 404 page not found"):
+        run(server, tmp_path, lambda api: api.claim("ns", "c"))
+
+
+def test_no_server_is_an_error_that_may_pass(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        api = await connect(kubeconfig(tmp_path, "http://127.0.0.1:1"), NODE)
+        try:
+            with pytest.raises(KubeError) as caught:
+                await api.node()
+            assert str(caught.value).startswith("The API server did not answer GET /api/v1/nodes/node-1: ")
+            assert (caught.value.status, caught.value.retryable) == (0, True)
+        finally:
+            await api.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_server_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hang(_request: web.Request) -> web.Response:
+        await asyncio.sleep(1)
+        return web.json_response({})
+
+    monkeypatch.setattr(kube, "_REQUEST_SECONDS", 0.05)
+    server = Server()
+    server.answers[f"/api/v1/nodes/{NODE}"] = hang
+    with pytest.raises(KubeError, match="did not answer GET /api/v1/nodes/node-1: TimeoutError"):
+        run(server, tmp_path, lambda api: api.node())
+
+
+# --- watches --------------------------------------------------------------------------------------------------
+
+
+def watching(*lines: Any, broken: bool = False) -> Handler:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            return web.json_response({"items": [], "metadata": {"resourceVersion": "5"}})
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for line in lines:
+            await response.write(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n")
+        if broken:
+            assert request.transport is not None
+            request.transport.close()
+        return response
+
+    return handler
+
+
+async def collect(api: KubeApi) -> list[SliceEvent]:
+    return [event async for event in api.watch("5")]
+
+
+def test_a_watch_yields_events_until_the_server_ends_it(tmp_path: Path) -> None:
+    server = Server(("v1beta1",))
+    bookmark = {"type": "BOOKMARK", "object": {"metadata": {}}}
+    events = [{"type": kind, "object": BETA} for kind in ("ADDED", "MODIFIED", "DELETED")]
+    server.answers[f"{GROUP}/v1beta1/resourceslices"] = watching(bookmark, *events)
+    found = run(server, tmp_path, collect)
+    assert found == [SliceEvent(kind, SLICE) for kind in ("ADDED", "MODIFIED", "DELETED")]
+    assert server.requests[-1][2]["resourceVersion"] == "5"
+
+
+WATCH_ERRORS: dict[str, tuple[Handler, int, str]] = {
+    "expired": (
+        watching({"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}),
+        410,
+        "The API server answered 410: too old",
+    ),
+    "refused": (answering(lambda: status(403, "Forbidden", "no")), 403, "The API server answered 403: no"),
+    "garbage": (watching(b"garbage\n"), 0, "The watch on ResourceSlices broke off: JSONDecodeError"),
+    "odd": (watching({}), 0, "The watch on ResourceSlices broke off: KeyError('type')"),
+    "broken": (watching(broken=True), 0, "The watch on ResourceSlices broke off: "),
+}
+
+
+@pytest.mark.parametrize("name", WATCH_ERRORS)
+def test_a_watch_that_fails_says_why(tmp_path: Path, name: str) -> None:
+    handler, code, said = WATCH_ERRORS[name]
+    server = Server()
+    server.answers[f"{GROUP}/v1/resourceslices"] = handler
+    with pytest.raises(KubeError) as caught:
+        run(server, tmp_path, collect)
+    assert caught.value.status == code
+    assert str(caught.value).startswith(said)
+
+
+# --- settings -------------------------------------------------------------------------------------------------
+
+
+def test_outside_a_pod_a_kubeconfig_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(ConnectionSettingsError) as caught:
+        asyncio.run(connect(None, NODE))
+    assert str(caught.value) == (
+        "Cannot connect to the API server with the pod's service account: Service host/port is not set. Outside a "
+        "pod, name a file with --kubeconfig."
+    )
+
+
+@pytest.mark.parametrize("content", [None, "nonsense: [", "{}"], ids=["missing", "not-yaml", "empty"])
+def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "config"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ConnectionSettingsError, match=rf"^Cannot connect to the API server with kubeconfig {path}: "):
+        asyncio.run(connect(path, NODE))

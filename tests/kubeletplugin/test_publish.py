@@ -1,0 +1,371 @@
+"""Slices are kept as they should be, whoever wipes or changes them, and what the cluster drops is said."""
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import shutil
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeletplugin.health import HealthMonitor
+from kubeletplugin.metrics import Metrics
+from kubeletplugin.ports import JsonObject, KubeError
+from kubeletplugin.publish import Publisher
+from neuron.instances import Catalogue
+from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, Node, node_object, until
+
+FIRST, SECOND = (f"{NODE}-neuron.aws.com-{number:03d}" for number in range(2))
+
+
+class Publishing:
+    """A publisher at work."""
+
+    def __init__(self, node: Node, api: FakeApi, clock: FakeClock, effect: str | None = "NoSchedule") -> None:
+        self.node, self.api, self.clock = node, api, clock
+        self.metrics = Metrics()
+        self.monitor = HealthMonitor(node.discover, Catalogue(), clock, 10.0)
+        self.publisher = Publisher(
+            api,
+            api,
+            self.monitor,
+            driver_version="1.0.0",
+            taint_effect=effect,
+            lock_dir=node.root,
+            clock=clock,
+            metrics=self.metrics,
+            jitter=lambda _low, high: high,
+        )
+
+    async def until(self, done: Callable[[], bool]) -> None:
+        """Let the publisher work until something holds."""
+        await until(done)
+
+    async def settled(self) -> None:
+        """Let it work until it has nothing left to do."""
+        writes = -1
+        while writes != len(self.api.calls):
+            writes = len(self.api.calls)
+            await asyncio.sleep(0.02)
+
+    def writes(self) -> list[str]:
+        return [call for call in self.api.calls if call.split()[0] in {"create", "update", "delete"}]
+
+    def generations(self) -> list[int]:
+        return [body["spec"]["pool"]["generation"] for _, body in sorted(self.api.stored.items())]
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(f"neuron_dra_plugin_{name}", labels) or 0.0
+
+    def taints(self) -> dict[str, Any]:
+        devices = [device for body in self.api.stored.values() for device in body["spec"].get("devices", ())]
+        return {device["name"]: device["taints"] for device in devices if "taints" in device}
+
+
+@contextlib.asynccontextmanager
+async def publishing(
+    node: Node, api: FakeApi, clock: FakeClock, effect: str | None = "NoSchedule"
+) -> AsyncIterator[Publishing]:
+    made = Publishing(node, api, clock, effect)
+    await made.monitor.refresh()
+    task = asyncio.create_task(made.publisher.run())
+    try:
+        yield made
+        assert not task.done(), task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def ultra(tmp_path: Path) -> Node:
+    return Node(tmp_path, "trn2u.48xlarge")
+
+
+def test_slices_are_published_once_and_then_left_alone(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            assert at.writes() == [f"create {FIRST}"]
+            assert at.metric("slices_published") == 1
+            assert at.metric("slice_writes_total", operation="create") == 1
+            assert at.metric("devices", health="healthy") == 16
+
+    asyncio.run(scenario())
+
+
+def test_labels_of_the_node_are_published(node: Node, clock: FakeClock) -> None:
+    api = FakeApi(node_object(topology_k8s_aws__network_node_layer_1="x"))
+    api.node_object["metadata"]["labels"] = {"topology.k8s.aws/network-node-layer-1": "nn-7"}
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            attributes = api.stored[FIRST]["spec"]["devices"][0]["attributes"]
+            assert attributes["networkNodeLayer1"] == {"string": "nn-7"}
+
+    asyncio.run(scenario())
+
+
+def test_a_restart_finds_its_slices_and_writes_nothing(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: any(call.startswith("watch") for call in api.calls[3:]))
+            await at.settled()
+            assert len(at.writes()) == 1
+
+    asyncio.run(scenario())
+
+
+def test_wiped_slices_come_back(ultra: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(ultra, api, clock) as at:
+            await at.until(lambda: len(api.stored) == 2)
+            await at.settled()
+            before = {name: body["spec"]["devices"] for name, body in api.stored.items() if "devices" in body["spec"]}
+            api.wipe()
+            await at.until(lambda: len(api.stored) == 2)
+            assert at.generations() == [2, 2]
+            after = {name: body["spec"]["devices"] for name, body in api.stored.items() if "devices" in body["spec"]}
+            assert after == before
+            api.wipe(SECOND)
+            await at.until(lambda: at.generations() == [3, 3])
+
+    asyncio.run(scenario())
+
+
+def test_a_change_by_somebody_else_is_undone(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    def change(spec: JsonObject) -> None:
+        del spec["devices"][3]
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            api.tamper(FIRST, change)
+            await at.until(lambda: len(api.stored[FIRST]["spec"]["devices"]) == 16)
+            assert at.writes()[-1] == f"update {FIRST}"
+
+    asyncio.run(scenario())
+
+
+def test_whoever_writes_against_us_is_answered_ever_more_slowly(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            for _ in range(9):
+                await at.until(lambda: bool(api.stored))
+                await at.settled()
+                api.wipe()
+            await at.until(lambda: bool(api.stored))
+            pauses = [slept for slept in clock.slept if slept < 40]
+            assert pauses[:9] == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0]
+
+    asyncio.run(scenario())
+
+
+def test_sick_devices_are_tainted_until_they_recover(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    counter = node.device_directory(6) / "stats/hardware/mem_ecc_uncorrected"
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            counter.write_text("2\n")
+            await at.monitor.refresh()
+            await at.until(lambda: bool(at.taints()))
+            taint = {"key": "neuron.aws.com/unhealthy", "value": "hbm-ecc", "effect": "NoSchedule"}
+            assert at.taints() == {"neuron-device-6": [taint]}
+            assert at.generations() == [1]
+            counter.write_text("0\n")
+            await at.monitor.refresh()
+            await at.until(lambda: not at.taints())
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("effect", "tainted"), [("NoExecute", True), (None, False)], ids=["evict", "off"])
+def test_the_effect_of_the_taint_is_a_setting(
+    node: Node, api: FakeApi, clock: FakeClock, effect: str | None, *, tainted: bool
+) -> None:
+    shutil.rmtree(node.device_directory(1))
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock, effect) as at:
+            await at.until(lambda: bool(api.stored))
+            found = at.taints()
+            assert bool(found) is tainted
+            assert not tainted or found["neuron-device-1"][0]["effect"] == effect
+            assert len(api.stored[FIRST]["spec"]["devices"]) == 16
+
+    asyncio.run(scenario())
+
+
+def test_the_end_of_a_watch_is_nothing_special(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            lists = api.calls.count("list slices")
+            api.end_watches()
+            await at.until(lambda: api.calls.count("list slices") > lists)
+            assert at.metric("background_errors_total", component="publish") == 0
+
+    asyncio.run(scenario())
+
+
+def test_an_api_server_that_is_away_is_tried_again(
+    node: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.fail = KubeError("The API server did not answer")
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: len(clock.slept) >= 8)
+            assert clock.slept[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
+            assert at.metric("background_errors_total", component="publish") >= 8
+            api.fail = None
+            await at.until(lambda: bool(api.stored))
+
+    asyncio.run(scenario())
+    assert "publishing failed" in caplog.messages
+
+
+def test_a_foreign_slice_under_our_name_is_an_error_and_no_end(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    hidden = {"metadata": {"name": FIRST, "resourceVersion": "1"}, "spec": {}}
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(clock.slept))
+            assert at.metric("background_errors_total", component="publish") >= 1
+
+    api.stored[FIRST] = hidden
+    api.slices = _nothing  # type: ignore[method-assign]
+    asyncio.run(scenario())
+
+
+async def _nothing() -> tuple[list[JsonObject], str]:
+    return [], "1"
+
+
+def test_fields_that_the_cluster_drops_are_said_and_not_written_for_ever(
+    node: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.rmtree(node.device_directory(1))
+
+    def drop(spec: JsonObject) -> None:
+        for device in spec["devices"]:
+            device.pop("taints", None)
+
+    api.drop = drop
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            assert len(at.writes()) == 1
+            assert at.metric("slice_dropped_fields") == 1
+            api.end_watches()
+            await at.settled()
+            assert len(at.writes()) == 1
+
+    asyncio.run(scenario())
+    said = [getattr(record, "reason", "") for record in caplog.records]
+    assert sum("does not keep taints of ResourceSlices" in reason for reason in said) == 1
+
+
+def test_without_shared_counters_the_whole_node_is_withdrawn(
+    ultra: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def drop(spec: JsonObject) -> None:
+        spec.pop("sharedCounters", None)
+        for device in spec.get("devices", ()):
+            device.pop("consumesCounters", None)
+
+    api.drop = drop
+
+    async def scenario() -> None:
+        async with publishing(ultra, api, clock) as at:
+            await at.until(lambda: len(api.stored) == 1 and at.generations() == [1])
+            await at.settled()
+            assert at.writes() == [f"create {FIRST}", f"update {FIRST}"], "the whole node was never published"
+            [body] = api.stored.values()
+            assert [device["name"] for device in body["spec"]["devices"]] == [f"neuron-device-{n}" for n in range(16)]
+
+    asyncio.run(scenario())
+    assert any("the whole UltraServer node is not published" in getattr(r, "reason", "") for r in caplog.records)
+
+
+def test_old_clusters_get_counters_and_devices_in_one_slice(ultra: Node, api: FakeApi, clock: FakeClock) -> None:
+    api.counters_apart = False
+
+    async def scenario() -> None:
+        async with publishing(ultra, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            [body] = api.stored.values()
+            assert len(body["spec"]["devices"]) == 17
+            assert len(body["spec"]["sharedCounters"]) == 1
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("empty", "said"),
+    [
+        (True, "the node shows no Neuron device: check that the Neuron kernel driver is loaded"),
+        (False, "the instance type is not known, so nothing is published"),
+    ],
+    ids=["no-devices", "no-type"],
+)
+def test_nothing_to_publish_is_an_empty_slice_and_said_once(
+    node: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture, said: str, *, empty: bool
+) -> None:
+    (node.sysfs / "devices/virtual/dmi/id/product_name").write_text("HVM domU\n")
+    if empty:
+        shutil.rmtree(node.sysfs / "devices/virtual/neuron_device")
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            api.end_watches()
+            await at.settled()
+            assert api.stored[FIRST]["spec"]["devices"] == []
+
+    asyncio.run(scenario())
+    assert sum(getattr(record, "reason", "").startswith(said) for record in caplog.records) == 1
+
+
+def test_only_one_instance_publishes_and_the_next_takes_over(
+    node: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def scenario() -> None:
+        with (node.root / "publish.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            async with publishing(node, api, clock) as at:
+                await at.until(lambda: len(clock.slept) > 3)
+                assert api.calls == []
+                fcntl.flock(lock, fcntl.LOCK_UN)
+                await at.until(lambda: bool(api.stored))
+
+    asyncio.run(scenario())
+    said = [getattr(record, "reason", "") for record in caplog.records]
+    assert said.count("another instance publishes; waiting for its end") == 1
+
+
+def test_news_from_before_our_own_write_is_ignored(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            old = dict(api.stored[FIRST], metadata={"name": FIRST, "resourceVersion": "0"}, spec={"pool": {}})
+            api._notify("MODIFIED", old)
+            await at.settled()
+            assert len(at.writes()) == 1
+
+    asyncio.run(scenario())

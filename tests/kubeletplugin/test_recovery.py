@@ -1,0 +1,184 @@
+"""After a start the state on the disk is one that can be trusted, whatever happened to it."""
+
+import dataclasses
+import json
+
+import pytest
+
+from kubeletplugin.cdi import SpecFiles
+from kubeletplugin.checkpoint import Checkpoint, CheckpointStore
+from kubeletplugin.files import DiskFiles
+from kubeletplugin.prepare import PrepareError
+from tests.kubeletplugin.fakes import Node, allocated, devices, spec_name, uid
+
+FIRST, SECOND = allocated(1, *devices(0, 1)), allocated(2, *devices(2))
+
+
+@pytest.fixture
+def busy(node: Node) -> Node:
+    """A node with two prepared claims."""
+    preparer = node.preparer()
+    for claim in (FIRST, SECOND):
+        preparer.prepare(claim, node.view())
+    return node
+
+
+def specs_of(node: Node) -> dict[str, bytes]:
+    return {name: (node.cdi_dir / name).read_bytes() for name in node.spec_names()}
+
+
+def test_a_first_start_finds_nothing(node: Node) -> None:
+    recovery = node.preparer().recover()
+    assert (recovery.errors, recovery.notes) == ((), ())
+    assert node.preparer().checkpoint() == Checkpoint(node.boot_id)
+
+
+def test_a_plain_restart_changes_nothing(busy: Node) -> None:
+    before = specs_of(busy)
+    recovery = busy.preparer().recover()
+    assert (recovery.errors, recovery.notes, specs_of(busy)) == ((), (), before)
+
+
+def test_lost_specs_come_back(busy: Node) -> None:
+    before = specs_of(busy)
+    for name in busy.spec_names():
+        (busy.cdi_dir / name).unlink()
+    busy.preparer().recover()
+    assert specs_of(busy) == before
+
+
+def test_changed_specs_are_put_right(busy: Node) -> None:
+    before = specs_of(busy)
+    (busy.cdi_dir / spec_name(1)).write_text("{}")
+    busy.preparer().recover()
+    assert specs_of(busy) == before
+
+
+def test_leaked_specs_and_leftovers_are_removed(busy: Node) -> None:
+    some = busy.preparer().checkpoint().claims[uid(1)]
+    SpecFiles(DiskFiles(), busy.cdi_dir, busy.boot_id).ensure(dataclasses.replace(some, uid=uid(3)))
+    (busy.cdi_dir / f".{spec_name(4)}.tmp").write_text("half")
+    (busy.state_dir / ".checkpoint.json.tmp").write_text("half")
+    recovery = busy.preparer().recover()
+    assert recovery.notes == (f"The CDI spec of claim {uid(3)}, which is not prepared, was removed.",)
+    assert busy.spec_names() == [spec_name(1), spec_name(2)]
+    assert not (busy.state_dir / ".checkpoint.json.tmp").exists()
+
+
+def test_a_reboot_invalidates_everything(busy: Node) -> None:
+    busy.boot_id = "99999999-2222-4333-8444-555555555555"
+    recovery = busy.preparer().recover()
+    assert recovery.notes[0] == "The node was rebooted: 2 prepared claims are not prepared any more."
+    assert busy.spec_names() == []
+    preparer = busy.preparer()
+    assert preparer.checkpoint() == Checkpoint(busy.boot_id)
+    preparer.prepare(allocated(3, *devices(0, 2)), busy.view())
+
+
+DAMAGE = {
+    "garbage": b"garbage",
+    "empty": b"",
+    "zeros": b"\0" * 4096,
+    "newer": b'{"apiVersion": "checkpoint.neuron.aws.com/v9", "kind": "NeuronCheckpoint", "data": {}}',
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_checkpoint_is_set_aside_said_and_rebuilt_from_the_specs(busy: Node, name: str) -> None:
+    before = specs_of(busy)
+    path = busy.state_dir / "checkpoint.json"
+    path.write_bytes(DAMAGE[name])
+    recovery = busy.preparer().recover()
+    [error] = recovery.errors
+    [aside] = busy.state_dir.glob("checkpoint.json.damaged-*")
+    assert aside.read_bytes() == DAMAGE[name]
+    assert error.startswith(f"The checkpoint {path} is damaged: ")
+    assert error.endswith(f"It was copied to {aside}, and the state is rebuilt from the CDI specs and the API server.")
+    assert specs_of(busy) == before
+    preparer = busy.preparer()
+    assert set(preparer.checkpoint().claims) == {uid(1), uid(2)}
+    with pytest.raises(PrepareError, match="still prepared for ResourceClaim ns/claim-1"):
+        preparer.prepare(allocated(3, *devices(0)), busy.view())
+
+
+def test_a_lost_checkpoint_is_rebuilt_as_well(busy: Node) -> None:
+    (busy.state_dir / "checkpoint.json").unlink()
+    busy.preparer().recover()
+    checkpoint = busy.preparer().checkpoint()
+    assert (set(checkpoint.claims), checkpoint.incomplete) == ({uid(1), uid(2)}, True)
+
+
+def test_damage_while_running_is_noticed_and_mended(busy: Node) -> None:
+    preparer = busy.preparer()
+    preparer.recover()
+    (busy.state_dir / "checkpoint.json").write_bytes(b"garbage")
+    with pytest.raises(PrepareError, match="still prepared for ResourceClaim ns/claim-2"):
+        preparer.prepare(allocated(3, *devices(2)), busy.view())
+    [problem] = preparer.take_problems()
+    assert "is damaged" in problem
+    assert preparer.take_problems() == ()
+
+
+@pytest.fixture
+def torn(busy: Node) -> Node:
+    """A node whose checkpoint and one of whose specs are damaged."""
+    (busy.state_dir / "checkpoint.json").write_bytes(b"garbage")
+    (busy.cdi_dir / spec_name(1)).write_text("{}")
+    return busy
+
+
+def test_a_damaged_spec_is_kept_until_the_api_server_was_asked(torn: Node) -> None:
+    recovery = torn.preparer().recover()
+    assert len(recovery.errors) == 2
+    assert f"{torn.cdi_dir / spec_name(1)} cannot be read back" in recovery.errors[1]
+    assert torn.spec_names() == [spec_name(1), spec_name(2)]
+    torn.preparer().recover()
+    assert torn.spec_names() == [spec_name(1), spec_name(2)]
+    assert torn.preparer().checkpoint().incomplete
+
+
+def test_claims_are_restored_from_the_api_server(torn: Node) -> None:
+    preparer = torn.preparer()
+    preparer.recover()
+    recovery = preparer.complete([FIRST, SECOND], torn.view())
+    assert recovery.notes == ("Claim ns/claim-1 was restored from the API server.",)
+    checkpoint = preparer.checkpoint()
+    assert (set(checkpoint.claims), checkpoint.incomplete) == ({uid(1), uid(2)}, False)
+    assert "neuron-device-1" in (torn.cdi_dir / spec_name(1)).read_text()
+
+
+def test_specs_of_claims_that_the_api_server_does_not_know_are_removed(torn: Node) -> None:
+    preparer = torn.preparer()
+    preparer.recover()
+    recovery = preparer.complete([SECOND], torn.view())
+    assert recovery.notes == (f"The CDI spec of claim {uid(1)}, which is not prepared, was removed.",)
+    assert torn.spec_names() == [spec_name(2)]
+
+
+def test_a_claim_that_cannot_be_restored_is_named(torn: Node) -> None:
+    preparer = torn.preparer()
+    preparer.recover()
+    recovery = preparer.complete([allocated(1, *devices(2))], torn.view())
+    [error] = recovery.errors
+    assert error.startswith("Claim ns/claim-1 cannot be restored: Device neuron-device-2 is still prepared for")
+
+
+def test_a_cdi_directory_that_cannot_be_used_does_not_keep_the_driver_from_starting(node: Node) -> None:
+    node.cdi_dir.write_text("a file")
+    recovery = node.preparer().recover()
+    assert recovery.errors[0].startswith("The CDI specs cannot be listed: ")
+    assert recovery.errors[-1].startswith("The CDI specs cannot be brought up to date: ")
+
+
+def test_two_instances_share_their_state(busy: Node) -> None:
+    old, new = busy.preparer(), busy.preparer()
+    new.recover()
+    new.prepare(allocated(3, *devices(7)), busy.view())
+    with pytest.raises(PrepareError, match="ns/claim-3"):
+        old.prepare(allocated(4, *devices(7)), busy.view())
+    old.unprepare(uid(3))
+    new.prepare(allocated(4, *devices(7)), busy.view())
+    stored = CheckpointStore(DiskFiles(), busy.state_dir).load()
+    assert stored is not None
+    assert set(stored.claims) == {uid(1), uid(2), uid(4)}
+    assert json.loads((busy.cdi_dir / spec_name(4)).read_text())["kind"] == "neuron.aws.com/claim"

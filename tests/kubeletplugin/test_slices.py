@@ -1,0 +1,210 @@
+"""Devices become ResourceSlices with the driver's attributes, within the API's limits, always the same."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeletplugin.slices import (
+    ClusterFeatures,
+    NodeFacts,
+    Taint,
+    desired_slices,
+    device_index,
+    instance_type,
+    node_facts,
+    slice_name,
+)
+from kubeletplugin.sysfs import NeuronDevice, NodeHardware
+from neuron.instances import Catalogue, InstanceType, Topology
+from tests.kubeletplugin.fakes import NODE, Node
+
+CATALOGUE = Catalogue()
+FACTS = NodeFacts(NODE, "node-uid", None, {1: "nn-1", 2: "nn-2", 3: "nn-3"}, "cr-1")
+TAINT = Taint("neuron.aws.com/unhealthy", "hbm-ecc", "NoSchedule")
+
+
+def publish(root: Path, name: str, facts: NodeFacts = FACTS, **options: Any) -> list[dict[str, Any]]:
+    hardware = Node(root, name).discover()
+    return [piece.content for piece in desired_slices(facts, hardware, CATALOGUE.get(name), "1.2.3", **options)]
+
+
+def many(count: int, **options: Any) -> list[dict[str, Any]]:
+    hardware = NodeHardware("trn9.1xlarge", "2.25.4.0", tuple(NeuronDevice(index) for index in range(count)))
+    instance = InstanceType("trn9.1xlarge", "trn9", None, None, (), 1, None, Topology.SWITCH)
+    return [piece.content for piece in desired_slices(FACTS, hardware, instance, "1.2.3", **options)]
+
+
+def test_a_trn2_device_has_every_documented_attribute(tmp_path: Path) -> None:
+    [content] = publish(tmp_path, "trn2.48xlarge")
+    assert (content["driver"], content["nodeName"]) == ("neuron.aws.com", NODE)
+    assert content["devices"][6] == {
+        "name": "neuron-device-6",
+        "attributes": {
+            "deviceId": {"int": 6},
+            "instanceType": {"string": "trn2.48xlarge"},
+            "neuronDriverVersion": {"string": "2.25.4.0"},
+            "draDriverVersion": {"version": "1.2.3"},
+            "resourceType": {"string": "neuron_device"},
+            "networkNodeLayer1": {"string": "nn-1"},
+            "networkNodeLayer2": {"string": "nn-2"},
+            "networkNodeLayer3": {"string": "nn-3"},
+            "topology_x": {"int": 1},
+            "topology_y": {"int": 2},
+            "topology4_id": {"int": 1},
+            "topology8_id": {"int": 0},
+            "resource.aws.com/devicegroup1_id": {"string": "0000:56:00.0"},
+            "resource.aws.com/devicegroup4_id": {"string": "671622785349fddf"},
+            "resource.aws.com/devicegroup8_id": {"string": "3593812b8066a078"},
+            "resource.aws.com/devicegroup16_id": {"string": "821d14afaf11327d"},
+        },
+    }
+
+
+COMMON = {
+    *("deviceId", "instanceType", "neuronDriverVersion", "draDriverVersion", "resourceType"),
+    *("networkNodeLayer1", "networkNodeLayer2", "networkNodeLayer3"),
+}
+TORUS = {"topology_x", "topology_y", "topology4_id", "topology8_id"}
+GROUPS = {f"resource.aws.com/devicegroup{size}_id" for size in (1, 4, 8, 16)}
+PUBLISHED = {
+    "trn1.2xlarge": COMMON,
+    "trn1.32xlarge": COMMON | TORUS | GROUPS,
+    "trn1n.32xlarge": COMMON | TORUS | GROUPS,
+    "trn2.3xlarge": COMMON,
+    "trn2.48xlarge": COMMON | TORUS | GROUPS,
+    "trn2u.48xlarge": COMMON | GROUPS | {"capacityBlockId"},
+    "trn3.48xlarge": COMMON | GROUPS,
+    "inf2.48xlarge": COMMON,
+    "inf1.24xlarge": COMMON,
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_each_type_publishes_the_attributes_that_it_has(tmp_path: Path, name: str) -> None:
+    devices = publish(tmp_path, name)[-1]["devices"]
+    assert {attribute for device in devices[:16] for attribute in device["attributes"]} == PUBLISHED[name]
+    assert all(len(device["attributes"]) <= 32 for device in devices)
+
+
+def test_attributes_that_nobody_knows_are_left_out(tmp_path: Path) -> None:
+    facts = NodeFacts(NODE, "node-uid", None, {1: "x" * 65}, None)
+    [content] = publish(tmp_path, "trn2.3xlarge", facts)
+    assert set(content["devices"][0]["attributes"]) == COMMON - {f"networkNodeLayer{layer}" for layer in (1, 2, 3)}
+
+
+def test_the_same_node_gives_the_same_bytes(tmp_path: Path) -> None:
+    first, second = (json.dumps(publish(tmp_path / name, "trn2u.48xlarge")) for name in ("a", "b"))
+    assert first == second
+
+
+def test_a_whole_ultraserver_node_and_its_devices_exclude_each_other(tmp_path: Path) -> None:
+    counters, content = publish(tmp_path, "trn2u.48xlarge")
+    [counter_set] = counters["sharedCounters"]
+    assert "devices" not in counters
+    assert counter_set["counters"] == {f"neuron-device-{index}": {"value": "1"} for index in range(16)}
+    *devices, whole = content["devices"]
+    assert [device["name"] for device in devices] == [f"neuron-device-{index}" for index in range(16)]
+    for index, device in enumerate(devices):
+        [consumption] = device["consumesCounters"]
+        assert consumption == {
+            "counterSet": counter_set["name"],
+            "counters": {f"neuron-device-{index}": {"value": "1"}},
+        }
+    assert whole["name"] == "neuron-node"
+    assert whole["consumesCounters"] == [{"counterSet": counter_set["name"], "counters": counter_set["counters"]}]
+    assert whole["attributes"]["resourceType"] == {"string": "neuron_node"}
+    assert whole["attributes"]["deviceId"] == {"int": 16}, "past all devices, so that no selector of one matches it"
+    assert not GROUPS & set(whole["attributes"])
+
+
+def test_before_1_35_counters_lie_in_the_slice_of_their_devices(tmp_path: Path) -> None:
+    [content] = publish(tmp_path, "trn2u.48xlarge", features=ClusterFeatures(separate_counters=False))
+    assert len(content["sharedCounters"]) == 1
+    assert len(content["devices"]) == 17
+
+
+def test_without_counters_the_whole_node_is_not_published(tmp_path: Path) -> None:
+    [content] = publish(tmp_path, "trn2u.48xlarge", features=ClusterFeatures(counters=False))
+    assert [device["name"] for device in content["devices"]] == [f"neuron-device-{index}" for index in range(16)]
+    assert not any("consumesCounters" in device for device in content["devices"])
+
+
+@pytest.mark.parametrize(("count", "sizes"), [(1, [1]), (128, [128]), (129, [128, 1]), (300, [128, 128, 44])])
+def test_a_slice_holds_128_devices(count: int, sizes: list[int]) -> None:
+    assert [len(content["devices"]) for content in many(count)] == sizes
+
+
+@pytest.mark.parametrize(("count", "sizes"), [(64, [64]), (65, [64, 1]), (128, [64, 64])])
+def test_a_slice_with_taints_holds_64_devices(count: int, sizes: list[int]) -> None:
+    contents = many(count, taints={"neuron-device-3": TAINT})
+    assert [len(content["devices"]) for content in contents] == sizes
+    assert contents[0]["devices"][3]["taints"] == [dataclasses.asdict(TAINT)]
+    assert sum("taints" in device for content in contents for device in content["devices"]) == 1
+
+
+def test_vanished_devices_stay_listed_with_their_attributes(tmp_path: Path) -> None:
+    hardware = Node(tmp_path).discover()
+    fewer = dataclasses.replace(hardware, devices=hardware.devices[:5] + hardware.devices[6:])
+    [whole] = desired_slices(FACTS, hardware, CATALOGUE.get("trn2.48xlarge"), "1.2.3")
+    [again] = desired_slices(FACTS, fewer, CATALOGUE.get("trn2.48xlarge"), "1.2.3", vanished=[5])
+    assert again == whole
+
+
+@pytest.mark.parametrize("instance", [None, CATALOGUE.get("trn2.48xlarge")], ids=["unknown-type", "no-devices"])
+def test_no_devices_are_said_with_an_empty_slice(instance: InstanceType | None) -> None:
+    hardware = NodeHardware(None, None, () if instance else (NeuronDevice(0),))
+    [piece] = desired_slices(FACTS, hardware, instance, "1.2.3")
+    assert piece.content == {"driver": "neuron.aws.com", "nodeName": NODE, "devices": []}
+
+
+def test_slice_names_are_stable_sorted_and_short_enough() -> None:
+    assert slice_name("ip-10-0-0-1.ec2.internal", 0) == "ip-10-0-0-1.ec2.internal-neuron.aws.com-000"
+    names = [slice_name(NODE, number) for number in range(12)]
+    assert names == sorted(names)
+    long, other = "n" * 253, "n" * 252 + "m"
+    assert len(slice_name(long, 0)) == 253
+    assert slice_name(long, 0) != slice_name(other, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [("neuron-device-0", 0), ("neuron-device-15", 15), ("neurondevice7", 7), ("neuron-node", None), ("gpu-0", None)],
+)
+def test_device_names_in_both_spellings_of_aws_are_understood(name: str, index: int | None) -> None:
+    assert device_index(name) == index
+
+
+def test_node_facts_come_from_labels() -> None:
+    labels = {
+        "node.kubernetes.io/instance-type": "ml.trn2.48xlarge",
+        "topology.k8s.aws/network-node-layer-1": "nn-1",
+        "topology.k8s.aws/network-node-layer-3": "nn-3",
+        "topology.k8s.aws/capacity-block-id": "cr-1",
+    }
+    facts = node_facts({"metadata": {"name": NODE, "uid": "u", "labels": labels}})
+    assert facts == NodeFacts(NODE, "u", "trn2.48xlarge", {1: "nn-1", 3: "nn-3"}, "cr-1")
+    assert node_facts({"metadata": {"name": NODE, "uid": "u"}}) == NodeFacts(NODE, "u")
+
+
+def test_the_instance_type_is_that_of_dmi_or_else_of_the_label() -> None:
+    labelled = NodeFacts(NODE, "u", "trn1.32xlarge")
+    by_dmi = instance_type(NodeHardware("trn2.48xlarge", None), labelled, CATALOGUE)
+    by_label = instance_type(NodeHardware(None, None), labelled, CATALOGUE)
+    assert (by_dmi and by_dmi.name, by_label and by_label.name) == ("trn2.48xlarge", "trn1.32xlarge")
+    assert instance_type(NodeHardware(None, None), None, CATALOGUE) is None
+
+
+@pytest.mark.parametrize(("devices", "topology"), [(1, Topology.SINGLE), (4, Topology.SWITCH)])
+def test_an_unknown_type_has_what_the_node_shows(devices: int, topology: Topology) -> None:
+    hardware = NodeHardware("trn9.4xlarge", None, tuple(NeuronDevice(index) for index in range(devices)))
+    found = instance_type(hardware, None, CATALOGUE)
+    assert found is not None
+    assert (found.name, found.family, found.topology, found.logical_neuron_cores) == (
+        "trn9.4xlarge",
+        "trn9",
+        topology,
+        (),
+    )

@@ -1,0 +1,56 @@
+"""Every finding's code is explained, used and exercised."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from neuron.findings import CODES
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("neuron", "webhook", "policies", "kubeletplugin", "certs")
+CODE = re.compile(r"NEU[0-9]{3}")
+SECTIONS = {
+    section.partition("\n")[0]: section
+    for section in re.split(r"^### ", (ROOT / "docs" / "errors.md").read_text(), flags=re.MULTILINE)[1:]
+}
+
+
+def codes_in(*roots: Path) -> set[str]:
+    """Codes in Python files and golden cases, but for the list of codes itself and this file."""
+    apart = {ROOT / "neuron" / "findings.py", Path(__file__)}
+    files = [
+        path for root in roots for suffix in ("*.py", "*.json") for path in root.rglob(suffix) if path not in apart
+    ]
+    return {code for path in files for code in CODE.findall(path.read_text())}
+
+
+USED = codes_in(*(ROOT / package for package in PACKAGES))
+EXERCISED = codes_in(ROOT / "tests")
+
+
+def test_every_code_has_a_section_and_every_section_a_code() -> None:
+    assert sorted(SECTIONS) == sorted(CODES)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_its_section_says_what_why_how_to_mend_it_and_shows_it(code: str) -> None:
+    section = SECTIONS[code]
+    assert f"**{CODES[code]}.**" in section
+    for part in ("- What: ", "- Why: ", "- Fix: "):
+        assert len(section.partition(part)[2].partition("\n")[0]) > 10
+    assert re.search(rf"```text\n{code}: .+\n```", section)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_it_is_used(code: str) -> None:
+    assert code in USED
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_it_is_exercised(code: str) -> None:
+    assert code in EXERCISED
+
+
+def test_no_other_code_is_used() -> None:
+    assert not USED - set(CODES)
