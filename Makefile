@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint format bench cluster-test lock clean
+.PHONY: help install run test lint format bench cluster-test proto lock clean
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ bench: $(STAMP) ## measure, side by side in one run
 
 cluster-test: $(STAMP) ## tests on a real control plane from KUBEBUILDER_ASSETS
 	$(BIN)/python -m pytest tests/cluster $(ARGS)
+
+proto: $(STAMP) ## generate the kubelet's protocols again from their .proto files
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. kubeletplugin/pb/*.proto tests/cluster/pb/*.proto
 
 lock: $(STAMP) ## resolve the requirements again (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \

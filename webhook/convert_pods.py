@@ -18,8 +18,9 @@ from webhook import hints, modes, pods, records
 from webhook.decisions import Decision, Operation, Outcome, denied, unchanged
 from webhook.modes import Mode
 from webhook.patches import add, append, pointer, remove, remove_members, replace, set_members
-from webhook.ports import NamespaceFacts
+from webhook.ports import ClusterView, NamespaceFacts
 from webhook.records import Amounts, Converted, Record
+from webhook.wire import ABSENT
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -116,6 +117,21 @@ def convert(pod: pods.Pod, facts: NamespaceFacts, world: World, own_claims: Sequ
     return _shadow(decision) if settings.mode is Mode.SHADOW else decision
 
 
+def find_own_claims(pod: pods.Pod, namespace: str, cluster: ClusterView, device_class: str) -> tuple[str, ...]:
+    """The user's own claims in `spec.resourceClaims` that request our DeviceClass, as far as templates are known."""
+    if pod.spec.resourceClaims is ABSENT:
+        return ()
+    named = (
+        (str(entry.get("name")), entry.get("resourceClaimTemplateName") or "") for entry in pod.decode_claims() or ()
+    )
+    return tuple(
+        claim
+        for claim, template in named
+        if not template.startswith(names.TEMPLATE_PREFIX)
+        and device_class in cluster.template_device_classes(namespace, template)
+    )
+
+
 def _holders(pod: pods.Pod, record: Record | None) -> list[_Holder]:
     """All containers, init containers first, with the asks to convert.
 
@@ -129,7 +145,7 @@ def _holders(pod: pods.Pod, record: Record | None) -> list[_Holder]:
     holders = []
     for section, containers, recorded in sections:
         for index, container in enumerate(containers):
-            resources = container.decode_resources() or {}
+            resources = container.decode_resources(f"spec.{section}[{index}]") or {}
             limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
             amounts = recorded.get(container.name)
             if amounts is None:

@@ -46,7 +46,7 @@ class Settings:
     @property
     def misspelt_mode(self) -> tuple[Finding, ...]:
         """The findings about the mode itself."""
-        return tuple(finding for finding in self.findings if names.ANNOTATION_CONVERT in finding.path)
+        return tuple(finding for finding in self.findings if f" {names.ANNOTATION_CONVERT} is " in finding.message)
 
 
 def resolve(annotations: Annotations, facts: NamespaceFacts, default: Mode) -> Settings:
@@ -98,8 +98,8 @@ class _Reader:
         return ()
 
     def _refuse(self, key: str, value: str, source: str, fix: str) -> None:
-        owner = "annotation" if source == "pod" else "Namespace annotation"
+        owner, path = "annotation", f"metadata.annotations[{key}]"
+        if source == "namespace":
+            owner, path = "Namespace annotation", "metadata.namespace"
         shown = value[:64]
-        self.findings.append(
-            Finding("NEU109", f"metadata.annotations[{key}]", f"{owner} {key} is {shown!r}.", fix, shown)
-        )
+        self.findings.append(Finding("NEU109", path, f"{owner} {key} is {shown!r}.", fix, shown))

@@ -4,12 +4,11 @@ import dataclasses
 from collections import OrderedDict
 from collections.abc import Hashable
 
-from neuron import names
 from neuron.findings import Finding, warning
 from neuron.instances import Catalogue
 from neuron.templates import Template
 from webhook import leader_worker_sets, pods
-from webhook.convert_pods import ConversionOptions, World, convert
+from webhook.convert_pods import ConversionOptions, World, convert, find_own_claims
 from webhook.decisions import Decision, denied, unchanged
 from webhook.modes import Mode
 from webhook.ports import ClusterView, TemplateStore, TemplateUnavailableError
@@ -82,7 +81,7 @@ class Mutator:
             return _NOT_NEURON
         pod = pods.decode(request.object)
         facts = self._cluster.namespace(request.namespace)
-        own_claims = self._own_claims(pod, request.namespace)
+        own_claims = find_own_claims(pod, request.namespace, self._cluster, self._options.device_class)
         if self._version != self._cluster.version:
             self._version = self._cluster.version
             self._world = self._look()
@@ -96,19 +95,6 @@ class Mutator:
         if len(self._decisions) > _REMEMBERED:
             self._decisions.popitem(last=False)
         return decision
-
-    def _own_claims(self, pod: pods.Pod, namespace: str) -> tuple[str, ...]:
-        """The user's own claims that request our DeviceClass, as far as their templates are known."""
-        if pod.spec.resourceClaims is ABSENT:
-            return ()
-        entries = pod.decode_claims() or ()
-        return tuple(
-            str(entry.get("name"))
-            for entry in entries
-            if not (entry.get("resourceClaimTemplateName") or "").startswith(names.TEMPLATE_PREFIX)
-            and self._options.device_class
-            in self._cluster.template_device_classes(namespace, entry.get("resourceClaimTemplateName") or "")
-        )
 
     def _look(self) -> World:
         """Take in what the cluster knows."""

@@ -66,11 +66,19 @@ class _PodResourceClaim(TypedDict, total=False):
     resourceClaimTemplateName: str | None
 
 
-def _part(raw: Raw, shape: Any) -> Any:
-    """The value of an undecoded part, None where it is absent or null; its types are checked, its content is kept."""
+def _part(raw: Raw, shape: Any, where: str) -> Any:
+    """The value of an undecoded part, None where it is absent or null; its types are checked, its content is kept.
+
+    Raises:
+        msgspec.ValidationError: a type is wrong; the message names the place in the pod.
+    """
     if bytes(raw) in _EMPTY:
         return None
-    msgspec.json.decode(raw, type=shape)
+    try:
+        msgspec.json.decode(raw, type=shape)
+    except msgspec.ValidationError as error:
+        what, at, place = str(error).partition(" - at `$")
+        raise msgspec.ValidationError(f"{what} - at `$.{where}{place if at else '`'}") from error
     return msgspec.json.decode(raw)
 
 
@@ -111,9 +119,9 @@ class Container(Struct, frozen=True):
             return ()
         return tuple(name for name in self.variables if name in names.CORE_VARIABLES)
 
-    def decode_resources(self) -> dict[str, Any] | None:
-        """`resources`, whole."""
-        value: dict[str, Any] | None = _part(self.resources, _Resources)
+    def decode_resources(self, path: str = "") -> dict[str, Any] | None:
+        """`resources`, whole. `path` is the container's field path, for the error."""
+        value: dict[str, Any] | None = _part(self.resources, _Resources, f"{path}.resources".lstrip("."))
         return value
 
     def key(self) -> Hashable:
@@ -187,22 +195,24 @@ class Pod(Struct, frozen=True):
 
     def decode_claims(self) -> list[dict[str, Any]] | None:
         """`spec.resourceClaims`, whole."""
-        value: list[dict[str, Any]] | None = _part(self.spec.resourceClaims, list[_PodResourceClaim])
+        value: list[dict[str, Any]] | None = _part(
+            self.spec.resourceClaims, list[_PodResourceClaim], "spec.resourceClaims"
+        )
         return value
 
     def decode_node_selector(self) -> dict[str, str]:
         """`spec.nodeSelector`; never None."""
-        value: dict[str, str] | None = _part(self.spec.nodeSelector, dict[str, str])
+        value: dict[str, str] | None = _part(self.spec.nodeSelector, dict[str, str], "spec.nodeSelector")
         return value or {}
 
     def decode_affinity(self) -> dict[str, Any] | None:
         """`spec.affinity`, whole."""
-        value: dict[str, Any] | None = _part(self.spec.affinity, _Affinity)
+        value: dict[str, Any] | None = _part(self.spec.affinity, _Affinity, "spec.affinity")
         return value
 
     def decode_tolerations(self) -> list[dict[str, Any]] | None:
         """`spec.tolerations`, whole."""
-        value: list[dict[str, Any]] | None = _part(self.spec.tolerations, list[dict[str, Any]])
+        value: list[dict[str, Any]] | None = _part(self.spec.tolerations, list[dict[str, Any]], "spec.tolerations")
         return value
 
     @property

@@ -39,8 +39,8 @@ def restore(new: pods.Pod, old: pods.Pod) -> Decision:
     for section, containers, old_containers, recorded in sections:
         stored = {container.name: container for container in old_containers}
         for index, container in enumerate(containers):
-            resources = container.decode_resources()
             where = f"spec.{section}[{index}]"
+            resources = container.decode_resources(where)
             if not legacy_now(resources):
                 findings += _removal(container, where, resources, stored.get(container.name), conversion)
                 continue

@@ -75,6 +75,7 @@ def test_a_misspelt_mode_is_refused_with_the_nearest_word() -> None:
 def test_a_misspelt_mode_of_the_namespace_names_the_namespace() -> None:
     (error,) = decide(pod(container(neuron="4")), namespace(convert="of")).errors
     assert str(error).startswith("NEU109: Namespace annotation neuron.aws.com/convert is 'of'.")
+    assert error.path == "metadata.namespace"
 
 
 def test_a_misspelt_mode_is_a_warning_where_conversion_is_off() -> None:
