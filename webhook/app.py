@@ -28,9 +28,10 @@ from webhook.endpoints import AdmissionEndpoint, Reviewer
 from webhook.health import Check, HealthEndpoint, Lifecycle
 from webhook.metrics import METRICS_PATH, Metrics, MetricsServer
 from webhook.mutate import Mutator
-from webhook.ports import ClusterView, TemplateStore
+from webhook.ports import TemplateStore, ValidationView
 from webhook.settings import Settings, StartupError
 from webhook.standalone import StandaloneWorld
+from webhook.validate import Validator
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class World(Protocol):
     """What reviews are decided about, for as long as the server runs."""
 
     @property
-    def view(self) -> ClusterView:
+    def view(self) -> ValidationView:
         """What is known of the cluster."""
 
     @property
@@ -172,7 +173,10 @@ async def assemble(settings: Settings) -> AsyncIterator[Service]:
             "shutdown": lifecycle.check_shutdown,
         }
         application = build(
-            {"/mutate": Mutator(settings.conversion(), Catalogue(), world.view, world.templates)},
+            {
+                "/mutate": Mutator(settings.conversion(), Catalogue(), world.view, world.templates),
+                "/validate": Validator(settings.conversion(), Catalogue(), world.view),
+            },
             checks,
             bodies=BodyReader(settings.max_body_bytes, settings.body_timeout),
             metrics=metrics,

@@ -9,7 +9,11 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from neuron import configs, names, templates
+from neuron.claim_reader import read_claim, read_class
+from neuron.claim_specs import ClaimSpec, ClassSpec
+from neuron.device_shapes import SliceShapes, read_slice
 from neuron.instances import Observation
+from webhook.cluster_claims import ClusterClaims
 from webhook.kube_api import RESOURCE_GROUP, ApiServer, Resource
 from webhook.ports import NO_FACTS, NamespaceFacts
 from webhook.reflector import Key, Reflector, Timing
@@ -21,6 +25,7 @@ RESOURCE_SLICES: Final = Resource(RESOURCE_GROUP, "v1", "resourceslices")
 DEVICE_CLASSES: Final = Resource(RESOURCE_GROUP, "v1", "deviceclasses")
 RESOURCE_CLAIM_TEMPLATES: Final = Resource(RESOURCE_GROUP, "v1", "resourceclaimtemplates")
 
+_API_VERSION: Final = f"{RESOURCE_GROUP}/v1"
 _OUR_ANNOTATIONS: Final = f"{names.DRIVER}/"
 _QUOTA_NAMES: Final = frozenset(
     f"{prefix}.{resource}" for prefix in ("requests", "limits") for resource in names.LEGACY_RESOURCES
@@ -44,25 +49,29 @@ class SliceFacts:
         generation: generation of the pool that it belongs to.
         devices: names of its devices, by instance type.
         groups: sizes above 1 of the device groups that these devices are in, by instance type.
+        shapes: what selectors can tell apart.
     """
 
     pool: str
     generation: int
     devices: _Devices
     groups: _Groups
+    shapes: SliceShapes | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClassFacts:
-    """A DeviceClass that serves an extended resource (KEP-5004).
+    """A DeviceClass.
 
     Attributes:
-        extended_resource: `spec.extendedResourceName`.
+        extended_resource: `spec.extendedResourceName` (KEP-5004); empty where it serves none.
         created: `metadata.creationTimestamp`, RFC 3339 in UTC, so that text order is time order.
+        spec: what it selects and configures.
     """
 
     extended_resource: str
     created: str
+    spec: ClassSpec
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,16 +83,18 @@ class TemplateFacts:
         managed: whether it is labelled as made by us.
         device_classes: DeviceClasses that it requests, alternatives included.
         ultraserver_mode: of its UltraServerConfig, if it has one that can be read.
+        spec: what it asks for.
     """
 
     digest: str
     managed: bool
     device_classes: frozenset[str]
     ultraserver_mode: int | None
+    spec: ClaimSpec
 
 
-class KubeCluster:
-    """A `ClusterView` out of six caches.
+class KubeCluster(ClusterClaims):
+    """A `ValidationView` out of six caches.
 
     Instance types are remembered when their slices vanish: a driver that restarts and a node group that scales to
     zero take their slices along, and pods must go on getting the same claim. What was observed only ever grows, and
@@ -110,6 +121,7 @@ class KubeCluster:
         quotas = Reflector(server, RESOURCE_QUOTAS, project_quota, timing=timing)
         limit_ranges = Reflector(server, LIMIT_RANGES, project_limit_range, timing=timing)
         self.templates = Reflector(server, RESOURCE_CLAIM_TEMPLATES, project_template, timing=timing)
+        super().__init__(server, self._template_spec)
         self.caches: tuple[Reflector[Any], ...] = (
             slices,
             classes,
@@ -118,7 +130,7 @@ class KubeCluster:
             limit_ranges,
             self.templates,
         )
-        self._version = 0
+        self._pod_version = 0
         self._pools: defaultdict[str, dict[Key, SliceFacts]] = defaultdict(dict)
         self._observations: Mapping[str, Observation] = MappingProxyType({})
         self._servants: defaultdict[str, dict[str, str]] = defaultdict(dict)
@@ -133,7 +145,7 @@ class KubeCluster:
     @property
     def version(self) -> int:
         """Grows whenever `observations` or `extended_resources` changes."""
-        return self._version
+        return self._pod_version
 
     def observations(self) -> Mapping[str, Observation]:
         """Instance types ever seen by this process, by name; the same mapping until the version grows."""
@@ -157,7 +169,12 @@ class KubeCluster:
         facts = self.templates.get(namespace, name)
         return facts.ultraserver_mode if facts else None
 
+    def _template_spec(self, namespace: str, name: str) -> ClaimSpec | None:
+        facts = self.templates.get(namespace, name)
+        return facts.spec if facts else None
+
     def _slice_changed(self, key: Key, before: SliceFacts | None, after: SliceFacts | None) -> None:
+        self.slice_changed(before.shapes if before else None, after.shapes if after else None)
         if before is not None:
             pool = self._pools[before.pool]
             del pool[key]
@@ -186,14 +203,15 @@ class KubeCluster:
                 grown[instance_type] = seen
         if grown:
             self._observations = MappingProxyType({**self._observations, **grown})
-            self._version += 1
+            self._pod_version += 1
 
     def _class_changed(self, key: Key, before: ClassFacts | None, after: ClassFacts | None) -> None:
         name = key[1]
-        touched = {facts.extended_resource for facts in (before, after) if facts is not None}
-        if before is not None:
+        self.class_changed(name, after.spec if after else None)
+        touched = {facts.extended_resource for facts in (before, after) if facts and facts.extended_resource}
+        if before is not None and before.extended_resource:
             del self._servants[before.extended_resource][name]
-        if after is not None:
+        if after is not None and after.extended_resource:
             self._servants[after.extended_resource][name] = after.created
         serving = dict(self._extended_resources)
         for resource in touched:
@@ -205,7 +223,7 @@ class KubeCluster:
                 serving.pop(resource, None)
         if serving != self._extended_resources:
             self._extended_resources = MappingProxyType(serving)
-            self._version += 1
+            self._pod_version += 1
 
     def _annotations_changed(self, key: Key, _: Any, after: tuple[tuple[str, str], ...] | None) -> None:
         self._keep(key[1], dataclasses.replace(self.namespace(key[1]), annotations=after or ()))
@@ -264,6 +282,7 @@ def project_slice(item: Mapping[str, Any]) -> SliceFacts | None:
         int(pool.get("generation") or 0),
         _shared_devices(tuple((name, frozenset(devices[name])) for name in sorted(devices))),
         _shared_groups(tuple((name, frozenset(groups[name])) for name in sorted(groups))),
+        read_slice(spec),
     )
 
 
@@ -291,10 +310,11 @@ def _group_sizes(attributes: Iterable[str]) -> Iterator[int]:
             yield int(match[1])
 
 
-def project_class(item: Mapping[str, Any]) -> ClassFacts | None:
-    """A DeviceClass's extended resource; None where it serves none."""
-    resource = item["spec"].get("extendedResourceName")
-    return ClassFacts(resource, item["metadata"].get("creationTimestamp") or "") if resource else None
+def project_class(item: Mapping[str, Any]) -> ClassFacts:
+    """What a DeviceClass (`resource.k8s.io/v1`) serves, selects and configures."""
+    spec = item["spec"]
+    created = item["metadata"].get("creationTimestamp") or ""
+    return ClassFacts(spec.get("extendedResourceName") or "", created, read_class(_API_VERSION, spec)[0])
 
 
 def project_namespace(item: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | None:
@@ -330,6 +350,7 @@ def project_template(item: Mapping[str, Any]) -> TemplateFacts:
         (metadata.get("labels") or {}).get(names.LABEL_MANAGED_BY) == names.MANAGER,
         frozenset(_device_classes(devices.get("requests") or ())),
         _ultraserver_mode(devices.get("config") or ()),
+        read_claim("ResourceClaimTemplate", _API_VERSION, spec)[0],
     )
 
 

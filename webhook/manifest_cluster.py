@@ -40,7 +40,7 @@ class ManifestCluster:
                 self._say(key[0], limit_ranges=tuple(sorted(limit_ranges)))
             case group, "DeviceClass" if group == RESOURCE_GROUP:
                 facts = _read(cluster.project_class, data)
-                if facts:
+                if facts and facts.extended_resource:
                     self._extended_resources[facts.extended_resource] = manifest.name
             case group, "ResourceClaimTemplate" if group == RESOURCE_GROUP:
                 template = _read(cluster.project_template, data)

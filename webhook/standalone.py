@@ -1,9 +1,11 @@
 """The world without a cluster: nothing is known, and templates live in memory. For trying out, and for tests."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from neuron.claim_specs import ClaimSpec, ClassSpec
+from neuron.device_shapes import Shape
 from neuron.instances import Observation
 from neuron.templates import Template
 from webhook.ports import NO_FACTS, NamespaceFacts
@@ -12,7 +14,7 @@ _MOST_TEMPLATES: Final = 10_000
 
 
 class StandaloneCluster:
-    """A `ClusterView` of an empty cluster."""
+    """A `ValidationView` of an empty cluster."""
 
     @property
     def version(self) -> int:
@@ -37,6 +39,27 @@ class StandaloneCluster:
 
     def template_ultraserver_mode(self, namespace: str, name: str) -> int | None:  # noqa: ARG002
         """No template is known."""
+        return None
+
+    @property
+    def claim_version(self) -> int:
+        """Nothing ever changes."""
+        return 0
+
+    def device_shapes(self) -> Sequence[Shape]:
+        """No node has published anything."""
+        return ()
+
+    def device_classes(self) -> Mapping[str, ClassSpec] | None:
+        """Nobody knows which there are."""
+        return None
+
+    def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:  # noqa: ARG002
+        """No template is known."""
+        return None
+
+    async def exists(self, kind: str, namespace: str, name: str) -> bool | None:  # noqa: ARG002
+        """Nobody can be asked."""
         return None
 
 

@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuron.claim_reader import read_claim, read_class
@@ -284,10 +284,12 @@ def places(value: Any) -> list[tuple[Any, Any]]:
 
 
 class TestAnything:
+    @settings(deadline=None)
     @given(JSON, st.sampled_from(KINDS))
     def test_any_json_is_read_without_an_exception(self, spec: Any, kind: str) -> None:
         read_class(V1, spec) if kind == "DeviceClass" else read_claim(kind, V1, spec)
 
+    @settings(deadline=None)
     @given(st.data(), JSON)
     def test_a_claim_with_one_part_replaced_is_read_without_an_exception(self, data: st.DataObject, junk: Any) -> None:
         spec = copy.deepcopy(WHOLE)

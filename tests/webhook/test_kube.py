@@ -441,7 +441,9 @@ async def test_the_cluster_role_allows_what_is_asked_for_and_nothing_else(cluste
     async with connect(cluster.kubeconfig()) as world:
         cluster.api.fault("create", "resourceclaimtemplates", answer(409, "AlreadyExists", "already exists"))
         await world.templates.ensure("team", TEMPLATE)
+        await world.view.exists("ResourceClaim", "team", "shared")
         groups = {cache.resource.plural: cache.resource.group for cache in world.caches}
+        groups["resourceclaims"] = RESOURCE_CLAIM_TEMPLATES.group
         asked = {(groups[call.plural], call.plural, call.verb) for call in cluster.api.seen}
     allowed = {
         (group, resource, verb)

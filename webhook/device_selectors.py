@@ -1,0 +1,179 @@
+"""DRA device selectors on the CEL engine: what `neuron.selection` asks for, done by `policies`."""
+
+import functools
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from neuron.device_shapes import Value, Version
+from neuron.selection import (
+    CompiledSelector,
+    Lookup,
+    SelectorError,
+    SelectorRuntimeError,
+    SelectorSyntaxError,
+    SelectorTooCostlyError,
+    SelectorTypeError,
+    SelectorUnsupportedError,
+    Use,
+)
+from policies import semver
+from policies.analysis import Field, Operand, analyse, drivers
+from policies.cel import Cel
+from policies.devices import compile_selector, device_activation, matches
+from policies.engine import (
+    Budget,
+    CelBudgetExceededError,
+    CelCompileError,
+    CelError,
+    CelRuntimeError,
+    CelSyntaxError,
+    CelUnsupportedError,
+    Clock,
+    Limits,
+    Program,
+)
+from policies.evaluator import syntax, types
+
+_LIMITS: Final = Limits(seconds=0.25)
+_SECONDS_PER_OBJECT: Final = 1.0
+_REMEMBERED: Final = 256
+_PLAIN_FIELDS: Final = (Field.DRIVER, Field.MULTIPLE)
+
+
+class DeviceSelectors:
+    """A `SelectorEngine` for one object: all its selectors share a second.
+
+    Sixteen devices and a few hundred selectors are a matter of milliseconds. Whoever writes more than can be judged in
+    a second is told so, and does not keep others waiting.
+    """
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._deadline: float | None = None
+
+    def compile(self, expression: str) -> CompiledSelector:
+        """Compile one expression; see `neuron.selection.SelectorEngine`."""
+        now = self._clock()
+        if self._deadline is None:
+            self._deadline = now + _SECONDS_PER_OBJECT
+        if now > self._deadline:
+            raise SelectorUnsupportedError("the selectors of this object take too long to check")
+        found = _compile(expression)
+        if isinstance(found, SelectorError):
+            raise found
+        return _DeviceSelector(found, self._clock)
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _compile(expression: str) -> "_Analysed | SelectorError":
+    try:
+        return _Analysed(compile_selector(Cel(_LIMITS), expression))
+    except CelUnsupportedError as error:
+        return SelectorUnsupportedError(error.message, _position(error))
+    except CelSyntaxError as error:
+        return SelectorSyntaxError(error.message, _position(error))
+    except CelCompileError as error:
+        return SelectorTypeError(error.message, _position(error))
+    except CelBudgetExceededError as error:
+        return SelectorTooCostlyError(error.message, _position(error))
+
+
+def _position(error: CelError) -> str:
+    return "" if error.offset is None else f" (line {error.line}, column {error.column})"
+
+
+class _Analysed:
+    """A program, and what it reads."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        analysis = analyse(program.syntax)
+        read = [each for each in analysis.lookups if each.subject.field is Field.ATTRIBUTES]
+        self.attributes = frozenset(each.subject.qualified for each in read) if _is_static(program.syntax) else None
+        self.lookups = tuple(Lookup(each.subject.qualified, each.guarded) for each in read if not each.tests)
+        self.uses = tuple(
+            Use(each.subject.qualified, each.operator, _values(each.operands))
+            for each in analysis.uses
+            if each.subject.field is Field.ATTRIBUTES
+        )
+        self.drivers = tuple(name for name, _ in drivers(analysis))
+
+
+def _values(operands: Iterable[Operand] | None) -> tuple[object, ...] | None:
+    return None if operands is None else tuple(map(_value, operands))
+
+
+def _value(operand: Operand) -> object:
+    return Version(str(operand.value)) if operand.type == types.SEMVER else operand.value
+
+
+class _DeviceSelector:
+    """A `CompiledSelector`. All its evaluations share one budget."""
+
+    def __init__(self, analysed: _Analysed, clock: Clock) -> None:
+        self.source = analysed.program.source
+        self.lookups = analysed.lookups
+        self.uses = analysed.uses
+        self.attributes = analysed.attributes
+        self.drivers = analysed.drivers
+        self._program = analysed.program
+        self._budget = Budget(clock, _LIMITS)
+        self._evaluated = False
+
+    def evaluate(self, driver: str, attributes: Mapping[str, Value | None]) -> bool:
+        """Whether a device satisfies it; see `neuron.selection.CompiledSelector`."""
+        activation = device_activation(driver, {name: _in_cel(value) for name, value in attributes.items()})
+        try:
+            return matches(self._program, activation, self._budget)
+        except CelRuntimeError as error:
+            raise SelectorRuntimeError(error.message, _position(error)) from None
+        except CelBudgetExceededError as error:
+            if self._evaluated:
+                raise SelectorUnsupportedError("evaluating it on all known devices takes too long") from None
+            raise SelectorTooCostlyError(error.message, _position(error)) from None
+        finally:
+            self._evaluated = True
+
+
+def _in_cel(value: Value | None) -> object:
+    if not isinstance(value, Version):
+        return value
+    try:
+        return semver.parse(value.text)
+    except CelRuntimeError:
+        return value.text  # The API server lets no such value in.
+
+
+# --- whether the analysis sees everything -------------------------------------------------------------------------
+
+
+def _is_static(node: syntax.Node) -> bool:
+    """Whether a selector reads attributes only where their names stand in the source.
+
+    One that walks over all attributes, binds a domain to a variable or computes a name sees more than the analysis.
+    """
+    match node:
+        case syntax.Ident(name="device"):
+            return False
+        case syntax.Binary(operator="in", left=syntax.Literal()) if len(list(_steps(node.right))) == 3:
+            return True
+        case syntax.Select() | syntax.Index():
+            steps = list(_steps(node))
+            if len(steps) == 4 or (len(steps) == 2 and steps[1] in _PLAIN_FIELDS):
+                return True
+    return all(map(_is_static, syntax.children(node)))
+
+
+def _steps(node: syntax.Node) -> Iterator[str]:
+    """The names in `device.attributes["domain"].name`; nothing for any other node."""
+    match node:
+        case syntax.Ident(name="device"):
+            yield "device"
+        case (
+            syntax.Select(operand=operand, field=str(name))
+            | syntax.Index(operand=operand, key=syntax.Literal(value=str(name)))
+        ):
+            steps = list(_steps(operand))
+            if steps:
+                yield from (*steps, name)

@@ -1,0 +1,247 @@
+"""Manifests in files, judged as the webhook would judge them, and by what the API server would say before it.
+
+What is in any of the files counts for all of them: a pod is held against the template that it names.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from neuron.claim_reader import VERSIONS, read_claim, read_class, shown
+from neuron.claim_specs import GROUP, KINDS, ClaimSpec, ClassSpec
+from neuron.findings import Finding, Severity, did_you_mean
+from neuron.instances import Catalogue
+from neuron.validate_claims import ClaimJudgement, ClaimWorld, judge_claim, validate
+from webhook import check_workloads, pods
+from webhook.check_pods import KnownClaim, claim_names
+from webhook.convert_files import Source
+from webhook.convert_pods import ConversionOptions
+from webhook.device_selectors import DeviceSelectors
+from webhook.manifest_cluster import ManifestCluster
+from webhook.manifests import POD_TEMPLATES, Document, Manifest, manifests, path_steps, path_text
+from webhook.modes import Mode
+from webhook.ports import NO_FACTS, NamespaceFacts, ValidationView
+from webhook.worlds import claim_world, conversion_world
+
+_CLAIM_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Located:
+    """A finding and where its object stands.
+
+    Attributes:
+        source: name of the file.
+        line: line of the file, counted from 1.
+        subject: kind and name of the object.
+        finding: what was found; its path is that in the object.
+    """
+
+    source: str
+    line: int
+    subject: str
+    finding: Finding
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Report:
+    """What came of all files.
+
+    Attributes:
+        located: findings in the order of the files.
+        files: how many were read.
+        objects: how many objects in them were judged.
+    """
+
+    located: tuple[Located, ...]
+    files: int
+    objects: int
+
+    @property
+    def errors(self) -> int:
+        """How many findings refuse an object, or the pods of one."""
+        return sum(each.finding.severity is Severity.ERROR for each in self.located)
+
+    @property
+    def warnings(self) -> int:
+        """How many do not."""
+        return len(self.located) - self.errors
+
+
+async def validate_sources(
+    sources: Sequence[Source], options: ConversionOptions, live: ValidationView | None = None
+) -> Report:
+    """Judge everything that was read.
+
+    Args:
+        sources: the files.
+        options: as for the webhook.
+        live: a cluster to hold them against, or None.
+    """
+    validator = _FileValidator(sources, options, live)
+    located: list[Located] = []
+    objects = 0
+    for source in sources:
+        for document in source.documents:
+            for manifest in manifests(document):
+                findings = await validator.judge(manifest)
+                objects += findings is not None
+                located += [_locate(source, document, manifest, finding) for finding in findings or ()]
+    return Report(tuple(located), len(sources), objects)
+
+
+def _locate(source: Source, document: Document, manifest: Manifest, finding: Finding) -> Located:
+    line = document.line_of((*manifest.path, *path_steps(finding.path)))
+    return Located(source.name, line, str(manifest), finding)
+
+
+class FileView:
+    """A `ValidationView` of files: what they hold comes first, and a cluster, if there is one, says the rest."""
+
+    def __init__(self, found: Sequence[Manifest], live: ValidationView | None) -> None:
+        self._files = ManifestCluster(found)
+        self._live = live
+        self._claims: dict[tuple[str, str, str], ClaimSpec] = {}
+        self._classes: dict[str, ClassSpec] = {}
+        for manifest in found:
+            if manifest.group != GROUP:
+                continue
+            version, spec = str(manifest.data.get("apiVersion")), manifest.data.get("spec")
+            if manifest.kind in _CLAIM_KINDS:
+                key = manifest.kind, manifest.namespace, manifest.name
+                self._claims[key] = read_claim(manifest.kind, version, spec)[0]
+            elif manifest.kind == "DeviceClass":
+                self._classes[manifest.name] = read_class(version, spec)[0]
+
+    @property
+    def version(self) -> int:
+        """Files do not change."""
+        return 0
+
+    @property
+    def claim_version(self) -> int:
+        """Files do not change."""
+        return 0
+
+    def observations(self) -> Mapping[str, Any]:
+        """Only a cluster has nodes."""
+        return self._live.observations() if self._live else {}
+
+    def extended_resources(self) -> Mapping[str, str]:
+        """Of both."""
+        return {**(self._live.extended_resources() if self._live else {}), **self._files.extended_resources()}
+
+    def namespace(self, name: str) -> NamespaceFacts:
+        """The file's Namespace, if there is one."""
+        facts = self._files.namespace(name)
+        return self._live.namespace(name) if facts == NO_FACTS and self._live else facts
+
+    def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:
+        """Of either."""
+        found = self._files.template_device_classes(namespace, name)
+        return found or (self._live.template_device_classes(namespace, name) if self._live else frozenset())
+
+    def template_ultraserver_mode(self, namespace: str, name: str) -> int | None:
+        """Of either."""
+        found = self._files.template_ultraserver_mode(namespace, name)
+        return self._live.template_ultraserver_mode(namespace, name) if found is None and self._live else found
+
+    def device_shapes(self) -> Sequence[Any]:
+        """Only a cluster has slices."""
+        return self._live.device_shapes() if self._live else ()
+
+    def device_classes(self) -> Mapping[str, ClassSpec] | None:
+        """Of both; without a cluster, nobody knows which others there are."""
+        known = self._live.device_classes() if self._live else None
+        return None if known is None else {**known, **self._classes}
+
+    def file_classes(self) -> Mapping[str, ClassSpec]:
+        """DeviceClasses in the files."""
+        return self._classes
+
+    def claim(self, kind: str, namespace: str, name: str) -> ClaimSpec | None:
+        """A claim or template in the files; a manifest without a namespace goes wherever it is applied to."""
+        for key in ((kind, namespace, name), (kind, "", name)):
+            if key in self._claims:
+                return self._claims[key]
+        if namespace:
+            return None
+        return next((spec for (each, _, known), spec in self._claims.items() if (each, known) == (kind, name)), None)
+
+    def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
+        """A template of either."""
+        found = self.claim("ResourceClaimTemplate", namespace, name)
+        return self._live.claim_template(namespace, name) if found is None and self._live else found
+
+    async def exists(self, kind: str, namespace: str, name: str) -> bool | None:
+        """Whether an object exists; None where no cluster can be asked, or it is not said in which namespace."""
+        if self.claim(kind, namespace, name) is not None:
+            return True
+        return await self._live.exists(kind, namespace, name) if self._live and namespace else None
+
+
+class _FileValidator:
+    """One run over all files."""
+
+    def __init__(self, sources: Sequence[Source], options: ConversionOptions, live: ValidationView | None) -> None:
+        self._options = options
+        self._view = FileView(list(_all(sources)), live)
+        self._conversion = conversion_world(options, Catalogue(), self._view)
+        world = claim_world(options, self._conversion.catalogue, self._view)
+        self._world = dataclasses.replace(world, classes={**world.classes, **self._view.file_classes()})
+
+    def _for_one_object(self) -> ClaimWorld:
+        return dataclasses.replace(self._world, engine=DeviceSelectors())
+
+    async def judge(self, manifest: Manifest) -> list[Finding] | None:
+        """Everything about one object; None where it is none that is judged here."""
+        if manifest.kind in KINDS:
+            return self._judge_claim(manifest)
+        if (manifest.group, manifest.kind) in POD_TEMPLATES:
+            try:
+                return await self._judge_workload(manifest)
+            except pods.UnreadableError as error:
+                message = f"the object is not a readable {manifest.kind}: {error}."
+                return [Finding("NEU114", "spec", message, "Compare it with the API reference of its kind.")]
+        return None
+
+    def _judge_claim(self, manifest: Manifest) -> list[Finding]:
+        version = manifest.data.get("apiVersion")
+        if manifest.group != GROUP:
+            hint = did_you_mean(str(version), VERSIONS)
+            message = f"apiVersion {shown(str(version))} has no {manifest.kind}.{hint}"
+            return [Finding("NEU503", "apiVersion", message, f"Write apiVersion: {VERSIONS[0]}.", str(version))]
+        spec = manifest.data.get("spec")
+        return list(validate(manifest.kind, str(version), spec, self._for_one_object(), accepted=False))
+
+    async def _judge_workload(self, manifest: Manifest) -> list[Finding]:
+        if manifest.namespace in self._options.excluded_namespaces:
+            return []
+        facts = self._view.namespace(manifest.namespace)
+        findings: list[Finding] = []
+        modes: set[int] = set()
+        for steps, template in manifest.pod_templates():
+            pod = pods.view(template)
+            known = {name: await self._claim(manifest, kind, each) for name, kind, each in claim_names(pod)}
+            path = path_text(steps)
+            findings += check_workloads.check_template(path, pod, known, facts, self._conversion, self._world)
+            modes |= check_workloads.ultraserver_modes(pod, known, facts, Mode(self._options.mode))
+        return findings + check_workloads.check_size(manifest.kind, manifest.data, modes)
+
+    async def _claim(self, manifest: Manifest, kind: str, name: str) -> KnownClaim:
+        """What is known of a claim that a pod names."""
+        spec = self._view.claim(kind, manifest.namespace, name)
+        if spec is None and kind == "ResourceClaimTemplate":
+            spec = self._view.claim_template(manifest.namespace, name)
+        if spec is not None:
+            return KnownClaim(self._judged(spec))
+        return KnownClaim(missing=await self._view.exists(kind, manifest.namespace, name) is False)
+
+    def _judged(self, spec: ClaimSpec) -> ClaimJudgement:
+        return judge_claim(spec, self._for_one_object())
+
+
+def _all(sources: Sequence[Source]) -> Iterator[Manifest]:
+    for source in sources:
+        for document in source.documents:
+            yield from manifests(document)
