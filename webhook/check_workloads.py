@@ -15,10 +15,11 @@ from neuron.findings import Finding, Severity, as_warning, warning
 from neuron.validate_claims import ClaimWorld
 from webhook import modes, pods
 from webhook.check_pods import KnownClaim, check_pod
-from webhook.convert_pods import World, convert
+from webhook.convert_pods import convert
 from webhook.decisions import Outcome
 from webhook.modes import Mode
 from webhook.ports import NamespaceFacts
+from webhook.world import World
 
 _LWS: Final = "LeaderWorkerSet"
 

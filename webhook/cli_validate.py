@@ -15,15 +15,14 @@ from webhook.cli_inputs import (
     UNREADABLE,
     conversion_options,
     filename_option,
-    read_sources,
     setting_options,
 )
 from webhook.modes import Mode
 
 if TYPE_CHECKING:
     from webhook.convert_files import Source
-    from webhook.convert_pods import ConversionOptions
     from webhook.validate_files import Report
+    from webhook.world import ConversionOptions
 
 
 class NoClusterError(click.ClickException):
@@ -62,6 +61,9 @@ def validate(
     something could not be read.
     """
     options = dataclasses.replace(conversion_options(flags), mode=Mode.CONVERT)
+    # Loaded for those who validate, not for `--help`.
+    from webhook.manifest_files import read_sources
+
     sources, complete = read_sources(filenames, _say)
     report = asyncio.run(_check(sources, options, kubeconfig))
     # Bytes: what is quoted from a file is UTF-8, whatever the terminal takes.

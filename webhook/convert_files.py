@@ -18,12 +18,13 @@ from neuron.findings import Finding, warning
 from neuron.instances import Catalogue
 from neuron.templates import Template
 from webhook import leader_worker_sets, pods
-from webhook.convert_pods import ConversionOptions, World, convert, find_own_claims
+from webhook.convert_pods import convert, find_own_claims
 from webhook.decisions import Decision, denied, unchanged
 from webhook.manifest_advice import advice
 from webhook.manifest_cluster import ManifestCluster
 from webhook.manifests import POD_TEMPLATES, Document, Manifest, Path, manifests, path_steps, path_text
 from webhook.modes import Mode
+from webhook.world import ConversionOptions, World
 
 _DECODE_PATH: Final = re.compile(r" - at `\$\.((?:metadata|spec)[^`]*)`")
 _MEMBER: Final = re.compile(r"^(metadata\.(?:annotations|labels))\.(.+)$")

@@ -12,7 +12,7 @@ from neuron import candidates, demand, names
 from neuron.claims import Claim, make_claim
 from neuron.demand import Ask, Role
 from neuron.findings import Finding, as_warning, warning
-from neuron.instances import Catalogue, InstanceType
+from neuron.instances import InstanceType
 from neuron.serving import Wishes
 from webhook import hints, modes, pods, records
 from webhook.decisions import Decision, Operation, Outcome, denied, unchanged
@@ -21,46 +21,7 @@ from webhook.patches import add, append, pointer, remove, remove_members, replac
 from webhook.ports import ClusterView, NamespaceFacts
 from webhook.records import Amounts, Converted, Record
 from webhook.wire import ABSENT
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ConversionOptions:
-    """The server's settings that decide about conversion.
-
-    Attributes:
-        mode: what to do where neither pod nor namespace says.
-        device_class: DeviceClass that generated claims request from.
-        excluded_namespaces: namespaces whose pods are never touched.
-        hint_toleration: whether to add the toleration of the Neuron taint.
-        hint_affinity: whether to require the instance types that can serve the pod.
-        hint_scheduler: whether to replace the scheduler extension's scheduler names.
-        on_template_failure: `deny` or `admit`: what becomes of a pod whose template cannot be made.
-    """
-
-    mode: str = Mode.CONVERT
-    device_class: str = names.DEVICE_CLASS
-    excluded_namespaces: frozenset[str] = frozenset({"kube-system"})
-    hint_toleration: bool = True
-    hint_affinity: bool = True
-    hint_scheduler: bool = True
-    on_template_failure: str = "deny"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class World:
-    """What is known outside the pod and its namespace; replaced as a whole when it changes.
-
-    Attributes:
-        catalogue: instance types, with what slices told of them.
-        families: families seen in ResourceSlices; None where none ever was.
-        extended_resources: `extendedResourceName` -> DeviceClass (KEP-5004).
-        options: the server's settings.
-    """
-
-    catalogue: Catalogue
-    families: tuple[str, ...] | None
-    extended_resources: Mapping[str, str]
-    options: ConversionOptions
+from webhook.world import ConversionOptions, World
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ from neuron.findings import Finding, warning
 from neuron.instances import Catalogue
 from neuron.templates import Template
 from webhook import leader_worker_sets, pods
-from webhook.convert_pods import ConversionOptions, World, convert, find_own_claims
+from webhook.convert_pods import convert, find_own_claims
 from webhook.decisions import Decision, denied, unchanged
 from webhook.modes import Mode
 from webhook.ports import ClusterView, TemplateStore, TemplateUnavailableError
 from webhook.restore_pods import restore
 from webhook.wire import ABSENT, AdmissionRequest
+from webhook.world import ConversionOptions, conversion_world
 
 _LWS_GROUP = "leaderworkerset.x-k8s.io"
 _REMEMBERED = 256
@@ -40,7 +41,7 @@ class Mutator:
         self._templates = templates
         self._decisions: OrderedDict[Hashable, Decision] = OrderedDict()
         self._version = cluster.version
-        self._world = self._look()
+        self._world = conversion_world(options, catalogue, cluster)
 
     async def review(self, request: AdmissionRequest) -> Decision:
         """Answer one review.
@@ -84,7 +85,7 @@ class Mutator:
         own_claims = find_own_claims(pod, request.namespace, self._cluster, self._options.device_class)
         if self._version != self._cluster.version:
             self._version = self._cluster.version
-            self._world = self._look()
+            self._world = conversion_world(self._options, self._catalogue, self._cluster)
             self._decisions.clear()
         key = (pod.key(), facts, own_claims)
         decision = self._decisions.get(key)
@@ -95,14 +96,6 @@ class Mutator:
         if len(self._decisions) > _REMEMBERED:
             self._decisions.popitem(last=False)
         return decision
-
-    def _look(self) -> World:
-        """Take in what the cluster knows."""
-        observations = self._cluster.observations()
-        catalogue = self._catalogue.observed(observations)
-        seen = {entry.family for entry in catalogue if entry.name in observations}
-        families = tuple(family for family in catalogue.families() if family in seen) or None
-        return World(catalogue, families, dict(self._cluster.extended_resources()), self._options)
 
     async def _with_templates(self, decision: Decision, request: AdmissionRequest) -> Decision:
         """Let the decision stand once its templates exist."""

@@ -20,7 +20,7 @@ from neuron.instances import Catalogue
 from neuron.validate_claims import ClaimJudgement, ClaimWorld, judge_claim, validate
 from webhook import check_workloads, pods
 from webhook.check_pods import KnownClaim, check_pod, claim_names
-from webhook.convert_pods import ConversionOptions, World
+from webhook.claim_world import claim_world
 from webhook.decisions import Decision, Outcome, unchanged
 from webhook.device_selectors import DeviceSelectors
 from webhook.manifests import POD_TEMPLATES, Manifest, path_text
@@ -29,7 +29,7 @@ from webhook.modes import Mode
 from webhook.ports import ValidationView
 from webhook.records import find_conversion
 from webhook.wire import ABSENT, AdmissionRequest
-from webhook.worlds import claim_world, conversion_world
+from webhook.world import ConversionOptions, World, conversion_world
 
 _REMEMBERED: Final = 256
 _LONGEST_AUDIT: Final = 256

@@ -14,14 +14,14 @@ from neuron.instances import Catalogue
 from neuron.validate_claims import ClaimJudgement, ClaimWorld, judge_claim, validate
 from webhook import check_workloads, pods
 from webhook.check_pods import KnownClaim, claim_names
+from webhook.claim_world import claim_world
 from webhook.convert_files import Source
-from webhook.convert_pods import ConversionOptions
 from webhook.device_selectors import DeviceSelectors
 from webhook.manifest_cluster import ManifestCluster
 from webhook.manifests import POD_TEMPLATES, Document, Manifest, manifests, path_steps, path_text
 from webhook.modes import Mode
 from webhook.ports import NO_FACTS, NamespaceFacts, ValidationView
-from webhook.worlds import claim_world, conversion_world
+from webhook.world import ConversionOptions, conversion_world
 
 _CLAIM_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from webhook.convert_files import Conversion, Source, convert_sources
 from webhook.convert_output import as_diff, as_json, as_yaml
-from webhook.convert_pods import ConversionOptions
 from webhook.manifests import manifests, read
+from webhook.world import ConversionOptions
 
 
 @dataclasses.dataclass(frozen=True)
