@@ -74,8 +74,13 @@ def make_claim(
         return [_too_many_requests(long_lived)]
     answers = [serve(entry, asks, wishes) for entry in candidates]
     servings = [answer for answer in answers if isinstance(answer, Serving)]
-    if not servings:
-        return _refusal([answer for answer in answers if isinstance(answer, Refusal)], asks, candidates)
+    refusals = [
+        (entry, answer) for entry, answer in zip(candidates, answers, strict=True) if isinstance(answer, Refusal)
+    ]
+    # A type of unknown size serves anything that is single; where all known types refuse, hope is no answer.
+    hopeful = all(serving.entry.devices is None and not serving.entry.groups for serving in servings)
+    if not servings or (hopeful and refusals and not only_these):
+        return _refusal(refusals, asks, candidates)
     # Whoever sets the logical NeuronCore means hardware that has a choice, where that is among the candidates.
     if any(serving.sets_lnc for serving in servings):
         servings = [serving for serving in servings if serving.sets_lnc]
@@ -257,26 +262,26 @@ class _Builder:
 
 def _waste(asks: Sequence[Ask], alternatives: Sequence[_Alternative], wishes: Wishes) -> list[Finding]:
     """NEU202 for every container whose cores were rounded up, told for the first type where they were."""
+    servings = [serving for alternative in alternatives for serving in alternative.servings]
     findings = []
     for index, ask in enumerate(asks):
         if not (ask.in_cores and ask.amount):
             continue
-        for alternative in alternatives:
-            entry, layout = alternative.first.entry, alternative.first.layout
-            devices = layout.size(layout.uses[index])
-            cores = devices * (entry.cores(wishes.lnc) or 0)
+        for serving in servings:
+            devices = serving.layout.size(serving.layout.uses[index])
+            cores = devices * (serving.entry.cores(wishes.lnc) or 0)
             if cores > ask.amount:
-                findings.append(
-                    warning(
-                        "NEU202",
-                        ask.resource_path,
-                        f"{ask.container}: {ask.amount} cores become {devices} devices on {entry.name}"
-                        f" ({cores} cores); {cores - ask.amount} stay unused.",
-                        value=str(ask.amount),
-                    )
+                message = (
+                    f"{ask.container} asked for {_counted(ask.amount, 'core')} and gets {_counted(devices, 'device')}"
+                    f" on {serving.entry.name} ({_counted(cores, 'core')}): {cores - ask.amount} unused."
                 )
+                findings.append(warning("NEU202", ask.resource_path, message, value=str(ask.amount)))
                 break
     return findings
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _left_out(types: Sequence[str]) -> list[Finding]:
@@ -294,20 +299,21 @@ def _left_out(types: Sequence[str]) -> list[Finding]:
     ]
 
 
-def _refusal(refusals: Sequence[Refusal], asks: Sequence[Ask], candidates: Sequence[InstanceType]) -> list[Finding]:
+def _refusal(
+    refusals: Sequence[tuple[InstanceType, Refusal]], asks: Sequence[Ask], candidates: Sequence[InstanceType]
+) -> list[Finding]:
     """The first candidate's refusal, with what the others allow.
 
     Types that lack a setting that is asked for are named only where no other is left: whoever wants an UltraServer
     is not helped by what a trn1 cannot do.
     """
-    pairs = list(zip(candidates, refusals, strict=True))
-    pairs = [pair for pair in pairs if not pair[1].unsuitable] or pairs
-    candidates, refusals = [entry for entry, _ in pairs], [refusal for _, refusal in pairs]
-    ring = next((entry.name for entry, refusal in pairs if refusal.ring), None)
+    suitable = [pair for pair in refusals if not pair[1].unsuitable]
+    if suitable:
+        refusals, candidates = suitable, [entry for entry, _ in suitable]
+    ring = next((entry.name for entry, refusal in refusals if refusal.ring), None)
     in_cores = {ask.resource_path for ask in asks if ask.in_cores}
-    return [
-        _with_choice(finding, candidates, ring, in_cores=finding.path in in_cores) for finding in refusals[0].findings
-    ]
+    _, first = refusals[0]
+    return [_with_choice(finding, candidates, ring, in_cores=finding.path in in_cores) for finding in first.findings]
 
 
 def _with_choice(finding: Finding, candidates: Sequence[InstanceType], ring: str | None, *, in_cores: bool) -> Finding:

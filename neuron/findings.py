@@ -9,6 +9,9 @@ import enum
 from collections.abc import Iterable
 from typing import Final
 
+_LONGEST_WORD: Final = 128
+_SIMILARITY: Final = 0.7
+
 
 class Severity(enum.StrEnum):
     """What a finding does to the request it is about."""
@@ -54,7 +57,10 @@ def as_warning(finding: Finding) -> Finding:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A trailing question with the closest known word, or nothing: ` Did you mean 'trn2.48xlarge'?`."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    # Comparing is quadratic, and nobody misspells a name into a text.
+    if len(word) > _LONGEST_WORD:
+        return ""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=_SIMILARITY)
     return f" Did you mean '{close[0]}'?" if close else ""
 
 
@@ -157,4 +163,9 @@ CODES: Final = {
     "NEU708": "A container refers to a request that its claim does not have",
     "NEU709": "Devices that one container uses together are not connected",
     "NEU710": "The size of a LeaderWorkerSet does not fit its UltraServer mode",
+    # 8xx: policy files
+    "NEU801": "A policy refuses the object",
+    "NEU802": "A policy warns of the object",
+    "NEU803": "A policy could not be evaluated",
+    "NEU804": "A policy's exception ends soon",
 }

@@ -7,8 +7,7 @@ request, shared by all init containers. This is the pod resource formula of
 """
 
 import dataclasses
-import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from neuron.demand import Ask, Role
 
@@ -65,20 +64,35 @@ def lay_out(asks: Sequence[Ask], devices: Sequence[int], connectable: Sequence[i
     if extra > 0:
         counts[EXTRA] = extra
     shared = (EXTRA,) if extra > 0 else ()
-
-    @functools.cache  # a pod may have a thousand equal init containers
-    def choose(need: int, available: tuple[int, ...]) -> tuple[int, ...]:
-        return _choose(need, available, counts, connectable)
-
+    # Later init containers have fewer requests to choose from, so they choose first; earlier ones then take a set
+    # that is used already, where it is as good. Sets that merely overlap could not all be connected.
+    chosen: dict[tuple[int, ...], int] = {}
+    found: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
+    for index in reversed(reusable):
+        available = (*reusable[index], *shared)
+        question = (devices[index], available)
+        if question not in found:  # a pod may have a thousand equal init containers
+            found[question] = use = _choose(devices[index], available, counts, connectable, chosen)
+            chosen[use] = sum(counts[identity] for identity in use)
     uses = tuple(
-        choose(count, (*reusable[index], *shared)) if index in reusable else (index,) if count else ()
+        found[count, (*reusable[index], *shared)] if index in reusable else (index,) if count else ()
         for index, count in enumerate(devices)
     )
     return Layout(counts, uses)
 
 
-def _choose(need: int, available: Sequence[int], counts: dict[int, int], connectable: Sequence[int]) -> tuple[int, ...]:
+def _choose(
+    need: int,
+    available: Sequence[int],
+    counts: Mapping[int, int],
+    connectable: Sequence[int],
+    chosen: Mapping[tuple[int, ...], int],
+) -> tuple[int, ...]:
     """The best set of requests with at least `need` devices: connectable, then few devices, then few requests."""
+
+    def badness(size: int) -> tuple[bool, int]:
+        return (size not in connectable, size)
+
     # One set per sum is enough: of two sets of equal size, the one with fewer requests wins.
     best: dict[int, tuple[int, ...]] = {0: ()}
     for identity in available:
@@ -86,5 +100,9 @@ def _choose(need: int, available: Sequence[int], counts: dict[int, int], connect
             grown = size + counts[identity]
             if grown not in best or len(members) + 1 < len(best[grown]):
                 best[grown] = (*members, identity)
-    enough = [size for size in best if size >= need]
-    return best[min(enough, key=lambda size: (size not in connectable, size))]
+    size = min((size for size in best if size >= need), key=badness)
+    single = len(best[size]) == 1
+    for use, used in chosen.items():
+        if not single and used >= need and badness(used) <= badness(size) and set(use) <= set(available):
+            return use
+    return best[size]

@@ -31,6 +31,7 @@ _QUANTITY: Final = re.compile(
     re.ASCII,
 )
 _MAX_LENGTH: Final = 64
+_MOST: Final = 10**9
 
 
 class NotACountError(ValueError):
@@ -47,7 +48,7 @@ def parse_count(value: object) -> int:
         The count, zero or more.
 
     Raises:
-        NotACountError: for what is no quantity, is negative, or is no whole number.
+        NotACountError: for what is no quantity, is negative, no whole number, or absurdly large.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise NotACountError("is not a quantity")
@@ -59,6 +60,8 @@ def parse_count(value: object) -> int:
     number = Decimal(match["number"]) * scale
     if number < 0:
         raise NotACountError("is negative")
+    if number > _MOST:
+        raise NotACountError("is more than any cluster has")
     if number != number.to_integral_value():
         raise NotACountError("is not a whole number")
     return int(number)

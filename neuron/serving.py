@@ -156,7 +156,26 @@ def _spans(entry: InstanceType, layout: Layout) -> tuple[Span, ...] | None:
         if group is None and size != entry.devices:
             return None
         spans[use] = Span(use, group)
-    return tuple(spans[use] for use in sorted(spans))
+    return tuple(spans[use] for use in sorted(spans)) if _satisfiable(layout, spans.values()) else None
+
+
+def _satisfiable(layout: Layout, spans: Iterable[Span]) -> bool:
+    """Whether spans that share requests fit into one group together.
+
+    Groups are nested: whatever overlaps has to be in the largest group of them all.
+    """
+    islands: list[tuple[set[int], int | None]] = []
+    for span in spans:
+        island, group = set(span.requests), span.group
+        apart = []
+        for other, other_group in islands:
+            if island & other:
+                island |= other
+                group = None if group is None or other_group is None else max(group, other_group)
+            else:
+                apart.append((other, other_group))
+        islands = [*apart, (island, group)]
+    return all(group is None or layout.size(tuple(island)) <= group for island, group in islands)
 
 
 def nearest(count: int, valid: Iterable[int]) -> str:

@@ -28,7 +28,7 @@ from webhook.endpoints import AdmissionEndpoint, Reviewer
 from webhook.health import Check, HealthEndpoint, Lifecycle
 from webhook.metrics import METRICS_PATH, Metrics, MetricsServer
 from webhook.mutate import Mutator
-from webhook.ports import TemplateStore, ValidationView
+from webhook.ports import TemplateStore, WorldView
 from webhook.settings import Settings, StartupError
 from webhook.standalone import StandaloneWorld
 from webhook.validate import Validator
@@ -44,7 +44,7 @@ class World(Protocol):
     """What reviews are decided about, for as long as the server runs."""
 
     @property
-    def view(self) -> ValidationView:
+    def view(self) -> WorldView:
         """What is known of the cluster."""
 
     @property
@@ -166,18 +166,16 @@ async def assemble(settings: Settings) -> AsyncIterator[Service]:
         )
         stack.callback(decisions.flush)
         _watch(metrics, decisions, certificates)
-        checks = {
+        checks: dict[str, Check] = {
             "tls": lambda: _check_certificate(certificates.not_after),
             "caches": world.ready,
             "serving": lifecycle.check_serving,
             "shutdown": lifecycle.check_shutdown,
         }
+        reviewers, more_checks = await _reviewers(settings, world, metrics, stack)
         application = build(
-            {
-                "/mutate": Mutator(settings.conversion(), Catalogue(), world.view, world.templates),
-                "/validate": Validator(settings.conversion(), Catalogue(), world.view),
-            },
-            checks,
+            reviewers,
+            checks | more_checks,
             bodies=BodyReader(settings.max_body_bytes, settings.body_timeout),
             metrics=metrics,
             decisions=decisions,
@@ -263,6 +261,23 @@ def _watch(metrics: Metrics, decisions: logs.DecisionLog, certificates: files.Ce
         "End of the serving certificate's validity, seconds since the epoch.",
         certificates.not_after.timestamp,
     )
+
+
+async def _reviewers(
+    settings: Settings, world: World, metrics: Metrics, stack: contextlib.AsyncExitStack
+) -> tuple[Mapping[str, Reviewer], dict[str, Check]]:
+    """Who decides, by path, and what readiness has to say about it."""
+    options = settings.conversion()
+    if settings.policies is None:
+        mutator = Mutator(options, Catalogue(), world.view, world.templates)
+        return {"/mutate": mutator, "/validate": Validator(options, Catalogue(), world.view)}, {}
+    # The schema and the engine take 20 MiB: only for those who have policies.
+    from webhook.policing import policing
+
+    policed = await stack.enter_async_context(
+        policing(settings.policies, options, world.view, world.templates, metrics.registry)
+    )
+    return policed.reviewers, {"policies": policed.store.check}
 
 
 async def _world(settings: Settings, stack: contextlib.AsyncExitStack) -> World:

@@ -117,7 +117,7 @@ class KubeCluster(ClusterClaims):
         ours = {"fieldSelector": f"spec.driver={names.DRIVER}"}
         slices = Reflector(server, RESOURCE_SLICES, project_slice, query=ours, timing=timing)
         classes = Reflector(server, DEVICE_CLASSES, project_class, timing=timing)
-        namespaces = Reflector(server, NAMESPACES, project_namespace, timing=timing)
+        namespaces = Reflector(server, NAMESPACES, project_namespace_labels, timing=timing)
         quotas = Reflector(server, RESOURCE_QUOTAS, project_quota, timing=timing)
         limit_ranges = Reflector(server, LIMIT_RANGES, project_limit_range, timing=timing)
         self.templates = Reflector(server, RESOURCE_CLAIM_TEMPLATES, project_template, timing=timing)
@@ -136,9 +136,10 @@ class KubeCluster(ClusterClaims):
         self._servants: defaultdict[str, dict[str, str]] = defaultdict(dict)
         self._extended_resources: Mapping[str, str] = MappingProxyType({})
         self._namespaces: dict[str, NamespaceFacts] = {}
+        self._labels: dict[str, Mapping[str, str]] = {}
         slices.on_change(self._slice_changed)
         classes.on_change(self._class_changed)
-        namespaces.on_change(self._annotations_changed)
+        namespaces.on_change(self._namespace_changed)
         quotas.on_change(self._quota_changed)
         limit_ranges.on_change(self._limit_range_changed)
 
@@ -158,6 +159,10 @@ class KubeCluster(ClusterClaims):
     def namespace(self, name: str) -> NamespaceFacts:
         """What the namespace says: the very same facts for as long as they do not change."""
         return self._namespaces.get(name, NO_FACTS)
+
+    def namespace_labels(self, name: str) -> Mapping[str, str] | None:
+        """Labels of a namespace; None where it is unknown."""
+        return self._labels.get(name)
 
     def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:
         """DeviceClasses that a ResourceClaimTemplate requests; empty where it is unknown."""
@@ -225,8 +230,13 @@ class KubeCluster(ClusterClaims):
             self._extended_resources = MappingProxyType(serving)
             self._pod_version += 1
 
-    def _annotations_changed(self, key: Key, _: Any, after: tuple[tuple[str, str], ...] | None) -> None:
-        self._keep(key[1], dataclasses.replace(self.namespace(key[1]), annotations=after or ()))
+    def _namespace_changed(self, key: Key, _: Any, after: "NamespaceRecord | None") -> None:
+        if after is None:
+            self._labels.pop(key[1], None)
+        else:
+            self._labels[key[1]] = after.labels
+        annotations = after.annotations if after else ()
+        self._keep(key[1], dataclasses.replace(self.namespace(key[1]), annotations=annotations))
 
     def _quota_changed(self, key: Key, _: bool | None, after: bool | None) -> None:
         facts = self.namespace(key[0])
@@ -315,6 +325,19 @@ def project_class(item: Mapping[str, Any]) -> ClassFacts:
     spec = item["spec"]
     created = item["metadata"].get("creationTimestamp") or ""
     return ClassFacts(spec.get("extendedResourceName") or "", created, read_class(_API_VERSION, spec)[0])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NamespaceRecord:
+    """What is kept of a Namespace: its annotations of ours, sorted, and its labels."""
+
+    annotations: tuple[tuple[str, str], ...]
+    labels: Mapping[str, str]
+
+
+def project_namespace_labels(item: Mapping[str, Any]) -> NamespaceRecord:
+    """A Namespace's annotations of ours, and all its labels: policies select by them."""
+    return NamespaceRecord(project_namespace(item) or (), dict(item["metadata"].get("labels") or {}))
 
 
 def project_namespace(item: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | None:

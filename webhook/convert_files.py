@@ -5,7 +5,6 @@ each pod template of a workload, which the webhook itself never touches.
 """
 
 import dataclasses
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -26,8 +25,6 @@ from webhook.manifests import POD_TEMPLATES, Document, Manifest, Path, manifests
 from webhook.modes import Mode
 from webhook.world import ConversionOptions, World
 
-_DECODE_PATH: Final = re.compile(r" - at `\$\.((?:metadata|spec)[^`]*)`")
-_MEMBER: Final = re.compile(r"^(metadata\.(?:annotations|labels))\.(.+)$")
 _NAMESPACE: Final = ("metadata", "namespace")
 """Path of findings that are about the object even where they come of one of its pod templates."""
 
@@ -286,14 +283,11 @@ def _repeated(decision: Decision) -> Iterator[Finding]:
 
 def _unreadable(manifest: Manifest, error: Exception) -> Finding:
     """What `/mutate` would say; where the decoder names the place in the pod at its end, that becomes the path."""
-    message = str(error)
-    place = _DECODE_PATH.search(message)
-    if place:
-        message = message[: place.start()]
+    path, message = pods.place(error)
     what = "Pod" if POD_TEMPLATES[manifest.group, manifest.kind] == ((),) else "pod template"
     return Finding(
         "NEU114",
-        _MEMBER.sub(r"\1[\2]", place[1]) if place else "",
+        path,
         f"the object holds no readable {what}: {message}.",
         "Compare it with the API reference of its kind.",
     )

@@ -20,6 +20,7 @@ from webhook.modes import Mode
 from webhook.patches import add, append, pointer, remove, remove_members, replace, set_members
 from webhook.ports import ClusterView, NamespaceFacts
 from webhook.records import Amounts, Converted, Record
+from webhook.steering import NO_STEERING, Steering, allowed, settled, steered
 from webhook.wire import ABSENT
 from webhook.world import ConversionOptions, World
 
@@ -52,7 +53,13 @@ def legacy_now(resources: Mapping[str, Any] | None) -> dict[str, str]:
     return demand.legacy_amounts(known.get("limits") or {}, known.get("requests") or {})
 
 
-def convert(pod: pods.Pod, facts: NamespaceFacts, world: World, own_claims: Sequence[str] = ()) -> Decision:
+def convert(
+    pod: pods.Pod,
+    facts: NamespaceFacts,
+    world: World,
+    own_claims: Sequence[str] = (),
+    steering: Steering = NO_STEERING,
+) -> Decision:
     """Decide about a Pod that is being created.
 
     Args:
@@ -60,21 +67,26 @@ def convert(pod: pods.Pod, facts: NamespaceFacts, world: World, own_claims: Sequ
         facts: what its namespace says.
         world: what else is known.
         own_claims: entries of `spec.resourceClaims` that are the user's own and request our DeviceClass.
+        steering: what policies say about it.
     """
     if not pod.concerns_us:
         return unchanged("not-neuron")
     if pod.annotations.mirror is not None:
         return unchanged("mirror-pod")
+    if (excess := pod.excess()) is not None:
+        return denied("too-large", _too_large(excess))
     conversion = records.find_conversion(pod)
     holders = _holders(pod, conversion.record if conversion else None)
     if conversion is None and not any(holder.ask.amount or holder.findings for holder in holders):
         return unchanged("not-neuron")
-    settings = modes.resolve(pod.annotations, facts, Mode(world.options.mode))
+    settings = settled(modes.resolve(pod.annotations, facts, Mode(world.options.mode)), steering)
     if settings.mode is Mode.OFF:
         return unchanged(f"mode-off-by-{settings.source}", *(as_warning(finding) for finding in settings.misspelt_mode))
     if pod.spec.nodeName:
         return unchanged("node-name", _bound(pod.spec.nodeName))
-    decision = _decide(pod, facts, world, settings, holders, conversion, own_claims)
+    decision = _decide(pod, facts, steered(world, steering), settings, holders, conversion, own_claims, steering)
+    if steering.policy and decision.audit:
+        decision = dataclasses.replace(decision, audit={**decision.audit, "conversion-policy": steering.policy})
     return _shadow(decision) if settings.mode is Mode.SHADOW else decision
 
 
@@ -88,8 +100,7 @@ def find_own_claims(pod: pods.Pod, namespace: str, cluster: ClusterView, device_
     return tuple(
         claim
         for claim, template in named
-        if not template.startswith(names.TEMPLATE_PREFIX)
-        and device_class in cluster.template_device_classes(namespace, template)
+        if not records.is_generated(template) and device_class in cluster.template_device_classes(namespace, template)
     )
 
 
@@ -133,6 +144,7 @@ def _decide(
     holders: Sequence[_Holder],
     conversion: Converted | None,
     own_claims: Sequence[str],
+    steering: Steering,
 ) -> Decision:
     """Convert or refuse, whatever the mode says about acting on it."""
     findings = [*settings.findings, *(finding for holder in holders for finding in holder.findings)]
@@ -143,12 +155,13 @@ def _decide(
         settings.instance_types, pod.decode_node_selector(), hints.required_terms(affinity)
     )
     found, findings = candidates.find(world.catalogue, selection, world.families)
+    found, more = allowed(found, steering)
+    findings += more
     if findings:
         return denied("no-candidate", *findings)
     asks = [holder.ask for holder in holders]
-    claim = make_claim(
-        asks, found, settings.wishes, world.options.device_class, only_these=bool(settings.instance_types)
-    )
+    only_these = bool(settings.instance_types or steering.families)
+    claim = make_claim(asks, found, settings.wishes, world.options.device_class, only_these=only_these)
     if isinstance(claim, list):
         return denied("unservable", *claim)
     if (
@@ -176,7 +189,8 @@ def _decide(
         reason,
         patch=tuple(patch),
         templates=(claim.template,),
-        warnings=() if conversion else warnings,
+        # A pod that only lost something on its way was told before.
+        warnings=() if conversion and conversion.template == claim.template.name else warnings,
         audit={"template": claim.template.name},
     )
 
@@ -332,6 +346,11 @@ def _side_effects(facts: NamespaceFacts, options: ConversionOptions, own_claims:
 def _bound(node: str) -> Finding:
     message = f"nodeName is {node!r}: the pod is not converted, nobody would allocate its claim."
     return warning("NEU201", "spec.nodeName", message, "Use a nodeSelector.", node)
+
+
+def _too_large(excess: str) -> Finding:
+    message = f"the pod is larger than any that was meant: {excess}."
+    return Finding("NEU114", excess.split(" ", maxsplit=1)[0], message, "Make it smaller.")
 
 
 def _names_taken() -> Finding:

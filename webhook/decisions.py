@@ -3,10 +3,12 @@
 import dataclasses
 import enum
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
 from neuron.findings import Finding
 from neuron.templates import Template
+
+_MOST_FINDINGS: Final = 64
 
 
 class Outcome(enum.StrEnum):
@@ -74,5 +76,9 @@ def unchanged(reason: str, *warnings: Finding) -> Decision:
 
 
 def denied(reason: str, *errors: Finding, warnings: tuple[Finding, ...] = ()) -> Decision:
-    """Refuse the object, with every finding at once."""
+    """Refuse the object, with every finding at once, as far as anybody would read."""
+    if len(errors) > _MOST_FINDINGS:
+        left_out = len(errors) - _MOST_FINDINGS
+        message = f"{left_out} more findings are left out."
+        errors = (*errors[:_MOST_FINDINGS], dataclasses.replace(errors[-1], message=message, fix=""))
     return Decision(Outcome.DENIED, reason, errors=errors, warnings=warnings)

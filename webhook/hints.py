@@ -75,7 +75,8 @@ def lacks_only_hint(affinity: Mapping[str, Any] | None, hinted: Mapping[str, Any
     """Whether `hinted` is `affinity` plus the hint of `node_affinity`, and nothing else."""
     if not hinted:
         return False
-    last = (required_terms(hinted) or ({},))[0].get("matchExpressions") or [{}]
+    filled = (term["matchExpressions"] for term in required_terms(hinted) or () if term.get("matchExpressions"))
+    last: list[dict[str, Any]] = next(filled, [{}])
     values = last[-1].get("values")
     if last[-1].get("key") != names.LABEL_INSTANCE_TYPE or not values:
         return False

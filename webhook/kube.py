@@ -19,7 +19,7 @@ import aiohttp
 from webhook.cluster import KubeCluster
 from webhook.kube_api import UNAUTHORIZED, StatusError, UnreachableError
 from webhook.kube_templates import KubeTemplates
-from webhook.ports import TemplateStore, ValidationView
+from webhook.ports import TemplateStore, WorldView
 from webhook.reflector import Reflector, Timing
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class KubeWorld:
         caches: what `view` is made of; their counters and problems are for metrics.
     """
 
-    view: ValidationView
+    view: WorldView
     templates: TemplateStore
     caches: tuple[Reflector[Any], ...]
 

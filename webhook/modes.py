@@ -21,6 +21,8 @@ class Mode(enum.StrEnum):
 
 
 _MODE_WORDS = {mode.value: mode for mode in Mode} | {"true": Mode.CONVERT, "false": Mode.OFF}
+_MOST_TYPES = 32
+_LONGEST_TYPE = 63
 _LNC_VALUES = ("1", "2")
 _ULTRASERVER_VALUES = ("1", "2", "4")
 
@@ -91,8 +93,8 @@ class _Reader:
         value, source = self._value(names.ANNOTATION_INSTANCE_TYPE, own)
         if value is None:
             return ()
-        types = tuple(part.strip() for part in value.split(","))
-        if all(types):
+        types = tuple(dict.fromkeys(part.strip() for part in value.split(",", _MOST_TYPES)))
+        if all(0 < len(each) <= _LONGEST_TYPE for each in types):
             return types
         self._refuse(names.ANNOTATION_INSTANCE_TYPE, value, source, "Name an instance type such as trn2.48xlarge.")
         return ()

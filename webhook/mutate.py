@@ -13,11 +13,14 @@ from webhook.decisions import Decision, denied, unchanged
 from webhook.modes import Mode
 from webhook.ports import ClusterView, TemplateStore, TemplateUnavailableError
 from webhook.restore_pods import restore
+from webhook.steering import NO_STEERING, Steer
 from webhook.wire import ABSENT, AdmissionRequest
 from webhook.world import ConversionOptions, conversion_world
 
 _LWS_GROUP = "leaderworkerset.x-k8s.io"
 _REMEMBERED = 256
+_LARGEST_REMEMBERED = 32 * 1024
+"""Bytes of a pod whose decision is kept; its key holds parts of it."""
 
 # What nearly all reviews end as: made, and rendered, once.
 _NOT_NEURON = unchanged("not-neuron")
@@ -33,12 +36,18 @@ class Mutator:
     """
 
     def __init__(
-        self, options: ConversionOptions, catalogue: Catalogue, cluster: ClusterView, templates: TemplateStore
+        self,
+        options: ConversionOptions,
+        catalogue: Catalogue,
+        cluster: ClusterView,
+        templates: TemplateStore,
+        steer: Steer | None = None,
     ) -> None:
         self._options = options
         self._catalogue = catalogue
         self._cluster = cluster
         self._templates = templates
+        self._steer = steer
         self._decisions: OrderedDict[Hashable, Decision] = OrderedDict()
         self._version = cluster.version
         self._world = conversion_world(options, catalogue, cluster)
@@ -68,6 +77,8 @@ class Mutator:
         if kind.kind == "Pod" and kind.group == "":
             if request.operation == "CREATE":
                 return self._create_pod(request)
+            if request.operation == "UPDATE" and request.oldObject == ABSENT:
+                return _NO_OBJECT
             if request.operation == "UPDATE":
                 return restore(pods.decode(request.object), pods.decode(request.oldObject))
             return unchanged("operation")
@@ -87,12 +98,15 @@ class Mutator:
             self._version = self._cluster.version
             self._world = conversion_world(self._options, self._catalogue, self._cluster)
             self._decisions.clear()
-        key = (pod.key(), facts, own_claims)
+        steering = NO_STEERING if self._steer is None else self._steer(request)
+        if len(bytes(request.object)) > _LARGEST_REMEMBERED:
+            return convert(pod, facts, self._world, own_claims, steering)
+        key = (pod.key(), facts, own_claims, steering)
         decision = self._decisions.get(key)
         if decision is not None:
             self._decisions.move_to_end(key)
             return decision
-        decision = self._decisions[key] = convert(pod, facts, self._world, own_claims)
+        decision = self._decisions[key] = convert(pod, facts, self._world, own_claims, steering)
         if len(self._decisions) > _REMEMBERED:
             self._decisions.popitem(last=False)
         return decision
@@ -131,7 +145,7 @@ def _not_created(template: Template) -> Finding:
 def _unreadable(request: AdmissionRequest, error: Exception) -> Finding:
     return Finding(
         "NEU114",
-        "",
+        pods.place(error)[0],
         f"the object is not a readable {request.kind.kind}: {error}.",
         "Compare it with the API reference of its kind.",
     )

@@ -6,6 +6,7 @@ the decision.
 """
 
 import json
+import re
 from collections.abc import Hashable, Sequence
 from typing import Any, TypedDict
 
@@ -16,15 +17,19 @@ from neuron import names
 from webhook.wire import ABSENT
 
 _EMPTY = (b"", b"null")
+_MEMBER = re.compile(r"^(metadata\.(?:annotations|labels))\.(.+)$")
 # The shortest of the legacy names, and the beginning of the others.
 _RESOURCE = names.RESOURCE_NEURON.encode()
 _LABEL = names.LABEL_CONVERTED.encode()
 _VARIABLE = b"NEURON_RT_"
+_MOST_CONTAINERS = 512
+_LARGEST_PART = 64 * 1024
 
 
 def mentions(raw: bytes, word: bytes) -> bool:
     """Whether a piece of JSON can contain a word. Yes where in doubt: an escape could spell it differently."""
-    return word in raw or b"\\" in raw
+    # Of the letters of a name only the slash has an escape of its own; all have one by number.
+    return word in raw or b"\\u" in raw or b"\\/" in raw
 
 
 def may_concern_us(raw: bytes) -> bool:
@@ -35,7 +40,12 @@ def may_concern_us(raw: bytes) -> bool:
 class _Resources(TypedDict, total=False):
     limits: dict[str, Any] | None
     requests: dict[str, Any] | None
-    claims: list[dict[str, Any]] | None
+    claims: list["_ResourceClaim"] | None
+
+
+class _ResourceClaim(TypedDict, total=False):
+    name: str
+    request: str | None
 
 
 class _Expression(TypedDict, total=False):
@@ -61,6 +71,10 @@ class _Affinity(TypedDict, total=False):
     nodeAffinity: _NodeAffinity | None
 
 
+class _EnvVar(TypedDict, total=False):
+    name: str
+
+
 class _PodResourceClaim(TypedDict, total=False):
     name: str
     resourceClaimTemplateName: str | None
@@ -80,12 +94,6 @@ def _part(raw: Raw, shape: Any, where: str) -> Any:
         what, at, place = str(error).partition(" - at `$")
         raise msgspec.ValidationError(f"{what} - at `$.{where}{place if at else '`'}") from error
     return msgspec.json.decode(raw)
-
-
-class EnvVar(Struct, frozen=True):
-    """One entry of `env`."""
-
-    name: str = ""
 
 
 class Container(Struct, frozen=True):
@@ -109,8 +117,8 @@ class Container(Struct, frozen=True):
     @property
     def variables(self) -> list[str]:
         """Names of the container's variables, in order."""
-        entries: list[EnvVar] = msgspec.json.decode(self.env, type=list[EnvVar]) if self.has_env else []
-        return [entry.name for entry in entries]
+        entries: list[dict[str, Any]] = _part(self.env, list[_EnvVar], "spec.containers[*].env") or []
+        return [entry.get("name", "") for entry in entries]
 
     @property
     def core_variables(self) -> tuple[str, ...]:
@@ -215,6 +223,17 @@ class Pod(Struct, frozen=True):
         value: list[dict[str, Any]] | None = _part(self.spec.tolerations, list[dict[str, Any]], "spec.tolerations")
         return value
 
+    def excess(self) -> str | None:
+        """The part that is too large to be meant: no cluster has use for it, and every step costs time."""
+        spec = self.spec
+        if len(self.containers) + len(self.init_containers) > _MOST_CONTAINERS:
+            return f"spec has {len(self.containers) + len(self.init_containers)} containers, at most {_MOST_CONTAINERS}"
+        for field in ("affinity", "nodeSelector", "tolerations", "resourceClaims"):
+            size = len(bytes(getattr(spec, field)))
+            if size > _LARGEST_PART:
+                return f"spec.{field} has {size} bytes, at most {_LARGEST_PART}"
+        return None
+
     @property
     def concerns_us(self) -> bool:
         """Whether there can be anything to do; False for nearly every pod of a cluster."""
@@ -244,6 +263,13 @@ _DECODER = msgspec.json.Decoder(Pod)
 
 UnreadableError = (msgspec.DecodeError, RecursionError)
 """What decoding raises: the message names the field and what was expected there, or that it nests too deeply."""
+
+
+def place(error: BaseException) -> tuple[str, str]:
+    """Where an `UnreadableError` is, as a field path ("" for the whole object), and what it is."""
+    what, _, where = str(error).partition(" - at `$")
+    path = where.rstrip("`").lstrip(".")
+    return _MEMBER.sub(r"\1[\2]", path), what
 
 
 def decode(raw: bytes | Raw) -> Pod:

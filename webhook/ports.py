@@ -108,5 +108,19 @@ class ClaimView(Protocol):
         """
 
 
+class NamespaceView(Protocol):
+    """What policies see of namespaces. Answered from memory."""
+
+    def namespace(self, name: str) -> NamespaceFacts:
+        """What the namespace says; `NO_FACTS` where it is unknown."""
+
+    def namespace_labels(self, name: str) -> Mapping[str, str] | None:
+        """Labels of a namespace; None where it is unknown."""
+
+
 class ValidationView(ClusterView, ClaimView, Protocol):
     """Everything that `/validate` has to know of the cluster."""
+
+
+class WorldView(ValidationView, NamespaceView, Protocol):
+    """Everything that the server has to know of the cluster."""

@@ -6,12 +6,13 @@ container that is not in the record is taken for a new one.
 """
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
-from neuron import names
+from neuron import names, quantities
 from webhook import pods
 
 Amounts = Mapping[str, str]
@@ -28,12 +29,33 @@ class Record:
         """What one container asked for; names are unique in a pod."""
         return self.containers.get(container) or self.init_containers.get(container) or {}
 
+    @property
+    def asks(self) -> bool:
+        """Whether any container asked for anything."""
+        sections = (*self.containers.values(), *self.init_containers.values())
+        return any(_positive(value) for amounts in sections for value in amounts.values())
+
     def encode(self) -> str:
         """The annotation's value."""
         value: dict[str, Any] = {"containers": self.containers}
         if self.init_containers:
             value["initContainers"] = self.init_containers
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+
+
+_GENERATED = re.compile(rf"{names.TEMPLATE_PREFIX}[a-z0-9-]+-[0-9a-f]{{12}}")
+
+
+def is_generated(template: str) -> bool:
+    """Whether a template's name is one that we give (`neuron.templates.Template.make`)."""
+    return _GENERATED.fullmatch(template) is not None
+
+
+def _positive(value: str) -> bool:
+    try:
+        return quantities.parse_count(value) > 0
+    except quantities.NotACountError:
+        return False
 
 
 def decode(text: str) -> Record | None:
@@ -78,14 +100,15 @@ class Converted:
 def find_conversion(pod: pods.Pod) -> Converted | None:
     """The pod's conversion, or None for a pod that is not converted.
 
-    The label alone is never trusted: there has to be a readable record, and a claim of our making.
+    The label alone is never trusted: there has to be a readable record that asks for something, and a claim of our
+    making.
     """
     text = pod.annotations.converted_from
     record = decode(text) if pod.labelled and text else None
-    if record is None:
+    if record is None or not record.asks:
         return None
     for index, entry in enumerate(pod.decode_claims() or ()):
         name, template = entry.get("name"), entry.get("resourceClaimTemplateName") or ""
-        if name in (names.POD_CLAIM, names.POD_CLAIM_FALLBACK) and template.startswith(names.TEMPLATE_PREFIX):
+        if name in (names.POD_CLAIM, names.POD_CLAIM_FALLBACK) and is_generated(template):
             return Converted(record, name, index, template)
     return None

@@ -29,6 +29,9 @@ def restore(new: pods.Pod, old: pods.Pod) -> Decision:
     conversion = records.find_conversion(old)
     if conversion is None:
         return unchanged("not-converted")
+    if new.excess() or old.excess():
+        # No converted pod is; whatever this is, the API server refuses it.
+        return unchanged("too-large")
     sections = (
         ("initContainers", new.init_containers, old.init_containers, conversion.record.init_containers),
         ("containers", new.containers, old.containers, conversion.record.containers),
@@ -114,7 +117,7 @@ def _restore_container(
         # A view holds only the names of variables, so the value comes from the record that made it.
         value = conversion.record.of(new.name).get(names.RESOURCE_NEURONCORE)
         if value is not None:
-            position = old.variables.index(names.ENV_NUM_CORES)
+            position = min(old.variables.index(names.ENV_NUM_CORES), len(new.variables))
             variable = {"name": names.ENV_NUM_CORES, "value": str(quantities.parse_count(value))}
             operations.append(
                 add(f"{path}/env", [variable]) if not new.has_env else add(f"{path}/env/{position}", variable)

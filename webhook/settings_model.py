@@ -131,6 +131,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     hint_toleration: Annotated[bool, _about("Add the toleration of the Neuron taint to converted pods.")] = True
     hint_affinity: Annotated[bool, _about("Require the instance types that can serve a converted pod.")] = True
     hint_scheduler: Annotated[bool, _about("Replace the scheduler names of the Neuron scheduler extension.")] = True
+    policies: Annotated[
+        Path | None,
+        _about("Directory of policy files (*.yaml, *.yml, *.json), followed while the server runs.", metavar="DIR"),
+    ] = None
     on_template_failure: Annotated[
         Literal["deny", "admit"],
         _about("What becomes of a pod whose ResourceClaimTemplate cannot be made; admit: unchanged, with a warning."),

@@ -33,6 +33,10 @@ class StandaloneCluster:
         """No namespace says anything."""
         return NO_FACTS
 
+    def namespace_labels(self, name: str) -> Mapping[str, str] | None:  # noqa: ARG002
+        """No namespace is known."""
+        return None
+
     def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:  # noqa: ARG002
         """No template is known."""
         return frozenset()

@@ -17,7 +17,7 @@ class GroupVersionKind(Struct, frozen=True):
 
 
 class AdmissionRequest(Struct, frozen=True):
-    """`request`; `object` and `oldObject` stay undecoded until somebody needs them."""
+    """`request`; what is `Raw` stays undecoded until somebody needs it."""
 
     uid: str
     kind: GroupVersionKind
@@ -28,6 +28,9 @@ class AdmissionRequest(Struct, frozen=True):
     dryRun: bool = False  # noqa: N815
     object: Raw = ABSENT
     oldObject: Raw = ABSENT  # noqa: N815
+    resource: Raw = ABSENT
+    userInfo: Raw = ABSENT  # noqa: N815
+    options: Raw = ABSENT
 
 
 class AdmissionReview(Struct, frozen=True):

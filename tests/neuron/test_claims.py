@@ -154,7 +154,7 @@ def test_cores_become_devices_rounded_up_and_the_waste_is_said(
     assert devices(claim)["requests"][0]["exactly"]["count"] == count
     said = [finding.message for finding in claim.warnings if finding.code == "NEU202"]
     assert said == ([] if not waste else [said[0]])
-    assert all(message.endswith(f"{waste} stay unused.") for message in said)
+    assert all(message.endswith(f": {waste} unused.") for message in said)
 
 
 def test_cores_on_different_families_become_alternatives_with_their_own_counts() -> None:
@@ -340,6 +340,20 @@ def test_types_that_would_share_devices_differently_are_left_out_and_said() -> N
     assert claim.types == ("trn1.32xlarge",)
     assert [finding.code for finding in claim.warnings] == ["NEU202", "NEU213"]
     assert claim.warnings[1].message.startswith("trn2.48xlarge would distribute")
+
+
+def test_a_type_of_unknown_size_is_no_reason_to_hope() -> None:
+    finding = refuse([ask(1, index=index) for index in range(17)])
+    assert finding.message == "the pod's containers need 17 Neuron devices in all, and trn1.32xlarge has 16."
+    only_unknown = make([ask(1, index=index) for index in range(17)], types("trn3e.24xlarge"))
+    assert only_unknown.types == ("trn3e.24xlarge",)
+
+
+def test_waste_is_said_for_types_that_share_an_alternative() -> None:
+    claim = make([cores(2)], types("trn1.32xlarge", "trn2.48xlarge"))
+    assert [finding.message for finding in claim.warnings] == [
+        "c0 asked for 2 cores and gets 1 device on trn2.48xlarge (4 cores): 2 unused."
+    ]
 
 
 def test_more_alternatives_than_the_api_takes_are_refused() -> None:

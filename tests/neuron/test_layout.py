@@ -1,8 +1,13 @@
-from hypothesis import given
+import dataclasses
+from collections.abc import Iterator
+
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from neuron.demand import Ask, Role
-from neuron.layout import EXTRA, lay_out
+from neuron.instances import Catalogue
+from neuron.layout import EXTRA, Layout, lay_out
+from neuron.serving import Serving, Wishes, serve
 
 COUNTS = (1, 4, 8, 16)
 DEVICE = "aws.amazon.com/neuron"
@@ -104,3 +109,68 @@ def _overlap(roles: list[str], one: int, other: int) -> bool:
     if "init" not in (roles[first], roles[second]):
         return True
     return roles[first] == "sidecar"
+
+
+# --- satisfiability on a node of 16 devices in nested groups of 4, 8 and 16 -----------------------------------
+
+
+def spread(count: int, free: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """All ways to take `count` devices out of the quarters of a node."""
+    if not free:
+        if not count:
+            yield ()
+        return
+    for here in range(min(count, free[0]) + 1):
+        for rest in spread(count - here, free[1:]):
+            yield (here, *rest)
+
+
+def placeable(layout: Layout, groups: dict[tuple[int, ...], int]) -> bool:
+    """Search for devices that keep every set of requests in one group. A node is four groups of 4; two make 8."""
+    requests = sorted(layout.counts, key=lambda identity: -layout.counts[identity])
+
+    def fits(placed: dict[int, tuple[int, ...]]) -> bool:
+        for use, group in groups.items():
+            quarters = {q for identity in use for q, n in enumerate(placed.get(identity, ())) if n}
+            if len({q * 4 // group for q in quarters}) > 1:
+                return False
+        return True
+
+    def search(index: int, free: tuple[int, ...], placed: dict[int, tuple[int, ...]]) -> bool:
+        if index == len(requests):
+            return True
+        for taken in spread(layout.counts[requests[index]], free):
+            now = {**placed, requests[index]: taken}
+            left = tuple(have - used for have, used in zip(free, taken, strict=True))
+            if fits(now) and search(index + 1, left, now):
+                return True
+        return False
+
+    return search(0, (4, 4, 4, 4), {})
+
+
+ROLES = st.sampled_from(["init", "init", "sidecar", "app"])
+SMALL = st.lists(st.tuples(ROLES, st.sampled_from([0, 1, 4, 8])), min_size=2, max_size=6)
+
+
+@settings(max_examples=400, deadline=None)
+@given(SMALL)
+@example([("init", 8), ("sidecar", 4), ("init", 8), ("app", 4)])
+@example([("init", 4), ("sidecar", 1), ("init", 4), ("init", 1), ("app", 1)])
+def test_what_is_served_can_be_placed(containers: list[tuple[str, int]]) -> None:
+    containers = sorted(containers, key=lambda each: each[0] == "app")
+    entry = Catalogue().get("trn1.32xlarge")
+    assert entry is not None
+    wanted = [
+        dataclasses.replace(ask, amount=count, resource=DEVICE if count else "")
+        for ask, (_, count) in zip(asks(*[role for role, _ in containers]), containers, strict=True)
+    ]
+    serving = serve(entry, wanted, Wishes())
+    if isinstance(serving, Serving):
+        groups = {span.requests: span.group for span in serving.spans if span.group}
+        assert placeable(serving.layout, groups)
+
+
+def test_init_containers_around_a_sidecar_share_one_set() -> None:
+    layout = lay_out(asks("init", "sidecar", "init", "app"), [8, 4, 8, 4], COUNTS)
+    assert set(layout.uses[0]) == set(layout.uses[2]) == {3, EXTRA}

@@ -12,8 +12,7 @@ from neuron.quantities import NotACountError, parse_count
     ("written", "count"),
     [
         ("0", 0), ("4", 4), (4, 4), ("+4", 4), ("4.", 4), ("4.0", 4), (4.0, 4), ("1e1", 10), ("1E1", 10),
-        ("40e-1", 4), ("4k", 4000), ("4000m", 4), ("4Ki", 4096), ("0.5k", 500), ("16", 16), ("1E", 10**18),
-        ("99999999999999999999", 99999999999999999999),
+        ("40e-1", 4), ("4k", 4000), ("4000m", 4), ("4Ki", 4096), ("0.5k", 500), ("16", 16), ("1G", 10**9),
     ],
     ids=str,
 )  # fmt: skip
@@ -28,6 +27,9 @@ def test_whole_numbers_are_read_as_kubernetes_reads_them(written: object, count:
         ("500m", "is not a whole number"),
         (0.5, "is not a whole number"),
         ("1n", "is not a whole number"),
+        ("1E", "is more than any cluster has"),
+        ("1e999", "is more than any cluster has"),
+        ("99999999999999999999", "is more than any cluster has"),
         ("-1", "is negative"),
         (-4, "is negative"),
         ("", "is not a quantity"),
@@ -57,7 +59,7 @@ def test_no_text_does_worse_than_a_refusal(written: str) -> None:
         assert parse_count(written) >= 0
 
 
-@given(st.integers(0, 10**9), st.sampled_from([("", 1), ("k", 1000), ("Mi", 2**20), ("m", Decimal("0.001"))]))
+@given(st.integers(0, 900), st.sampled_from([("", 1), ("k", 1000), ("Mi", 2**20), ("m", Decimal("0.001"))]))
 def test_a_suffix_multiplies(number: int, suffix: tuple[str, int | Decimal]) -> None:
     exact = number * suffix[1]
     try:

@@ -143,7 +143,7 @@ class TestInputs:
     def test_a_file_that_is_not_there_is_told(self, tmp_path: Path) -> None:
         result = run("-f", str(tmp_path / "none.yaml"))
         assert result.exit_code == 2
-        assert "none.yaml: cannot be read: No such file or directory." in result.stderr
+        assert "none.yaml: No such file or directory." in result.stderr
 
     def test_a_cluster_that_is_not_there_is_told(self, tmp_path: Path) -> None:
         kubeconfig = tmp_path / "none"

@@ -1,6 +1,7 @@
 import asyncio
 import copy
 import json
+import time
 from typing import Any
 
 import jsonpatch
@@ -320,9 +321,74 @@ def test_a_record_without_our_claim_is_not_believed() -> None:
     assert decide(manifest).templates[0].name.startswith("neuron-4-")
 
 
+@pytest.mark.parametrize(
+    "main", ["", '"main":{}', '"main":{"aws.amazon.com/neuron":"0"}'], ids=["none", "empty", "zero"]
+)
+def test_a_record_that_asks_for_nothing_is_not_believed(main: str) -> None:
+    manifest = pod(
+        container(neuron="4"),
+        labels={"neuron.aws.com/converted": "true"},
+        annotations={"neuron.aws.com/converted-from": f'{{"containers":{{{main}}}}}'},
+        resourceClaims=[{"name": "neuron", "resourceClaimTemplateName": "neuron-4-fdc84041cb55"}],
+    )
+    decision = decide(manifest)
+    assert decision.outcome is Outcome.CONVERTED
+    assert decision.templates[0].name.startswith("neuron-4-")
+
+
+def test_a_claim_of_the_users_own_is_not_taken_for_ours() -> None:
+    own = {"name": "neuron", "resourceClaimTemplateName": "neuron-my-own"}
+    manifest = pod(
+        container(neuron="4"),
+        labels={"neuron.aws.com/converted": "true"},
+        annotations={"neuron.aws.com/converted-from": '{"containers":{"main":{"aws.amazon.com/neuron":"16"}}}'},
+        resourceClaims=[own],
+    )
+    result = after(manifest, decide(manifest))
+    assert result["spec"]["resourceClaims"][0] == own
+    assert result["spec"]["resourceClaims"][1]["name"] == "neuron-dra"
+
+
+def many(count: int) -> list[dict[str, Any]]:
+    return [container(f"i{index}", neuron="7") for index in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "code"),
+    [
+        (pod(container(neuron="4"), annotations={"neuron.aws.com/instance-type": "a," * 100_000}), "NEU109"),
+        (pod(container(neuron="4"), annotations={CONVERT: "x" * 1_000_000}), "NEU109"),
+        (pod(container(neuron="4"), init=many(20_000)), "NEU114"),
+        (pod(container(neuron="4"), init=many(500)), "NEU105"),
+        (pod(container(neuron="4"), nodeSelector={TYPE: "x" * 1_000_000}), "NEU114"),
+        (
+            pod(
+                container(neuron="4"),
+                affinity={
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}] * 300_000}
+                    }
+                },
+            ),
+            "NEU114",
+        ),
+        (pod(container(neuron="4"), tolerations=[{"key": "k" * 1_000_000}]), "NEU114"),
+    ],
+    ids=["types", "mode", "containers", "refusals", "node-selector", "terms", "tolerations"],
+)
+def test_an_absurd_pod_is_refused_without_much_ado(manifest: Any, code: str) -> None:
+    subject, review = mutator(), request(manifest)
+    started = time.process_time()
+    decision = asyncio.run(subject.review(review))
+    # Seconds, of a machine of any kind: what is guarded against took up to forty.
+    assert time.process_time() - started < 1
+    assert {error.code for error in decision.errors} == {code}
+    assert sum(len(str(error)) for error in decision.errors) < 20_000
+
+
 def test_a_copied_pod_gets_the_template_that_its_record_asks_for() -> None:
     copied = converted(pod(container(neuron="4")))
-    copied["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "neuron-16-forged000000"
+    copied["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "neuron-16-0123456789ab"
     decision = decide(copied)
     assert decision.templates[0].name.startswith("neuron-4-")
     entry = after(copied, decision)["spec"]["resourceClaims"][0]

@@ -168,6 +168,24 @@ def test_a_decision_is_forgotten_when_the_cluster_changes() -> None:
     assert review(subject, ring).allowed
 
 
+def test_decisions_about_large_pods_are_not_kept() -> None:
+    subject = mutator()
+    for index in range(3):
+        review(subject, pod(container(neuron="4"), note=f"{index}" * 40_000))
+    assert len(subject._decisions) == 0
+
+
+def test_an_update_without_its_old_object_is_left_alone() -> None:
+    assert review(mutator(), LEGACY, "UPDATE").reason == "no-object"
+
+
+def test_a_claim_name_of_the_wrong_type_is_refused_with_the_place() -> None:
+    wrong = container(neuron="4")
+    wrong["resources"]["claims"] = [{"name": ["x"]}]
+    (error,) = review(mutator(), pod(wrong)).errors
+    assert (error.code, error.path) == ("NEU114", "spec.containers[0].resources.claims[0].name")
+
+
 def test_remembered_decisions_are_bounded() -> None:
     subject = mutator()
     for index in range(300):

@@ -84,6 +84,24 @@ def test_our_claim_comes_back_at_its_place_among_the_users_own() -> None:
     assert update(applied, stored)[1] == stored
 
 
+@pytest.mark.parametrize("environment", [[], [{"name": "A", "value": "1"}]], ids=["empty", "shorter"])
+def test_a_shortened_environment_is_left_to_the_api_server_to_refuse(environment: list[Any]) -> None:
+    stored = create(rich())
+    shortened = rich()
+    shortened["spec"]["containers"][0]["env"] = environment
+    decision, result = update(shortened, stored)
+    assert decision.allowed
+    assert result["spec"]["containers"][0]["env"][:-1] == environment
+
+
+def test_a_term_that_matches_nothing_does_not_hide_the_hint() -> None:
+    original = pod(container(neuron="4"), affinity=copy.deepcopy(AFFINITY))
+    node = original["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    node["nodeSelectorTerms"].insert(0, {})
+    stored = create(original)
+    assert update(original, stored)[1] == stored
+
+
 def test_image_labels_and_annotations_pass_through() -> None:
     stored = create(rich())
     new = rich()

@@ -35,6 +35,7 @@ TABLE: list[tuple[str, Any, str, str, Any, Any]] = [
     ("hint_toleration", False, "false", "false", False, True),
     ("hint_affinity", False, "0", "0", False, True),
     ("hint_scheduler", False, "False", "false", False, True),
+    ("policies", "/p", "/p", "/p", Path("/p"), None),
     ("on_template_failure", "admit", "admit", "admit", "admit", "deny"),
 ]
 BY_NAME = {setting.name: setting for setting in settings.declarations()}

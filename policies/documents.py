@@ -1,0 +1,169 @@
+"""YAML text to plain data that remembers on which line everything stands.
+
+What a scalar means follows sigs.k8s.io/yaml where admins notice: times stay strings, a key may stand once.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import yaml
+
+Path = tuple[str | int, ...]
+"""Keys and positions from the document's root on."""
+
+_MAX_DEPTH: Final = 100
+_MAX_VALUES: Final = 200_000
+_MERGE: Final = "tag:yaml.org,2002:merge"
+_TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
+_NULL: Final = "tag:yaml.org,2002:null"
+
+
+class _Loader(yaml.CSafeLoader):
+    """YAML 1.1 without times: `expires: 2026-12-31` is a string to Kubernetes."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
+    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with policy files, and where.
+
+    Attributes:
+        file: as the user knows it; empty where no file is to blame.
+        line: from 1; 0 where it is the file as a whole.
+        message: one sentence with the value and the cure.
+    """
+
+    file: str
+    line: int
+    message: str
+
+    def __str__(self) -> str:
+        """As compilers write it."""
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{place}: {self.message}" if place else self.message
+
+
+class DocumentError(Exception):
+    """A text is not YAML, or holds something that no Kubernetes object can hold.
+
+    Attributes:
+        line: from 1.
+        message: one sentence.
+    """
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+        self.message = message
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Document:
+    """One YAML document.
+
+    Attributes:
+        file: where it was read.
+        data: what it holds, JSON-like.
+        lines: line of every value, from 1, by its path; of a mapping's value that is the line of its key.
+        text_lines: line on which the text of a scalar begins: below its key for `|` and `>`.
+    """
+
+    file: str
+    data: Any
+    lines: Mapping[Path, int]
+    text_lines: Mapping[Path, int]
+
+    def line(self, path: Path) -> int:
+        """Line of a value, or of the closest thing around it that is there."""
+        while path not in self.lines and path:
+            path = path[:-1]
+        return self.lines.get(path, 1)
+
+    def problem(self, path: Path, message: str) -> Problem:
+        """A problem at a path of this document."""
+        return Problem(self.file, self.line(path), message)
+
+
+def read(file: str, content: bytes) -> Iterator[Document]:
+    """The documents of one file; empty ones are left out.
+
+    Args:
+        file: its name, for messages.
+        content: what it holds.
+
+    Raises:
+        DocumentError: it is not UTF-8, not YAML, nests too deeply, or has a key twice.
+    """
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DocumentError(1, f"the file is not UTF-8: {error.reason}.") from error
+    loader = _Loader(text)
+    try:
+        while loader.check_node():
+            root: Any = loader.get_node()
+            builder = _Builder(loader)
+            data = builder.build(root, (), root.start_mark.line + 1)
+            if data is not None:
+                yield Document(file, data, builder.lines, builder.text_lines)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise DocumentError(mark.line + 1 if mark else 1, f"this is not YAML: {error.problem}.") from error
+    except yaml.YAMLError as error:
+        raise DocumentError(1, f"this is not YAML: {error}.") from error
+    except RecursionError as error:
+        raise DocumentError(1, f"values are nested deeper than {_MAX_DEPTH} levels.") from error
+    finally:
+        loader.dispose()
+
+
+class _Builder:
+    """Turns the nodes of one document into data."""
+
+    def __init__(self, loader: yaml.CSafeLoader) -> None:
+        self._loader = loader
+        self._values = 0
+        self.lines: dict[Path, int] = {}
+        self.text_lines: dict[Path, int] = {}
+
+    def build(self, node: Any, path: Path, line: int) -> Any:
+        self._values += 1
+        if len(path) > _MAX_DEPTH:
+            raise DocumentError(line, f"values are nested deeper than {_MAX_DEPTH} levels.")
+        if self._values > _MAX_VALUES:
+            raise DocumentError(line, f"the document holds more than {_MAX_VALUES} values, aliases written out.")
+        self.lines[path] = line
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.build(item, (*path, at), item.start_mark.line + 1) for at, item in enumerate(node.value)]
+        self.text_lines[path] = node.start_mark.line + (2 if node.style in ("|", ">") else 1)
+        return self._scalar(node)
+
+    def _mapping(self, node: Any, path: Path) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if key_node.tag == _MERGE:
+                raise DocumentError(line, "merge keys (<<) are not supported in policy files; write the fields out.")
+            key = self._scalar(key_node) if isinstance(key_node, yaml.ScalarNode) else None
+            if isinstance(key, bool | int | float):
+                key = key_node.value
+            if not isinstance(key, str):
+                raise DocumentError(line, "a field name must be text.")
+            if key in found:
+                raise DocumentError(line, f"the field '{key}' stands here twice.")
+            found[key] = self.build(value_node, (*path, key), line)
+        return found
+
+    def _scalar(self, node: Any) -> Any:
+        value = self._loader.construct_object(node)
+        if node.tag == _NULL or isinstance(value, bool | int | float | str):
+            return value
+        raise DocumentError(node.start_mark.line + 1, f"{node.value[:64]!r} has the tag {node.tag}, which JSON lacks.")

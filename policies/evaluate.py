@@ -1,0 +1,268 @@
+"""Policies and a request, to what they say about it. Pure: clock and time of day are given.
+
+The order is that of ValidatingAdmissionPolicy: constraints, bindings, match conditions, then validations. A condition
+that is false skips the policy, even where another one fails; what fails otherwise follows the policy's failurePolicy.
+"""
+
+import dataclasses
+import datetime as dt
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from policies import matching
+from policies.engine import Budget, CelError, Clock, Limits, Program
+from policies.evaluator.values import kind_of
+from policies.programs import Binding, Check, Condition, Exemption, PodRule, ValidatingRule
+from policies.subjects import Subject
+
+POLICY_LIMITS: Final = Limits(seconds=0.1)
+"""What one policy may take for one request (Kubernetes bounds an expression to about as much)."""
+REVIEW_SECONDS: Final = 1.0
+"""What all policies together may take for one request; the API server waits 10 s by default."""
+NEAR_EXPIRY: Final = dt.timedelta(days=14)
+
+_LONGEST_MESSAGE: Final = 5 * 1024
+
+
+class Outcome(enum.StrEnum):
+    """What one policy makes of one request; a label of metrics."""
+
+    NO_MATCH = "no-match"
+    """It is about the kind of request, but a condition or selector says no."""
+    ALLOW = "allow"
+    DENY = "deny"
+    WARN = "warn"
+    AUDIT = "audit"
+    EXCEPT = "except"
+    """It would have objected; an exception lets the request pass."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Violation:
+    """One objection.
+
+    Attributes:
+        message: what the policy says.
+        reason: `metav1.StatusReason`.
+        failed: it could not be evaluated, and fails closed.
+    """
+
+    message: str
+    reason: str = "Invalid"
+    failed: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one policy says.
+
+    Attributes:
+        rule: the policy.
+        outcome: the strongest thing that happens.
+        violations: its objections, also where an exception lets the request pass.
+        bindings: those that apply.
+        audit: its audit annotations by key.
+        exemption: the exception that lets the request pass.
+        expired: an exception that would have, had it not expired.
+        errors: what could not be evaluated, also where that is ignored.
+        seconds: time that it took.
+    """
+
+    rule: ValidatingRule
+    outcome: Outcome
+    violations: tuple[Violation, ...] = ()
+    bindings: tuple[Binding, ...] = ()
+    audit: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    exemption: Exemption | None = None
+    expired: Exemption | None = None
+    errors: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+def evaluate(
+    rules: Iterable[ValidatingRule], subject: Subject, now: dt.datetime, clock: Clock, limits: Limits = POLICY_LIMITS
+) -> tuple[Verdict, ...]:
+    """What policies say about a request.
+
+    Args:
+        rules: the policies.
+        subject: the request.
+        now: by which exceptions expire.
+        clock: monotonic, in seconds; bounds and measures evaluation.
+        limits: for every policy.
+
+    Returns:
+        One verdict for each policy whose resource rules match. Nothing that an expression does raises.
+    """
+    verdicts = []
+    deadline = clock() + REVIEW_SECONDS
+    activation: dict[str, Any] | None = None
+    for rule in rules:
+        if not matching.rules_match(rule.match, subject):
+            continue
+        started = clock()
+        bindings = tuple(each for each in rule.bindings if matching.matches(each.match, subject))
+        if not bindings or not matching.selectors_match(rule.match, subject):
+            verdicts.append(Verdict(rule, Outcome.NO_MATCH))
+            continue
+        if activation is None:
+            activation = subject.activation({})
+        run = _Run(rule, activation, Budget(clock, limits))
+        if started > deadline:
+            run.fail("not evaluated: the policies before it took all the time that one request may take")
+            verdict = run.verdict(bindings, now)
+        else:
+            verdict = run.judge(bindings, now)
+        verdicts.append(dataclasses.replace(verdict, seconds=clock() - started))
+    return tuple(verdicts)
+
+
+def first_match(
+    rules: Sequence[PodRule], subject: Subject, clock: Clock, limits: Limits = POLICY_LIMITS
+) -> tuple[PodRule | None, tuple[str, ...]]:
+    """The first policy on pods that means this one.
+
+    Returns:
+        The policy, and what went wrong on the way: a policy whose conditions fail does not match.
+    """
+    errors: list[str] = []
+    activation: dict[str, Any] | None = None
+    for rule in rules:
+        if not matching.pod_matches(rule.spec.match, subject):
+            continue
+        if rule.conditions and activation is None:
+            activation = {**subject.activation({}), "variables": {}}
+        holds, failures = _all_hold(rule.conditions, activation or {}, Budget(clock, limits))
+        errors += [f"{rule.name}: {failure}" for failure in failures] if holds is None else []
+        if holds:
+            return rule, tuple(errors)
+    return None, tuple(errors)
+
+
+class _Variables(dict[str, Any]):
+    """`variables`: each is evaluated when it is read first; one that fails, fails again."""
+
+    def __init__(self, programs: Mapping[str, Program], activation: Mapping[str, Any], budget: Budget) -> None:
+        super().__init__()
+        self._programs = programs
+        self._activation = activation
+        self._budget = budget
+
+    def __missing__(self, name: str) -> Any:
+        value = self[name] = self._programs[name].evaluate(self._activation, self._budget)
+        return value
+
+
+def _all_hold(
+    conditions: Iterable[Condition], activation: Mapping[str, Any], budget: Budget
+) -> tuple[bool | None, list[str]]:
+    """Whether all conditions are true; None where one fails and none is false."""
+    failures = []
+    for condition in conditions:
+        try:
+            if condition.program.evaluate(activation, budget) is not True:
+                return False, []
+        except CelError as error:
+            failures.append(f"match condition '{condition.name}' failed: {error}")
+    return (None if failures else True), failures
+
+
+class _Run:
+    """One policy on one request."""
+
+    def __init__(self, rule: ValidatingRule, shared: Mapping[str, Any], budget: Budget) -> None:
+        self._rule = rule
+        self._budget = budget
+        self.activation = {**shared, "params": rule.params}
+        self.activation["variables"] = _Variables(rule.variables, self.activation, budget)
+        self._violations: list[Violation] = []
+        self._errors: list[str] = []
+        self._audit: dict[str, str] = {}
+
+    def judge(self, bindings: tuple[Binding, ...], now: dt.datetime) -> Verdict:
+        holds, failures = _all_hold(self._rule.conditions, self.activation, self._budget)
+        if holds is False:
+            return Verdict(self._rule, Outcome.NO_MATCH)
+        for failure in failures:
+            self.fail(failure)
+        if holds:
+            for check in self._rule.checks:
+                self._check(check)
+            for key, program in self._rule.audit.items():
+                self._annotate(key, program)
+        return self.verdict(bindings, now)
+
+    def fail(self, message: str) -> None:
+        """Something could not be evaluated."""
+        self._errors.append(message)
+        if self._rule.fails_closed:
+            self._violations.append(Violation(message, failed=True))
+
+    def verdict(self, bindings: tuple[Binding, ...], now: dt.datetime) -> Verdict:
+        exemption = expired = None
+        outcome = Outcome.ALLOW
+        if self._violations:
+            exemption, expired = self._exemption(now)
+            outcome = Outcome.EXCEPT if exemption else strongest(bindings)
+        return Verdict(
+            self._rule,
+            outcome,
+            tuple(self._violations),
+            bindings,
+            self._audit,
+            exemption,
+            None if exemption else expired,
+            tuple(self._errors),
+        )
+
+    def _check(self, check: Check) -> None:
+        try:
+            if check.program.evaluate(self.activation, self._budget) is True:
+                return
+        except CelError as error:
+            self.fail(f"expression '{check.program.source.strip()}' resulted in error: {error}")
+            return
+        self._violations.append(Violation(self._message(check), check.reason))
+
+    def _message(self, check: Check) -> str:
+        """What messageExpression gives; where that fails, is blank or has several lines, the message (KEP-3488)."""
+        if check.message_program is None:
+            return check.message
+        try:
+            text = check.message_program.evaluate(self.activation, self._budget)
+        except CelError as error:
+            self._errors.append(f"messageExpression failed: {error}")
+            return check.message
+        usable = isinstance(text, str) and text.strip() and "\n" not in text and len(text) <= _LONGEST_MESSAGE
+        return str(text).strip() if usable else check.message
+
+    def _annotate(self, key: str, program: Program) -> None:
+        try:
+            value = program.evaluate(self.activation, self._budget)
+        except CelError as error:
+            self.fail(f"audit annotation '{key}' failed: {error}")
+            return
+        if isinstance(value, str):
+            if value.strip():
+                self._audit[key] = value
+        elif value is not None:
+            self.fail(f"audit annotation '{key}' is of type {kind_of(value)}, and has to be a string or null")
+
+    def _exemption(self, now: dt.datetime) -> tuple[Exemption | None, Exemption | None]:
+        """The exception that applies, and one that would, had it not expired."""
+        expired = None
+        for exemption in self._rule.exemptions:
+            holds, failures = _all_hold(exemption.conditions, self.activation, self._budget)
+            self._errors += [f"exception '{exemption.name}': {failure}" for failure in failures if holds is None]
+            if holds and now <= exemption.expires:
+                return exemption, None
+            if holds:
+                expired = expired or exemption
+        return None, expired
+
+
+def strongest(bindings: Iterable[Binding]) -> Outcome:
+    """What happens to a request that violates a policy with these bindings."""
+    actions = {action for binding in bindings for action in binding.actions}
+    return Outcome.DENY if "Deny" in actions else Outcome.WARN if "Warn" in actions else Outcome.AUDIT

@@ -1,0 +1,38 @@
+"""The shipped packs: harmless until an admin says otherwise, tested, and documented."""
+
+from pathlib import Path
+
+import pytest
+
+import policies
+from policies.cases import run_cases, subject_of
+from policies.evaluate import POLICY_LIMITS, evaluate
+from policies.loader import load_folder
+from policies.programs import ValidatingRule
+from tests.policies.evaluating import frozen_clock
+
+FOLDER = Path(policies.__file__).parent / "packs"
+PACKS = load_folder(FOLDER).validating
+DOCS = (Path(__file__).parents[2] / "docs/policies.md").read_text()
+
+
+def test_every_file_is_one_policy_of_its_name() -> None:
+    assert sorted(rule.name for rule in PACKS) == sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+@pytest.mark.parametrize("rule", PACKS, ids=lambda rule: rule.name)
+class TestPack:
+    def test_it_only_audits(self, rule: ValidatingRule) -> None:
+        assert [binding.actions for binding in rule.bindings] == [("Audit",)]
+
+    def test_its_cases_show_it_objecting_and_letting_pass(self, rule: ValidatingRule) -> None:
+        assert {"Audit"} < {case.expect for case in rule.tests}
+        assert [result.failure for result in run_cases(rule, frozen_clock)] == [None] * len(rule.tests)
+
+    def test_it_is_documented(self, rule: ValidatingRule) -> None:
+        assert f"`{rule.name}`" in DOCS
+
+    def test_it_evaluates_without_errors_on_its_cases(self, rule: ValidatingRule) -> None:
+        for case in rule.tests:
+            verdicts = evaluate((rule,), subject_of(case), case.at, frozen_clock, POLICY_LIMITS)
+            assert [verdict.errors for verdict in verdicts] == [()]

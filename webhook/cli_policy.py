@@ -1,0 +1,130 @@
+"""`neuron-dra policy`: says what is wrong with policy files, and runs the cases embedded in them."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from xml.etree import ElementTree as ET
+
+import click
+
+if TYPE_CHECKING:
+    from policies.cases import CaseResult
+    from policies.loader import PolicySet
+
+FAULTY: Final = 1
+UNREADABLE: Final = 2
+
+_FOLDER: Final = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+
+
+@click.group()
+def policy() -> None:
+    """Check and test policy files."""
+
+
+@policy.command()
+@_FOLDER
+@click.pass_context
+def check(context: click.Context, folder: Path) -> None:
+    """Read and compile every policy file below DIR, and run no cases.
+
+    Ends with 0 where nothing is wrong; with 1 if something is; with 2 if the files cannot be read.
+    """
+    found = _load(context, folder, FAULTY)
+    kinds = {"on validation": len(found.validating), "on conversion": len(found.conversions)}
+    told = ", ".join(f"{count} {words}" for words, count in kinds.items() if count) or "none but catalogues"
+    click.echo(f"{_counted(found.files, 'file')}: policies {told}. Nothing is wrong.")
+
+
+@policy.command()
+@_FOLDER
+@click.option("--junit", metavar="FILE", type=click.Path(path_type=Path), help="Write the results as JUnit XML, too.")
+@click.pass_context
+def test(context: click.Context, folder: Path, junit: Path | None) -> None:
+    """Run the cases that are embedded in the policy files below DIR.
+
+    Ends with 0 where all pass; with 1 if one fails; with 2 if the files cannot be read or compiled.
+    """
+    from policies.cases import run_cases
+
+    found = _load(context, folder, UNREADABLE)
+    results = [result for rule in found.rules for result in run_cases(rule, time.monotonic)]
+    click.echo(table(results), nl=False)
+    untested = [rule.name for rule in found.rules if not _cases(results, rule.name)]
+    if untested:
+        click.echo(f"Without a case: {', '.join(untested)}.", err=True)
+    if junit is not None:
+        try:
+            junit.write_bytes(junit_xml(results))
+        except OSError as error:
+            click.echo(f"{junit}: cannot be written: {error.strerror}.", err=True)
+            context.exit(UNREADABLE)
+    context.exit(FAULTY if any(result.failure for result in results) else 0)
+
+
+def _load(context: click.Context, folder: Path, code: int) -> "PolicySet":
+    """The set in a folder, its cases not run; ends the command with `code` where something is wrong with it."""
+    # The engine takes a moment to load: not for --help.
+    from policies.loader import PolicyError, load, read_folder
+
+    try:
+        files = read_folder(folder)
+    except PolicyError as error:
+        click.echo(str(error), err=True)
+        context.exit(UNREADABLE)
+    if not files:
+        click.echo(f"{folder}: no policy file (*.yaml, *.yml, *.json) is in it.", err=True)
+        context.exit(UNREADABLE)
+    try:
+        return load(files, run_tests=False)
+    except PolicyError as error:
+        click.echo(str(error), err=True)
+        click.echo(f"{_counted(len(error.problems), 'problem')} in {_counted(len(files), 'file')}.", err=True)
+        context.exit(code)
+
+
+def table(results: Sequence["CaseResult"]) -> str:
+    """One line per case, then what failed, then the count."""
+    width = max((len(result.policy) for result in results), default=0)
+    lines = [f"{'FAIL' if each.failure else 'pass'}  {each.policy:<{width}}  {each.case}" for each in results]
+    lines += [f"\n{each.failure}" for each in results if each.failure]
+    failed = sum(1 for each in results if each.failure)
+    lines.append(f"{_counted(len(results), 'case')}, {failed} failed.")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def junit_xml(results: Sequence["CaseResult"]) -> bytes:
+    """The results as JUnit XML: one suite per policy."""
+    root = ET.Element("testsuites", name="neuron-dra policy test")
+    for name in dict.fromkeys(each.policy for each in results):
+        mine = _cases(results, name)
+        suite = ET.SubElement(
+            root,
+            "testsuite",
+            name=name,
+            tests=str(len(mine)),
+            failures=str(sum(1 for each in mine if each.failure)),
+            time=f"{sum(each.seconds for each in mine):.6f}",
+        )
+        for each in mine:
+            case = ET.SubElement(suite, "testcase", classname=name, name=each.case, time=f"{each.seconds:.6f}")
+            if each.failure is not None:
+                failure = ET.SubElement(case, "failure", message=_printable(each.failure.message))
+                failure.text = _printable(str(each.failure))
+    ET.indent(root)
+    text: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return text
+
+
+def _printable(text: str) -> str:
+    """Without the control characters that XML 1.0 does not have."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
+
+
+def _cases(results: Sequence["CaseResult"], name: str) -> list["CaseResult"]:
+    return [each for each in results if each.policy == name]
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
