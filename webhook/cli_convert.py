@@ -45,9 +45,9 @@ def convert(context: click.Context, /, filenames: tuple[str, ...], output: str, 
     # Whoever calls this wants a conversion; pods and namespaces can still opt out.
     options = dataclasses.replace(conversion_options(flags), mode=Mode.CONVERT)
     # Loaded for those who convert, not for `--help`.
-    from webhook import convert_output
-    from webhook.convert_files import convert_sources
-    from webhook.manifest_files import read_sources
+    from webhook.offline import convert_output
+    from webhook.offline.convert_files import convert_sources
+    from webhook.offline.manifest_files import read_sources
 
     sources, complete = read_sources(filenames, _say)
     conversion = convert_sources(sources, options)

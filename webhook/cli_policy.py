@@ -1,9 +1,10 @@
-"""`neuron-dra policy`: says what is wrong with policy files, and runs the cases embedded in them."""
+"""`neuron-dra policy`: says what is wrong with policy files, runs their cases, and explains what they say."""
 
+import datetime as dt
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 from xml.etree import ElementTree as ET
 
 import click
@@ -20,7 +21,7 @@ _FOLDER: Final = click.argument("folder", metavar="DIR", type=click.Path(path_ty
 
 @click.group()
 def policy() -> None:
-    """Check and test policy files."""
+    """Check, test and explain policy files."""
 
 
 @policy.command()
@@ -61,6 +62,55 @@ def test(context: click.Context, folder: Path, junit: Path | None) -> None:
             click.echo(f"{junit}: cannot be written: {error.strerror}.", err=True)
             context.exit(UNREADABLE)
     context.exit(FAULTY if any(result.failure for result in results) else 0)
+
+
+@policy.command()
+@click.option(
+    "--policies", "folder", metavar="DIR", required=True, type=click.Path(path_type=Path), help="The policies."
+)
+@click.option(
+    "-f", "--filename", "filename", metavar="FILE|-", required=True, type=click.File("rb"), help="The objects."
+)
+@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of objects that have none.")
+@click.option(
+    "--operation",
+    type=click.Choice(["CREATE", "UPDATE", "DELETE"]),
+    default="CREATE",
+    show_default=True,
+    help="What is done with them.",
+)
+@click.pass_context
+def explain(context: click.Context, folder: Path, filename: BinaryIO, namespace: str, operation: str) -> None:
+    """Say which policies are about the objects in a file, and why they say what they say.
+
+    Ends with 0 where nothing would be denied; with 1 if something would be; with 2 if something cannot be read.
+    """
+    from policies.documents import DocumentError, read
+    from policies.evaluate import Outcome, evaluate
+    from policies.explain import explain as explained
+    from policies.subjects import namespace_named, of_object
+
+    found = _load(context, folder, UNREADABLE)
+    now = dt.datetime.now(dt.UTC)
+    try:
+        documents = list(read(filename.name, filename.read()))
+    except DocumentError as error:
+        click.echo(f"{filename.name}:{error.line}: {error.message}", err=True)
+        context.exit(UNREADABLE)
+    denied = False
+    for document in documents:
+        if not isinstance(document.data, dict):
+            click.echo(f"{filename.name}:{document.line(())}: an object is a mapping of fields.", err=True)
+            context.exit(UNREADABLE)
+        metadata = document.data.get("metadata")
+        own = metadata.get("namespace") if isinstance(metadata, dict) else None
+        subject = of_object(document.data, operation=operation, namespace_object=namespace_named(str(own or namespace)))
+        click.echo(f"{subject.kind} {subject.name or '(no name)'} in {subject.namespace or 'the cluster'}:")
+        for line in explained(found, subject, now, time.monotonic):
+            click.echo(f"  {line}")
+        verdicts = evaluate(found.validating, subject, now, time.monotonic)
+        denied = denied or any(verdict.outcome is Outcome.DENY for verdict in verdicts)
+    context.exit(FAULTY if denied else 0)
 
 
 def _load(context: click.Context, folder: Path, code: int) -> "PolicySet":

@@ -20,8 +20,8 @@ from webhook.cli_inputs import (
 from webhook.modes import Mode
 
 if TYPE_CHECKING:
-    from webhook.convert_files import Source
-    from webhook.validate_files import Report
+    from webhook.offline.convert_files import Source
+    from webhook.offline.validate_files import Report
     from webhook.world import ConversionOptions
 
 
@@ -62,7 +62,7 @@ def validate(
     """
     options = dataclasses.replace(conversion_options(flags), mode=Mode.CONVERT)
     # Loaded for those who validate, not for `--help`.
-    from webhook.manifest_files import read_sources
+    from webhook.offline.manifest_files import read_sources
 
     sources, complete = read_sources(filenames, _say)
     report = asyncio.run(_check(sources, options, kubeconfig))
@@ -75,7 +75,7 @@ def validate(
 
 
 async def _check(sources: Sequence["Source"], options: "ConversionOptions", kubeconfig: Path | None) -> "Report":
-    from webhook.validate_files import validate_sources
+    from webhook.offline.validate_files import validate_sources
 
     if kubeconfig is None:
         return await validate_sources(sources, options)
@@ -143,7 +143,7 @@ def as_sarif(report: "Report") -> str:
     """For code hosts."""
     from importlib.metadata import version
 
-    from webhook.sarif import sarif_log
+    from webhook.offline.sarif import sarif_log
 
     return _dumped(sarif_log(report.located, version("neuron-dra")))
 

@@ -154,9 +154,7 @@ def _decide(
     selection = candidates.NodeSelection(
         settings.instance_types, pod.decode_node_selector(), hints.required_terms(affinity)
     )
-    found, findings = candidates.find(world.catalogue, selection, world.families)
-    found, more = allowed(found, steering)
-    findings += more
+    found, findings = allowed(*candidates.find(world.catalogue, selection, world.families), steering)
     if findings:
         return denied("no-candidate", *findings)
     asks = [holder.ask for holder in holders]
@@ -173,12 +171,8 @@ def _decide(
     claim_name = conversion.claim if conversion else _free_name(pod, holders)
     if claim_name is None:
         return denied("claim-names-taken", _names_taken())
-    patch = [
-        *_claim_patch(pod, holders, claim, claim_name, conversion),
-        *_mark_patch(pod, holders),
-    ]
     hint_patch, hint_warnings = _hint_patch(pod, affinity, selection, found, claim, world.options)
-    patch += hint_patch
+    patch = [*_claim_patch(pod, holders, claim, claim_name, conversion), *_mark_patch(pod, holders), *hint_patch]
     warnings = (*claim.warnings, *hint_warnings, *_side_effects(facts, world.options, own_claims))
     if not patch:
         # The template still has to exist: the pod may come from another namespace, or from a backup.

@@ -1,7 +1,6 @@
 """What policy files say about one pod's conversion, as conversion takes it. Pure, and free of the policies' schema."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Protocol
 
 from neuron.findings import Finding
@@ -61,13 +60,22 @@ def steered(world: World, steering: Steering) -> World:
     return dataclasses.replace(world, families=steering.families or world.families, options=options)
 
 
-def allowed(found: Sequence[InstanceType], steering: Steering) -> tuple[tuple[InstanceType, ...], list[Finding]]:
-    """Those of a pod's candidates that its policy allows; without any, a finding that says so."""
-    if not steering.families:
-        return tuple(found), []
-    left = tuple(entry for entry in found if entry.family in steering.families)
-    if left or not found:
-        return left, []
+def allowed(
+    found: tuple[InstanceType, ...], findings: list[Finding], steering: Steering
+) -> tuple[tuple[InstanceType, ...], list[Finding]]:
+    """Those of a pod's candidates that its policy allows.
+
+    Args:
+        found: the candidates by the pod's own words.
+        findings: why there are none.
+        steering: what the policy says.
+
+    Returns:
+        The candidates that are left; without any, a finding that says why.
+    """
+    left = tuple(entry for entry in found if entry.family in steering.families) if steering.families else found
+    if left or findings:
+        return left, findings
     names = ", ".join(entry.name for entry in found)
     finding = Finding(
         "NEU110",

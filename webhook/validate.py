@@ -23,9 +23,9 @@ from webhook.check_pods import KnownClaim, check_pod, claim_names
 from webhook.claim_world import claim_world
 from webhook.decisions import Decision, Outcome, unchanged
 from webhook.device_selectors import DeviceSelectors
-from webhook.manifests import POD_TEMPLATES, Manifest, path_text
 from webhook.messages import fitting
 from webhook.modes import Mode
+from webhook.offline.manifests import POD_TEMPLATES, Manifest, path_text
 from webhook.ports import ValidationView
 from webhook.records import find_conversion
 from webhook.wire import ABSENT, AdmissionRequest

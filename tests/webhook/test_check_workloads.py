@@ -17,7 +17,7 @@ from tests.support.validation import (
     request,
     ultraserver,
 )
-from webhook.manifests import POD_TEMPLATES
+from webhook.offline.manifests import POD_TEMPLATES
 from webhook.ports import NamespaceFacts
 
 SEVEN = pod(container(neuron="7"))

@@ -130,3 +130,48 @@ def test_a_report_that_cannot_be_written_is_said(folder: Path, tmp_path: Path) -
     target = tmp_path / "none/report.xml"
     code, _, err = run("test", folder, "--junit", target)
     assert (code, err) == (2, f"{target}: cannot be written: No such file or directory.\n")
+
+
+# --- explain --------------------------------------------------------------------------------------------------
+
+OBJECTS = """
+apiVersion: v1
+kind: Pod
+metadata: {name: big}
+spec: {containers: [{name: a, resources: {limits: {aws.amazon.com/neuron: 16}}}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: s, namespace: other}
+"""
+
+
+def explain(folder: Path, content: str, *arguments: str) -> tuple[int, str, str]:
+    path = folder.parent / "objects.yaml"
+    path.write_text(content)
+    return run("explain", "--policies", folder, "-f", path, *arguments)
+
+
+def test_explain_says_what_each_policy_makes_of_each_object(folder: Path) -> None:
+    assert explain(folder, OBJECTS, "-n", "team") == (
+        1,
+        "Pod big in team:\n  few-devices: denies it\n      at most four devices\n"
+        "Service s in other:\n  few-devices: is not about CREATE of services\n",
+        "",
+    )
+
+
+def test_explain_ends_with_0_where_nothing_is_denied(folder: Path) -> None:
+    assert explain(folder, OBJECTS.replace("16", "4"))[0] == 0
+    assert explain(folder, OBJECTS, "--operation", "DELETE")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("a: [", ": this is not YAML: "), ("- a", ":1: an object is a mapping of fields.")],
+    ids=["no-yaml", "no-object"],
+)
+def test_explain_says_what_it_cannot_read(folder: Path, content: str, message: str) -> None:
+    code, _, err = explain(folder, content)
+    assert code == 2
+    assert message in err

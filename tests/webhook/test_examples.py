@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from webhook.manifests import manifests, read
+from webhook.offline.manifests import manifests, read
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "deploy" / "examples"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.validation import decide
-from webhook.manifests import manifests, read
+from webhook.offline.manifests import manifests, read
 
 ROOT = Path(__file__).parents[1] / "support" / "source_examples"
 

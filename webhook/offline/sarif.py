@@ -6,7 +6,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from neuron.findings import CODES, Severity
-from webhook.validate_files import Located
+from webhook.offline.validate_files import Located
 
 VERSION: Final = "2.1.0"
 SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

@@ -15,11 +15,11 @@ from neuron.validate_claims import ClaimJudgement, ClaimWorld, judge_claim, vali
 from webhook import check_workloads, pods
 from webhook.check_pods import KnownClaim, claim_names
 from webhook.claim_world import claim_world
-from webhook.convert_files import Source
 from webhook.device_selectors import DeviceSelectors
-from webhook.manifest_cluster import ManifestCluster
-from webhook.manifests import POD_TEMPLATES, Document, Manifest, manifests, path_steps, path_text
 from webhook.modes import Mode
+from webhook.offline.convert_files import Source
+from webhook.offline.manifest_cluster import ManifestCluster
+from webhook.offline.manifests import POD_TEMPLATES, Document, Manifest, manifests, path_steps, path_text
 from webhook.ports import NO_FACTS, NamespaceFacts, ValidationView
 from webhook.world import ConversionOptions, conversion_world
 

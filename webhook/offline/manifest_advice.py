@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from neuron import names
-from webhook.manifests import POD_TEMPLATES, Manifest, Path
+from webhook.offline.manifests import POD_TEMPLATES, Manifest, Path
 
 _RAY: Final = "ray.io"
 _RAY_CORES: Final = "neuron_cores"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.diffs import NO_NEWLINE, patched
-from webhook.text_edits import OverlapError, Splice, apply, unified_diff
+from webhook.offline.text_edits import OverlapError, Splice, apply, unified_diff
 
 
 @st.composite

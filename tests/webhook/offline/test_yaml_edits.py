@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.yaml_styles import DOCUMENTS, changed, written
-from webhook.text_edits import apply
-from webhook.yaml_edits import EditError, edit
-from webhook.yaml_layout import Layout
-from webhook.yaml_nodes import compose
+from webhook.offline.text_edits import apply
+from webhook.offline.yaml_edits import EditError, edit
+from webhook.offline.yaml_layout import Layout
+from webhook.offline.yaml_nodes import compose
 
 
 def edited(text: str, wanted: Any) -> str:

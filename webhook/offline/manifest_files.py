@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, NoReturn, TextIO, TypeAlias
 
-from webhook.convert_files import Source
-from webhook.manifests import UnreadableError, read
+from webhook.offline.convert_files import Source
+from webhook.offline.manifests import UnreadableError, read
 
 Reader: TypeAlias = Callable[[], bytes]
 

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from webhook.yaml_nodes import Mapping_, Node, Sequence_, YamlError, YamlSyntaxError, compose
-from webhook.yaml_scalars import resolve
+from webhook.offline.yaml_nodes import Mapping_, Node, Sequence_, YamlError, YamlSyntaxError, compose
+from webhook.offline.yaml_scalars import resolve
 
 Path: TypeAlias = tuple[str | int, ...]
 """Steps into a document: names of members and indices of items."""

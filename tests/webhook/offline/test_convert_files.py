@@ -16,7 +16,7 @@ from tests.support.manifests import CORE, NEURON, container, pod
 from tests.support.yaml_styles import written
 from webhook import pods
 from webhook.convert_pods import convert
-from webhook.manifests import POD_TEMPLATES, read
+from webhook.offline.manifests import POD_TEMPLATES, read
 from webhook.ports import NO_FACTS
 from webhook.world import ConversionOptions, World
 

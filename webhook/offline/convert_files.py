@@ -19,10 +19,10 @@ from neuron.templates import Template
 from webhook import leader_worker_sets, pods
 from webhook.convert_pods import convert, find_own_claims
 from webhook.decisions import Decision, denied, unchanged
-from webhook.manifest_advice import advice
-from webhook.manifest_cluster import ManifestCluster
-from webhook.manifests import POD_TEMPLATES, Document, Manifest, Path, manifests, path_steps, path_text
 from webhook.modes import Mode
+from webhook.offline.manifest_advice import advice
+from webhook.offline.manifest_cluster import ManifestCluster
+from webhook.offline.manifests import POD_TEMPLATES, Document, Manifest, Path, manifests, path_steps, path_text
 from webhook.world import ConversionOptions, World
 
 _NAMESPACE: Final = ("metadata", "namespace")

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import orjson
 
-from webhook.text_edits import OverlapError, Splice, apply
-from webhook.yaml_layout import Layout, column, flow, line_end, line_start, next_line
-from webhook.yaml_nodes import (
+from webhook.offline.text_edits import OverlapError, Splice, apply
+from webhook.offline.yaml_layout import Layout, column, flow, line_end, line_start, next_line
+from webhook.offline.yaml_nodes import (
     BLOCK_STYLES,
     Alias,
     Entry,
@@ -28,7 +28,7 @@ from webhook.yaml_nodes import (
     compose,
     merge_sources,
 )
-from webhook.yaml_scalars import write_scalar, write_string
+from webhook.offline.yaml_scalars import write_scalar, write_string
 
 _SORTED: Final = orjson.OPT_SORT_KEYS
 

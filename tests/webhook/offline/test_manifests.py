@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.yaml_styles import DOCUMENTS, written
-from webhook.manifests import POD_TEMPLATES, Document, UnreadableError, manifests, path_steps, path_text, read
+from webhook.offline.manifests import POD_TEMPLATES, Document, UnreadableError, manifests, path_steps, path_text, read
 
 POD: dict[str, Any] = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main"}]}}
 

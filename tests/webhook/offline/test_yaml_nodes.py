@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from webhook.yaml_nodes import MAX_DEPTH, Mapping_, Node, Scalar, Sequence_, YamlError, YamlSyntaxError, compose
+from webhook.offline.yaml_nodes import MAX_DEPTH, Mapping_, Node, Scalar, Sequence_, YamlError, YamlSyntaxError, compose
 
 FAULTS: dict[str, tuple[str, int, str]] = {
     "key-twice": ("a: 1\nb: 2\na: 3\n", 10, "the key 'a' is there twice"),

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.yaml_layout import flow
-from webhook.yaml_nodes import compose
-from webhook.yaml_scalars import key_text, resolve, resolve_tagged, write_string
+from webhook.offline.yaml_layout import flow
+from webhook.offline.yaml_nodes import compose
+from webhook.offline.yaml_scalars import key_text, resolve, resolve_tagged, write_string
 
 PLAIN: dict[str, Any] = {
     "yes": True,

@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from webhook.yaml_nodes import Mapping_, Node, Sequence_
-from webhook.yaml_scalars import escape_unprintable, write_scalar, write_string
+from webhook.offline.yaml_nodes import Mapping_, Node, Sequence_
+from webhook.offline.yaml_scalars import escape_unprintable, write_scalar, write_string
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

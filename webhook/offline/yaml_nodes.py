@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import yaml
 
-from webhook import yaml_scalars
+from webhook.offline import yaml_scalars
 
 MAX_DEPTH: Final = 200
 """Levels of nesting. No Kubernetes object comes near it, and JSON libraries give up not far above."""

@@ -9,7 +9,7 @@ from neuron.instances import Observation
 from webhook import cluster
 from webhook.cluster import TemplateFacts
 from webhook.kube_api import RESOURCE_GROUP
-from webhook.manifests import Manifest
+from webhook.offline.manifests import Manifest
 from webhook.ports import NO_FACTS, NamespaceFacts
 
 _T = TypeVar("_T")
