@@ -127,12 +127,17 @@ def main(seconds: float, rounds: int) -> None:
     with tempfile.TemporaryDirectory(prefix="neuron-dra-bench-") as name:
         folder = Path(name)
         tls = folder / "tls"
-        plain, converted, distinct = folder / "plain", folder / "converted", folder / "distinct"
-        sizes = [reviews.write(plain, reviews.pod(None)), reviews.write(converted, reviews.pod("4"))]
+        plain, converted, distinct, claims, others = (folder / name for name in "abcde")
+        reviews.write(plain, reviews.pod(None))
+        reviews.write(converted, reviews.pod("4"))
         reviews.write(distinct, reviews.pod("4"), distinct=True)
-        pod_size = len(json.dumps(reviews.pod("4"), separators=(",", ":")))
+        reviews.write(claims, reviews.template())
+        reviews.write(others, reviews.template(), distinct=True)
+        pod_size, claim_size = (
+            len(json.dumps(manifest, separators=(",", ":"))) for manifest in (reviews.pod("4"), reviews.template())
+        )
         click.echo(f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()};")
-        click.echo(f"server on core 0, load on core 1; pod {pod_size} bytes, reviews {sizes[0]} and {sizes[1]} bytes.")
+        click.echo(f"server on core 0, load on core 1; pod {pod_size} bytes, template {claim_size} bytes.")
         _cold_start(tls, folder)
         cold = statistics.median(_cold_start(tls, folder) for _ in range(rounds))
         ports = _free_port(), _free_port()
@@ -149,6 +154,8 @@ def main(seconds: float, rounds: int) -> None:
                 "pass-through: pod without Neuron": (second.pid, ports[1], "/mutate", tls / "ca.crt", plain),
                 "conversion: replicas, template cached": (second.pid, ports[1], "/mutate", tls / "ca.crt", converted),
                 "conversion: every pod another demand": (second.pid, ports[1], "/mutate", tls / "ca.crt", distinct),
+                "validation: the same template again": (second.pid, ports[1], "/validate", tls / "ca.crt", claims),
+                "validation: every template another": (second.pid, ports[1], "/validate", tls / "ca.crt", others),
             }
             results: dict[tuple[str, int], list[dict[str, float]]] = {}
             for _ in range(rounds):

@@ -81,9 +81,47 @@ def pod(neuron: str | None) -> dict[str, Any]:
     }
 
 
+def template() -> dict[str, Any]:
+    """A ResourceClaimTemplate of about 1.5 KB, as people write them: connected devices, LNC, a driver version."""
+    attributes = 'device.attributes["neuron.aws.com"]'
+    selectors = [
+        f'"instanceType" in {attributes} && {attributes}.instanceType == "trn2.48xlarge"',
+        f'"neuronDriverVersion" in {attributes} && {attributes}.neuronDriverVersion == "2.25.4.0"',
+        f'!("resourceType" in {attributes}) || {attributes}.resourceType == "neuron_device"',
+    ]
+    config = {"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig", "logicalNeuronCore": 1}
+    exactly = {
+        "deviceClassName": "neuron.aws.com",
+        "allocationMode": "ExactCount",
+        "count": 4,
+        "selectors": [{"cel": {"expression": expression}} for expression in selectors],
+    }
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {
+            "name": "four-connected-lnc-1",
+            "namespace": "team-a",
+            "labels": {"app.kubernetes.io/part-of": "training"},
+            "annotations": {"description": "Four connected trn2 devices with physical cores, for fine-tuning. " * 3},
+        },
+        "spec": {
+            "metadata": {"labels": {"app.kubernetes.io/part-of": "training"}},
+            "spec": {
+                "devices": {
+                    "requests": [{"name": "neurons", "exactly": exactly}],
+                    "constraints": [{"requests": ["neurons"], "matchAttribute": "resource.aws.com/devicegroup4_id"}],
+                    "config": [{"requests": ["neurons"], "opaque": {"driver": "neuron.aws.com", "parameters": config}}],
+                }
+            },
+        },
+    }
+
+
 def review(manifest: dict[str, Any]) -> dict[str, Any]:
-    gvk = {"group": "", "version": "v1", "kind": "Pod"}
-    resource = {"group": "", "version": "v1", "resource": "pods"}
+    group, _, version = manifest["apiVersion"].rpartition("/")
+    gvk = {"group": group, "version": version, "kind": manifest["kind"]}
+    resource = {"group": group, "version": version, "resource": f"{manifest['kind'].lower()}s"}
     return {
         "kind": "AdmissionReview",
         "apiVersion": "admission.k8s.io/v1",
@@ -114,8 +152,12 @@ def write(path: Path, manifest: dict[str, Any], *, distinct: bool = False) -> in
     for index in range(VARIANTS * (8 if distinct else 1)):
         variant = copy.deepcopy(manifest)
         variant["metadata"]["labels"]["replica"] = str(index)
-        if distinct:
+        if distinct and "containers" in variant["spec"]:
             variant["spec"]["containers"][0]["name"] = f"trainer-{index}"
+        elif distinct:
+            variant["spec"]["spec"]["devices"]["requests"][0]["name"] = f"neurons-{index}"
+            variant["spec"]["spec"]["devices"]["constraints"][0]["requests"] = [f"neurons-{index}"]
+            variant["spec"]["spec"]["devices"]["config"][0]["requests"] = [f"neurons-{index}"]
         lines.append(json.dumps(review(variant), separators=(",", ":")))
     path.write_text("\n".join(lines) + "\n")
     return len(lines[0])
