@@ -133,14 +133,14 @@ def first_match(
             continue
         if rule.conditions and activation is None:
             activation = {**subject.activation({}), "variables": {}}
-        holds, failures = _all_hold(rule.conditions, activation or {}, Budget(clock, limits))
+        holds, failures = all_hold(rule.conditions, activation or {}, Budget(clock, limits))
         errors += [f"{rule.name}: {failure}" for failure in failures] if holds is None else []
         if holds:
             return rule, tuple(errors)
     return None, tuple(errors)
 
 
-class _Variables(dict[str, Any]):
+class Variables(dict[str, Any]):
     """`variables`: each is evaluated when it is read first; one that fails, fails again."""
 
     def __init__(self, programs: Mapping[str, Program], activation: Mapping[str, Any], budget: Budget) -> None:
@@ -154,7 +154,7 @@ class _Variables(dict[str, Any]):
         return value
 
 
-def _all_hold(
+def all_hold(
     conditions: Iterable[Condition], activation: Mapping[str, Any], budget: Budget
 ) -> tuple[bool | None, list[str]]:
     """Whether all conditions are true; None where one fails and none is false."""
@@ -175,13 +175,13 @@ class _Run:
         self._rule = rule
         self._budget = budget
         self.activation = {**shared, "params": rule.params}
-        self.activation["variables"] = _Variables(rule.variables, self.activation, budget)
+        self.activation["variables"] = Variables(rule.variables, self.activation, budget)
         self._violations: list[Violation] = []
         self._errors: list[str] = []
         self._audit: dict[str, str] = {}
 
     def judge(self, bindings: tuple[Binding, ...], now: dt.datetime) -> Verdict:
-        holds, failures = _all_hold(self._rule.conditions, self.activation, self._budget)
+        holds, failures = all_hold(self._rule.conditions, self.activation, self._budget)
         if holds is False:
             return Verdict(self._rule, Outcome.NO_MATCH)
         for failure in failures:
@@ -253,7 +253,7 @@ class _Run:
         """The exception that applies, and one that would, had it not expired."""
         expired = None
         for exemption in self._rule.exemptions:
-            holds, failures = _all_hold(exemption.conditions, self.activation, self._budget)
+            holds, failures = all_hold(exemption.conditions, self.activation, self._budget)
             self._errors += [f"exception '{exemption.name}': {failure}" for failure in failures if holds is None]
             if holds and now <= exemption.expires:
                 return exemption, None

@@ -7,7 +7,7 @@ Imported by nobody.
 | what | modules |
 |---|---|
 | the edge | `wire`, `reviews`, `endpoints`, `bodies`, `connections`, `server`, `health`, `metrics`, `logs` |
-| decisions, pure | `pods`, `convert_pods`, `restore_pods`, `leader_worker_sets`, `modes`, `hints`, `records`, `check_*` |
+| decisions, pure | `pods`, `convert_pods`, `restore_pods`, `leader_worker_sets`, `modes`, `hints`, `check_*` |
 | dispatch and effects | `mutate`, `validate`, `ports`, `world`, `claim_world` |
 | the cluster | `kube*`, `reflector`, `cluster*`, `standalone` |
 | policies | `policy_*`, `policing`, `steering` |

@@ -8,7 +8,7 @@ import click
 _COMMANDS: Final = {
     "convert": ("webhook.cli_convert", "Rewrite manifests offline, as the webhook would."),
     "validate": ("webhook.cli_validate", "Say what is wrong in manifests, before a cluster does."),
-    "policy": ("webhook.cli_policy", "Check, test and explain policy files."),
+    "policy": ("webhook.cli_policy", "Check, test, explain and export policy files."),
     "webhook": ("webhook.cli_webhook", "Serve admission reviews over HTTPS."),
 }
 """Name of a command, which is its name in its module as well -> module, help."""

@@ -21,7 +21,7 @@ _FOLDER: Final = click.argument("folder", metavar="DIR", type=click.Path(path_ty
 
 @click.group()
 def policy() -> None:
-    """Check, test and explain policy files."""
+    """Check, test, explain and export policy files."""
 
 
 @policy.command()
@@ -83,7 +83,7 @@ def test(context: click.Context, folder: Path, junit: Path | None) -> None:
 def explain(context: click.Context, folder: Path, filename: BinaryIO, namespace: str, operation: str) -> None:
     """Say which policies are about the objects in a file, and why they say what they say.
 
-    Ends with 0 where nothing would be denied; with 1 if something would be; with 2 if something cannot be read.
+    Ends with 0 where nothing would be denied; with 1 if something would be; with 2 if files cannot be read.
     """
     from policies.documents import DocumentError, read
     from policies.evaluate import Outcome, evaluate
@@ -111,6 +111,31 @@ def explain(context: click.Context, folder: Path, filename: BinaryIO, namespace:
         verdicts = evaluate(found.validating, subject, now, time.monotonic)
         denied = denied or any(verdict.outcome is Outcome.DENY for verdict in verdicts)
     context.exit(FAULTY if denied else 0)
+
+
+@policy.command()
+@_FOLDER
+@click.option("--to", "target", type=click.Choice(["vap"]), required=True, help="vap: ValidatingAdmissionPolicy.")
+@click.pass_context
+def export(context: click.Context, folder: Path, target: str) -> None:  # noqa: ARG001 - there is one so far
+    """Print the policies on validation below DIR as objects that the API server runs by itself.
+
+    Ends with 0 where all are printed; with 1 if some need what only the webhook has; with 2 if unreadable.
+    """
+    import yaml
+
+    from policies.export import NotExportableError, to_vap
+
+    code = 0
+    for rule in _load(context, folder, UNREADABLE).validating:
+        try:
+            objects = to_vap(rule)
+        except NotExportableError as error:
+            click.echo(f"{rule.name}: not exported: {error}.", err=True)
+            code = FAULTY
+        else:
+            click.echo(yaml.safe_dump_all(objects, sort_keys=False, explicit_start=True), nl=False)
+    context.exit(code)
 
 
 def _load(context: click.Context, folder: Path, code: int) -> "PolicySet":

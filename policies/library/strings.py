@@ -83,15 +83,16 @@ def _replace(budget: Budget, text: str, old: str, new: str, limit: int = -1) -> 
     if limit >= 0:
         times = min(times, limit)
     budget.text(len(text) + times * (len(new) - len(old)))
-    return text.replace(old, new, limit if limit >= 0 else -1)
+    return text.replace(old, new, times)
 
 
 def _split(budget: Budget, text: str, separator: str, limit: int = -1) -> list[str]:
     if limit == 0:
         return []
-    budget.items((text.count(separator) if separator else len(text)) + 1)
+    parts = (text.count(separator) if separator else len(text)) + 1
+    budget.items(parts)
     if separator:
-        return text.split(separator, limit - 1 if limit > 0 else -1)
+        return text.split(separator, min(limit, parts) - 1 if limit > 0 else -1)
     if limit < 0 or limit >= len(text):
         return list(text)
     return [*text[: limit - 1], text[limit - 1 :]]

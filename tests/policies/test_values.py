@@ -173,3 +173,10 @@ def test_a_record_is_a_map_with_string_keys() -> None:
     assert fits(map_of(STRING, DYN), record, {})
     assert not fits(map_of(INT, DYN), record, {})
     assert str(map_of(STRING, list_of(INT))) == "map(string, list(int))"
+
+
+@pytest.mark.parametrize(
+    "expression", ["'a,b'.split(',', 9223372036854775807)", "'a,b'.replace(',', '-', 9223372036854775807)"]
+)
+def test_a_limit_may_be_as_large_as_an_int_is(expression: str) -> None:
+    assert value(expression) in (["a", "b"], "a-b")

@@ -4,6 +4,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from webhook.cli import main
@@ -175,3 +176,36 @@ def test_explain_says_what_it_cannot_read(folder: Path, content: str, message: s
     code, _, err = explain(folder, content)
     assert code == 2
     assert message in err
+
+
+# --- export ---------------------------------------------------------------------------------------------------
+
+
+def test_export_prints_what_the_api_server_can_run_and_names_the_rest(folder: Path) -> None:
+    plain = POLICY.replace("few-devices", "plain").replace("neuron.devices <= 4", "1 < 2")
+    (folder / "plain.yaml").write_text(plain.replace("  tests:", "  validationActions: [Warn]\n  tests:"))
+    code, out, err = run("export", folder, "--to", "vap")
+    assert (code, err) == (
+        1,
+        "few-devices: not exported: it reads neuron.devices, which the API server does not have.\n",
+    )
+    policy, binding = yaml.safe_load_all(out)
+    assert (policy["kind"], policy["metadata"]) == ("ValidatingAdmissionPolicy", {"name": "plain"})
+    assert set(policy["spec"]) == {"matchConstraints", "validations"}
+    assert binding["spec"] == {"policyName": "plain", "validationActions": ["Warn"]}
+
+
+def test_what_was_exported_can_be_read_again(folder: Path) -> None:
+    (folder / "p.yaml").write_text(POLICY.replace("neuron.devices <= 4", "1 < 2"))
+    code, out, _ = run("export", folder, "--to", "vap")
+    (folder / "p.yaml").write_text(out)
+    assert (code, run("check", folder)[0]) == (0, 0)
+    assert run("export", folder, "--to", "vap") == (0, out, "")
+
+
+def test_a_policy_with_exceptions_is_not_exported(folder: Path) -> None:
+    exception = "{name: a, owner: b, reason: c, expires: 2026-12-31, matchConditions: [{name: d, expression: 'true'}]}"
+    text = POLICY.replace("neuron.devices <= 4", "1 < 2").replace("  tests:", f"  exceptions: [{exception}]\n  tests:")
+    (folder / "p.yaml").write_text(text)
+    message = "few-devices: not exported: it has exceptions, which the API server does not know.\n"
+    assert run("export", folder, "--to", "vap") == (1, "", message)

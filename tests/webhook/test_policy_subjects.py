@@ -1,11 +1,14 @@
 """Reviews as policies see them."""
 
+import contextlib
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 from tests.support.serving import review
 from webhook import reviews, wire
-from webhook.cluster import project_namespace_labels
+from webhook.cluster import NAMESPACES, KubeCluster, project_namespace_labels
+from webhook.kube_api import UnreachableError
 from webhook.policy_subjects import bare_subject, namespace_object, subject_of
 from webhook.ports import NamespaceFacts
 from webhook.standalone import StandaloneCluster
@@ -57,3 +60,24 @@ def test_of_a_namespace_all_labels_are_kept_and_our_annotations() -> None:
     record = project_namespace_labels({"metadata": metadata})
     assert (record.labels, record.annotations) == ({"x": "y"}, (("neuron.aws.com/convert", "off"),))
     assert project_namespace_labels({"metadata": {"name": "b"}}).labels == {}
+
+
+class Unplugged:
+    """An API server that is never asked."""
+
+    async def request(self, method: str, path: str, **_: object) -> bytes:
+        raise UnreachableError(f"{method} {path}")
+
+    def stream(self, path: str, **_: object) -> contextlib.AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        raise UnreachableError(path)
+
+
+def test_the_cluster_follows_the_labels_of_namespaces() -> None:
+    cluster = KubeCluster(Unplugged())
+    (namespaces,) = (cache for cache in cluster.caches if cache.resource == NAMESPACES)
+    item = {"metadata": {"name": "a", "labels": {"x": "y"}}}
+    assert cluster.namespace_labels("a") is None
+    namespaces.observe("ADDED", item)
+    assert cluster.namespace_labels("a") == {"x": "y"}
+    namespaces.observe("DELETED", item)
+    assert cluster.namespace_labels("a") is None

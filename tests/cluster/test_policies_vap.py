@@ -1,0 +1,184 @@
+"""The same ValidatingAdmissionPolicies and pods, to the API server's own implementation and to ours."""
+
+import datetime as dt
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import policies
+from policies.evaluate import evaluate
+from policies.export import to_vap
+from policies.loader import load, load_folder
+from policies.subjects import of_object
+from tests.cluster.api import Api, ApiError, Object
+from webhook.decisions import Decision, unchanged
+from webhook.policy_reviews import merged
+
+PACKS = Path(policies.__file__).parent / "packs"
+
+_PATIENCE = 30.0
+_GROUP = "/apis/admissionregistration.k8s.io/v1"
+
+CASES: dict[str, tuple[str, str]] = {
+    # name: (spec beside matchConstraints, actions of the binding)
+    "holds": ("validations: [{expression: 'true'}]", "[Deny]"),
+    "message": ("validations: [{expression: 'size(object.spec.containers) > 3', message: four or more}]", "[Deny]"),
+    "default-message": ("validations: [{expression: ' size(object.spec.containers) > 3 '}]", "[Deny]"),
+    "reason": ("validations: [{expression: 'false', message: stop, reason: Forbidden}]", "[Deny]"),
+    "message-expression": (
+        """validations: [{expression: 'false', message: plain, messageExpression: "'pod ' + object.metadata.name"}]""",
+        "[Deny]",
+    ),
+    "message-expression-fails": (
+        "validations: [{expression: 'false', message: plain, messageExpression: string(object.metadata.labels.none)}]",
+        "[Deny]",
+    ),
+    "message-expression-blank": (
+        """validations: [{expression: 'false', message: plain, messageExpression: "'  '"}]""",
+        "[Deny]",
+    ),
+    "warns": ("validations: [{expression: 'false', message: careful}]", "[Warn]"),
+    "warns-twice": (
+        "validations: [{expression: 'false', message: one}, {expression: 'false', message: two}]",
+        "[Warn, Audit]",
+    ),
+    "audits": ("validations: [{expression: 'false', message: noted}]", "[Audit]"),
+    "condition-false": (
+        "matchConditions: [{name: a, expression: 'false'}]\nvalidations: [{expression: 'false'}]",
+        "[Deny]",
+    ),
+    "condition-false-beats-error": (
+        "matchConditions: [{name: a, expression: object.metadata.labels.none == 'x'}, {name: b, expression: 'false'}]\n"
+        "validations: [{expression: 'false'}]",
+        "[Deny]",
+    ),
+    "condition-error-ignored": (
+        "failurePolicy: Ignore\nmatchConditions: [{name: a, expression: object.metadata.labels.none == 'x'}]\n"
+        "validations: [{expression: 'false', message: stop}]",
+        "[Deny]",
+    ),
+    "error-ignored": (
+        "failurePolicy: Ignore\nvalidations: [{expression: object.metadata.labels.none == 'x'}]",
+        "[Deny]",
+    ),
+    "variables": (
+        "variables: [{name: names, expression: 'object.spec.containers.map(c, c.name)'},\n"
+        "  {name: joined, expression: \"variables.names.join('+')\"}]\n"
+        "validations: [{expression: \"variables.joined == 'x'\", messageExpression: variables.joined}]",
+        "[Deny]",
+    ),
+    "lazy-variable": (
+        "variables: [{name: bad, expression: object.metadata.labels.none}]\n"
+        "validations: [{expression: \"true || variables.bad == 'x'\"}]",
+        "[Deny]",
+    ),
+    "quantity": (
+        "validations: [{expression: \"quantity(object.spec.containers[0].resources.limits['memory'])"
+        ".isLessThan(quantity('1Gi'))\", message: too large}]",
+        "[Deny]",
+    ),
+    "optional": (
+        "validations: [{expression: \"object.metadata.?annotations['owner'].orValue('') != ''\", message: whose}]",
+        "[Deny]",
+    ),
+    "namespace": (
+        "validations: [{expression: namespaceObject.metadata.name != request.namespace, message: same}]",
+        "[Deny]",
+    ),
+    "error-fails": ("validations: [{expression: object.metadata.labels.none == 'x'}]", "[Deny]"),
+}
+WORDED_DIFFERENTLY = {"error-fails"}
+
+
+def policy_text(case: str) -> str:
+    spec, actions = CASES[case]
+    body = "".join(f"  {line}\n" for line in spec.splitlines())
+    return f"""
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {{name: {case}}}
+spec:
+  matchConstraints:
+    objectSelector: {{matchLabels: {{case: {case}}}}}
+    resourceRules:
+    - {{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}}
+{body}---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {{name: {case}}}
+spec: {{policyName: {case}, validationActions: {actions}}}
+"""
+
+
+def pod(case: str, namespace: str) -> Object:
+    container = {"name": "main", "image": "pause", "resources": {"limits": {"memory": "2Gi"}}}
+    metadata = {"name": "train", "namespace": namespace, "labels": {"case": case}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+
+
+@pytest.fixture(scope="module")
+def installed(api: Api) -> Iterator[None]:
+    """Every policy with its binding."""
+    paths = {
+        "ValidatingAdmissionPolicy": f"{_GROUP}/validatingadmissionpolicies",
+        "ValidatingAdmissionPolicyBinding": f"{_GROUP}/validatingadmissionpolicybindings",
+    }
+    for case in CASES:
+        for document in yaml.safe_load_all(policy_text(case)):
+            api.request("POST", paths[document["kind"]], json=document)
+    yield
+    for path in paths.values():
+        for case in CASES:
+            api.request("DELETE", f"{path}/{case}")
+
+
+def theirs(api: Api, case: str, namespace: str) -> tuple[bool, int, list[str]]:
+    """Whether the API server allows the pod, the code if not, and what it says."""
+    try:
+        answer = api.create(pod(case, namespace), namespace, dry_run=True)
+    except ApiError as error:
+        return False, error.code, [str(error).partition("denied request: ")[2]]
+    return True, 0, [warning.partition(f"binding '{case}': ")[2] for warning in answer.warnings]
+
+
+def ours(case: str, namespace: str) -> tuple[bool, int, list[str]]:
+    """The same of ours."""
+    rules = load({"policy.yaml": policy_text(case).encode()}).validating
+    now = dt.datetime.now(dt.UTC)
+    verdicts = evaluate(rules, of_object(pod(case, namespace)), now, time.monotonic)
+    decision: Decision = merged(unchanged("valid"), verdicts, now)
+    told = decision.errors[:1] or decision.warnings
+    code = 0 if decision.allowed else decision.status_code
+    return decision.allowed, code, [finding.message.removeprefix(f"policy '{case}': ") for finding in told]
+
+
+def settled(read: Callable[[], Any], wanted: Any) -> Any:
+    """What is read once it is as wanted, or after a while: policies take effect a moment after they were made."""
+    deadline = time.monotonic() + _PATIENCE
+    while (found := read()) != wanted and time.monotonic() < deadline:
+        time.sleep(0.25)
+    return found
+
+
+def test_what_is_exported_of_a_shipped_pack_is_accepted(api: Api) -> None:
+    (rule,) = (rule for rule in load_folder(PACKS).validating if rule.name == "host-devices")
+    policy, binding = to_vap(rule)
+    for path, exported in (("validatingadmissionpolicies", policy), ("validatingadmissionpolicybindings", binding)):
+        api.request("POST", f"{_GROUP}/{path}", json=exported, params={"dryRun": "All"})
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("case", CASES)
+def test_both_agree(api: Api, namespace: str, case: str) -> None:
+    # Until a policy that denies is in effect, an allowed pod proves nothing.
+    settled(lambda: theirs(api, "error-fails", namespace)[0], wanted=False)
+    expected = ours(case, namespace)
+    if case in WORDED_DIFFERENTLY:
+        found = settled(lambda: theirs(api, case, namespace)[:2], expected[:2])
+        assert found == expected[:2]
+        return
+    assert settled(lambda: theirs(api, case, namespace), expected) == expected
