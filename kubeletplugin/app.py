@@ -204,11 +204,22 @@ async def _connected(settings: Settings) -> kube.KubeApi:
         raise StartupError(str(error)) from error
 
 
+def _host(settings: Settings) -> str:
+    """The address to bind to, without the brackets that some write around one of IPv6."""
+    return settings.bind_address.removeprefix("[").removesuffix("]")
+
+
+def _host_and_port(settings: Settings, port: int) -> str:
+    """`host:port`, an IPv6 address in brackets (RFC 3986)."""
+    host = _host(settings)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _serve_metrics(settings: Settings, metrics: Metrics) -> MetricsServer:
     try:
-        return MetricsServer(metrics, settings.bind_address, settings.metrics_port)
+        return MetricsServer(metrics, _host(settings), settings.metrics_port)
     except OSError as error:
-        where = f"{settings.bind_address}:{settings.metrics_port}"
+        where = _host_and_port(settings, settings.metrics_port)
         raise StartupError(f"Metrics cannot be served on {where}: {error}. Choose another --metrics-port.") from error
 
 
@@ -226,7 +237,7 @@ async def _serving(server: UnixServer) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def _health_service(settings: Settings, paths: SocketPaths) -> AsyncIterator[None]:
-    where = f"{settings.bind_address}:{settings.health_port}"
+    where = _host_and_port(settings, settings.health_port)
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((Prober(paths).handler(),))
     try:

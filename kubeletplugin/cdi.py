@@ -143,7 +143,7 @@ class SpecFiles:
             annotations = _annotations(msgspec.json.decode(self._files.read(self.path(uid))))
             claim = msgspec.json.decode(annotations[ANNOTATION_CLAIM], type=PreparedClaim)
             boot_id = annotations[ANNOTATION_BOOT_ID]
-        except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError, RecursionError) as error:
             raise DamagedSpecError(f"{self.path(uid)} cannot be read back: {error!r}") from error
         if claim.uid != uid:
             raise DamagedSpecError(f"{self.path(uid)} carries the claim {claim}, not the one of its name")

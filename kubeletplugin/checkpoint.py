@@ -168,6 +168,8 @@ def decode(content: bytes) -> Checkpoint:
         raise DamagedCheckpointError(f"it is not readable: {error}") from error
     except UnicodeDecodeError as error:
         raise DamagedCheckpointError(f"it is not UTF-8: {error}") from error
+    except RecursionError as error:
+        raise DamagedCheckpointError("it is not readable: it is nested too deeply") from error
     return Checkpoint(data.boot_id, {claim.uid: claim for claim in data.claims}, data.incomplete)
 
 

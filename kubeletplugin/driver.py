@@ -178,11 +178,20 @@ class Driver:
         return Outcome()
 
     async def _fetch(self, claim: ClaimReference, deadline: float) -> JsonObject | None:
-        """The claim; an API server that does not answer is asked again until the deadline."""
+        """The claim; an API server that does not answer is asked again until the deadline.
+
+        The last attempt ends at the deadline as well: an answer after the kubelet's 45 s would say nothing to anybody.
+        """
         delay = _FIRST_RETRY
         while True:
             try:
-                return await self._claims.claim(claim.namespace, claim.name)
+                async with asyncio.timeout(deadline - self._clock.monotonic()):
+                    return await self._claims.claim(claim.namespace, claim.name)
+            except TimeoutError as error:
+                raise PrepareError(
+                    f"ResourceClaim {claim.namespace}/{claim.name} cannot be read: the API server did not answer in "
+                    "the time that a call of the kubelet has. The kubelet tries again by itself."
+                ) from error
             except KubeError as error:
                 left = deadline - self._clock.monotonic()
                 if not error.retryable or left <= delay:

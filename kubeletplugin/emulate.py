@@ -6,6 +6,7 @@ Only the files are fake. Discovery reads them like real ones, so everything afte
 import contextlib
 import hashlib
 import os
+import shutil
 import stat
 from pathlib import Path
 from typing import Final
@@ -64,6 +65,8 @@ def write_tree(
 ) -> None:
     """Write `root/sys` and `root/dev` of one node; a tree of the same type that is there is left as it is.
 
+    A tree of another type makes room: only files that an emulation wrote are removed.
+
     Args:
         root: where to write.
         entry: the type to fake.
@@ -78,8 +81,11 @@ def write_tree(
     stamp = f"{entry.name} {driver_version} {server} {node_id}\n"
     if marker.exists() and marker.read_text() == stamp:
         return
-    marker.unlink(missing_ok=True)
     sysfs_root, dev_root = root / "sys", root / "dev"
+    if marker.exists():
+        _remove_tree(sysfs_root, dev_root)
+    # Empty until the tree is complete: what a crash leaves is written again, and known to be ours.
+    _write(marker, "")
     _write(sysfs_root / sysfs.PRODUCT_NAME, f"{entry.name}\n")
     _write(sysfs_root / sysfs.DRIVER_VERSION, f"{driver_version}\n")
     dev_root.mkdir(parents=True, exist_ok=True)
@@ -89,6 +95,14 @@ def write_tree(
     if entry.ultraserver_nodes:
         _write_ultraserver(sysfs_root / sysfs.CLASS, entry, server, node_id)
     marker.write_text(stamp)
+
+
+def _remove_tree(sysfs_root: Path, dev_root: Path) -> None:
+    for directory in (sysfs.DEVICES, sysfs.CLASS):
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(sysfs_root / directory)
+    for path in (sysfs_root / sysfs.PRODUCT_NAME, sysfs_root / sysfs.DRIVER_VERSION, *dev_root.glob("neuron[0-9]*")):
+        path.unlink(missing_ok=True)
 
 
 def write_device(sysfs_root: Path, entry: InstanceType, index: int, driver_version: str = DRIVER_VERSION) -> None:

@@ -105,7 +105,7 @@ def _judge(device: NeuronDevice) -> DeviceHealth:
         faults.append(("no-device-node", f"/dev/neuron{device.index} is missing"))
     for counter, reason in _FATAL_COUNTERS.items():
         count = device.counters.get(counter, 0)
-        if count:
+        if count > 0:
             faults.append((reason, f"{counter} is {count}"))
     faults += [("component", f"{component} is unhealthy") for component in device.unhealthy]
     name = device_name(device.index)

@@ -54,12 +54,13 @@ async def connect(kubeconfig: Path | None, node_name: str) -> "KubeApi":
             await load_kube_config(  # type: ignore[no-untyped-call]
                 str(kubeconfig), client_configuration=configuration, persist_config=False
             )
-    except (ConfigException, OSError, KeyError, TypeError, ValueError, YAMLError) as error:
+    except (ConfigException, OSError, KeyError, TypeError, ValueError, AttributeError, YAMLError) as error:
         source = "the pod's service account" if kubeconfig is None else f"kubeconfig {kubeconfig}"
+        # The client takes whatever YAML it finds for a mapping; what it says then is about its own code.
+        odd = kubeconfig is not None and isinstance(error, TypeError | AttributeError)
+        reason = "the file is empty or is no kubeconfig" if odd else str(error).rstrip(".")
         hint = " Outside a pod, name a file with --kubeconfig." if kubeconfig is None else ""
-        raise ConnectionSettingsError(
-            f"Cannot connect to the API server with {source}: {str(error).rstrip('.')}.{hint}"
-        ) from error
+        raise ConnectionSettingsError(f"Cannot connect to the API server with {source}: {reason}.{hint}") from error
     return KubeApi(ApiClient(configuration), node_name)
 
 

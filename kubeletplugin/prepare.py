@@ -346,5 +346,6 @@ def answers(claim: PreparedClaim) -> tuple[Answer, ...]:
 
 
 def devices_held(claims: Mapping[str, PreparedClaim]) -> int:
-    """How many devices prepared claims hold, for the metrics."""
-    return len({index for claim in claims.values() for device in claim.devices for index in device.indices})
+    """How many devices prepared claims hold, for the metrics; those that are only looked at are not held."""
+    devices = (device for claim in claims.values() for device in claim.devices if not device.admin_access)
+    return len({index for device in devices for index in device.indices})

@@ -29,6 +29,8 @@ _LAST_RETRY: Final = 60.0
 _FIRST_PAUSE: Final = 0.2
 _LAST_PAUSE: Final = 30.0
 _QUIET: Final = 60.0
+_NODE_SECONDS: Final = 30.0
+"""Age from which what was read of the Node is read again; an idle publisher looks every `_QUIET` seconds."""
 
 _log = logging.getLogger(__name__)
 
@@ -73,6 +75,8 @@ class Publisher:
         self._kept: dict[str, _Kept] = {}
         self._generation = 0
         self._wake = asyncio.Event()
+        self._node_read = 0.0
+        self._node_doubtful = True
         self._pause = _FIRST_PAUSE
         self._last_write = 0.0
         self._told: set[str] = set()
@@ -108,8 +112,7 @@ class Publisher:
 
     async def _session(self) -> None:
         """Publish as long as one watch lasts."""
-        facts = node_facts(await self._node.node())
-        self._monitor.use_facts(facts)
+        facts = await self._read_node()
         apart = await self._store.separates_counters()
         self._features = dataclasses.replace(self._features, separate_counters=apart)
         slices, resource_version = await self._store.slices()
@@ -119,6 +122,8 @@ class Publisher:
         try:
             while not watcher.done():
                 self._wake.clear()
+                if self._node_doubtful or self._clock.monotonic() - self._node_read >= _NODE_SECONDS:
+                    facts = await self._read_node()
                 await self._reconcile(facts)
                 waiter = asyncio.create_task(self._wake.wait())
                 await asyncio.wait({watcher, waiter}, return_when=asyncio.FIRST_COMPLETED)
@@ -129,6 +134,13 @@ class Publisher:
             follower.cancel()
             await asyncio.gather(watcher, follower, return_exceptions=True)
 
+    async def _read_node(self) -> NodeFacts:
+        self._node_doubtful = False
+        facts = node_facts(await self._node.node())
+        self._node_read = self._clock.monotonic()
+        self._monitor.use_facts(facts)
+        return facts
+
     async def _watch(self, resource_version: str) -> None:
         async for event in self._store.watch(resource_version):
             name = event.slice["metadata"]["name"]
@@ -137,6 +149,8 @@ class Publisher:
                 continue  # news from before our own last write
             if event.type == "DELETED":
                 self._known.pop(name, None)
+                # They also go when the Node does: those of a Node that registered again belong to its new UID.
+                self._node_doubtful = True
             else:
                 self._known[name] = event.slice
             self._wake.set()

@@ -46,7 +46,7 @@ class Sweeper:
         self._interval = interval
         self._clock = clock
         self._metrics = metrics
-        self._missing: set[str] = set()
+        self._missing: dict[str, PreparedClaim] = {}
 
     async def run(self) -> None:
         """Sweep every now and then; sooner while claims may be missing."""
@@ -90,14 +90,28 @@ class Sweeper:
         prepared = list(checkpoint.claims.values())
         exist = await asyncio.gather(*(self._exists(claim) for claim in prepared))
         missing = {claim.uid: claim for claim, exists in zip(prepared, exist, strict=True) if not exists}
-        for uid in sorted(missing.keys() & self._missing):
-            await self._driver.in_state(functools.partial(self._preparer.unprepare, uid))
-            _log.warning("claim that no longer exists was released", extra={"claim": str(missing.pop(uid))})
-        self._missing = set(missing)
+        for uid in sorted(uid for uid, claim in missing.items() if self._missing.get(uid) == claim):
+            claim = missing.pop(uid)
+            if await self._driver.in_state(functools.partial(self._release, claim)):
+                _log.warning("claim that no longer exists was released", extra={"claim": str(claim)})
+        self._missing = missing
+
+    def _release(self, claim: PreparedClaim) -> bool:
+        """Release a claim, unless it was prepared anew while the API server was asked."""
+        if self._preparer.checkpoint().claims.get(claim.uid) != claim:
+            return False
+        self._preparer.unprepare(claim.uid)
+        return True
 
     async def _exists(self, claim: PreparedClaim) -> bool:
-        """Whether the claim still is what was prepared."""
+        """Whether the claim still is what was prepared: the same UID, and the same devices of this node."""
         body = await self._claims.claim(claim.namespace, claim.name)
-        if body is None or body["metadata"]["uid"] != claim.uid:
+        if body is None:
             return False
-        return bool((body.get("status") or {}).get("allocation"))
+        try:
+            allocated = read_allocation(body, names.DRIVER, self._pool, claim.uid)
+        except AllocationError as error:
+            # Findings say that the config is not ours to read, e.g. of a newer driver: the devices are still in use.
+            return bool(error.findings)
+        now = {(device.request, device.device) for device in allocated.devices}
+        return all((device.request, device.device) in now for device in claim.devices)

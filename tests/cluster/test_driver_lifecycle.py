@@ -62,10 +62,17 @@ def test_a_kubelet_that_restarts_finds_everything_again(
 ) -> None:
     run_pod(api, namespace, "four", connected(4))
     wait_running(api, namespace, "four")
-    before = driver.slices()[0]["spec"]["devices"]
+    [before] = driver.slices()
+
+    def made_again() -> bool:
+        """The kubelet wipes the slices when it starts, so what is there may still be the old one, or nothing."""
+        found = driver.slices()
+        return bool(found) and found[0]["metadata"]["uid"] != before["metadata"]["uid"]
+
     kubelet.restart()
+    eventually("the wiped slice to be made again", made_again, timeout=60)
     wait_published(driver)
-    assert driver.slices()[0]["spec"]["devices"] == before
+    assert driver.slices()[0]["spec"]["devices"] == before["spec"]["devices"]
     check_claim_goes_on(api, namespace, kubelet, driver)
 
 
@@ -184,8 +191,10 @@ def test_a_monitor_with_admin_access_sees_all_devices_beside_their_users(
     run_pod(api, namespace, "monitor", {"devices": {"requests": [{"name": "all", "exactly": request}]}})
     wait_running(api, namespace, "monitor")
     assert indices(started(kubelet, namespace, "monitor")) == list(range(16))
+    assert driver.metric("prepared_devices") == 4, "who only looks holds nothing"
     wait_gone(api, namespace, "monitor")
-    eventually("the monitor to be unprepared", lambda: driver.metric("prepared_devices") == 4)
+    eventually("the monitor to be unprepared", lambda: len(list(kubelet.cdi_directory.glob("*.json"))) == 1)
+    assert driver.metric("prepared_devices") == 4
     check_claim_goes_on(api, namespace, kubelet, driver)
 
 

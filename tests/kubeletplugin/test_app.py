@@ -261,6 +261,31 @@ def test_a_health_port_that_is_taken_is_said(tmp_path: Path, started: list[Plugi
     assert f"Health cannot be served on 127.0.0.1:{port}: " in plugin.log.read_text()
 
 
+@pytest.mark.parametrize("address", ["::", "[::]", "0.0.0.0"])
+def test_it_serves_on_addresses_of_both_families(tmp_path: Path, started: list[Plugin], address: str) -> None:
+    """Any address of IPv6 takes connections of IPv4 as well, where the node has both."""
+
+    async def scenario() -> None:
+        plugin = Plugin(tmp_path, "http://127.0.0.1:1", bind_address=address)
+        started.append(plugin)
+        await until(lambda: plugin.process.poll() is not None or "serving" in plugin.log.read_text())
+        assert plugin.process.poll() is None, plugin.log.read_text()
+        async with httpx.AsyncClient(trust_env=False) as http:
+            metrics = await http.get(f"http://127.0.0.1:{plugin.metrics_port}/metrics")
+        assert metrics.status_code == 200
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{plugin.health_port}") as channel:
+            await asyncio.wait_for(channel.channel_ready(), 10)
+
+    asyncio.run(scenario())
+
+
+def test_an_ipv6_address_that_cannot_be_bound_is_named_in_brackets(tmp_path: Path, started: list[Plugin]) -> None:
+    plugin = Plugin(tmp_path, "http://127.0.0.1:1", bind_address="2001:db8::1", metrics_port=0)
+    started.append(plugin)
+    assert plugin.process.wait(20) == 3
+    assert f"Health cannot be served on [2001:db8::1]:{plugin.health_port}: " in plugin.log.read_text()
+
+
 # --- small parts ----------------------------------------------------------------------------------------------------
 
 

@@ -144,6 +144,7 @@ def test_a_uid_cannot_lead_out_of_the_directory(specs: cdi.SpecFiles) -> None:
 
 DAMAGED = {
     "not-json": ("{", "cannot be read back"),
+    "nested": ("[" * 100_000, "cannot be read back: RecursionError("),
     "no-annotations": ("{}", "KeyError('annotations')"),
     "odd-annotations": ('{"annotations": []}', "annotations is not an object"),
     "no-claim": ('{"annotations": {}}', "prepared-claim"),

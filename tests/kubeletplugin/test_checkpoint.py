@@ -87,6 +87,10 @@ DAMAGED = {
         changed(apiVersion="checkpoint.neuron.aws.com/v2"),
         "it has apiVersion 'checkpoint.neuron.aws.com/v2', and this driver knows checkpoint.neuron.aws.com/v1 only",
     ),
+    "nested": (
+        b'{"apiVersion":"checkpoint.neuron.aws.com/v1","x":' + b"[" * 100_000,
+        "it is not readable: it is nested too deeply",
+    ),
     "other-kind": (changed(kind="Pod"), "it has kind 'Pod', not NeuronCheckpoint"),
     "other-shape": (with_data('{"boot_id": 1}'), "it is not readable: Expected `str`, got `int`"),
 }

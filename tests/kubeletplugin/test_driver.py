@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -164,6 +165,23 @@ def test_an_api_server_that_stays_away_is_an_error_within_the_budget(
         "kubelet tries again by itself."
     )
     assert 30 < clock.monotonic() - start <= 80, "two claims on one clock, each within its 40 s"
+
+
+def test_a_request_that_hangs_is_given_up_at_the_end_of_the_budget(
+    driver: Driver, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet hears why within its 45 s, however long a request could take."""
+
+    async def hang(*_args: str) -> None:
+        await asyncio.sleep(5)
+
+    monkeypatch.setattr(api, "claim", hang)
+    start = time.monotonic()
+    assert prepare(driver, 1, budget=0.1)[uid(1)].error == (
+        "ResourceClaim ns/claim-1 cannot be read: the API server did not answer in the time that a call of the "
+        "kubelet has. The kubelet tries again by itself."
+    )
+    assert time.monotonic() - start < 3
 
 
 def test_devices_that_another_claim_holds_are_waited_for(

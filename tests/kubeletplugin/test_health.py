@@ -30,6 +30,7 @@ def judged(device: NeuronDevice) -> DeviceHealth:
 JUDGED: dict[str, tuple[NeuronDevice, Status, str, str]] = {
     "sound": (NeuronDevice(0, counters={"mem_ecc_uncorrected": 0}), Status.HEALTHY, "", ""),
     "repairable": (NeuronDevice(0, counters={"mem_ecc_repairable_uncorrected": 9}), Status.HEALTHY, "", ""),
+    "negative": (NeuronDevice(0, counters={"mem_ecc_uncorrected": -1}), Status.HEALTHY, "", ""),
     "hbm": (
         NeuronDevice(0, counters={"mem_ecc_uncorrected": 2}),
         Status.UNHEALTHY,

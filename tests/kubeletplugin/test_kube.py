@@ -371,3 +371,16 @@ def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, content: str 
         path.write_text(content)
     with pytest.raises(ConnectionSettingsError, match=rf"^Cannot connect to the API server with kubeconfig {path}: "):
         asyncio.run(connect(path, NODE))
+
+
+@pytest.mark.parametrize(
+    "content", ["", "# nothing\n", "- a list\n", "text\n"], ids=["empty", "comment", "list", "text"]
+)
+def test_a_file_that_is_no_kubeconfig_is_called_so(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(content)
+    with pytest.raises(ConnectionSettingsError) as caught:
+        asyncio.run(connect(path, NODE))
+    assert str(caught.value) == (
+        f"Cannot connect to the API server with kubeconfig {path}: the file is empty or is no kubeconfig."
+    )

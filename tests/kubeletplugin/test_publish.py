@@ -140,6 +140,47 @@ def test_wiped_slices_come_back(ultra: Node, api: FakeApi, clock: FakeClock) -> 
     asyncio.run(scenario())
 
 
+def test_slices_that_went_with_their_node_come_back_as_those_of_the_new_one(
+    node: Node, api: FakeApi, clock: FakeClock
+) -> None:
+    """A Node that registers again has another UID; slices of the old one would be collected as garbage."""
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            api.node_object = node_object() | {"metadata": {"name": NODE, "uid": "new-uid", "labels": {}}}
+            api.wipe()
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            assert [owner["uid"] for owner in api.stored[FIRST]["metadata"]["ownerReferences"]] == ["new-uid"]
+            assert at.writes() == [f"create {FIRST}"] * 2, "none was written for the old Node"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("age", "read"), [(29.0, False), (31.0, True)], ids=["fresh", "old"])
+def test_the_node_is_read_again_after_a_while(
+    node: Node, api: FakeApi, clock: FakeClock, age: float, *, read: bool
+) -> None:
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            reads = api.calls.count("get node")
+            api.node_object["metadata"]["labels"] = {"topology.k8s.aws/network-node-layer-1": "nn-7"}
+            clock.time = begun + age
+            (node.device_directory(6) / "stats/hardware/mem_ecc_uncorrected").write_text("2\n")
+            await at.monitor.refresh()
+            await at.until(lambda: bool(at.taints()))
+            await at.settled()
+            assert (api.calls.count("get node") > reads) is read
+            assert ("networkNodeLayer1" in api.stored[FIRST]["spec"]["devices"][0]["attributes"]) is read
+
+    begun = clock.monotonic()
+    asyncio.run(scenario())
+
+
 def test_a_change_by_somebody_else_is_undone(node: Node, api: FakeApi, clock: FakeClock) -> None:
     def change(spec: JsonObject) -> None:
         del spec["devices"][3]

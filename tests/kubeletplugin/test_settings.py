@@ -120,8 +120,8 @@ FILES: dict[str, tuple[str | None, str]] = {
     "not-yaml": ("a: [", "The config file {path} is not YAML: "),
     "list": ("- a", "The config file {path} holds a list, not fields with values."),
     "unknown-field": (
-        "cdiDirectory: /x",
-        "The config file {path} has faults. There is no field 'cdiDirectory'. Did you mean 'cdiDir'?",
+        "cdiDirs: /x",
+        "The config file {path} has faults. There is no field 'cdiDirs'. Did you mean 'cdiDir'?",
     ),
     "wrong-value": (
         "metricsPort: many",

@@ -7,7 +7,7 @@ import pytest
 
 from kubeletplugin.driver import Driver
 from kubeletplugin.metrics import Metrics
-from kubeletplugin.ports import KubeError
+from kubeletplugin.ports import JsonObject, KubeError
 from kubeletplugin.prepare import Preparer
 from kubeletplugin.sweep import Sweeper
 from tests.kubeletplugin.fakes import (
@@ -17,7 +17,9 @@ from tests.kubeletplugin.fakes import (
     Node,
     allocated,
     claim_object,
+    config,
     devices,
+    result,
     spec_name,
     uid,
     until,
@@ -87,6 +89,46 @@ def test_a_claim_that_is_another_one_now_counts_as_gone(sweeper: Sweeper, node: 
     api.add_claim(body)
     sweep(sweeper, 2)
     assert node.spec_names() == [spec_name(2)]
+
+
+@pytest.mark.parametrize(
+    "now",
+    [result("neuron-device-1", pool="node-2"), result("neuron-device-9"), result("gpu-0", driver="gpu.example.com")],
+    ids=["other-node", "other-device", "other-driver"],
+)
+def test_a_claim_that_was_allocated_anew_elsewhere_counts_as_gone(
+    sweeper: Sweeper, node: Node, api: FakeApi, now: JsonObject
+) -> None:
+    api.add_claim(claim_object(1, now))
+    sweep(sweeper)
+    assert node.spec_names() == [spec_name(1), spec_name(2)]
+    sweep(sweeper)
+    assert node.spec_names() == [spec_name(2)]
+
+
+def test_a_claim_whose_config_is_not_understood_stays(sweeper: Sweeper, node: Node, api: FakeApi) -> None:
+    """A newer driver may have prepared it; its devices are in use."""
+    api.add_claim(claim_object(1, *devices(1), config=[config("Partition")]))
+    sweep(sweeper, 3)
+    assert node.spec_names() == [spec_name(1), spec_name(2)]
+
+
+def test_a_claim_that_is_prepared_anew_meanwhile_is_not_released(
+    sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really = api.claim
+
+    async def claim(namespace: str, name: str) -> JsonObject | None:
+        if name == "claim-1":
+            preparer.unprepare(uid(1))
+            preparer.prepare(allocated(1, *devices(9)), node.view())
+        return await really(namespace, name)
+
+    api.remove_claim(1)
+    sweep(sweeper)
+    monkeypatch.setattr(api, "claim", claim)
+    sweep(sweeper)
+    assert spec_name(1) in node.spec_names()
 
 
 def test_without_the_api_server_nothing_is_released(

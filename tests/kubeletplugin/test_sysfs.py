@@ -48,6 +48,28 @@ def test_a_tree_that_is_there_is_left_as_it_is(tmp_path: Path) -> None:
     assert Node(tmp_path, driver_version="2.26.5.0").discover().devices[3].counters["mem_ecc_uncorrected"] == 0
 
 
+def test_a_tree_of_another_type_makes_room_and_files_of_others_stay(tmp_path: Path) -> None:
+    foreign = (tmp_path / "sys/class/net", tmp_path / "dev/null", tmp_path / "sys/devices/virtual/dmi/id/board_name")
+    Node(tmp_path, "trn2u.48xlarge", driver_version="2.30.2.0")
+    for path in foreign:
+        path.write_text("foreign")
+    node = Node(tmp_path, "trn2.3xlarge")
+    hardware = node.discover()
+    assert (hardware.instance_type, len(hardware.devices), node.read_ultraserver()) == ("trn2.3xlarge", 1, None)
+    assert [path.name for path in sorted(node.dev.iterdir())] == ["neuron0", "null"]
+    assert all(path.read_text() == "foreign" for path in foreign)
+
+
+def test_a_tree_that_was_left_half_written_is_written_again(tmp_path: Path) -> None:
+    entry = emulate.emulated_type("trn2u.48xlarge")
+    (tmp_path / "dev").write_text("in the way")
+    with pytest.raises(FileExistsError):
+        emulate.write_tree(tmp_path, entry)
+    (tmp_path / "dev").unlink()
+    emulate.write_device(tmp_path / "sys", entry, 15)
+    assert len(Node(tmp_path, "trn2.3xlarge").discover().devices) == 1
+
+
 def test_an_unknown_type_cannot_be_emulated() -> None:
     with pytest.raises(emulate.UnknownTypeError) as caught:
         emulate.emulated_type("trn2.48xlrge")
