@@ -22,7 +22,6 @@ RESOURCE_NEURONDEVICE: Final = "aws.amazon.com/neurondevice"
 RESOURCE_NEURONCORE: Final = "aws.amazon.com/neuroncore"
 """NeuronCores."""
 
-DEVICE_RESOURCES: Final = (RESOURCE_NEURON, RESOURCE_NEURONDEVICE)
 LEGACY_RESOURCES: Final = (RESOURCE_NEURON, RESOURCE_NEURONDEVICE, RESOURCE_NEURONCORE)
 
 LEGACY_SCHEDULERS: Final = ("my-scheduler", "neuron-scheduler")
@@ -39,12 +38,6 @@ ANNOTATION_CONVERT: Final = "neuron.aws.com/convert"
 ANNOTATION_LNC: Final = "neuron.aws.com/logical-neuron-core"
 ANNOTATION_INSTANCE_TYPE: Final = "neuron.aws.com/instance-type"
 ANNOTATION_ULTRASERVER_MODE: Final = "neuron.aws.com/ultraserver-mode"
-USER_ANNOTATIONS: Final = (
-    ANNOTATION_CONVERT,
-    ANNOTATION_LNC,
-    ANNOTATION_INSTANCE_TYPE,
-    ANNOTATION_ULTRASERVER_MODE,
-)
 
 # --- what conversion writes ------------------------------------------------------------------------------
 

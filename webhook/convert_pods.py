@@ -269,7 +269,11 @@ def _mark_patch(pod: pods.Pod, holders: Sequence[_Holder]) -> list[Operation]:
         }
         for section in ("containers", "initContainers")
     }
-    record = Record(amounts["containers"], amounts["initContainers"])
+    return mark(pod, Record(amounts["containers"], amounts["initContainers"]).encode())
+
+
+def mark(pod: pods.Pod, record: str | None) -> list[Operation]:
+    """Give a pod the label and this record, as far as it does not have them."""
     metadata = pod.metadata or pods.Metadata()
     labels = None if metadata.labels is None else {names.LABEL_CONVERTED: metadata.labels.converted}
     annotations = (
@@ -279,7 +283,7 @@ def _mark_patch(pod: pods.Pod, holders: Sequence[_Holder]) -> list[Operation]:
     return [
         *parents,
         *set_members("/metadata/labels", labels, {names.LABEL_CONVERTED: "true"}),
-        *set_members("/metadata/annotations", annotations, {names.ANNOTATION_CONVERTED_FROM: record.encode()}),
+        *set_members("/metadata/annotations", annotations, {names.ANNOTATION_CONVERTED_FROM: record}),
     ]
 
 

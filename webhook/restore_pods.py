@@ -13,9 +13,9 @@ from neuron import demand, names, quantities
 from neuron.demand import Role
 from neuron.findings import Finding
 from webhook import hints, pods, records
-from webhook.convert_pods import legacy_now, strip_legacy
+from webhook.convert_pods import legacy_now, mark, strip_legacy
 from webhook.decisions import Decision, Operation, Outcome, denied, unchanged
-from webhook.patches import add, pointer, replace, set_members
+from webhook.patches import add, pointer, replace
 from webhook.records import Converted
 
 
@@ -57,7 +57,8 @@ def restore(new: pods.Pod, old: pods.Pod) -> Decision:
         return denied("immutable", *findings)
     if reapplied:
         patch += _restore_spec(new, old, conversion)
-    patch += _restore_marks(new, old)
+    # They belong to the claim, which cannot go: they stay as long as the pod does.
+    patch += mark(new, old.annotations.converted_from)
     if not patch:
         return unchanged("already-converted")
     return Decision(Outcome.RESTORED, "reapplied" if reapplied else "marks-restored", patch=tuple(patch))
@@ -166,19 +167,3 @@ def _restore_affinity(new: Any, old: Any) -> list[Operation]:
     if new == old or not hints.lacks_only_hint(new, old):
         return []
     return [add("/spec/affinity", old)] if new is None else [replace("/spec/affinity", old)]
-
-
-def _restore_marks(new: pods.Pod, old: pods.Pod) -> list[Operation]:
-    """The label and the record belong to the claim, which cannot go: they stay as long as the pod does."""
-    metadata = new.metadata or pods.Metadata()
-    labels = None if metadata.labels is None else {names.LABEL_CONVERTED: metadata.labels.converted}
-    annotations = (
-        None if metadata.annotations is None else {names.ANNOTATION_CONVERTED_FROM: metadata.annotations.converted_from}
-    )
-    return [
-        *([add("/metadata", {})] if new.metadata is None else []),
-        *set_members("/metadata/labels", labels, {names.LABEL_CONVERTED: "true"}),
-        *set_members(
-            "/metadata/annotations", annotations, {names.ANNOTATION_CONVERTED_FROM: old.annotations.converted_from}
-        ),
-    ]
