@@ -4,14 +4,16 @@ Belongs here: the HTTP edge, decisions about objects, the cluster's caches, the 
 Must not be here: Neuron rules (they live in `neuron`), CEL (`policies`), certificate making (`certs`).
 Imported by nobody.
 
-| what | modules |
+| what | where |
 |---|---|
-| the edge | `wire`, `reviews`, `endpoints`, `bodies`, `connections`, `server`, `health`, `metrics`, `logs` |
-| decisions, pure | `pods`, `convert_pods`, `restore_pods`, `leader_worker_sets`, `modes`, `hints`, `check_*` |
-| dispatch and effects | `mutate`, `validate`, `ports`, `world`, `claim_world` |
-| the cluster | `kube*`, `reflector`, `cluster*`, `standalone` |
-| policies | `policy_*`, `policing`, `steering` |
-| start and commands | `settings*`, `app`, `cli*`, `demo`, `offline/` |
+| the HTTP edge | `edge/` |
+| decisions, pure | `decisions/` |
+| dispatch and effects | `mutate`, `validate`, `ports`, `claim_world` |
+| the cluster | `cluster/`; without one, `standalone` |
+| policy files at work | `policing/` |
+| manifests on disk | `offline/` |
+| start and commands | `settings*`, `app`, `cli/`, `demo` |
 
-Read in this order: `wire` -> `pods` -> `decisions` -> `convert_pods` -> `patches` -> `endpoints`.
+Read in this order: `edge/wire` -> `decisions/pods` -> `decisions/decision` -> `decisions/convert_pods` ->
+`decisions/patches` -> `edge/endpoints`.
 """

@@ -1,6 +1,6 @@
 """`python -m webhook`; the installed `neuron-dra` is the same."""
 
-from webhook.cli import main
+from webhook.cli.main import main
 
 if __name__ == "__main__":
     main(prog_name="neuron-dra")

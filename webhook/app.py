@@ -22,11 +22,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from certs import files, issue
 from neuron.instances import Catalogue
-from webhook import logs, server
-from webhook.bodies import BodyReader
-from webhook.endpoints import AdmissionEndpoint, Reviewer
-from webhook.health import Check, HealthEndpoint, Lifecycle
-from webhook.metrics import METRICS_PATH, Metrics, MetricsServer
+from webhook.edge import logs, server
+from webhook.edge.bodies import BodyReader
+from webhook.edge.endpoints import AdmissionEndpoint, Reviewer
+from webhook.edge.health import Check, HealthEndpoint, Lifecycle
+from webhook.edge.metrics import METRICS_PATH, Metrics, MetricsServer
 from webhook.mutate import Mutator
 from webhook.ports import TemplateStore, WorldView
 from webhook.settings import Settings, StartupError
@@ -272,7 +272,7 @@ async def _reviewers(
         mutator = Mutator(options, Catalogue(), world.view, world.templates)
         return {"/mutate": mutator, "/validate": Validator(options, Catalogue(), world.view)}, {}
     # The schema and the engine take 20 MiB: only for those who have policies.
-    from webhook.policing import policing
+    from webhook.policing.assembly import policing
 
     policed = await stack.enter_async_context(
         policing(settings.policies, options, world.view, world.templates, metrics.registry)
@@ -284,7 +284,7 @@ async def _world(settings: Settings, stack: contextlib.AsyncExitStack) -> World:
     if settings.standalone:
         return StandaloneWorld()
     # The client alone takes 70 MiB: only for those who have a cluster.
-    from webhook import kube
+    from webhook.cluster import kube
 
     try:
         return await stack.enter_async_context(kube.connect(settings.kubeconfig, sync_timeout=settings.sync_timeout))

@@ -4,9 +4,9 @@ from neuron.device_shapes import catalogue_shapes
 from neuron.instances import Catalogue
 from neuron.selection import DeviceIndex
 from neuron.validate_claims import ClaimWorld
+from webhook.decisions.world import ConversionOptions
 from webhook.device_selectors import DeviceSelectors
 from webhook.ports import ClaimView
-from webhook.world import ConversionOptions
 
 
 def claim_world(options: ConversionOptions, catalogue: Catalogue, cluster: ClaimView) -> ClaimWorld:

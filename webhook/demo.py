@@ -20,8 +20,9 @@ import jsonpatch
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from webhook import app, server, settings
-from webhook.cli_webhook import ServerCommand, run, with_settings
+from webhook import app, settings
+from webhook.cli.webhook import ServerCommand, run, with_settings
+from webhook.edge import server
 from webhook.settings import StartupError
 from webhook.standalone import MemoryTemplates
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from neuron.findings import Finding
-from webhook.reviews import COMFORTABLE_WARNING
+from webhook.edge.reviews import COMFORTABLE_WARNING
 
 _SENTENCE_END = re.compile(r"(?<=[.?!]) (?=[A-Z])")
 

@@ -7,15 +7,15 @@ from collections.abc import Hashable
 from neuron.findings import Finding, warning
 from neuron.instances import Catalogue
 from neuron.templates import Template
-from webhook import leader_worker_sets, pods
-from webhook.convert_pods import convert, find_own_claims
-from webhook.decisions import Decision, denied, unchanged
-from webhook.modes import Mode
+from webhook.decisions import leader_worker_sets, pods
+from webhook.decisions.convert_pods import convert, find_own_claims
+from webhook.decisions.decision import Decision, denied, unchanged
+from webhook.decisions.modes import Mode
+from webhook.decisions.restore_pods import restore
+from webhook.decisions.steering import NO_STEERING, Steer
+from webhook.decisions.world import ConversionOptions, conversion_world
+from webhook.edge.wire import ABSENT, AdmissionRequest
 from webhook.ports import ClusterView, TemplateStore, TemplateUnavailableError
-from webhook.restore_pods import restore
-from webhook.steering import NO_STEERING, Steer
-from webhook.wire import ABSENT, AdmissionRequest
-from webhook.world import ConversionOptions, conversion_world
 
 _LWS_GROUP = "leaderworkerset.x-k8s.io"
 _REMEMBERED = 256

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_typ
 import msgspec
 
 from neuron import names
-from webhook.modes import Mode
-from webhook.world import ConversionOptions
+from webhook.decisions.modes import Mode
+from webhook.decisions.world import ConversionOptions
 
 ENVIRONMENT_PREFIX: Final = "NEURON_DRA_"
 

@@ -1,7 +1,7 @@
 """`/validate`: dispatches a review, remembers decisions, and asks the cluster where memory does not say enough.
 
 Claims, templates and DeviceClasses are judged by `neuron.validate_claims`, pods and workloads by
-`webhook.check_pods` and `webhook.check_workloads`. Whatever is not about Neuron devices passes untouched.
+`check_pods` and `check_workloads` in `webhook.decisions`. Whatever is not about Neuron devices passes untouched.
 """
 
 import dataclasses
@@ -18,18 +18,18 @@ from neuron.claim_specs import GROUP, ClaimSpec
 from neuron.findings import Finding, Severity
 from neuron.instances import Catalogue
 from neuron.validate_claims import ClaimJudgement, ClaimWorld, judge_claim, validate
-from webhook import check_workloads, pods
-from webhook.check_pods import KnownClaim, check_pod, claim_names
 from webhook.claim_world import claim_world
-from webhook.decisions import Decision, Outcome, unchanged
+from webhook.decisions import check_workloads, pods
+from webhook.decisions.check_pods import KnownClaim, check_pod, claim_names
+from webhook.decisions.decision import Decision, Outcome, unchanged
+from webhook.decisions.modes import Mode
+from webhook.decisions.records import find_conversion
+from webhook.decisions.world import ConversionOptions, World, conversion_world
 from webhook.device_selectors import DeviceSelectors
+from webhook.edge.wire import ABSENT, AdmissionRequest
 from webhook.messages import fitting
-from webhook.modes import Mode
 from webhook.offline.manifests import POD_TEMPLATES, Manifest, path_text
 from webhook.ports import ValidationView
-from webhook.records import find_conversion
-from webhook.wire import ABSENT, AdmissionRequest
-from webhook.world import ConversionOptions, World, conversion_world
 
 _REMEMBERED: Final = 256
 _LONGEST_AUDIT: Final = 256

@@ -15,8 +15,8 @@ from policies.export import to_vap
 from policies.loader import load, load_folder
 from policies.subjects import of_object
 from tests.cluster.api import Api, ApiError, Object
-from webhook.decisions import Decision, unchanged
-from webhook.policy_reviews import merged
+from webhook.decisions.decision import Decision, unchanged
+from webhook.policing.reviews import merged
 
 PACKS = Path(policies.__file__).parent / "packs"
 

@@ -9,10 +9,10 @@ from msgspec import Raw
 
 from neuron.instances import Catalogue, Observation
 from neuron.templates import Template
+from webhook.decisions.world import ConversionOptions
+from webhook.edge.wire import ABSENT, AdmissionRequest, GroupVersionKind
 from webhook.mutate import Mutator
 from webhook.ports import NO_FACTS, NamespaceFacts, TemplateUnavailableError
-from webhook.wire import ABSENT, AdmissionRequest, GroupVersionKind
-from webhook.world import ConversionOptions
 
 
 @dataclasses.dataclass

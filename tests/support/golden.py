@@ -15,8 +15,8 @@ import msgspec
 
 from neuron.instances import Observation
 from tests.support.clusters import FakeCluster, mutator
+from webhook.edge.wire import AdmissionReview
 from webhook.ports import NamespaceFacts
-from webhook.wire import AdmissionReview
 
 ROOT = Path(__file__).parents[1] / "golden" / "mutate"
 

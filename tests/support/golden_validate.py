@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.validation import FakeClaims, validator
-from webhook import reviews
+from webhook.edge import reviews
 
 ROOT = Path(__file__).parents[1] / "golden" / "validate"
 

@@ -26,12 +26,13 @@ from urllib.parse import urlsplit
 import uvloop
 
 from certs import files, issue
-from webhook import app, logs, server, wire
-from webhook.bodies import BodyReader
-from webhook.decisions import Decision, unchanged
-from webhook.endpoints import Reviewer
-from webhook.health import Check, Lifecycle
-from webhook.metrics import Metrics
+from webhook import app
+from webhook.decisions.decision import Decision, unchanged
+from webhook.edge import logs, server, wire
+from webhook.edge.bodies import BodyReader
+from webhook.edge.endpoints import Reviewer
+from webhook.edge.health import Check, Lifecycle
+from webhook.edge.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 20.0

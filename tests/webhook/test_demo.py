@@ -8,7 +8,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.support.serving import Client, Process, free_port
-from webhook import demo, server
+from webhook import demo
+from webhook.edge import server
 
 LEGACY_POD = """\
 apiVersion: v1

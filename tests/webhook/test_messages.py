@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuron.findings import Finding, warning
+from webhook.edge.reviews import warnings
 from webhook.messages import fitting
-from webhook.reviews import warnings
 
 WORDS = st.lists(
     st.text(st.characters(codec="ascii", categories=("L", "N", "P")), min_size=1, max_size=20), max_size=60

@@ -10,10 +10,10 @@ from neuron.findings import Finding
 from neuron.instances import Observation
 from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request
 from tests.support.manifests import container, pod
-from webhook.decisions import Decision
+from webhook.decisions.decision import Decision
+from webhook.edge.wire import AdmissionRequest, GroupVersionKind
 from webhook.mutate import Mutator
 from webhook.ports import TemplateUnavailableError
-from webhook.wire import AdmissionRequest, GroupVersionKind
 
 LEGACY = pod(container(neuron="4"))
 

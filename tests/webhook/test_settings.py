@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from webhook import settings
-from webhook.modes import Mode
+from webhook.decisions.modes import Mode
+from webhook.decisions.world import ConversionOptions
 from webhook.settings import Settings, SettingsError, load
-from webhook.world import ConversionOptions
 
 # name, as flag, as variable, as YAML, value, default
 TABLE: list[tuple[str, Any, str, str, Any, Any]] = [

@@ -29,8 +29,8 @@ from tests.support.validation import (
     template,
     validator,
 )
-from webhook import reviews
-from webhook.decisions import Decision, Outcome
+from webhook.decisions.decision import Decision, Outcome
+from webhook.edge import reviews
 
 GOOD = claim(request("neurons", 4, on(TRN2)), constraints=[match(group(4), "neurons")], config=[opaque(lnc(1))])
 BAD = claim(request("neurons", 7, on(TRN1)), config=[opaque({**lnc(1), "logicalNeuronCoreCount": 1})])

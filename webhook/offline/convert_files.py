@@ -16,14 +16,14 @@ from neuron import names
 from neuron.findings import Finding, warning
 from neuron.instances import Catalogue
 from neuron.templates import Template
-from webhook import leader_worker_sets, pods
-from webhook.convert_pods import convert, find_own_claims
-from webhook.decisions import Decision, denied, unchanged
-from webhook.modes import Mode
+from webhook.decisions import leader_worker_sets, pods
+from webhook.decisions.convert_pods import convert, find_own_claims
+from webhook.decisions.decision import Decision, denied, unchanged
+from webhook.decisions.modes import Mode
+from webhook.decisions.world import ConversionOptions, World
 from webhook.offline.manifest_advice import advice
 from webhook.offline.manifest_cluster import ManifestCluster
 from webhook.offline.manifests import POD_TEMPLATES, Document, Manifest, Path, manifests, path_steps, path_text
-from webhook.world import ConversionOptions, World
 
 _NAMESPACE: Final = ("metadata", "namespace")
 """Path of findings that are about the object even where they come of one of its pod templates."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from neuron.instances import Observation
-from webhook import cluster
-from webhook.cluster import TemplateFacts
-from webhook.kube_api import RESOURCE_GROUP
+from webhook.cluster import caches as cluster
+from webhook.cluster.api import RESOURCE_GROUP
+from webhook.cluster.caches import TemplateFacts
 from webhook.offline.manifests import Manifest
 from webhook.ports import NO_FACTS, NamespaceFacts
 

@@ -12,16 +12,16 @@ from neuron.claim_specs import GROUP, KINDS, ClaimSpec, ClassSpec
 from neuron.findings import Finding, Severity, did_you_mean
 from neuron.instances import Catalogue
 from neuron.validate_claims import ClaimJudgement, ClaimWorld, judge_claim, validate
-from webhook import check_workloads, pods
-from webhook.check_pods import KnownClaim, claim_names
 from webhook.claim_world import claim_world
+from webhook.decisions import check_workloads, pods
+from webhook.decisions.check_pods import KnownClaim, claim_names
+from webhook.decisions.modes import Mode
+from webhook.decisions.world import ConversionOptions, conversion_world
 from webhook.device_selectors import DeviceSelectors
-from webhook.modes import Mode
 from webhook.offline.convert_files import Source
 from webhook.offline.manifest_cluster import ManifestCluster
 from webhook.offline.manifests import POD_TEMPLATES, Document, Manifest, manifests, path_steps, path_text
 from webhook.ports import NO_FACTS, NamespaceFacts, ValidationView
-from webhook.world import ConversionOptions, conversion_world
 
 _CLAIM_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
 

@@ -14,11 +14,11 @@ from tests.support.converting import Converted, convert_texts
 from tests.support.diffs import patched
 from tests.support.manifests import CORE, NEURON, container, pod
 from tests.support.yaml_styles import written
-from webhook import pods
-from webhook.convert_pods import convert
+from webhook.decisions import pods
+from webhook.decisions.convert_pods import convert
+from webhook.decisions.world import ConversionOptions, World
 from webhook.offline.manifests import POD_TEMPLATES, read
 from webhook.ports import NO_FACTS
-from webhook.world import ConversionOptions, World
 
 CONVERT = "neuron.aws.com/convert"
 LNC = "neuron.aws.com/logical-neuron-core"

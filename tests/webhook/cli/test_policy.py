@@ -1,0 +1,211 @@
+"""`neuron-dra policy` as a command."""
+
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from webhook.cli.main import main
+
+POLICY = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: ValidatingPolicy
+metadata: {name: few-devices}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}
+  validations:
+  - expression: neuron.devices <= 4
+    message: at most four devices
+  tests:
+  - name: none
+    object: {apiVersion: v1, kind: Pod}
+    expect: Allow
+"""
+FAILING = """  - name: wrong
+    object: {apiVersion: v1, kind: Pod}
+    expect: Deny
+"""
+CATALOG = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: InstanceTypeCatalog
+metadata: {name: new}
+spec: {instanceTypes: [{name: trn9.big, devices: 2}]}
+"""
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    """Exit code, stdout, stderr."""
+    result = CliRunner().invoke(main, ["policy", *map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies/p.yaml").write_text(POLICY)
+    return tmp_path / "policies"
+
+
+def test_check_counts_what_is_right(folder: Path) -> None:
+    assert run("check", folder) == (0, "1 file: policies 1 on validation. Nothing is wrong.\n", "")
+
+
+def test_check_of_catalogues_alone(folder: Path) -> None:
+    (folder / "p.yaml").write_text(CATALOG)
+    assert run("check", folder) == (0, "1 file: policies none but catalogues. Nothing is wrong.\n", "")
+
+
+def test_check_names_every_problem_with_its_place(folder: Path) -> None:
+    (folder / "p.yaml").write_text(POLICY.replace("neuron.devices", "neuron.device") + "  severty: low\n")
+    (folder / "q.yaml").write_text(POLICY.replace("neuron.devices", "neuron.device").replace("few", "q"))
+    code, out, err = run("check", folder)
+    assert (code, out) == (1, "")
+    assert f"{folder}/p.yaml:16: spec.severty: unknown field. Did you mean 'severity'?\n" in err
+    assert f"{folder}/q.yaml:10: spec.validations[0].expression" in err
+    assert err.endswith("2 problems in 2 files.\n")
+
+
+def test_check_runs_no_case(folder: Path) -> None:
+    (folder / "p.yaml").write_text(POLICY + FAILING)
+    assert run("check", folder)[0] == 0
+
+
+@pytest.mark.parametrize("command", ["check", "test"])
+def test_a_folder_that_cannot_be_read_is_said(command: str, tmp_path: Path) -> None:
+    missing = tmp_path / "none"
+    message = f"{missing}: this is no directory. Name the folder of the policy files.\n"
+    assert run(command, missing) == (2, "", message)
+
+
+@pytest.mark.parametrize("command", ["check", "test"])
+def test_a_folder_without_policies_is_said(command: str, tmp_path: Path) -> None:
+    message = f"{tmp_path}: no policy file (*.yaml, *.yml, *.json) is in it.\n"
+    assert run(command, tmp_path) == (2, "", message)
+
+
+def test_test_lists_what_passes(folder: Path) -> None:
+    assert run("test", folder) == (0, "pass  few-devices  none\n1 case, 0 failed.\n", "")
+
+
+def test_test_lists_what_fails_and_where(folder: Path) -> None:
+    (folder / "p.yaml").write_text(POLICY + FAILING)
+    code, out, _ = run("test", folder)
+    assert code == 1
+    assert out == (
+        "pass  few-devices  none\nFAIL  few-devices  wrong\n\n"
+        f"{folder}/p.yaml:18: test 'wrong' of few-devices: expected Deny, came Allow.\n2 cases, 1 failed.\n"
+    )
+
+
+def test_test_says_what_has_no_case(folder: Path) -> None:
+    (folder / "p.yaml").write_text(POLICY.partition("  tests:")[0])
+    assert run("test", folder) == (0, "0 cases, 0 failed.\n", "Without a case: few-devices.\n")
+
+
+def test_what_does_not_compile_cannot_be_tested(folder: Path) -> None:
+    (folder / "p.yaml").write_text(POLICY + "  severty: low\n")
+    assert run("test", folder)[0] == 2
+
+
+def test_junit_has_a_suite_per_policy(folder: Path, tmp_path: Path) -> None:
+    (folder / "p.yaml").write_text(POLICY + FAILING)
+    report = tmp_path / "report.xml"
+    assert run("test", folder, "--junit", report)[0] == 1
+    (suite,) = ET.parse(report).getroot()  # noqa: S314 - our own file
+    assert {name: suite.get(name) for name in ("name", "tests", "failures")} == {
+        "name": "few-devices",
+        "tests": "2",
+        "failures": "1",
+    }
+    passed, failed = suite
+    assert (passed.get("name"), len(passed)) == ("none", 0)
+    assert failed[0].get("message") == "test 'wrong' of few-devices: expected Deny, came Allow."
+
+
+def test_a_report_that_cannot_be_written_is_said(folder: Path, tmp_path: Path) -> None:
+    target = tmp_path / "none/report.xml"
+    code, _, err = run("test", folder, "--junit", target)
+    assert (code, err) == (2, f"{target}: cannot be written: No such file or directory.\n")
+
+
+# --- explain --------------------------------------------------------------------------------------------------
+
+OBJECTS = """
+apiVersion: v1
+kind: Pod
+metadata: {name: big}
+spec: {containers: [{name: a, resources: {limits: {aws.amazon.com/neuron: 16}}}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: s, namespace: other}
+"""
+
+
+def explain(folder: Path, content: str, *arguments: str) -> tuple[int, str, str]:
+    path = folder.parent / "objects.yaml"
+    path.write_text(content)
+    return run("explain", "--policies", folder, "-f", path, *arguments)
+
+
+def test_explain_says_what_each_policy_makes_of_each_object(folder: Path) -> None:
+    assert explain(folder, OBJECTS, "-n", "team") == (
+        1,
+        "Pod big in team:\n  few-devices: denies it\n      at most four devices\n"
+        "Service s in other:\n  few-devices: is not about CREATE of services\n",
+        "",
+    )
+
+
+def test_explain_ends_with_0_where_nothing_is_denied(folder: Path) -> None:
+    assert explain(folder, OBJECTS.replace("16", "4"))[0] == 0
+    assert explain(folder, OBJECTS, "--operation", "DELETE")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("a: [", ": this is not YAML: "), ("- a", ":1: an object is a mapping of fields.")],
+    ids=["no-yaml", "no-object"],
+)
+def test_explain_says_what_it_cannot_read(folder: Path, content: str, message: str) -> None:
+    code, _, err = explain(folder, content)
+    assert code == 2
+    assert message in err
+
+
+# --- export ---------------------------------------------------------------------------------------------------
+
+
+def test_export_prints_what_the_api_server_can_run_and_names_the_rest(folder: Path) -> None:
+    plain = POLICY.replace("few-devices", "plain").replace("neuron.devices <= 4", "1 < 2")
+    (folder / "plain.yaml").write_text(plain.replace("  tests:", "  validationActions: [Warn]\n  tests:"))
+    code, out, err = run("export", folder, "--to", "vap")
+    assert (code, err) == (
+        1,
+        "few-devices: not exported: it reads neuron.devices, which the API server does not have.\n",
+    )
+    policy, binding = yaml.safe_load_all(out)
+    assert (policy["kind"], policy["metadata"]) == ("ValidatingAdmissionPolicy", {"name": "plain"})
+    assert set(policy["spec"]) == {"matchConstraints", "validations"}
+    assert binding["spec"] == {"policyName": "plain", "validationActions": ["Warn"]}
+
+
+def test_what_was_exported_can_be_read_again(folder: Path) -> None:
+    (folder / "p.yaml").write_text(POLICY.replace("neuron.devices <= 4", "1 < 2"))
+    code, out, _ = run("export", folder, "--to", "vap")
+    (folder / "p.yaml").write_text(out)
+    assert (code, run("check", folder)[0]) == (0, 0)
+    assert run("export", folder, "--to", "vap") == (0, out, "")
+
+
+def test_a_policy_with_exceptions_is_not_exported(folder: Path) -> None:
+    exception = "{name: a, owner: b, reason: c, expires: 2026-12-31, matchConditions: [{name: d, expression: 'true'}]}"
+    text = POLICY.replace("neuron.devices <= 4", "1 < 2").replace("  tests:", f"  exceptions: [{exception}]\n  tests:")
+    (folder / "p.yaml").write_text(text)
+    message = "few-devices: not exported: it has exceptions, which the API server does not know.\n"
+    assert run("export", folder, "--to", "vap") == (1, "", message)

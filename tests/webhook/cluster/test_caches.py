@@ -1,0 +1,491 @@
+"""What is known of a cluster, from watch events to answers."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neuron.instances import Observation
+from neuron.templates import digest
+from tests.support.fake_api import FakeApi, eventually
+from webhook.cluster.api import Resource, UnreachableError
+from webhook.cluster.caches import (
+    DEVICE_CLASSES,
+    LIMIT_RANGES,
+    NAMESPACES,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_QUOTAS,
+    RESOURCE_SLICES,
+    KubeCluster,
+    project_template,
+)
+from webhook.ports import NO_FACTS, ClusterView, NamespaceFacts
+
+Object = dict[str, Any]
+
+TRN2 = "trn2.48xlarge"
+NEURON = "aws.amazon.com/neuron"
+
+
+class Unplugged:
+    """An API server that is never asked."""
+
+    async def request(self, method: str, path: str, **_: object) -> bytes:
+        raise UnreachableError(f"{method} {path}")
+
+    def stream(self, path: str, **_: object) -> contextlib.AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        raise UnreachableError(path)
+
+
+class Told:
+    """A cluster that is told of objects as its watches would tell it."""
+
+    def __init__(self) -> None:
+        self.view = KubeCluster(Unplugged())
+        self._caches = {cache.resource: cache for cache in self.view.caches}
+
+    def of(self, resource: Resource, item: Object) -> None:
+        self._caches[resource].observe("MODIFIED", item)
+
+    def gone(self, resource: Resource, item: Object) -> None:
+        self._caches[resource].observe("DELETED", item)
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def device(number: int, instance_type: str = TRN2, kind: str | None = "neuron_device", **more: Object) -> Object:
+    attributes: Object = {"instanceType": {"string": instance_type}, **more}
+    if kind is not None:
+        attributes["resourceType"] = {"string": kind}
+    return {"name": f"neuron-device-{number}", "attributes": attributes}
+
+
+def devices(*numbers: int, instance_type: str = TRN2) -> list[Object]:
+    return [device(number, instance_type) for number in numbers]
+
+
+def group(size: int) -> Object:
+    return {f"resource.aws.com/devicegroup{size}_id": {"string": "13713e551cd37c19"}}
+
+
+OTHER_GROUPS: Object = {"resource.aws.com/devicegroupX_id": {}, "example.com/devicegroup4_id": {}}
+
+
+def slice_of(name: str, published: list[Object] | None, pool: str = "node", generation: int = 1) -> Object:
+    spec = {"driver": "neuron.aws.com", "pool": {"name": pool, "generation": generation}, "devices": published}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def class_of(name: str, extended: str | None = NEURON, created: str = "2026-01-01") -> Object:
+    spec = {} if extended is None else {"extendedResourceName": extended}
+    return {"metadata": {"name": name, "creationTimestamp": f"{created}T00:00:00Z"}, "spec": spec}
+
+
+def namespace_of(name: str, **annotations: str) -> Object:
+    ours = {f"neuron.aws.com/{key}": value for key, value in annotations.items()}
+    return {"metadata": {"name": name, "annotations": {"other.example/team": "a", **ours}}}
+
+
+def quota_of(name: str, *hard: str) -> Object:
+    return {"metadata": {"name": name, "namespace": "team"}, "spec": {"hard": dict.fromkeys(hard, "4")}}
+
+
+def limits_of(name: str, **limit: object) -> Object:
+    return {"metadata": {"name": name, "namespace": "team"}, "spec": {"limits": [{"type": "Container", **limit}]}}
+
+
+def template_of(name: str, devices: Mapping[str, Any] | None, **labels: str) -> Object:
+    metadata = {"name": name, "namespace": "team", "labels": labels}
+    return {"metadata": metadata, "spec": {"metadata": {}, "spec": {"devices": devices} if devices else {}}}
+
+
+# --- ResourceSlices -------------------------------------------------------------------------------------------
+
+
+def test_a_cluster_without_slices_observes_nothing(told: Told) -> None:
+    view: ClusterView = told.view
+    assert (view.observations(), view.version) == ({}, 0)
+
+
+def test_slices_of_one_pool_count_together(told: Told) -> None:
+    told.of(RESOURCE_SLICES, slice_of("a", devices(*range(10))))
+    told.of(RESOURCE_SLICES, slice_of("b", devices(*range(10, 16))))
+    assert told.view.observations() == {TRN2: Observation(16)}
+    assert told.view.version == 2
+
+
+def test_the_fullest_node_of_a_type_counts(told: Told) -> None:
+    for number, published in enumerate((devices(0, 1), devices(*range(5)), devices(0))):
+        told.of(RESOURCE_SLICES, slice_of(f"s{number}", published, pool=f"node-{number}"))
+    assert told.view.observations() == {TRN2: Observation(5)}
+    assert told.view.version == 2
+
+
+def test_what_was_seen_stays_when_slices_vanish_or_shrink(told: Told) -> None:
+    told.of(RESOURCE_SLICES, slice_of("a", devices(*range(16))))
+    told.of(RESOURCE_SLICES, slice_of("a", devices(0)))
+    told.gone(RESOURCE_SLICES, slice_of("a", devices(0)))
+    assert told.view.observations() == {TRN2: Observation(16)}
+    assert told.view.version == 1
+
+
+def test_only_the_newest_generation_of_a_pool_counts(told: Told) -> None:
+    told.of(RESOURCE_SLICES, slice_of("a", devices(*range(8)), generation=1))
+    told.of(RESOURCE_SLICES, slice_of("b", devices(*range(8, 12)), generation=2))
+    assert told.view.observations() == {TRN2: Observation(8)}
+
+
+def test_a_device_that_two_slices_of_a_pool_publish_counts_once(told: Told) -> None:
+    told.of(RESOURCE_SLICES, slice_of("old name", devices(*range(16))))
+    told.of(RESOURCE_SLICES, slice_of("new name", devices(*range(16))))
+    assert told.view.observations() == {TRN2: Observation(16)}
+
+
+def test_a_slice_that_moves_to_another_pool_leaves_the_first(told: Told) -> None:
+    told.of(RESOURCE_SLICES, slice_of("a", devices(*range(4)), pool="one"))
+    told.of(RESOURCE_SLICES, slice_of("a", devices(*range(4)), pool="two"))
+    told.of(RESOURCE_SLICES, slice_of("b", devices(*range(4, 7)), pool="one"))
+    assert told.view.observations() == {TRN2: Observation(4)}
+
+
+def test_types_on_one_node_are_told_apart(told: Told) -> None:
+    told.of(RESOURCE_SLICES, slice_of("a", [*devices(0, 1), *devices(2, instance_type="trn1.2xlarge")]))
+    assert told.view.observations() == {TRN2: Observation(2), "trn1.2xlarge": Observation(1)}
+
+
+@pytest.mark.parametrize(
+    ("published", "expected"),
+    [
+        pytest.param([device(0), device(1, kind="neuron_node")], {TRN2: Observation(1)}, id="a node is no device"),
+        pytest.param([device(0, kind="neuron_node")], {}, id="only a node"),
+        pytest.param([device(0, kind=None)], {TRN2: Observation(1)}, id="no resourceType"),
+        pytest.param([{"name": "x", "attributes": {}}], {}, id="no instanceType"),
+        pytest.param([{"name": "x"}], {}, id="no attributes"),
+        pytest.param([device(0, instance_type="")], {}, id="empty instanceType"),
+        pytest.param([], {}, id="no devices"),
+        pytest.param(None, {}, id="devices null"),
+        pytest.param(
+            [
+                {
+                    "name": "x",
+                    "attributes": {
+                        "neuron.aws.com/instanceType": {"string": TRN2},
+                        "neuron.aws.com/resourceType": {"string": "neuron_device"},
+                    },
+                }
+            ],
+            {TRN2: Observation(1)},
+            id="qualified names",
+        ),
+        pytest.param(
+            [device(0, **group(1), **group(4)), device(1, **group(16))],
+            {TRN2: Observation(2, (4, 16))},
+            id="groups above one",
+        ),
+        pytest.param(
+            [device(0, **group(8)), device(1, kind="neuron_node", **group(32))],
+            {TRN2: Observation(1, (8,))},
+            id="groups of a node do not count",
+        ),
+        pytest.param(
+            [device(0, **OTHER_GROUPS)],
+            {TRN2: Observation(1)},
+            id="other attributes",
+        ),
+    ],
+)
+def test_what_a_slice_says(told: Told, published: Any, expected: dict[str, Observation]) -> None:
+    told.of(RESOURCE_SLICES, slice_of("a", published))
+    assert told.view.observations() == expected
+
+
+def test_group_sizes_add_up(told: Told) -> None:
+    told.of(RESOURCE_SLICES, slice_of("a", [device(0, **group(8))]))
+    told.of(RESOURCE_SLICES, slice_of("b", [device(0, **group(4))], pool="other"))
+    assert told.view.observations() == {TRN2: Observation(1, (4, 8))}
+    assert told.view.version == 2
+
+
+def test_other_drivers_do_not_count(told: Told) -> None:
+    item = slice_of("a", devices(0))
+    item["spec"]["driver"] = "gpu.example.com"
+    told.of(RESOURCE_SLICES, item)
+    assert told.view.observations() == {}
+
+
+def test_answers_are_the_same_object_until_the_version_grows(told: Told) -> None:
+    told.of(RESOURCE_SLICES, slice_of("a", devices(0, 1)))
+    before = told.view.observations()
+    told.of(RESOURCE_SLICES, slice_of("b", devices(0), pool="other"))
+    assert told.view.observations() is before
+    told.of(RESOURCE_SLICES, slice_of("b", devices(0, 1, 2), pool="other"))
+    assert told.view.observations() is not before
+    assert before == {TRN2: Observation(2)}
+
+
+Published = tuple[str, str, int, frozenset[int], str]
+SLICES = st.tuples(
+    st.sampled_from("abc"),
+    st.sampled_from(["node-1", "node-2"]),
+    st.integers(1, 3),
+    st.frozensets(st.integers(0, 5), max_size=4),
+    st.sampled_from([TRN2, "trn1.32xlarge"]),
+)
+
+
+@given(st.lists(st.tuples(st.booleans(), SLICES), max_size=12))
+@settings(max_examples=100)
+def test_increments_agree_with_looking_at_all_slices_each_time(events: list[tuple[bool, Published]]) -> None:
+    told = Told()
+    present: dict[str, Published] = {}
+    highest: dict[str, int] = {}
+    for deleted, (name, pool, generation, numbers, instance_type) in events:
+        item = slice_of(name, devices(*sorted(numbers), instance_type=instance_type), pool, generation)
+        present.pop(name, None)
+        if deleted:
+            told.gone(RESOURCE_SLICES, item)
+        else:
+            told.of(RESOURCE_SLICES, item)
+            if numbers:
+                present[name] = (name, pool, generation, numbers, instance_type)
+        changed = {} if deleted or not numbers else {pool}
+        for each in changed:
+            members = [entry for entry in present.values() if entry[1] == each]
+            newest = max(entry[2] for entry in members)
+            for instance in {entry[4] for entry in members}:
+                together = frozenset[int]().union(*(e[3] for e in members if (e[2], e[4]) == (newest, instance)))
+                if together:
+                    highest[instance] = max(highest.get(instance, 0), len(together))
+    assert {name: seen.devices for name, seen in told.view.observations().items()} == highest
+
+
+# --- DeviceClasses --------------------------------------------------------------------------------------------
+
+
+def test_the_newest_class_serves_an_extended_resource(told: Told) -> None:
+    told.of(DEVICE_CLASSES, class_of("new", created="2026-02-01"))
+    told.of(DEVICE_CLASSES, class_of("old", created="2026-01-01"))
+    assert told.view.extended_resources() == {NEURON: "new"}
+    assert told.view.version == 1
+    told.gone(DEVICE_CLASSES, class_of("new", created="2026-02-01"))
+    assert told.view.extended_resources() == {NEURON: "old"}
+    told.gone(DEVICE_CLASSES, class_of("old"))
+    assert told.view.extended_resources() == {}
+    assert told.view.version == 3
+
+
+@pytest.mark.parametrize("order", [("b", "a"), ("a", "b")])
+def test_of_classes_made_at_once_the_first_by_name_serves(told: Told, order: tuple[str, str]) -> None:
+    for name in order:
+        told.of(DEVICE_CLASSES, class_of(name))
+    assert told.view.extended_resources() == {NEURON: "a"}
+
+
+def test_a_class_may_change_what_it_serves(told: Told) -> None:
+    told.of(DEVICE_CLASSES, class_of("c"))
+    told.of(DEVICE_CLASSES, class_of("c", extended="example.com/neuron"))
+    assert told.view.extended_resources() == {"example.com/neuron": "c"}
+    told.of(DEVICE_CLASSES, class_of("c", extended=None))
+    assert told.view.extended_resources() == {}
+
+
+def test_classes_without_an_extended_resource_change_nothing(told: Told) -> None:
+    told.of(DEVICE_CLASSES, class_of("neuron.aws.com", extended=None))
+    assert (told.view.extended_resources(), told.view.version) == ({}, 0)
+
+
+# --- Namespaces -----------------------------------------------------------------------------------------------
+
+
+def test_a_namespace_nobody_told_of_says_nothing(told: Told) -> None:
+    assert told.view.namespace("team") is NO_FACTS
+
+
+def test_only_our_annotations_are_kept_and_sorted(told: Told) -> None:
+    told.of(NAMESPACES, namespace_of("team", convert="off", alpha="1"))
+    facts = told.view.namespace("team")
+    assert facts == NamespaceFacts(annotations=(("neuron.aws.com/alpha", "1"), ("neuron.aws.com/convert", "off")))
+
+
+def test_facts_come_together_from_three_kinds_of_object_and_go_again(told: Told) -> None:
+    steps: list[tuple[Callable[[Resource, Object], None], Resource, Object, NamespaceFacts]] = [
+        (told.of, RESOURCE_QUOTAS, quota_of("q2", f"requests.{NEURON}"), NamespaceFacts(quotas=("q2",))),
+        (told.of, RESOURCE_QUOTAS, quota_of("q1", f"requests.{NEURON}"), NamespaceFacts(quotas=("q1", "q2"))),
+        (
+            told.of,
+            LIMIT_RANGES,
+            limits_of("l", max={NEURON: "4"}),
+            NamespaceFacts(quotas=("q1", "q2"), limit_ranges=("l",)),
+        ),
+        (
+            told.of,
+            NAMESPACES,
+            namespace_of("team", convert="off"),
+            NamespaceFacts((("neuron.aws.com/convert", "off"),), ("q1", "q2"), ("l",)),
+        ),
+        (
+            told.of,
+            RESOURCE_QUOTAS,
+            quota_of("q1", "requests.cpu"),
+            NamespaceFacts((("neuron.aws.com/convert", "off"),), ("q2",), ("l",)),
+        ),
+        (told.gone, NAMESPACES, namespace_of("team"), NamespaceFacts(quotas=("q2",), limit_ranges=("l",))),
+        (told.gone, LIMIT_RANGES, limits_of("l"), NamespaceFacts(quotas=("q2",))),
+    ]
+    for tell, resource, item, expected in steps:
+        tell(resource, item)
+        assert told.view.namespace("team") == expected
+    told.gone(RESOURCE_QUOTAS, quota_of("q2"))
+    assert told.view.namespace("team") is NO_FACTS
+
+
+def test_facts_are_the_same_object_while_they_do_not_change(told: Told) -> None:
+    told.of(NAMESPACES, namespace_of("team", convert="off"))
+    facts = told.view.namespace("team")
+    told.of(NAMESPACES, namespace_of("team", convert="off"))
+    told.of(NAMESPACES, namespace_of("other", convert="off"))
+    told.of(RESOURCE_QUOTAS, quota_of("q", "requests.cpu"))
+    assert told.view.namespace("team") is facts
+    assert told.view.version == 0
+
+
+@pytest.mark.parametrize(
+    ("hard", "counts"),
+    [
+        ("requests.aws.amazon.com/neuron", True),
+        ("requests.aws.amazon.com/neurondevice", True),
+        ("requests.aws.amazon.com/neuroncore", True),
+        ("limits.aws.amazon.com/neuron", True),
+        ("requests.cpu", False),
+        ("requests.nvidia.com/gpu", False),
+        ("neuron.aws.com.deviceclass.resource.k8s.io/devices", False),
+    ],
+)
+def test_quotas_that_count_a_legacy_resource_are_named(told: Told, hard: str, counts: bool) -> None:
+    told.of(RESOURCE_QUOTAS, quota_of("q", "pods", hard))
+    assert told.view.namespace("team").quotas == (("q",) if counts else ())
+
+
+@pytest.mark.parametrize(
+    ("limit", "refuses"),
+    [
+        pytest.param({"min": {NEURON: "1"}}, True, id="min"),
+        pytest.param({"max": {"cpu": "1", "aws.amazon.com/neuroncore": "1"}}, True, id="max"),
+        pytest.param({"maxLimitRequestRatio": {"aws.amazon.com/neurondevice": "1"}}, True, id="ratio"),
+        pytest.param({"type": "Pod", "min": {NEURON: "1"}}, True, id="of the pod"),
+        pytest.param({"type": "PersistentVolumeClaim", "min": {NEURON: "1"}}, False, id="of a volume"),
+        pytest.param({"default": {NEURON: "1"}, "defaultRequest": {NEURON: "1"}}, False, id="defaults"),
+        pytest.param({"min": {"cpu": "1"}, "max": None}, False, id="another resource"),
+    ],
+)
+def test_limit_ranges_that_refuse_a_converted_pod_are_named(told: Told, limit: Object, refuses: bool) -> None:
+    told.of(LIMIT_RANGES, limits_of("l", **limit))
+    assert told.view.namespace("team").limit_ranges == (("l",) if refuses else ())
+
+
+@pytest.mark.parametrize("resource", [RESOURCE_QUOTAS, LIMIT_RANGES], ids=str)
+def test_empty_specs_say_nothing(told: Told, resource: Resource) -> None:
+    told.of(resource, {"metadata": {"name": "x", "namespace": "team"}, "spec": {}})
+    assert told.view.namespace("team") is NO_FACTS
+
+
+# --- ResourceClaimTemplates -----------------------------------------------------------------------------------
+
+
+def opaque(parameters: object, driver: str = "neuron.aws.com") -> Object:
+    return {"config": [{"opaque": {"driver": driver, "parameters": parameters}}]}
+
+
+def ultraserver(mode: object = 4, api_version: str = "neuron.aws.com/v1") -> Object:
+    return {"apiVersion": api_version, "kind": "UltraServerConfig", "ultraserverMode": mode}
+
+
+def test_device_classes_of_requests_and_their_alternatives_are_known(told: Told) -> None:
+    alternatives = [{"name": "x", "deviceClassName": "b"}, {"name": "y", "deviceClassName": "c"}]
+    requests = [
+        {"name": "n0", "exactly": {"deviceClassName": "a"}},
+        {"name": "n1", "firstAvailable": alternatives},
+        {"name": "n2", "exactly": {}},
+    ]
+    told.of(RESOURCE_CLAIM_TEMPLATES, template_of("t", {"requests": requests}))
+    assert told.view.template_device_classes("team", "t") == {"a", "b", "c"}
+    assert told.view.template_device_classes("other", "t") == frozenset()
+    assert told.view.template_ultraserver_mode("other", "t") is None
+
+
+@pytest.mark.parametrize(
+    ("devices", "mode"),
+    [
+        pytest.param(opaque(ultraserver(4)), 4, id="mode"),
+        pytest.param(opaque(ultraserver(2, "neuron.aws.com/v1alphav1")), 2, id="older apiVersion"),
+        pytest.param(opaque(ultraserver(3)), None, id="no such mode"),
+        pytest.param(opaque(ultraserver(4), driver="other.example.com"), None, id="another driver"),
+        pytest.param(opaque({**ultraserver()} | {"kind": "NeuronConfig"}), None, id="another kind"),
+        pytest.param(opaque(None), None, id="no parameters"),
+        pytest.param({"config": [{}]}, None, id="no opaque"),
+        pytest.param(None, None, id="no devices"),
+        pytest.param(
+            {
+                "config": opaque({"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig", "logicalNeuronCore": 1})[
+                    "config"
+                ]
+                + opaque(ultraserver(2))["config"]
+            },
+            2,
+            id="beside a NeuronConfig",
+        ),
+    ],
+)
+def test_ultraserver_mode_is_known(told: Told, devices: Object | None, mode: int | None) -> None:
+    told.of(RESOURCE_CLAIM_TEMPLATES, template_of("t", devices))
+    assert told.view.template_ultraserver_mode("team", "t") == mode
+
+
+def test_templates_with_names_like_ours_have_a_digest_and_a_maker() -> None:
+    devices = {"requests": [{"name": "n0", "exactly": {"deviceClassName": "a"}}]}
+    ours = template_of("neuron-1-device-abc", devices, **{"app.kubernetes.io/managed-by": "neuron-dra"})
+    facts = project_template(ours)
+    assert (facts.digest, facts.managed) == (digest(ours["spec"]), True)
+    theirs = project_template(template_of("xl-trn2", devices))
+    assert (theirs.digest, theirs.managed) == ("", False)
+
+
+# --- over the wire --------------------------------------------------------------------------------------------
+
+
+def test_a_view_is_filled_and_kept_current_by_its_caches() -> None:
+    async def scenario() -> None:
+        from kubernetes.aio.client.configuration import Configuration
+
+        from webhook.cluster.kube import Connection
+
+        async with FakeApi().serve() as api:
+            api.put("resourceslices", slice_of("a", devices(*range(16))))
+            api.put("namespaces", namespace_of("team", convert="off"))
+
+            async def load() -> Configuration:
+                return Configuration(host=api.url)
+
+            connection = await Connection.open(load)
+            view = KubeCluster(connection)
+            tasks = [asyncio.create_task(cache.run()) for cache in view.caches]
+            await asyncio.gather(*(cache.synced.wait() for cache in view.caches))
+            assert view.observations() == {TRN2: Observation(16)}
+            assert api.calls("list", "resourceslices")[0].query["fieldSelector"] == "spec.driver=neuron.aws.com"
+            api.put("namespaces", namespace_of("team", convert="shadow"))
+            api.put("deviceclasses", class_of("neuron.aws.com"))
+            await eventually(lambda: view.extended_resources() == {NEURON: "neuron.aws.com"})
+            await eventually(lambda: dict(view.namespace("team").annotations) == {"neuron.aws.com/convert": "shadow"})
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await connection.close()
+
+    asyncio.run(scenario())

@@ -1,0 +1,566 @@
+"""List-watch against an API server on a real socket."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kubernetes.aio.client.configuration import Configuration
+
+from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, raw
+from webhook.cluster.api import Resource
+from webhook.cluster.kube import Connection
+from webhook.cluster.reflector import Effects, Key, Reflector, Timing, lines
+
+pytestmark = pytest.mark.anyio
+
+PODS = Resource("", "v1", "pods")
+SLICES = Resource("resource.k8s.io", "v1", "resourceslices")
+QUICK = Timing(backoff=0.002, backoff_limit=0.01)
+UNAVAILABLE = answer(503, "ServiceUnavailable", "etcdserver: leader changed")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with FakeApi().serve() as api:
+        yield api
+
+
+def pod(name: str, value: object = "x", **metadata: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "team", **metadata}, "spec": {"value": value}}
+
+
+def value_of(item: dict[str, Any]) -> str | None:
+    """What the tests keep of a pod: nothing where the value is null."""
+    value = item["spec"]["value"]
+    return None if value is None else str(value)
+
+
+Change = tuple[str, str | None, str | None]
+
+
+class Watched:
+    """A running reflector, and the changes that it told of."""
+
+    def __init__(self, reflector: Reflector[str]) -> None:
+        self.reflector = reflector
+        self.changes: list[Change] = []
+        reflector.on_change(self._changed)
+
+    def _changed(self, key: Key, before: str | None, after: str | None) -> None:
+        self.changes.append((key[1], before, after))
+
+    def known(self, *names: str) -> dict[str, str | None]:
+        return {name: self.reflector.get("team", name) for name in names}
+
+
+@contextlib.asynccontextmanager
+async def watched(api: FakeApi, resource: Resource = PODS, **options: Any) -> AsyncIterator[Watched]:
+    async def load() -> Configuration:
+        return Configuration(host=api.url)
+
+    connection = await Connection.open(load)
+    reflector: Reflector[str] = Reflector(
+        connection, resource, options.pop("project", value_of), **{"timing": QUICK, **options}
+    )
+    result = Watched(reflector)
+    task = asyncio.create_task(reflector.run())
+    try:
+        yield result
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await connection.close()
+
+
+# --- list ---------------------------------------------------------------------------------------------------
+
+
+async def test_all_pages_of_a_list_are_read(api: FakeApi) -> None:
+    for number in range(5):
+        api.put("pods", pod(f"p{number}", number))
+    async with watched(api, page_size=2) as it:
+        await it.reflector.synced.wait()
+        assert it.known("p0", "p4") == {"p0": "0", "p4": "4"}
+        assert len(it.reflector) == 5
+        assert [seen.query["limit"] for seen in api.calls("list", "pods") + api.calls("continue", "pods")] == ["2"] * 3
+
+
+async def test_a_list_whose_continue_token_expired_is_taken_in_one_piece(api: FakeApi) -> None:
+    for number in range(5):
+        api.put("pods", pod(f"p{number}", number))
+    api.fault("continue", "pods", answer(410, "Expired", "The provided continue parameter is too old"))
+    async with watched(api, page_size=2) as it:
+        await it.reflector.synced.wait()
+        assert len(it.reflector) == 5
+        assert "limit" not in api.calls("list", "pods")[-1].query
+        assert (it.reflector.counters.expired, it.reflector.problem) == (1, "")
+
+
+async def test_query_goes_with_lists_and_watches(api: FakeApi) -> None:
+    async with watched(api, query={"fieldSelector": "spec.driver=neuron.aws.com"}) as it:
+        await it.reflector.synced.wait()
+        asked = [call.query["fieldSelector"] for verb in ("list", "watch") for call in api.calls(verb, "pods")]
+        assert asked == ["spec.driver=neuron.aws.com"] * 2
+
+
+async def test_watches_are_asked_for_bookmarks_and_a_jittered_time(api: FakeApi) -> None:
+    timing = Timing(watch_timeout=300)
+    async with watched(api, timing=timing, effects=Effects(jitter=lambda: 0.5)) as it:
+        await it.reflector.synced.wait()
+        (seen,) = api.calls("watch", "pods")
+        assert seen.query["allowWatchBookmarks"] == "true"
+        assert seen.query["timeoutSeconds"] == "450"
+        assert seen.query["resourceVersion"] == "999"
+
+
+# --- watch --------------------------------------------------------------------------------------------------
+
+
+async def test_changes_are_taken_in_and_told(api: FakeApi) -> None:
+    api.put("pods", pod("old", 1))
+    async with watched(api) as it:
+        await it.reflector.synced.wait()
+        api.put("pods", pod("new", 1))
+        api.put("pods", pod("old", 2))
+        api.remove("pods", "new", "team")
+        await eventually(lambda: len(it.changes) == 4)
+        assert it.changes == [("old", None, "1"), ("new", None, "1"), ("old", "1", "2"), ("new", "1", None)]
+        assert it.known("old", "new") == {"old": "2", "new": None}
+
+
+async def test_objects_that_are_not_of_interest_are_not_kept(api: FakeApi) -> None:
+    api.put("pods", pod("dull", None))
+    api.put("pods", pod("fading", 1))
+    async with watched(api) as it:
+        await it.reflector.synced.wait()
+        api.put("pods", pod("fading", None))
+        await eventually(lambda: len(it.changes) == 2)
+        assert it.changes == [("fading", None, "1"), ("fading", "1", None)]
+        assert len(it.reflector) == 0
+
+
+async def test_what_is_kept_stays_the_same_object_while_it_does_not_change(api: FakeApi) -> None:
+    api.put("pods", pod("p", "a value that Python does not intern"))
+    async with watched(api) as it:
+        await it.reflector.synced.wait()
+        before = it.reflector.get("team", "p")
+        api.put("pods", pod("p", "a value that Python does not intern", labels={"new": "label"}))
+        api.put("pods", pod("last", 1))
+        await eventually(lambda: it.reflector.get("team", "last"))
+        api.compact()
+        api.break_watches()
+        await eventually(lambda: it.reflector.counters.lists == 2 and api.watching("pods"))
+        assert it.reflector.get("team", "p") is before
+        assert [name for name, *_ in it.changes] == ["p", "last"]
+
+
+@pytest.mark.parametrize("end", [FakeApi.end_watches, FakeApi.break_watches], ids=["time-out", "broken connection"])
+async def test_a_watch_resumes_where_the_last_one_ended(api: FakeApi, end: Any) -> None:
+    async with watched(api) as it:
+        await it.reflector.synced.wait()
+        seen = api.put("pods", pod("p", 1))["metadata"]["resourceVersion"]
+        await eventually(lambda: it.changes)
+        end(api)
+        await eventually(lambda: len(api.calls("watch", "pods")) > 1)
+        api.put("pods", pod("p", 2))
+        await eventually(lambda: it.known("p") == {"p": "2"})
+        assert api.calls("watch", "pods")[1].query["resourceVersion"] == seen
+        assert it.reflector.counters.lists == 1
+
+
+async def test_changes_made_between_two_watches_are_not_missed(api: FakeApi) -> None:
+    api.put("pods", pod("p", 1))
+    async with watched(api) as it:
+        await it.reflector.synced.wait()
+        api.fault("watch", "pods", hang_up, times=2)
+        api.break_watches()
+        api.remove("pods", "p", "team")
+        api.put("pods", pod("q", 1))
+        await eventually(lambda: it.known("p", "q") == {"p": None, "q": "1"})
+        assert it.reflector.counters.lists == 1
+
+
+async def test_a_bookmark_moves_the_point_to_resume_from(api: FakeApi) -> None:
+    async with watched(api) as it:
+        await it.reflector.synced.wait()
+        version = api.bookmark("pods")
+        await eventually(lambda: it.reflector.counters.bookmarks)
+        api.end_watches()
+        await eventually(lambda: len(api.calls("watch", "pods")) == 2)
+        assert api.calls("watch", "pods")[1].query["resourceVersion"] == version
+        assert it.changes == []
+
+
+async def test_events_cut_into_pieces_are_put_together(api: FakeApi) -> None:
+    api.piece = 7
+    async with watched(api) as it:
+        await it.reflector.synced.wait()
+        api.put("pods", pod("p", "grüße"))
+        api.put("pods", pod("q", 1))
+        await eventually(lambda: it.known("p", "q") == {"p": "grüße", "q": "1"})
+
+
+async def test_events_may_be_as_large_as_objects_get(api: FakeApi) -> None:
+    large = "x" * 6_000_000
+    api.piece = 1 << 16
+    async with watched(api) as it:
+        await it.reflector.synced.wait()
+        api.put("pods", pod("p", large))
+        await eventually(lambda: it.reflector.get("team", "p") == large)
+        assert it.reflector.counters.failures == 0
+
+
+async def test_a_silent_watch_is_given_up_and_resumed(api: FakeApi) -> None:
+    async with watched(api, timing=Timing(stall=0.05, backoff=0.002)) as it:
+        await it.reflector.synced.wait()
+        await eventually(lambda: len(api.calls("watch", "pods")) > 1)
+        assert it.reflector.counters.lists == 1
+
+
+@given(st.lists(st.binary(max_size=8).map(lambda line: line.replace(b"\n", b"."))), st.data())
+def test_lines_come_whole_however_they_are_cut(texts: list[bytes], data: st.DataObject) -> None:
+    whole = b"".join(text + b"\n" for text in texts)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=6)))
+    tail = data.draw(st.sampled_from([b"", b"cut of"]))
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True):
+            yield whole[start:end]
+        yield tail
+
+    async def read() -> list[bytes]:
+        return [line async for line in lines(pieces())]
+
+    assert asyncio.run(read()) == [text for text in texts if text.strip()]
+
+
+# --- 410 Gone -----------------------------------------------------------------------------------------------
+
+
+async def expire_by_status(api: FakeApi) -> None:
+    api.compact()
+    api.break_watches()
+
+
+async def expire_by_event(api: FakeApi) -> None:
+    api.error("pods", 410, "Expired")
+
+
+@pytest.mark.parametrize("expire", [expire_by_status, expire_by_event])
+async def test_a_version_that_is_gone_is_followed_by_a_list(api: FakeApi, expire: Any) -> None:
+    for name in ("kept", "changed", "deleted"):
+        api.put("pods", pod(name, 1))
+    async with watched(api) as it:
+        await it.reflector.synced.wait()
+        it.changes.clear()
+        api.fault("watch", "pods", hang_up)
+        api.break_watches()
+        await eventually(lambda: not api.watching("pods"))
+        await eventually(lambda: api.watching("pods"))
+        await expire(api)
+        api.remove("pods", "deleted", "team")
+        api.put("pods", pod("changed", 2))
+        api.put("pods", pod("added", 1))
+        now = {"kept": "1", "changed": "2", "deleted": None, "added": "1"}
+        await eventually(lambda: it.known(*now) == now)
+        assert sorted(it.changes) == [("added", None, "1"), ("changed", "1", "2"), ("deleted", "1", None)]
+
+
+async def test_deletions_during_an_absence_are_told_after_the_next_list(api: FakeApi) -> None:
+    api.put("pods", pod("p", 1))
+    api.put("pods", pod("q", 1))
+    async with watched(api) as it:
+        await it.reflector.synced.wait()
+        api.fault("watch", "pods", hang_up, times=3)
+        api.break_watches()
+        api.remove("pods", "p", "team")
+        api.compact()
+        await eventually(lambda: it.known("p", "q") == {"p": None, "q": "1"})
+        assert it.changes[-1] == ("p", "1", None)
+        assert it.reflector.counters.expired == 1
+
+
+# --- failures -----------------------------------------------------------------------------------------------
+
+
+class Pauses:
+    """Injected sleep: remembers how long, and lets one pause after the other pass at once."""
+
+    def __init__(self) -> None:
+        self.lengths: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.lengths.append(seconds)
+        await asyncio.sleep(0.002)
+
+
+async def test_pauses_double_up_to_a_limit_and_are_jittered(api: FakeApi) -> None:
+    pauses = Pauses()
+    api.fault("list", "pods", UNAVAILABLE, times=6)
+    timing = Timing(backoff=1, backoff_limit=10)
+    async with watched(api, timing=timing, effects=Effects(sleep=pauses, jitter=lambda: 0.5)) as it:
+        await it.reflector.synced.wait()
+        assert pauses.lengths == [0.5, 1, 2, 4, 5, 5]
+
+
+async def test_a_watch_that_works_ends_the_doubling(api: FakeApi) -> None:
+    pauses = Pauses()
+    api.fault("list", "pods", UNAVAILABLE, times=3)
+    timing = Timing(backoff=1, backoff_limit=10)
+    async with watched(api, timing=timing, effects=Effects(sleep=pauses, jitter=lambda: 1.0)) as it:
+        await it.reflector.synced.wait()
+        api.put("pods", pod("p", 1))
+        await eventually(lambda: it.changes)
+        api.break_watches()
+        await eventually(lambda: len(pauses.lengths) == 4)
+        assert pauses.lengths == [1, 2, 4, 1]
+
+
+async def test_the_server_may_ask_for_a_longer_pause(api: FakeApi) -> None:
+    pauses = Pauses()
+    busy = answer(429, "TooManyRequests", "too many requests", headers={"Retry-After": "7"})
+    api.fault("list", "pods", busy)
+    async with watched(api, effects=Effects(sleep=pauses)) as it:
+        await it.reflector.synced.wait()
+        assert pauses.lengths == [7]
+
+
+async def test_watches_that_end_at_once_are_not_repeated_without_a_pause(api: FakeApi) -> None:
+    pauses = Pauses()
+    api.fault("watch", "pods", raw(200, b""), times=4)
+    timing = Timing(backoff=1, backoff_limit=10)
+    async with watched(api, timing=timing, effects=Effects(sleep=pauses, jitter=lambda: 1.0)):
+        await eventually(lambda: api.watching("pods"))
+        assert pauses.lengths == [1, 2, 4, 8]
+
+
+async def test_a_problem_is_logged_once_however_often_it_is_met(api: FakeApi, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "webhook.cluster.reflector")
+    api.fault("list", "pods", UNAVAILABLE, times=5)
+    async with watched(api) as it:
+        await it.reflector.synced.wait()
+        assert it.reflector.counters.failures == 5
+        assert [record.getMessage() for record in caplog.records] == [
+            "cannot list pods: the API server says: etcdserver: leader changed (HTTP 503)",
+            "the cache of pods is current again",
+        ]
+        assert it.reflector.problem == ""
+
+
+async def test_a_stream_that_keeps_failing_is_one_problem(api: FakeApi, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "webhook.cluster.reflector")
+    broken = raw(200, b'{"type":"ERROR","object":{"kind":"Status","code":500,"message":"etcd event lost"}}\n')
+    api.fault("watch", "pods", broken, times=4)
+    async with watched(api) as it:
+        await eventually(lambda: api.watching("pods"))
+        assert it.reflector.problem == "cannot watch pods: the API server says: etcd event lost (HTTP 500)"
+        api.put("pods", pod("p", 1))
+        await eventually(lambda: not it.reflector.problem)
+        assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+        assert it.reflector.counters.lists == 5
+
+
+async def test_a_stream_that_stands_is_a_recovery_though_nothing_happens(api: FakeApi) -> None:
+    api.fault("watch", "pods", raw(200, b'{"type":"ERROR","object":{"kind":"Status","code":500}}\n'))
+    async with watched(api) as it:
+        await eventually(lambda: it.reflector.problem)
+        await eventually(lambda: api.watching("pods"))
+        assert it.reflector.problem == "cannot watch pods: the API server says: HTTP 500"
+        await eventually(lambda: not it.reflector.problem)
+        assert it.reflector.counters.events == 0
+
+
+async def test_one_broken_connection_is_no_problem_and_two_are(api: FakeApi, caplog: pytest.LogCaptureFixture) -> None:
+    async with watched(api) as it:
+        await it.reflector.synced.wait()
+        api.bookmark("pods")
+        await eventually(lambda: it.reflector.counters.bookmarks)
+        api.break_watches()
+        await eventually(lambda: it.reflector.counters.watches == 2 and api.watching("pods"))
+        assert caplog.messages == []
+        api.break_watches()
+        await eventually(lambda: it.reflector.problem)
+        broke = f"the connection to {api.url} broke off in the middle of an answer"
+        assert caplog.messages == [f"cannot watch pods: {broke}"]
+
+
+@pytest.mark.parametrize("code", [401, 403])
+async def test_a_permission_that_comes_back_needs_no_list(api: FakeApi, code: int) -> None:
+    api.fault("watch", "pods", answer(code, "Forbidden", "RBAC is not ready"), times=5)
+    async with watched(api) as it:
+        await it.reflector.synced.wait()
+        assert it.reflector.counters.lists == 1
+
+
+async def test_a_refusal_counts_when_it_is_repeated(api: FakeApi) -> None:
+    pauses = Pauses()
+    api.forbid("list", "pods", times=2)
+    async with watched(api, effects=Effects(sleep=pauses)) as it:
+        await it.reflector.settled.wait()
+        assert it.reflector.synced.is_set()
+
+
+async def test_an_error_that_stays_with_a_version_ends_in_a_list(api: FakeApi) -> None:
+    api.fault("watch", "pods", UNAVAILABLE, times=3)
+    async with watched(api) as it:
+        await it.reflector.synced.wait()
+        assert it.reflector.counters.lists == 2
+
+
+async def test_a_passing_error_does_not(api: FakeApi) -> None:
+    api.fault("watch", "pods", UNAVAILABLE, times=2)
+    async with watched(api) as it:
+        await it.reflector.synced.wait()
+        assert it.reflector.counters.lists == 1
+
+
+@pytest.mark.parametrize(
+    ("verb", "body"),
+    [
+        pytest.param("list", b"<html>login</html>", id="list of HTML"),
+        pytest.param("list", b'{"items": 3}', id="list of nonsense"),
+        pytest.param("watch", b'{"type": "ADDED", "object"\n', id="broken event"),
+        pytest.param("watch", b"\xff\xfe\n", id="event that is not UTF-8"),
+    ],
+)
+async def test_what_is_not_the_apis_json_is_a_problem_and_starts_over(api: FakeApi, verb: str, body: bytes) -> None:
+    api.put("pods", pod("p", 1))
+    api.fault(verb, "pods", raw(200, body))
+    async with watched(api) as it:
+        await eventually(lambda: it.reflector.counters.failures)
+        await eventually(lambda: api.watching("pods") and it.known("p") == {"p": "1"})
+        assert it.reflector.counters.lists == 2
+
+
+async def test_an_object_that_cannot_be_read_does_not_keep_the_others_out(
+    api: FakeApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.put("pods", {"metadata": {"name": "odd", "namespace": "team"}})
+    api.put("pods", pod("p", 1))
+    async with watched(api) as it:
+        await it.reflector.synced.wait()
+        assert it.known("odd", "p") == {"odd": None, "p": "1"}
+        assert it.reflector.counters.unreadable == 1
+        assert "cannot read pods team/odd" in caplog.text
+
+
+async def test_a_defect_in_a_callback_does_not_end_the_cache(api: FakeApi, caplog: pytest.LogCaptureFixture) -> None:
+    api.put("pods", pod("p", 1))
+    async with watched(api) as it:
+        calls = 0
+
+        def fail(key: Key, before: str | None, after: str | None) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                raise ZeroDivisionError("division by zero")
+
+        it.reflector.on_change(fail)
+        await it.reflector.synced.wait()
+        assert "the cache of pods starts over after a defect" in caplog.text
+        assert it.known("p") == {"p": "1"}
+
+
+async def test_a_server_that_hangs_is_given_up(api: FakeApi) -> None:
+    api.fault("list", "pods", hang)
+    async with watched(api, timing=Timing(list_timeout=0.05, backoff=0.002)) as it:
+        await eventually(lambda: it.reflector.problem)
+        assert it.reflector.problem == f"cannot list pods: {api.url} did not answer in time"
+        await it.reflector.synced.wait()
+
+
+async def test_cancelling_ends_the_watch(api: FakeApi) -> None:
+    async with watched(api) as it:
+        await it.reflector.synced.wait()
+        await eventually(lambda: api.watching("pods"))
+    await eventually(lambda: not api.watching("pods"))
+
+
+# --- refusals -----------------------------------------------------------------------------------------------
+
+REFUSALS: Iterable[Any] = [
+    pytest.param(
+        PODS,
+        ("list", "pods", "", "nobody"),
+        'not allowed to list pods (API group core) in all namespaces: bind "nobody" to a ClusterRole with the verbs '
+        "list and watch on them",
+        id="list",
+    ),
+    pytest.param(
+        SLICES,
+        ("watch", "resourceslices", "resource.k8s.io", "nobody"),
+        "not allowed to watch resourceslices (API group resource.k8s.io) in all namespaces: bind "
+        '"nobody" to a ClusterRole with the verbs list and watch on them',
+        id="watch",
+    ),
+    pytest.param(
+        PODS,
+        ("list", "pods", "", "system:anonymous"),
+        "not allowed to list pods (API group core) in all namespaces, the request carried no credentials: bind "
+        '"system:anonymous" to a ClusterRole with the verbs list and watch on them',
+        id="anonymous",
+    ),
+]
+
+
+@pytest.mark.parametrize(("resource", "forbidden", "problem"), REFUSALS)
+async def test_a_missing_permission_is_named_until_it_is_given(
+    api: FakeApi, resource: Resource, forbidden: tuple[str, str, str, str], problem: str
+) -> None:
+    api.forbid(*forbidden)
+    async with watched(api, resource) as it:
+        await it.reflector.settled.wait()
+        assert it.reflector.problem == problem
+        assert not it.reflector.synced.is_set()
+        api.heal()
+        await it.reflector.synced.wait()
+        assert it.reflector.problem == ""
+
+
+@pytest.mark.parametrize(
+    ("resource", "handler", "problem"),
+    [
+        pytest.param(
+            PODS,
+            answer(401, "Unauthorized", "Unauthorized"),
+            "cannot list pods: the API server does not accept the webhook's credentials",
+            id="unauthorized",
+        ),
+        pytest.param(
+            SLICES,
+            raw(404, b"404 page not found\n"),
+            "the API server does not serve resourceslices in resource.k8s.io/v1: Kubernetes >= 1.34 with Dynamic "
+            "Resource Allocation is needed",
+            id="too old for DRA",
+        ),
+        pytest.param(
+            PODS,
+            raw(404, b"404 page not found\n"),
+            "cannot list pods: the API server says: 404 page not found (HTTP 404)",
+            id="not an API server",
+        ),
+        pytest.param(
+            PODS,
+            raw(403, b"blocked by the company proxy"),
+            "cannot list pods: the API server says: blocked by the company proxy (HTTP 403)",
+            id="refused by something else",
+        ),
+    ],
+)
+async def test_a_refusal_settles_with_a_reason(api: FakeApi, resource: Resource, handler: Any, problem: str) -> None:
+    api.fault("list", resource.plural, handler, times=1000)
+    async with watched(api, resource) as it:
+        await it.reflector.settled.wait()
+        assert it.reflector.problem == problem
+        assert not it.reflector.synced.is_set()

@@ -1,0 +1,457 @@
+"""Creation of ResourceClaimTemplates at an API server on a real socket."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from kubernetes.aio.client.configuration import Configuration
+
+from neuron.findings import CODES
+from neuron.templates import Template
+from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, raw
+from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts, project_template
+from webhook.cluster.kube import Connection
+from webhook.cluster.reflector import Reflector, Timing
+from webhook.cluster.templates import KubeTemplates
+from webhook.ports import TemplateUnavailableError
+
+pytestmark = pytest.mark.anyio
+
+PLURAL = "resourceclaimtemplates"
+GROUP = "resource.k8s.io"
+UNAVAILABLE = answer(503, "ServiceUnavailable", "etcdserver: leader changed")
+
+
+def template(count: int = 4) -> Template:
+    exactly = {"deviceClassName": "neuron.aws.com", "count": count}
+    return Template.make(f"{count}-devices", {"spec": {"devices": {"requests": [{"name": "n0", "exactly": exactly}]}}})
+
+
+FOUR = template()
+REFUSED = f"ResourceClaimTemplate team/{FOUR.name} could not be created: "
+
+
+def stored(spec: Any = FOUR.spec, name: str = FOUR.name, namespace: str = "team", **labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": namespace, "labels": labels}, "spec": spec}
+
+
+def defaulted(item: dict[str, Any]) -> dict[str, Any]:
+    """What kube-apiserver 1.36 makes of a template that it stores."""
+    requests = item["spec"]["spec"]["devices"]["requests"]
+    filled = [{**request, "exactly": {**request["exactly"], "allocationMode": "ExactCount"}} for request in requests]
+    return {**item, "spec": {"metadata": {}, "spec": {"devices": {"requests": filled}}}}
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with FakeApi().serve() as api:
+        api.store = defaulted
+        yield api
+
+
+@contextlib.asynccontextmanager
+async def opened(api: FakeApi, *, watch: bool = True, **options: Any) -> AsyncIterator[KubeTemplates]:
+    """A store; without `watch` its cache stays as it was at the start."""
+
+    async def load() -> Configuration:
+        return Configuration(host=api.url)
+
+    connection = await Connection.open(load)
+    timing = Timing(backoff=0.002)
+    cache: Reflector[TemplateFacts] = Reflector(connection, RESOURCE_CLAIM_TEMPLATES, project_template, timing=timing)
+    store = KubeTemplates(connection, cache, **{"pause": 0.002, **options})
+    task = asyncio.create_task(cache.run())
+    try:
+        await cache.synced.wait()
+        if not watch:
+            task.cancel()
+        yield store
+    finally:
+        await store.close()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await connection.close()
+
+
+# --- success ------------------------------------------------------------------------------------------------
+
+
+async def test_a_template_that_is_cached_needs_no_request(api: FakeApi) -> None:
+    api.put(PLURAL, defaulted(stored()))
+    async with opened(api) as store:
+        assert store.holds("team", FOUR)
+        await store.ensure("team", FOUR)
+        assert api.calls("create", PLURAL) == []
+
+
+async def test_a_missing_template_is_created_as_ours(api: FakeApi) -> None:
+    async with opened(api) as store:
+        assert not store.holds("team", FOUR)
+        await store.ensure("team", FOUR)
+        assert store.holds("team", FOUR)
+        (call,) = api.calls("create", PLURAL)
+        assert (call.namespace, call.query) == ("team", {"fieldManager": "neuron-dra"})
+        made = api.get(PLURAL, FOUR.name, "team")
+        assert made["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "neuron-dra"}
+
+
+async def test_the_same_template_in_another_namespace_is_another(api: FakeApi) -> None:
+    async with opened(api) as store:
+        await store.ensure("team", FOUR)
+        assert not store.holds("other", FOUR)
+        await store.ensure("other", FOUR)
+        assert [call.namespace for call in api.calls("create", PLURAL)] == ["team", "other"]
+
+
+@pytest.mark.parametrize("labels", [{}, {"app.kubernetes.io/managed-by": "neuron-dra"}], ids=["unlabelled", "ours"])
+async def test_a_template_that_somebody_else_made_meanwhile_is_as_good(api: FakeApi, labels: dict[str, str]) -> None:
+    async with opened(api, watch=False) as store:
+        api.put(PLURAL, defaulted(stored(**labels)))
+        await store.ensure("team", FOUR)
+        assert store.holds("team", FOUR)
+        assert [len(api.calls(verb, PLURAL)) for verb in ("create", "get")] == [1, 1]
+
+
+async def test_one_made_and_deleted_meanwhile_is_made_again(api: FakeApi) -> None:
+    async with opened(api, watch=False) as store:
+        api.fault("create", PLURAL, answer(409, "AlreadyExists", "already exists"))
+        await store.ensure("team", FOUR)
+        assert [len(api.calls(verb, PLURAL)) for verb in ("create", "get")] == [2, 1]
+
+
+async def test_a_hundred_pods_that_come_together_create_it_once(api: FakeApi) -> None:
+    async with opened(api, watch=False) as store:
+        await asyncio.gather(*(store.ensure("team", FOUR) for _ in range(100)))
+        await store.ensure("team", FOUR)
+        assert len(api.calls("create", PLURAL)) == 1
+
+
+async def test_what_was_made_is_forgotten_when_the_watch_tells_of_its_deletion(api: FakeApi) -> None:
+    async with opened(api) as store:
+        await store.ensure("team", FOUR)
+        api.remove(PLURAL, FOUR.name, "team")
+        await eventually(lambda: not store.holds("team", FOUR))
+        await store.ensure("team", FOUR)
+        assert len(api.calls("create", PLURAL)) == 2
+
+
+async def test_what_the_watch_never_shows_is_forgotten_after_a_minute(api: FakeApi) -> None:
+    clock = Clock()
+    async with opened(api, watch=False, clock=clock) as store:
+        await store.ensure("team", FOUR)
+        clock.now += 59
+        assert store.holds("team", FOUR)
+        clock.now += 2
+        assert not store.holds("team", FOUR)
+        await store.ensure("team", template(8))
+        await store.ensure("team", FOUR)
+        assert store.holds("team", FOUR)
+        assert store.holds("team", template(8))
+
+
+async def test_another_spec_under_the_name_is_not_held(api: FakeApi) -> None:
+    api.put(PLURAL, defaulted(stored(spec=template(8).spec)))
+    async with opened(api) as store:
+        assert not store.holds("team", FOUR)
+
+
+# --- retries ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(UNAVAILABLE, id="503"),
+        pytest.param(answer(429, "TooManyRequests", "slow down"), id="429"),
+        pytest.param(answer(500, "InternalError", "failed calling webhook"), id="500"),
+        pytest.param(hang_up, id="broken connection"),
+        pytest.param(raw(201, b"<html>"), id="not JSON"),
+    ],
+)
+async def test_a_passing_failure_is_retried_once(api: FakeApi, fault: Any) -> None:
+    api.fault("create", PLURAL, fault)
+    async with opened(api) as store:
+        await store.ensure("team", FOUR)
+        assert len(api.calls("create", PLURAL)) == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        pytest.param(UNAVAILABLE, "etcdserver: leader changed (HTTP 503).", id="503"),
+        pytest.param(hang_up, "the connection to {url} broke: Server disconnected.", id="broken connection"),
+        pytest.param(raw(201, b"<html>"), "the answer is not JSON: ", id="not JSON"),
+        pytest.param(raw(201, b"{}"), "the answer is no ResourceClaimTemplate.", id="no template"),
+        pytest.param(
+            answer(401, "Unauthorized", "Unauthorized"),
+            "the API server does not accept the webhook's credentials.",
+            id="credentials",
+        ),
+        pytest.param(
+            answer(409, "AlreadyExists", "already exists"),
+            "it existed, and was deleted before it could be read.",
+            id="comes and goes",
+        ),
+    ],
+)
+async def test_a_failure_that_stays_is_told_as_unavailable(api: FakeApi, fault: Any, why: str) -> None:
+    api.fault("create", PLURAL, fault, times=9)
+    async with opened(api) as store:
+        with pytest.raises(TemplateUnavailableError) as caught:
+            await store.ensure("team", FOUR)
+        error = caught.value
+        assert (error.finding.code, error.status_code, error.status_reason) == ("NEU302", 503, "ServiceUnavailable")
+        assert error.finding.message.startswith(REFUSED + why.format(url=api.url))
+        assert error.finding.fix
+        assert len(api.calls("create", PLURAL)) <= 2
+
+
+async def test_a_server_that_hangs_costs_the_budget_and_no_more(api: FakeApi) -> None:
+    api.fault("create", PLURAL, hang, times=9)
+    async with opened(api, budget=0.1) as store:
+        begun = asyncio.get_running_loop().time()
+        with pytest.raises(TemplateUnavailableError, match="did not answer in time"):
+            await store.ensure("team", FOUR)
+        assert asyncio.get_running_loop().time() - begun < 1
+        assert len(api.calls("create", PLURAL)) == 1
+
+
+async def test_no_retry_starts_beyond_the_budget(api: FakeApi) -> None:
+    clock = Clock()
+    api.fault("create", PLURAL, UNAVAILABLE, times=9)
+    async with opened(api, clock=clock, sleep=clock.sleep, pause=3) as store:
+        with pytest.raises(TemplateUnavailableError, match="leader changed"):
+            await store.ensure("team", FOUR)
+        assert (len(api.calls("create", PLURAL)), clock.now) == (1, 100)
+
+
+async def test_a_budget_that_is_used_up_between_two_requests_is_said(api: FakeApi) -> None:
+    clock = Clock()
+
+    async def late(request: Any) -> Any:
+        clock.now += 5
+        return await answer(409, "AlreadyExists", "already exists")(request)
+
+    api.fault("create", PLURAL, late)
+    async with opened(api, clock=clock) as store:
+        with pytest.raises(TemplateUnavailableError, match=r"no time left of 2 s\."):
+            await store.ensure("team", FOUR)
+
+
+# --- refusals -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "why", "fix"),
+    [
+        pytest.param(
+            answer(
+                403,
+                "Forbidden",
+                f'{PLURAL}.{GROUP} is forbidden: User "system:serviceaccount:neuron-dra:neuron-dra" cannot create '
+                f'resource "{PLURAL}" in API group "{GROUP}" in the namespace "team"',
+            ),
+            (403, "Forbidden"),
+            'the webhook runs as "system:serviceaccount:neuron-dra:neuron-dra", which may not create '
+            f'{PLURAL}.{GROUP} in namespace "team".',
+            "An administrator has to give its ClusterRole the verb create on resourceclaimtemplates in API group "
+            "resource.k8s.io.",
+            id="RBAC",
+        ),
+        pytest.param(
+            answer(
+                403,
+                "Forbidden",
+                f'{PLURAL}.{GROUP} "x" is forbidden: exceeded quota: few, requested: count/{PLURAL}.{GROUP}=1, '
+                f"used: count/{PLURAL}.{GROUP}=9, limited: count/{PLURAL}.{GROUP}=9",
+            ),
+            (403, "Forbidden"),
+            f'{PLURAL}.{GROUP} "x" is forbidden: exceeded quota: few, requested: count/{PLURAL}.{GROUP}=1, '
+            f"used: count/{PLURAL}.{GROUP}=9, limited: count/{PLURAL}.{GROUP}=9 (HTTP 403).",
+            f"Raise count/{PLURAL}.{GROUP} there, or delete templates that nothing uses.",
+            id="quota",
+        ),
+        pytest.param(
+            answer(
+                403,
+                "Forbidden",
+                "unable to create new content in namespace team because it is being terminated",
+                causes=[{"reason": "NamespaceTerminating", "field": "metadata.namespace"}],
+            ),
+            (403, "Forbidden"),
+            'namespace "team" is being deleted.',
+            "Wait until it is gone, create it again and try again.",
+            id="namespace ends",
+        ),
+        pytest.param(
+            answer(404, "NotFound", 'namespaces "team" not found', name="team", kind="namespaces"),
+            (404, "NotFound"),
+            'namespace "team" does not exist.',
+            "Create it: kubectl create namespace team",
+            id="no namespace",
+        ),
+        pytest.param(
+            raw(404, b"404 page not found\n"),
+            (404, "Unknown"),
+            "the API server does not serve resource.k8s.io/v1.",
+            "Kubernetes >= 1.34 is needed.",
+            id="too old",
+        ),
+        pytest.param(
+            answer(422, "Invalid", 'ResourceClaimTemplate "x" is invalid: spec: Invalid value'),
+            (422, "Invalid"),
+            'ResourceClaimTemplate "x" is invalid: spec: Invalid value (HTTP 422).',
+            "Change what the API server names, or the policy that refuses it.",
+            id="invalid",
+        ),
+        pytest.param(
+            answer(400, "BadRequest", 'admission webhook "x" denied the request: no'),
+            (400, "BadRequest"),
+            'admission webhook "x" denied the request: no (HTTP 400).',
+            "Change what the API server names, or the policy that refuses it.",
+            id="denied",
+        ),
+    ],
+)
+async def test_a_refusal_is_explained_and_not_retried(
+    api: FakeApi, fault: Any, status: tuple[int, str], why: str, fix: str
+) -> None:
+    api.fault("create", PLURAL, fault, times=9)
+    async with opened(api) as store:
+        with pytest.raises(TemplateUnavailableError) as caught:
+            await store.ensure("team", FOUR)
+        error = caught.value
+        assert (error.status_code, error.status_reason) == status
+        assert error.finding.code == "NEU301"
+        assert error.finding.message == REFUSED + why
+        assert error.finding.fix == fix
+        assert (error.finding.path, error.finding.value) == ("spec.resourceClaims", FOUR.name)
+        assert len(api.calls("create", PLURAL)) == 1
+
+
+async def test_the_right_to_read_is_named_where_it_is_missing(api: FakeApi) -> None:
+    async with opened(api, watch=False) as store:
+        api.put(PLURAL, defaulted(stored()))
+        api.forbid("get", PLURAL, GROUP)
+        with pytest.raises(TemplateUnavailableError, match=f'"nobody", which may not get {PLURAL}') as caught:
+            await store.ensure("team", FOUR)
+        assert "the verb get on resourceclaimtemplates" in caught.value.finding.fix
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        pytest.param({}, "it is not labelled app.kubernetes.io/managed-by=neuron-dra.", id="foreign"),
+        pytest.param(
+            {"app.kubernetes.io/managed-by": "neuron-dra"},
+            "it is labelled app.kubernetes.io/managed-by=neuron-dra.",
+            id="our label alone is not trusted",
+        ),
+    ],
+)
+async def test_a_foreign_spec_under_our_name_is_a_conflict(api: FakeApi, labels: dict[str, str], said: str) -> None:
+    api.put(PLURAL, defaulted(stored(spec=template(8).spec, **labels)))
+    async with opened(api) as store:
+        with pytest.raises(TemplateUnavailableError) as caught:
+            await store.ensure("team", FOUR)
+        error = caught.value
+        assert (error.finding.code, error.status_code, error.status_reason) == ("NEU303", 409, "Conflict")
+        assert error.finding.message == (
+            f"ResourceClaimTemplate team/{FOUR.name} exists with another spec than its name stands for; {said}"
+        )
+        assert f"kubectl delete resourceclaimtemplate {FOUR.name} -n team" in error.finding.fix
+        assert not store.holds("team", FOUR)
+
+
+async def test_a_spec_that_is_not_stored_as_sent_is_an_error(api: FakeApi) -> None:
+    api.store = lambda item: {**item, "spec": {"spec": {"devices": {"requests": [{"name": "n0"}]}}}}
+    async with opened(api) as store:
+        with pytest.raises(TemplateUnavailableError, match="was stored with another spec than was sent") as caught:
+            await store.ensure("team", FOUR)
+        error = caught.value
+        assert (error.finding.code, error.status_code, error.status_reason) == ("NEU301", 422, "Invalid")
+        assert "feature gates" in error.finding.fix
+        assert not store.holds("team", FOUR)
+
+
+def test_the_codes_are_listed() -> None:
+    assert {"NEU301", "NEU302", "NEU303"} <= set(CODES)
+
+
+# --- sharing one attempt --------------------------------------------------------------------------------------
+
+
+async def test_a_failure_is_shared_by_those_who_wait_and_forgotten(api: FakeApi) -> None:
+    api.fault("create", PLURAL, answer(400, "BadRequest", "no"))
+    async with opened(api) as store:
+        results = await asyncio.gather(*(store.ensure("team", FOUR) for _ in range(5)), return_exceptions=True)
+        assert [type(result) for result in results] == [TemplateUnavailableError] * 5
+        assert len(api.calls("create", PLURAL)) == 1
+        await store.ensure("team", FOUR)
+        assert store.holds("team", FOUR)
+
+
+async def test_one_who_stops_waiting_does_not_stop_the_others(api: FakeApi) -> None:
+    gate = asyncio.Event()
+
+    async def slow(request: Any) -> Any:
+        await gate.wait()
+        return await UNAVAILABLE(request)
+
+    api.fault("create", PLURAL, slow)
+    async with opened(api) as store:
+        first, second = (asyncio.create_task(store.ensure("team", FOUR)) for _ in range(2))
+        await eventually(lambda: api.calls("create", PLURAL))
+        first.cancel()
+        gate.set()
+        await second
+        assert first.cancelled()
+        assert store.holds("team", FOUR)
+
+
+async def test_a_failure_that_nobody_waits_for_is_no_noise(api: FakeApi) -> None:
+    gate = asyncio.Event()
+
+    async def slow(request: Any) -> Any:
+        await gate.wait()
+        return await answer(400, "BadRequest", "no")(request)
+
+    api.fault("create", PLURAL, slow)
+    async with opened(api) as store:
+        waiting = asyncio.create_task(store.ensure("team", FOUR))
+        await eventually(lambda: api.calls("create", PLURAL))
+        waiting.cancel()
+        gate.set()
+        await eventually(lambda: not store.under_way)
+
+
+async def test_closing_gives_up_on_what_is_under_way(api: FakeApi) -> None:
+    api.fault("create", PLURAL, hang)
+    async with opened(api) as store:
+        waiting = asyncio.create_task(store.ensure("team", FOUR))
+        await eventually(lambda: api.calls("create", PLURAL))
+        await store.close()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert store.under_way == 0

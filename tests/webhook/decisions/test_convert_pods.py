@@ -1,0 +1,480 @@
+import asyncio
+import copy
+import json
+import time
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neuron.instances import Observation
+from tests.support.clusters import FakeCluster, mutator, request
+from tests.support.manifests import CORE, NEURON, container, pod
+from webhook.decisions.decision import Decision, Outcome
+from webhook.ports import NamespaceFacts
+
+CONVERT = "neuron.aws.com/convert"
+LNC = "neuron.aws.com/logical-neuron-core"
+TYPE = "node.kubernetes.io/instance-type"
+
+
+def decide(manifest: Any, cluster: FakeCluster | None = None, **options: Any) -> Decision:
+    return asyncio.run(mutator(cluster, **options).review(request(manifest)))
+
+
+def after(manifest: Any, decision: Decision) -> Any:
+    return jsonpatch.apply_patch(manifest, list(decision.patch))
+
+
+def converted(manifest: Any) -> Any:
+    decision = decide(manifest)
+    assert decision.outcome is Outcome.CONVERTED, decision
+    return after(manifest, decision)
+
+
+def namespace(**annotations: str) -> FakeCluster:
+    facts = NamespaceFacts(
+        tuple((f"neuron.aws.com/{key.replace('_', '-')}", value) for key, value in annotations.items())
+    )
+    return FakeCluster(namespaces={"team-a": facts})
+
+
+@pytest.mark.parametrize(
+    ("annotation", "on_namespace", "flag", "outcome", "reason"),
+    [
+        (None, None, "convert", "converted", "legacy-resources"),
+        (None, None, "off", "unchanged", "mode-off-by-flag"),
+        (None, "off", "convert", "unchanged", "mode-off-by-namespace"),
+        (None, "false", "convert", "unchanged", "mode-off-by-namespace"),
+        (None, "true", "off", "converted", "legacy-resources"),
+        ("false", "convert", "convert", "unchanged", "mode-off-by-pod"),
+        ("true", "off", "off", "converted", "legacy-resources"),
+        ("shadow", "convert", "convert", "shadowed", "would-be-converted"),
+        (None, None, "shadow", "shadowed", "would-be-converted"),
+        ("convert-if-enriched", None, "off", "converted", "legacy-resources"),
+    ],
+)
+def test_the_strongest_voice_sets_the_mode(
+    annotation: str | None, on_namespace: str | None, flag: str, outcome: str, reason: str
+) -> None:
+    annotations = {CONVERT: annotation} if annotation else {}
+    cluster = namespace(convert=on_namespace) if on_namespace else None
+    decision = decide(pod(container(neuron="4"), annotations=annotations), cluster, mode=flag)
+    assert (decision.outcome, decision.reason) == (outcome, reason)
+
+
+def test_a_misspelt_mode_is_refused_with_the_nearest_word() -> None:
+    (error,) = decide(pod(container(neuron="4"), annotations={CONVERT: "shdow"})).errors
+    assert str(error) == (
+        "NEU109: annotation neuron.aws.com/convert is 'shdow'."
+        " Allowed: convert, convert-if-enriched, shadow, off, true, false. Did you mean 'shadow'?"
+    )
+
+
+def test_a_misspelt_mode_of_the_namespace_names_the_namespace() -> None:
+    (error,) = decide(pod(container(neuron="4")), namespace(convert="of")).errors
+    assert str(error).startswith("NEU109: Namespace annotation neuron.aws.com/convert is 'of'.")
+    assert error.path == "metadata.namespace"
+
+
+def test_a_misspelt_mode_is_a_warning_where_conversion_is_off() -> None:
+    decision = decide(pod(container(neuron="4"), annotations={CONVERT: "yes"}), mode="off")
+    assert decision.allowed
+    assert [finding.code for finding in decision.warnings] == ["NEU109"]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "text"),
+    [
+        (LNC, "3", "annotation neuron.aws.com/logical-neuron-core is '3'. Allowed: 1, 2."),
+        (LNC, "", "annotation neuron.aws.com/logical-neuron-core is ''. Allowed: 1, 2."),
+        (
+            "neuron.aws.com/ultraserver-mode", "3",
+            "annotation neuron.aws.com/ultraserver-mode is '3'. Allowed: 1, 2, 4.",
+        ),
+        (
+            "neuron.aws.com/instance-type", "trn2.48xlarge,",
+            "annotation neuron.aws.com/instance-type is 'trn2.48xlarge,'. Name an instance type such as trn2.48xlarge.",
+        ),
+    ],
+    ids=["lnc", "empty", "ultraserver", "instance-type"],
+)  # fmt: skip
+def test_an_annotation_with_a_bad_value_is_refused(annotation: str, value: str, text: str) -> None:
+    (error,) = decide(pod(container(neuron="4"), annotations={annotation: value})).errors
+    assert str(error) == f"NEU109: {text}"
+    assert error.path == f"metadata.annotations[{annotation}]"
+
+
+def test_annotations_do_not_matter_to_pods_without_neuron() -> None:
+    decision = decide(pod(container(), annotations={LNC: "banana"}))
+    assert (decision.outcome, decision.reason) == ("unchanged", "not-neuron")
+
+
+def test_the_namespace_gives_defaults_for_settings() -> None:
+    decision = decide(pod(container(neuron="4")), namespace(logical_neuron_core="1"))
+    assert decision.templates[0].name.startswith("neuron-4-lnc1-")
+    own = decide(pod(container(neuron="4"), annotations={LNC: "2"}), namespace(logical_neuron_core="1"))
+    assert own.templates[0].name.startswith("neuron-4-lnc2-")
+
+
+def test_the_annotated_type_is_in_the_claim_itself() -> None:
+    manifest = pod(container(neuron="4"), annotations={"neuron.aws.com/instance-type": "trn2.48xlarge"})
+    decision = decide(manifest)
+    assert '"trn2.48xlarge"' in json.dumps(decision.templates[0].spec["spec"]["devices"]["requests"][0]).replace(
+        "\\", ""
+    )
+
+
+def test_all_findings_of_a_pod_come_together() -> None:
+    manifest = pod(container("a", neuron="half"), container("b", neuron="-1"), annotations={LNC: "9"})
+    assert [error.code for error in decide(manifest).errors] == ["NEU109", "NEU101", "NEU101"]
+
+
+def test_mirror_pods_are_left_alone() -> None:
+    manifest = pod(container(neuron="4"), annotations={"kubernetes.io/config.mirror": "hash"})
+    assert decide(manifest).reason == "mirror-pod"
+
+
+def test_a_zero_is_no_ask() -> None:
+    assert decide(pod(container(neuron="0"))).reason == "not-neuron"
+
+
+def test_a_zero_leaves_a_converted_pod_and_stays_in_the_record() -> None:
+    result = converted(pod(container("a", neuron="4"), container("b", neuron="0")))
+    assert NEURON not in json.dumps(result["spec"]["containers"])
+    record = json.loads(result["metadata"]["annotations"]["neuron.aws.com/converted-from"])
+    assert record == {"containers": {"a": {NEURON: "4"}, "b": {NEURON: "0"}}}
+
+
+def test_ephemeral_containers_are_ignored() -> None:
+    manifest = pod(container(neuron="4"), ephemeralContainers=[{"name": "debug", "targetContainerName": "main"}])
+    assert converted(manifest)["spec"]["ephemeralContainers"] == manifest["spec"]["ephemeralContainers"]
+
+
+def test_a_taken_claim_name_is_stepped_around_once() -> None:
+    own = {"name": "neuron", "resourceClaimTemplateName": "mine"}
+    result = converted(pod(container(neuron="4"), resourceClaims=[own]))
+    assert [entry["name"] for entry in result["spec"]["resourceClaims"]] == ["neuron", "neuron-dra"]
+    both = [own, {"name": "neuron-dra", "resourceClaimName": "shared"}]
+    (error,) = decide(pod(container(neuron="4"), resourceClaims=both)).errors
+    assert str(error) == (
+        "NEU113: the claim names neuron and neuron-dra are both taken. Rename one of the pod's own claims."
+    )
+
+
+def test_a_name_that_is_only_referred_to_is_taken_as_well() -> None:
+    dangling = container(neuron="4")
+    dangling["resources"]["claims"] = [{"name": "neuron"}]
+    result = converted(pod(dangling))
+    assert result["spec"]["resourceClaims"][0]["name"] == "neuron-dra"
+    assert result["spec"]["containers"][0]["resources"]["claims"] == [{"name": "neuron"}, {"name": "neuron-dra"}]
+
+
+def test_core_requests_keep_the_container_to_its_cores() -> None:
+    result = converted(pod(container(neuroncore="3")))
+    assert result["spec"]["containers"][0]["env"] == [{"name": "NEURON_RT_NUM_CORES", "value": "3"}]
+
+
+@pytest.mark.parametrize("variable", ["NEURON_RT_NUM_CORES", "NEURON_RT_VISIBLE_CORES"])
+def test_core_variables_of_the_user_stay(variable: str) -> None:
+    own = container(neuroncore="3") | {"env": [{"name": variable, "value": "0-2"}]}
+    assert converted(pod(own))["spec"]["containers"][0]["env"] == own["env"]
+
+
+def test_a_custom_scheduler_stays_with_a_warning() -> None:
+    manifest = pod(container(neuron="4"), schedulerName="volcano")
+    decision = decide(manifest)
+    assert after(manifest, decision)["spec"]["schedulerName"] == "volcano"
+    assert [str(each) for each in decision.warnings] == [
+        "NEU203: scheduler 'volcano' must support Dynamic Resource Allocation to place this pod."
+    ]
+
+
+def test_hints_can_be_switched_off() -> None:
+    manifest = pod(container(neuron="4"), schedulerName="my-scheduler")
+    decision = decide(manifest, hint_affinity=False, hint_toleration=False, hint_scheduler=False)
+    result = after(manifest, decision)["spec"]
+    assert result["schedulerName"] == "my-scheduler"
+    assert "affinity" not in result
+    assert "tolerations" not in result
+
+
+def test_affinity_lists_only_types_that_can_serve() -> None:
+    result = converted(pod(container(neuron="16"), annotations={LNC: "1"}))
+    terms = result["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    values = terms["nodeSelectorTerms"][0]["matchExpressions"][0]["values"]
+    assert "trn2.48xlarge" in values
+    assert not {"trn1.32xlarge", "trn2.3xlarge", "inf2.48xlarge"} & set(values)
+
+
+def test_affinity_is_not_repeated_where_the_pod_pins_its_type() -> None:
+    result = converted(pod(container(neuron="4"), nodeSelector={TYPE: "trn2.48xlarge"}))
+    assert "affinity" not in result["spec"]
+
+
+def test_a_pin_that_is_too_wide_is_narrowed() -> None:
+    expression = {"key": TYPE, "operator": "In", "values": ["trn1.2xlarge", "trn1.32xlarge"]}
+    affinity = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [expression]}]
+            }
+        }
+    }
+    result = converted(pod(container(neuron="4"), affinity=affinity))
+    (term,) = result["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    assert term["matchExpressions"] == [expression, expression | {"values": ["trn1.32xlarge"]}]
+
+
+def test_hyperpod_labels_get_no_affinity_that_they_cannot_meet() -> None:
+    result = converted(pod(container(neuron="1"), nodeSelector={"beta.kubernetes.io/instance-type": "ml.trn1.2xlarge"}))
+    assert "affinity" not in result["spec"]
+
+
+def test_remembered_families_decide_what_is_refused() -> None:
+    cluster = FakeCluster(seen={"inf2.24xlarge": Observation(6)})
+    assert decide(pod(container(neuron="6")), cluster).allowed
+    assert not decide(pod(container(neuron="6"))).allowed
+
+
+@pytest.mark.parametrize(
+    ("containers", "annotations", "classes", "reason"),
+    [
+        ([container(neuron="1")], {}, {NEURON: "c"}, "served-by-extended-resource-name"),
+        (
+            [container("a", neuron="1"), container("b", neuron="1")], {}, {NEURON: "c"},
+            "served-by-extended-resource-name",
+        ),
+        ([container(neuroncore="1")], {}, {CORE: "c"}, "served-by-extended-resource-name"),
+        ([container(neuron="1")], {}, {}, "legacy-resources"),
+        ([container(neurondevice="1")], {}, {NEURON: "c"}, "legacy-resources"),
+        ([container(neuron="4")], {}, {NEURON: "c"}, "legacy-resources"),
+        ([container(neuroncore="2")], {}, {CORE: "c"}, "legacy-resources"),
+        ([container(neuron="1")], {LNC: "1"}, {NEURON: "c"}, "legacy-resources"),
+        ([container(neuron="1")], {"neuron.aws.com/instance-type": "trn2.48xlarge"}, {NEURON: "c"}, "legacy-resources"),
+    ],
+    ids=["one", "one-each", "one-core", "no-class", "other-name", "connected", "cores", "lnc", "type"],
+)  # fmt: skip
+def test_only_enriched_pods_are_converted_where_a_class_serves_the_rest(
+    containers: list[Any], annotations: dict[str, str], classes: dict[str, str], reason: str
+) -> None:
+    manifest = pod(*containers, annotations=annotations)
+    assert decide(manifest, FakeCluster(classes=classes), mode="convert-if-enriched").reason == reason
+
+
+def test_a_claim_of_the_users_own_for_our_class_is_pointed_out() -> None:
+    cluster = FakeCluster(template_classes={("team-a", "mine"): frozenset({"neuron.aws.com"})})
+    manifest = pod(container(neuron="4"), resourceClaims=[{"name": "extra", "resourceClaimTemplateName": "mine"}])
+    assert [str(each) for each in decide(manifest, cluster).warnings] == [
+        "NEU206: claim extra already requests neuron.aws.com devices; the limits add more of them."
+    ]
+
+
+def test_an_init_container_may_refer_to_two_requests_of_three() -> None:
+    manifest = pod(
+        *(container(name, neuron=count) for name, count in (("a", "4"), ("b", "4"), ("c", "1"))),
+        init=[container("i", neuron="8")],
+    )
+    assert converted(manifest)["spec"]["initContainers"][0]["resources"]["claims"] == [
+        {"name": "neuron", "request": "n0"},
+        {"name": "neuron", "request": "n1"},
+    ]
+
+
+def test_all_unsupported_counts_are_told_at_once() -> None:
+    errors = decide(pod(container("a", neuron="7"), container("b", neuron="3"), container("c", neuron="4"))).errors
+    assert [(error.code, error.path.split(".")[1], error.value) for error in errors] == [
+        ("NEU105", "containers[0]", "7"),
+        ("NEU105", "containers[1]", "3"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        "", "null", "[]", "not json", '{"containers": []}', '{"containers": {"main": {"cpu": "1"}}}',
+        '{"containers": {"main": {"aws.amazon.com/neuron": 4}}}', '{"containers": {"main": "4"}}', '{"other": {}}',
+    ],
+)  # fmt: skip
+def test_a_forged_record_is_not_believed(record: str) -> None:
+    manifest = pod(
+        container(),
+        labels={"neuron.aws.com/converted": "true"},
+        annotations={"neuron.aws.com/converted-from": record},
+        resourceClaims=[{"name": "neuron", "resourceClaimTemplateName": "neuron-4-000000000000"}],
+    )
+    decision = decide(manifest)
+    assert (decision.outcome, decision.reason, decision.patch) == ("unchanged", "not-neuron", ())
+
+
+def test_a_record_without_our_claim_is_not_believed() -> None:
+    record = '{"containers":{"main":{"aws.amazon.com/neuron":"16"}}}'
+    manifest = pod(
+        container(neuron="4"),
+        labels={"neuron.aws.com/converted": "true"},
+        annotations={"neuron.aws.com/converted-from": record},
+    )
+    assert decide(manifest).templates[0].name.startswith("neuron-4-")
+
+
+@pytest.mark.parametrize(
+    "main", ["", '"main":{}', '"main":{"aws.amazon.com/neuron":"0"}'], ids=["none", "empty", "zero"]
+)
+def test_a_record_that_asks_for_nothing_is_not_believed(main: str) -> None:
+    manifest = pod(
+        container(neuron="4"),
+        labels={"neuron.aws.com/converted": "true"},
+        annotations={"neuron.aws.com/converted-from": f'{{"containers":{{{main}}}}}'},
+        resourceClaims=[{"name": "neuron", "resourceClaimTemplateName": "neuron-4-fdc84041cb55"}],
+    )
+    decision = decide(manifest)
+    assert decision.outcome is Outcome.CONVERTED
+    assert decision.templates[0].name.startswith("neuron-4-")
+
+
+def test_a_claim_of_the_users_own_is_not_taken_for_ours() -> None:
+    own = {"name": "neuron", "resourceClaimTemplateName": "neuron-my-own"}
+    manifest = pod(
+        container(neuron="4"),
+        labels={"neuron.aws.com/converted": "true"},
+        annotations={"neuron.aws.com/converted-from": '{"containers":{"main":{"aws.amazon.com/neuron":"16"}}}'},
+        resourceClaims=[own],
+    )
+    result = after(manifest, decide(manifest))
+    assert result["spec"]["resourceClaims"][0] == own
+    assert result["spec"]["resourceClaims"][1]["name"] == "neuron-dra"
+
+
+def many(count: int) -> list[dict[str, Any]]:
+    return [container(f"i{index}", neuron="7") for index in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "code"),
+    [
+        (pod(container(neuron="4"), annotations={"neuron.aws.com/instance-type": "a," * 100_000}), "NEU109"),
+        (pod(container(neuron="4"), annotations={CONVERT: "x" * 1_000_000}), "NEU109"),
+        (pod(container(neuron="4"), init=many(20_000)), "NEU114"),
+        (pod(container(neuron="4"), init=many(500)), "NEU105"),
+        (pod(container(neuron="4"), nodeSelector={TYPE: "x" * 1_000_000}), "NEU114"),
+        (
+            pod(
+                container(neuron="4"),
+                affinity={
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}] * 300_000}
+                    }
+                },
+            ),
+            "NEU114",
+        ),
+        (pod(container(neuron="4"), tolerations=[{"key": "k" * 1_000_000}]), "NEU114"),
+    ],
+    ids=["types", "mode", "containers", "refusals", "node-selector", "terms", "tolerations"],
+)
+def test_an_absurd_pod_is_refused_without_much_ado(manifest: Any, code: str) -> None:
+    subject, review = mutator(), request(manifest)
+    started = time.process_time()
+    decision = asyncio.run(subject.review(review))
+    # Seconds, of a machine of any kind: what is guarded against took up to forty.
+    assert time.process_time() - started < 1
+    assert {error.code for error in decision.errors} == {code}
+    assert sum(len(str(error)) for error in decision.errors) < 20_000
+
+
+def test_a_copied_pod_gets_the_template_that_its_record_asks_for() -> None:
+    copied = converted(pod(container(neuron="4")))
+    copied["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "neuron-16-0123456789ab"
+    decision = decide(copied)
+    assert decision.templates[0].name.startswith("neuron-4-")
+    entry = after(copied, decision)["spec"]["resourceClaims"][0]
+    assert entry["resourceClaimTemplateName"] == decision.templates[0].name
+
+
+def test_the_claim_stays_what_it_was_if_a_limit_range_puts_another_number_back() -> None:
+    first = converted(pod(container(neuron="4")))
+    again = copy.deepcopy(first)
+    again["spec"]["containers"][0]["resources"] |= {"limits": {NEURON: "1"}, "requests": {NEURON: "1"}}
+    decision = decide(again)
+    assert after(again, decision) == first
+
+
+def test_a_new_core_container_in_the_second_pass_keeps_to_its_cores() -> None:
+    again = converted(pod(container(neuron="4")))
+    again["spec"]["containers"].append(container("late", neuroncore="2"))
+    result = after(again, decide(again))
+    assert result["spec"]["containers"][1]["env"] == [{"name": "NEURON_RT_NUM_CORES", "value": "2"}]
+    assert result["spec"]["containers"][0]["resources"]["claims"] == [{"name": "neuron", "request": "n0"}]
+
+
+QUANTITY = st.sampled_from(["0", "1", "4", "8", "16", "7", "1e0", "4k", "-1", "0.5", "many"])
+CONTAINER = st.fixed_dictionaries(
+    {
+        "resource": st.sampled_from(["neuron", "neurondevice", "neuroncore", None]),
+        "amount": QUANTITY,
+        "sidecar": st.booleans(),
+        "env": st.sampled_from([None, [], [{"name": "NEURON_RT_NUM_CORES", "value": "1"}], [{"name": "X"}]]),
+        "claims": st.sampled_from([None, [], [{"name": "net"}]]),
+        "unknown": st.dictionaries(st.text(max_size=4), st.integers(), max_size=2),
+    }
+)
+
+
+def build(containers: list[dict[str, Any]], prefix: str) -> list[dict[str, Any]]:
+    built = []
+    for index, want in enumerate(containers):
+        asks = {want["resource"]: want["amount"]} if want["resource"] else {}
+        made = container(f"{prefix}{index}", sidecar=want["sidecar"] and prefix == "i", **asks)
+        made |= {"x-unknown": want["unknown"]}
+        if want["env"] is not None:
+            made["env"] = want["env"]
+        if want["claims"] is not None:
+            made.setdefault("resources", {})["claims"] = want["claims"]
+        built.append(made)
+    # A copy of its own for every container, as JSON would be.
+    return json.loads(json.dumps(built))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(CONTAINER, min_size=1, max_size=4),
+    st.lists(CONTAINER, max_size=3),
+    st.sampled_from([None, "1", "2"]),
+    st.sampled_from(["default-scheduler", "my-scheduler", None]),
+)
+def test_conversion_is_complete_minimal_and_idempotent(
+    apps: list[dict[str, Any]], inits: list[dict[str, Any]], lnc: str | None, scheduler: str | None
+) -> None:
+    manifest = pod(
+        *build(apps, "c"),
+        init=build(inits, "i"),
+        annotations={LNC: lnc} if lnc else {},
+        resourceClaims=[{"name": "net", "resourceClaimTemplateName": "efa"}],
+    )
+    if scheduler:
+        manifest["spec"]["schedulerName"] = scheduler
+    before = copy.deepcopy(manifest)
+    decision = decide(manifest)
+    assert manifest == before
+    if decision.outcome is not Outcome.CONVERTED:
+        assert not decision.patch
+        return
+    result = after(manifest, decision)
+    assert "aws.amazon.com/neuron" not in json.dumps([each.get("resources") for each in result["spec"]["containers"]])
+    for section in ("containers", "initContainers"):
+        for old, new in zip(before["spec"].get(section, []), result["spec"].get(section, []), strict=True):
+            assert {**new, "resources": None, "env": None} == {**old, "resources": None, "env": None}
+    again = decide(result)
+    assert (again.outcome, again.patch) == (Outcome.UNCHANGED, ())
+    assert again.templates[0].name == decision.templates[0].name
+    requests = {each["name"] for each in decision.templates[0].spec["spec"]["devices"]["requests"]}
+    for each in [*result["spec"]["containers"], *result["spec"].get("initContainers", [])]:
+        ours = [entry for entry in each.get("resources", {}).get("claims", []) if entry["name"] == "neuron"]
+        assert {entry.get("request") for entry in ours} <= requests | {None}
+    update = asyncio.run(mutator().review(request(before, "UPDATE", result)))
+    assert update.allowed
+    assert jsonpatch.apply_patch(before, list(update.patch)) == result

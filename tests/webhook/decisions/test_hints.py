@@ -1,0 +1,70 @@
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from webhook.decisions import hints
+
+TYPES = ["trn1.32xlarge"]
+EXPRESSION = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": TYPES}
+ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
+FIELD = {"key": "metadata.name", "operator": "In", "values": ["n"]}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def required(*terms: dict[str, Any]) -> dict[str, Any]:
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}}
+
+
+@pytest.mark.parametrize(
+    ("affinity", "expected"),
+    [
+        (None, required({"matchExpressions": [EXPRESSION]})),
+        ({}, required({"matchExpressions": [EXPRESSION]})),
+        ({"podAffinity": {}}, {"podAffinity": {}} | required({"matchExpressions": [EXPRESSION]})),
+        ({"nodeAffinity": {REQUIRED: None}}, required({"matchExpressions": [EXPRESSION]})),
+        (required({"matchExpressions": [ZONE]}), required({"matchExpressions": [ZONE, EXPRESSION]})),
+        (
+            required({"matchExpressions": [ZONE]}, {}, {"matchFields": [FIELD]}),
+            required(
+                {"matchExpressions": [ZONE, EXPRESSION]}, {}, {"matchFields": [FIELD], "matchExpressions": [EXPRESSION]}
+            ),
+        ),
+    ],
+    ids=["none", "empty", "other", "null", "term", "terms"],
+)
+def test_the_affinity_is_added_to_every_term_that_matches_something(affinity: Any, expected: Any) -> None:
+    document = {"spec": {} if affinity is None else {"affinity": affinity}}
+    result = jsonpatch.apply_patch(document, hints.node_affinity(affinity, TYPES))
+    assert result["spec"]["affinity"] == expected
+    assert hints.lacks_only_hint(affinity, expected)
+
+
+@pytest.mark.parametrize(
+    ("affinity", "hinted"),
+    [
+        (None, None),
+        (None, required({"matchExpressions": [ZONE]})),
+        (None, required({"matchFields": [FIELD]})),
+        (required({"matchExpressions": [ZONE]}), required({"matchExpressions": [EXPRESSION]})),
+        ({"podAffinity": {}}, required({"matchExpressions": [EXPRESSION]})),
+    ],
+)
+def test_any_other_difference_is_not_the_hint(affinity: Any, hinted: Any) -> None:
+    assert not hints.lacks_only_hint(affinity, hinted)
+
+
+@pytest.mark.parametrize(
+    ("current", "added"),
+    [
+        (None, True),
+        ([], True),
+        ([{"key": "team", "operator": "Exists"}], True),
+        ([{"operator": "Exists", "effect": "NoExecute"}], True),
+        ([{"operator": "Exists"}], False),
+        ([{"key": "aws.amazon.com/neuron", "operator": "Equal", "value": "true", "effect": "NoSchedule"}], False),
+    ],
+    ids=["none", "empty", "other-key", "other-effect", "everything", "own"],
+)
+def test_the_toleration_is_added_where_nothing_tolerates_the_taint(current: Any, added: bool) -> None:
+    assert bool(hints.toleration(current)) == added

@@ -1,0 +1,221 @@
+import asyncio
+import copy
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from tests.support.clusters import mutator, request
+from tests.support.manifests import CORE, NEURON, container, pod
+from webhook.decisions.decision import Decision
+
+AFFINITY = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
+        }
+    }
+}
+
+
+def create(manifest: Any) -> Any:
+    decision = asyncio.run(mutator().review(request(manifest)))
+    assert decision.patch
+    return jsonpatch.apply_patch(manifest, list(decision.patch))
+
+
+def update(new: Any, old: Any) -> tuple[Decision, Any]:
+    decision = asyncio.run(mutator().review(request(new, "UPDATE", old)))
+    return decision, jsonpatch.apply_patch(new, list(decision.patch))
+
+
+def rich() -> Any:
+    """A pod in which conversion touches everything it can."""
+    main = container("main", neuroncore="3") | {"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]}
+    main["resources"]["claims"] = [{"name": "net"}]
+    return pod(
+        main,
+        container("helper", neuron="1"),
+        init=[container("compile", neuron="4"), container("agent", neuron="1", sidecar=True)],
+        schedulerName="my-scheduler",
+        affinity=copy.deepcopy(AFFINITY),
+        tolerations=[{"key": "team", "operator": "Exists"}],
+        resourceClaims=[{"name": "net", "resourceClaimTemplateName": "efa"}],
+        labels={"app": "x"},
+        annotations={"note": "y"},
+    )
+
+
+def test_replacing_with_the_original_manifest_changes_nothing() -> None:
+    stored = create(rich())
+    decision, result = update(rich(), stored)
+    assert decision.outcome == "restored"
+    assert result == stored
+
+
+def test_replacing_a_bare_pod_changes_nothing() -> None:
+    original = pod(container(neuron="4"))
+    stored = create(original)
+    assert update(original, stored)[1] == stored
+
+
+def test_a_strategic_merge_of_the_original_changes_nothing() -> None:
+    stored = create(rich())
+    merged = copy.deepcopy(stored)
+    for section in ("containers", "initContainers"):
+        for now, then in zip(merged["spec"][section], rich()["spec"][section], strict=True):
+            amounts = {key: value for key, value in then["resources"].items() if key != "claims"}
+            now["resources"] |= copy.deepcopy(amounts)
+    merged["spec"]["schedulerName"] = "my-scheduler"
+    merged["spec"]["tolerations"] = rich()["spec"]["tolerations"]
+    merged["spec"]["affinity"] = rich()["spec"]["affinity"]
+    assert update(merged, stored)[1] == stored
+
+
+def test_our_claim_comes_back_at_its_place_among_the_users_own() -> None:
+    stored = create(rich())
+    stored["spec"]["resourceClaims"].append({"name": "late", "resourceClaimName": "z"})
+    stored["spec"]["containers"][0]["resources"]["claims"].append({"name": "late"})
+    applied = copy.deepcopy(stored)
+    applied["spec"]["resourceClaims"] = [each for each in stored["spec"]["resourceClaims"] if each["name"] != "neuron"]
+    resources = applied["spec"]["containers"][0]["resources"]
+    resources["claims"] = [{"name": "net"}, {"name": "late"}]
+    resources["limits"] = {CORE: "3"}
+    assert update(applied, stored)[1] == stored
+
+
+@pytest.mark.parametrize("environment", [[], [{"name": "A", "value": "1"}]], ids=["empty", "shorter"])
+def test_a_shortened_environment_is_left_to_the_api_server_to_refuse(environment: list[Any]) -> None:
+    stored = create(rich())
+    shortened = rich()
+    shortened["spec"]["containers"][0]["env"] = environment
+    decision, result = update(shortened, stored)
+    assert decision.allowed
+    assert result["spec"]["containers"][0]["env"][:-1] == environment
+
+
+def test_a_term_that_matches_nothing_does_not_hide_the_hint() -> None:
+    original = pod(container(neuron="4"), affinity=copy.deepcopy(AFFINITY))
+    node = original["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    node["nodeSelectorTerms"].insert(0, {})
+    stored = create(original)
+    assert update(original, stored)[1] == stored
+
+
+def test_image_labels_and_annotations_pass_through() -> None:
+    stored = create(rich())
+    new = rich()
+    new["spec"]["containers"][0]["image"] = "registry.example/neuron:2"
+    new["metadata"]["labels"]["app"] = "z"
+    _, result = update(new, stored)
+    assert result["spec"]["containers"][0]["image"] == "registry.example/neuron:2"
+    assert result["metadata"]["labels"] == {"app": "z", "neuron.aws.com/converted": "true"}
+
+
+def test_an_update_without_legacy_names_is_nobodys_business() -> None:
+    stored = create(rich())
+    relabelled = copy.deepcopy(stored)
+    relabelled["metadata"]["labels"]["more"] = "labels"
+    decision, result = update(relabelled, stored)
+    assert (decision.outcome, decision.reason) == ("unchanged", "already-converted")
+    assert result == relabelled
+
+
+def test_the_marks_stay_as_long_as_the_claim_does() -> None:
+    stored = create(pod(container(neuron="4")))
+    stripped = copy.deepcopy(stored)
+    del stripped["metadata"]["labels"]
+    del stripped["metadata"]["annotations"]
+    decision, result = update(stripped, stored)
+    assert decision.reason == "marks-restored"
+    assert result == stored
+
+
+def test_a_forged_record_is_put_right() -> None:
+    stored = create(pod(container(neuron="4")))
+    forged = copy.deepcopy(stored)
+    forged["metadata"]["annotations"]["neuron.aws.com/converted-from"] = "{}"
+    assert update(forged, stored)[1] == stored
+
+
+@pytest.mark.parametrize("section", ["containers", "initContainers"])
+def test_a_count_taken_away_is_denied(section: str) -> None:
+    stored = create(pod(container("a", neuron="4"), init=[container("i", neuron="4")]))
+    taken = pod(container("a", neuron="4"), init=[container("i", neuron="4")])
+    del taken["spec"][section][0]["resources"]
+    decision, _ = update(taken, stored)
+    name = taken["spec"][section][0]["name"]
+    assert [str(error) for error in decision.errors] == [
+        f"NEU115: container {name} now asks for no Neuron devices, but the pod was converted with"
+        " aws.amazon.com/neuron: 4, which cannot change. Delete the pod and create it again."
+    ]
+
+
+def test_a_changed_affinity_is_left_to_the_api_server_to_refuse() -> None:
+    stored = create(rich())
+    changed = rich()
+    changed["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"] = []
+    _, result = update(changed, stored)
+    assert result["spec"]["affinity"] == changed["spec"]["affinity"]
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (
+            {"limits": {NEURON: "8"}, "requests": {NEURON: "8"}},
+            "NEU115: container main now asks for aws.amazon.com/neuron: 8, but the pod was converted with"
+            " aws.amazon.com/neuron: 4, which cannot change. Delete the pod and create it again.",
+        ),
+        (
+            {"limits": {CORE: "4"}},
+            "NEU115: container main now asks for aws.amazon.com/neuroncore: 4, but the pod was converted with"
+            " aws.amazon.com/neuron: 4, which cannot change. Delete the pod and create it again.",
+        ),
+        (
+            {"limits": {NEURON: "0"}},
+            "NEU115: container main now asks for no Neuron devices, but the pod was converted with"
+            " aws.amazon.com/neuron: 4, which cannot change. Delete the pod and create it again.",
+        ),
+        (
+            {"limits": {NEURON: "four"}},
+            "NEU101: container main asks for aws.amazon.com/neuron: 'four', which is not a quantity."
+            " Use a whole number such as 4.",
+        ),
+    ],
+    ids=["more", "other-resource", "none", "nonsense"],
+)  # fmt: skip
+def test_a_changed_count_is_denied(change: Any, text: str) -> None:
+    stored = create(pod(container(neuron="4")))
+    changed = pod(container() | {"resources": change})
+    decision, _ = update(changed, stored)
+    assert [str(error) for error in decision.errors] == [text]
+    assert decision.errors[0].path.startswith("spec.containers[0].resources.limits")
+
+
+def test_a_count_on_a_container_that_had_none_is_denied() -> None:
+    stored = create(pod(container("a", neuron="4"), container("b")))
+    decision, _ = update(pod(container("a", neuron="4"), container("b", neuron="1")), stored)
+    assert str(decision.errors[0]) == (
+        "NEU115: container b now asks for aws.amazon.com/neuron: 1, but the pod was converted with none,"
+        " which cannot change. Delete the pod and create it again."
+    )
+
+
+def test_an_equal_count_in_other_words_is_no_change() -> None:
+    stored = create(pod(container(neuron="4")))
+    decision, result = update(pod(container(neuron="4000m")), stored)
+    assert decision.allowed
+    assert result == stored
+
+
+def test_pods_that_were_never_converted_are_left_alone() -> None:
+    legacy = pod(container(neuron="4"))
+    decision, _ = update(legacy, legacy)
+    assert (decision.outcome, decision.reason) == ("unchanged", "not-converted")
+
+
+def test_the_label_alone_does_not_make_a_pod_converted() -> None:
+    legacy = pod(container(neuron="4"), labels={"neuron.aws.com/converted": "true"})
+    decision, _ = update(legacy, legacy)
+    assert decision.reason == "not-converted"

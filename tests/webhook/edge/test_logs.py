@@ -1,0 +1,268 @@
+"""Log lines: one per decision, in batches; everything else at once."""
+
+import asyncio
+import io
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neuron.findings import Finding, warning
+from webhook.decisions.decision import denied, unchanged
+from webhook.edge import logs, wire
+from webhook.edge.reviews import Rendered, render
+
+NOON = 1_767_268_800.25
+UNCHANGED = render(unchanged("not-neuron"))
+
+
+def request(name: str = "", body: bytes = b"null", **members: Any) -> wire.AdmissionRequest:
+    return wire.AdmissionRequest(
+        uid="u-1",
+        kind=wire.GroupVersionKind("Pod"),
+        operation="CREATE",
+        name=name,
+        object=msgspec.Raw(body),
+        **members,
+    )
+
+
+def lines(*records: tuple[wire.AdmissionRequest, Rendered], form: logs.Format = "json") -> str:
+    """What is written for these records once the log is flushed."""
+    stream = io.BytesIO()
+
+    async def scenario() -> None:
+        log = logs.DecisionLog(stream, form, clock=lambda: NOON)
+        for asked, rendered in records:
+            log.record(asked, rendered, 0.0012346)
+        log.flush()
+
+    asyncio.run(scenario())
+    return stream.getvalue().decode()
+
+
+def line(asked: wire.AdmissionRequest, rendered: Rendered = UNCHANGED) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(lines((asked, rendered)))
+    return fields
+
+
+def test_a_decision_is_one_line() -> None:
+    refusal = denied("unsupported-count", Finding("NEU105", "spec", "No."), warnings=(warning("NEU203", "", "Hm."),))
+    assert line(request("train", namespace="team-a", dryRun=True), render(refusal)) == {
+        "event": "decision",
+        "ts": "2026-01-01T12:00:00.250Z",
+        "level": "info",
+        "uid": "u-1",
+        "operation": "CREATE",
+        "kind": "Pod",
+        "namespace": "team-a",
+        "name": "train",
+        "decision": "denied",
+        "reason": "unsupported-count",
+        "dry_run": True,
+        "findings": ["NEU105", "NEU203"],
+        "ms": 1.235,
+    }
+
+
+API_SERVER = (
+    b'{"kind":"Pod","apiVersion":"v1","metadata":{"generateName":"worker-","creationTimestamp":null},"spec":{}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        pytest.param(API_SERVER, {"generateName": "worker-"}, id="as-the-api-server-writes"),
+        pytest.param(b'{"metadata":{"name":"a"}}', {"name": "a"}, id="name"),
+        pytest.param(b'{"metadata":{"name":"a","generateName":"b"}}', {"name": "a"}, id="both-name-first"),
+        pytest.param(
+            b'{"metadata": {"labels": {"name": "no"}, "generateName": "b-", "name": "a"}}',
+            {"name": "a", "generateName": "b-"},
+            id="any-order",
+        ),
+        pytest.param(b'{"spec":{"metadata":{"name":"no"}},"metadata":{}}', {}, id="only-inside"),
+        pytest.param(b'{"metadata":{"name":"\\u0061"}}', {"name": "a"}, id="escaped"),
+        pytest.param(b'{"metadata":{"name":null,"generateName":""}}', {}, id="empty"),
+        pytest.param(b"null", {}, id="no-object"),
+        pytest.param(b'{"metadata":{"name":"\xff"}}', {}, id="not-utf8"),
+        pytest.param(b'{"metadata":{"labels":{},"name":"\xff"}}', {}, id="not-utf8-later"),
+        pytest.param(b'{"metadata":{"name":7}}', {}, id="wrong-type"),
+        pytest.param(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", {}, id="deep"),
+    ],
+)
+def test_pods_without_a_name_are_known_by_what_generates_it(body: bytes, names: dict[str, str]) -> None:
+    written = line(request(body=body))
+    assert {key: written[key] for key in ("name", "generateName") if key in written} == names
+
+
+@given(
+    metadata=st.dictionaries(st.sampled_from(["name", "generateName", "namespace"]), st.text(), max_size=3),
+    kind_first=st.booleans(),
+)
+def test_objects_are_called_by_a_name_of_theirs(metadata: dict[str, str], kind_first: bool) -> None:
+    """However the object is written: the short cut for the API server's way finds nothing that is not there."""
+    body = {"kind": "Pod", "metadata": metadata} if kind_first else {"metadata": metadata, "kind": "Pod"}
+    written = line(request(body=json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()))
+    found = {key: written[key] for key in ("name", "generateName") if key in written}
+    assert found.items() <= metadata.items()
+    assert bool(found) == bool(metadata.get("name") or metadata.get("generateName"))
+
+
+def test_text_is_for_people() -> None:
+    text = lines((request("train", namespace="team-a"), UNCHANGED), form="text")
+    assert text == (
+        "2026-01-01T12:00:00.250Z INFO    decision uid=u-1 operation=CREATE kind=Pod decision=unchanged "
+        'reason=not-neuron dry_run=false findings="" ms=1.235 namespace=team-a name=train\n'
+    )
+
+
+class Recorder(io.BytesIO):
+    """A stream that counts how often it is written to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes = 0
+
+    def write(self, data: Any) -> int:
+        self.writes += 1
+        return super().write(data)
+
+
+def recording(scenario: Callable[[logs.DecisionLog], Any], **options: Any) -> Recorder:
+    stream = Recorder()
+
+    async def run() -> None:
+        await scenario(logs.DecisionLog(stream, **options))
+
+    asyncio.run(run())
+    return stream
+
+
+def test_lines_are_written_together() -> None:
+    async def scenario(log: logs.DecisionLog) -> None:
+        for _ in range(100):
+            log.record(request(), UNCHANGED, 0.001)
+        await asyncio.sleep(4 * logs.FLUSH_AFTER)
+
+    stream = recording(scenario)
+    assert stream.writes == 1
+    assert len(stream.getvalue().splitlines()) == 100
+
+
+def test_full_batches_do_not_wait() -> None:
+    async def scenario(log: logs.DecisionLog) -> None:
+        for _ in range(1000):
+            log.record(request("n" * 200), UNCHANGED, 0.001)
+
+    stream = recording(scenario)
+    assert stream.writes >= 3
+    assert len(stream.getvalue()) > 3 * logs.FLUSH_ABOVE
+
+
+def test_a_quiet_log_is_not_written_to() -> None:
+    async def scenario(log: logs.DecisionLog) -> None:
+        log.flush()
+        log.record(request(), UNCHANGED, 0.001)
+
+    assert recording(scenario, enabled=False).writes == 0
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(), ValueError("closed")], ids=["broken-pipe", "closed"])
+def test_a_log_that_cannot_be_written_loses_lines_and_nothing_else(error: Exception) -> None:
+    class Broken(io.BytesIO):
+        def write(self, _data: Any) -> int:
+            raise error
+
+    async def scenario() -> int:
+        log = logs.DecisionLog(Broken())
+        log.record(request(), UNCHANGED, 0.001)
+        log.record(request(), UNCHANGED, 0.001)
+        log.flush()
+        return log.lost
+
+    assert asyncio.run(scenario()) == 2
+
+
+@pytest.fixture
+def root_logger() -> Iterator[None]:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    yield
+    root.handlers[:], level = before
+    root.setLevel(level)
+
+
+@pytest.mark.usefixtures("root_logger")
+def test_records_are_json_with_their_keys() -> None:
+    stream = io.StringIO()
+    logs.configure("json", "info", stream)
+    log = logging.getLogger("webhook.test")
+    log.info("serving %s", "now", extra={"url": "https://[::1]:9443", "settings": {"port": 9443}})
+    log.debug("not this")
+    written = json.loads(stream.getvalue())
+    assert written["ts"].endswith("Z")
+    del written["ts"]
+    assert written == {
+        "event": "serving now",
+        "level": "info",
+        "logger": "webhook.test",
+        "url": "https://[::1]:9443",
+        "settings": {"port": 9443},
+    }
+
+
+@pytest.mark.usefixtures("root_logger")
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_tracebacks_stay_with_their_record(form: logs.Format) -> None:
+    stream = io.StringIO()
+    logs.configure(form, "info", stream)
+    error = RuntimeError("inside")
+    logging.getLogger("webhook.test").error("review failed", exc_info=error, extra={"uid": "u-1"})
+    text = stream.getvalue()
+    if form == "json":
+        written = json.loads(text)
+        assert written["uid"] == "u-1"
+        text = written["traceback"]
+    assert "RuntimeError: inside" in text
+
+
+@pytest.mark.usefixtures("root_logger")
+def test_text_records_quote_what_needs_it() -> None:
+    stream = io.StringIO()
+    logs.configure("text", "info", stream)
+    logging.getLogger("x").warning(
+        "odd", extra={"a": 'say "hi"', "b": "", "c": ("x", "y"), "d": True, "e": "new\nline"}
+    )
+    assert stream.getvalue().partition(" ")[2] == ('WARNING odd a="say \\"hi\\"" b="" c=x,y d=true e="new\\nline"\n')
+
+
+@pytest.mark.usefixtures("root_logger")
+def test_uvicorn_speaks_up_only_when_something_is_wrong() -> None:
+    stream = io.StringIO()
+    logs.configure("json", "info", stream)
+    logging.getLogger("uvicorn.error").info("Started server process [1]")
+    logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
+    assert [json.loads(text)["event"] for text in stream.getvalue().splitlines()] == ["Invalid HTTP request received."]
+
+
+@pytest.mark.parametrize(("terminal", "form"), [(True, "text"), (False, "json")], ids=["terminal", "pipe"])
+def test_people_at_a_terminal_get_text(monkeypatch: pytest.MonkeyPatch, terminal: bool, form: str) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    assert logs.resolve("auto") == form
+    assert (logs.resolve("json"), logs.resolve("text")) == ("json", "text")
+
+
+@given(st.floats(min_value=0, max_value=4e9))
+def test_timestamps_agree_with_the_calendar(now: float) -> None:
+    import datetime as dt
+
+    expected = dt.datetime.fromtimestamp(int(now * 1000) // 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    timestamps = logs.Timestamps()
+    assert timestamps.format(now) == timestamps.format(now) == f"{expected}.{int(now * 1000) % 1000:03d}Z"

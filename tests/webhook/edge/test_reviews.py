@@ -1,0 +1,251 @@
+"""AdmissionReview bytes in, AdmissionReview bytes out."""
+
+import base64
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neuron.findings import Finding, warning
+from tests.support.serving import review
+from webhook.decisions.decision import Decision, Operation, Outcome, denied, unchanged
+from webhook.edge import reviews, wire
+
+SEVEN = Finding(
+    "NEU105",
+    "spec.containers[0].resources.limits[aws.amazon.com/neuron]",
+    "Instance type trn1.32xlarge does not support requests for device: 7.",
+    "Request 4 or 8.",
+    "7",
+)
+BAD_MODE = Finding("NEU109", "metadata.annotations[neuron.aws.com/convert]", "'maybe' is not a mode.", "Use off.")
+
+
+def request(**members: Any) -> wire.AdmissionRequest:
+    return reviews.decode(json.dumps(review(**members)).encode())
+
+
+def response(decision: Decision, **members: Any) -> dict[str, Any]:
+    answer = json.loads(reviews.encode(request(**members), decision))
+    assert list(answer) == ["apiVersion", "kind", "response"]
+    assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    body: dict[str, Any] = answer["response"]
+    return body
+
+
+def test_requests_carry_what_decisions_need() -> None:
+    read = request(namespace="team-a", dryRun=True, operation="UPDATE", name="train", object={"spec": {"x": 1}})
+    assert (read.namespace, read.dryRun, read.operation, read.name) == ("team-a", True, "UPDATE", "train")
+    assert read.kind == wire.GroupVersionKind("Pod", "", "v1")
+    assert json.loads(bytes(read.object)) == {"spec": {"x": 1}}
+
+
+def body(change: dict[str, Any] | None = None, **members: Any) -> bytes:
+    return json.dumps(review(**members) | (change or {})).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        pytest.param(b"", "The body is not JSON: Input data was truncated.", id="empty"),
+        pytest.param(b"kind: Pod", "The body is not JSON: JSON is malformed: invalid character (byte 0).", id="yaml"),
+        pytest.param(body() + b"x", "The body is not JSON: JSON is malformed: trailing characters", id="trailing"),
+        pytest.param(b'{"apiVersion":"\xff"}', "The body is not UTF-8: invalid start byte.", id="not-utf8"),
+        pytest.param(b"[]", "The body is not an AdmissionReview: Expected `object`, got `array`.", id="not-an-object"),
+        pytest.param(
+            b"{}",
+            "The body is not an AdmissionReview: Object missing required field `apiVersion`.",
+            id="other-object",
+        ),
+        pytest.param(
+            body({"apiVersion": "admission.k8s.io/v1beta1"}),
+            "got apiVersion 'admission.k8s.io/v1beta1', kind 'AdmissionReview'. Set admissionReviewVersions: [v1]",
+            id="v1beta1",
+        ),
+        pytest.param(
+            body({"apiVersion": "v1", "kind": "Pod"}),
+            "apiVersion admission.k8s.io/v1, kind AdmissionReview, and got apiVersion 'v1', kind 'Pod'",
+            id="other-kind",
+        ),
+        pytest.param(
+            body({"request": None}),
+            "The body is not an AdmissionReview with a request: `request` is missing.",
+            id="no-request",
+        ),
+        pytest.param(
+            body(uid=None),
+            "The body is not an AdmissionReview: Object missing required field `uid` - at `$.request`.",
+            id="no-uid",
+        ),
+        pytest.param(
+            body(uid=""),
+            "The body is not an AdmissionReview that can be answered: `request.uid` is empty.",
+            id="empty-uid",
+        ),
+        pytest.param(
+            body(dryRun="yes"),
+            "The body is not an AdmissionReview: Expected `bool`, got `str` - at `$.request.dryRun`.",
+            id="wrong-type",
+        ),
+        pytest.param(
+            b'{"apiVersion":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+            "The body is not an AdmissionReview: Expected `str`, got `array` - at `$.apiVersion`.",
+            id="deep-in-a-known-field",
+        ),
+        pytest.param(
+            b'{"unknown":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+            "The body is nested too deeply to be read.",
+            id="deep-in-an-unknown-field",
+        ),
+        pytest.param(
+            json.dumps(review(object="@")).encode().replace(b'"@"', b'{"a":' * 100_000 + b"1" + b"}" * 100_000),
+            "The body is nested too deeply to be read.",
+            id="deep-object",
+        ),
+    ],
+)
+def test_what_is_no_review_is_refused_with_the_reason(content: bytes, message: str) -> None:
+    with pytest.raises(reviews.BadReviewError) as refusal:
+        reviews.decode(content)
+    assert message in str(refusal.value)
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_no_body_crashes_the_reader(content: bytes) -> None:
+    with pytest.raises(reviews.BadReviewError):
+        reviews.decode(content)
+
+
+def test_unchanged_objects_are_just_allowed() -> None:
+    assert response(unchanged("not-neuron"), uid="u-1") == {"uid": "u-1", "allowed": True}
+
+
+def test_patches_are_base64_of_the_operations() -> None:
+    patch: tuple[Operation, ...] = (
+        {"op": "add", "path": "/metadata/labels", "value": {"neuron.aws.com/converted": "true"}},
+    )
+    answer = response(Decision(Outcome.CONVERTED, "legacy-resources", patch=patch, audit={"template": "neuron-4"}))
+    assert answer["allowed"] is True
+    assert answer["patchType"] == "JSONPatch"
+    assert json.loads(base64.b64decode(answer["patch"])) == list(patch)
+    assert answer["auditAnnotations"] == {"template": "neuron-4"}
+
+
+def test_errors_deny_admission() -> None:
+    answer = response(denied("unsupported-count", SEVEN, BAD_MODE), name="train")
+    assert answer["allowed"] is False
+    assert "patch" not in answer
+    assert answer["status"] == {
+        "code": 422,
+        "reason": "Invalid",
+        "message": f"{SEVEN}; {BAD_MODE}",
+        "details": {
+            "kind": "Pod",
+            "name": "train",
+            "causes": [
+                {"reason": "FieldValueInvalid", "field": SEVEN.path, "message": str(SEVEN)},
+                {"reason": "FieldValueInvalid", "field": BAD_MODE.path, "message": str(BAD_MODE)},
+            ],
+        },
+    }
+
+
+def test_each_cause_stands_alone() -> None:
+    causes = response(denied("unsupported-count", SEVEN))["status"]["details"]["causes"]
+    assert causes[0]["message"] == (
+        "NEU105: Instance type trn1.32xlarge does not support requests for device: 7. Request 4 or 8."
+    )
+
+
+def test_refusals_of_generated_names_carry_no_name() -> None:
+    assert "name" not in response(denied("x", SEVEN))["status"]["details"]
+
+
+def test_refusals_name_the_group_of_the_kind() -> None:
+    kind = {"group": "leaderworkerset.x-k8s.io", "version": "v1", "kind": "LeaderWorkerSet"}
+    details = response(denied("x", SEVEN), kind=kind, name="train")["status"]["details"]
+    assert (details["group"], details["kind"], details["name"]) == (kind["group"], kind["kind"], "train")
+
+
+def test_refusals_may_have_another_code_and_reason() -> None:
+    decision = dataclasses.replace(denied("x", SEVEN), status_code=503, status_reason="ServiceUnavailable")
+    status = response(decision)["status"]
+    assert (status["code"], status["reason"]) == (503, "ServiceUnavailable")
+
+
+def test_refusals_keep_their_warnings() -> None:
+    answer = response(denied("x", SEVEN, warnings=(warning("NEU203", "", "A scheduler."),)))
+    assert answer["warnings"] == ["NEU203: A scheduler."]
+
+
+LONG = "x" * 100
+
+
+@pytest.mark.parametrize(
+    ("finding", "lines"),
+    [
+        pytest.param(warning("NEU2", "", "Short.", "Mend it."), ["NEU2: Short. Mend it."], id="fits"),
+        pytest.param(
+            warning("NEU2", "", f"{LONG}.", "Mend it soon."),
+            [f"NEU2: {LONG}.", "NEU2: Mend it soon."],
+            id="sentence-and-fix-apart",
+        ),
+        pytest.param(warning("NEU2", "", f"{LONG}{LONG}."), [f"NEU2: {LONG}{LONG}."], id="one-long-sentence"),
+        pytest.param(
+            warning("NEU2", "", LONG * 3, "Mend it."),
+            [f"NEU2: {LONG * 3}"[:255] + "…", "NEU2: Mend it."],
+            id="cut-at-256",
+        ),
+        pytest.param(warning("NEU2", "", "a\r\nb\tc\x00d"), ["NEU2: a b c d"], id="no-control-characters"),
+    ],
+)
+def test_warnings_fit_a_header(finding: Finding, lines: list[str]) -> None:
+    assert response(unchanged("x", finding))["warnings"] == lines
+    assert all(len(line) <= 256 for line in lines)
+
+
+@given(
+    uid=st.text(min_size=1),
+    name=st.text(),
+    message=st.text(),
+    fix=st.text(),
+    warn=st.booleans(),
+    audit=st.dictionaries(st.text(), st.text(), max_size=3),
+)
+def test_every_answer_is_one_json_document(
+    uid: str, name: str, message: str, fix: str, warn: bool, audit: dict[str, str]
+) -> None:
+    finding = Finding("NEU1", "spec", message, fix)
+    decision = Decision(Outcome.UNCHANGED, "x", audit=audit, warnings=(finding,) * warn, errors=(finding,) * (not warn))
+    asked = wire.AdmissionRequest(uid=uid, kind=wire.GroupVersionKind("Pod"), operation="CREATE", name=name)
+    answer = json.loads(reviews.encode(asked, decision))["response"]
+    assert answer["uid"] == uid
+    assert answer["allowed"] is warn
+    assert answer.get("auditAnnotations", {}) == audit
+
+
+def test_decisions_are_rendered_once() -> None:
+    decision = unchanged("not-neuron")
+    first = response(decision, uid="a")
+    rendered = decision.rendered
+    second = response(decision, uid="b")
+    assert (first["uid"], second["uid"]) == ("a", "b")
+    assert decision.rendered is rendered
+
+
+def test_a_changed_copy_is_rendered_anew() -> None:
+    decision = unchanged("x")
+    response(decision)
+    copy = dataclasses.replace(decision, warnings=(warning("NEU203", "", "A scheduler."),))
+    assert decision == unchanged("x")
+    assert copy.rendered is None
+    assert response(copy)["warnings"] == ["NEU203: A scheduler."]
+
+
+def test_rendering_tells_logs_and_metrics_what_they_need() -> None:
+    rendered = reviews.render(denied("unsupported-count", SEVEN, warnings=(warning("NEU203", "", "A scheduler."),)))
+    assert (rendered.outcome, rendered.reason, rendered.codes) == ("denied", "unsupported-count", ("NEU105", "NEU203"))
+    assert type(rendered.outcome) is str

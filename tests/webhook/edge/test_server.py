@@ -1,0 +1,345 @@
+"""The server's life: listening, TLS, slow clients, draining."""
+
+import asyncio
+import json
+import signal
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from certs import files
+from tests.support.serving import Answering, Client, Process, Running, eventually, make_certificates, review, serving
+from webhook.edge import server
+from webhook.edge.connections import Connection
+from webhook.settings import StartupError
+
+
+@pytest.fixture(scope="module")
+def running(tls_directory: Path) -> Iterator[Running]:
+    with serving(tls_directory, {"/mutate": Answering()}, body_timeout=0.3) as started:
+        yield started
+
+
+def handshake(running: Running, **versions: ssl.TLSVersion) -> str | None:
+    context = ssl.create_default_context(cafile=str(running.certificates.ca))
+    for name, version in versions.items():
+        setattr(context, name, version)
+    host, port = running.url.removeprefix("https://").split(":")
+    with (
+        socket.create_connection((host, int(port)), timeout=10) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as connection,
+    ):
+        return connection.version()
+
+
+def test_tls_is_1_3_unless_asked_otherwise(running: Running) -> None:
+    assert handshake(running) == "TLSv1.3"
+    with pytest.raises((ssl.SSLError, ConnectionResetError)):
+        handshake(running, maximum_version=ssl.TLSVersion.TLSv1_2)
+
+
+def test_tls_1_2_is_there_for_who_needs_it(tls_directory: Path) -> None:
+    with serving(tls_directory, {"/mutate": Answering()}, tls_min_version="1.2") as older:
+        assert handshake(older, maximum_version=ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
+        assert handshake(older) == "TLSv1.3"
+
+
+def test_a_new_certificate_serves_new_connections_and_old_ones_live_on(tls_directory: Path, tmp_path: Path) -> None:
+    with serving(tls_directory, {"/mutate": Answering()}) as running, running.client() as old:
+        assert old.review(review()).status == 200
+        renewed = make_certificates(tmp_path)
+        running.tls.load_cert_chain(renewed.certificate, renewed.key)
+        assert old.review(review()).status == 200
+        with Client(running.url, renewed.ca) as new:
+            assert new.review(review()).status == 200
+        with running.client() as distrustful, pytest.raises(ssl.SSLCertVerificationError):
+            distrustful.review(review())
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_hosts_are_listened_on(host: str) -> None:
+    with server.listen(host, 0, "--host", "--port") as listener:
+        assert listener.getsockname()[0] == "127.0.0.1"
+        assert server.url(listener, "https", "/x") == f"https://127.0.0.1:{listener.getsockname()[1]}/x"
+
+
+def test_no_host_means_every_address() -> None:
+    with server.listen("", 0, "--host", "--port") as listener:
+        port = listener.getsockname()[1]
+        for address in ("127.0.0.1", "::1") if socket.has_dualstack_ipv6() else ("127.0.0.1",):
+            socket.create_connection((address, port), timeout=10).close()
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
+def test_ipv6_addresses_are_shown_in_brackets() -> None:
+    with server.listen("::1", 0, "--host", "--port") as listener:
+        assert server.url(listener, "https").startswith("https://[::1]:")
+
+
+def test_a_port_in_use_is_said() -> None:
+    with server.listen("127.0.0.1", 0, "--host", "--port") as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(StartupError) as error:
+            server.listen("127.0.0.1", port, "--metrics-host", "--metrics-port")
+    assert str(error.value) == (
+        f"Cannot listen on 127.0.0.1, port {port}: it is in use. Stop whoever listens there, or choose another port "
+        "with --metrics-port."
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            PermissionError(13, "x"),
+            "Cannot listen on any address, port 443: permission denied. Choose a port above 1023",
+        ),
+        (OSError(99, "x"), "Cannot assign requested address. Choose an address of this machine with --host."),
+        (socket.gaierror(-2, "Name or service not known"), "Name or service not known. Choose an address"),
+    ],
+    ids=["privileged", "not-ours", "unknown-name"],
+)
+def test_an_address_that_cannot_be_had_is_said(monkeypatch: pytest.MonkeyPatch, error: OSError, message: str) -> None:
+    def refuse(*_args: Any, **_kwargs: Any) -> socket.socket:
+        raise error
+
+    monkeypatch.setattr(socket, "create_server", refuse)
+    with pytest.raises(StartupError) as startup_error:
+        server.listen("", 443, "--host", "--port")
+    assert message in str(startup_error.value)
+
+
+def test_a_pair_that_tls_refuses_is_said(tls_directory: Path, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("junk")
+    with pytest.raises(StartupError, match=r"TLS cannot use .*tls\.crt and .*key"):
+        server.tls_context(tls_directory / files.CERTIFICATE_FILE, tmp_path / "key", "1.3")
+
+
+# --- slow clients ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [b"POST /mut", b"POST /mutate HTTP/1.1\r\nHost: localhost\r\nX-Slow: "],
+    ids=["request-line", "headers"],
+)
+def test_half_a_head_is_not_waited_for(running: Running, begun: bytes) -> None:
+    with running.raw() as connection:
+        connection.sendall(begun)
+        started = time.monotonic()
+        assert connection.recv(1) == b"", "the server closes"
+        assert time.monotonic() - started < 5
+
+
+def test_half_a_second_head_is_not_waited_for(running: Running) -> None:
+    with running.raw() as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert connection.recv(4096).endswith(b"\r\n\r\nok")
+        connection.sendall(b"GET /livez HTT")
+        assert connection.recv(1) == b"", "the server closes"
+
+
+def test_unused_and_idle_connections_are_kept(running: Running) -> None:
+    with running.raw() as unused, running.client() as idle:
+        assert idle.get("/livez").status == 200
+        time.sleep(2.5)
+        unused.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert unused.recv(4096).startswith(b"HTTP/1.1 200 ")
+        assert idle.get("/livez").status == 200
+
+
+def test_a_connection_nobody_uses_is_closed_in_the_end() -> None:
+    class Idle(Connection):
+        def __init__(self) -> None:
+            self.now = 0.0
+            self.scope = None  # type: ignore[assignment]
+            self.cycle = None  # type: ignore[assignment]
+            self._clock = lambda: self.now
+            self._owing_since = None
+
+    connection = Idle()
+    ages = []
+    for connection.now in (0.0, 5.0, 119.0, 121.0):
+        ages.append(connection.overdue(head_timeout=1.0, first_request_timeout=120.0))
+    assert ages == [False, False, False, True]
+
+
+# --- draining ----------------------------------------------------------------------------------------------
+
+
+def test_draining_answers_what_is_in_flight(tls_directory: Path) -> None:
+    with serving(tls_directory, {"/mutate": Answering(delay=0.5)}) as running:
+        replies: list[Any] = []
+
+        def slow() -> None:
+            with running.client() as client:
+                replies.append(client.review(review(uid="slow")))
+
+        thread = threading.Thread(target=slow)
+        thread.start()
+        eventually(lambda: running.metrics.path("/mutate").inflight == 1, "the review is in flight")
+        running.stop()
+        thread.join()
+        running.join()
+    assert replies[0].response == {"uid": "slow", "allowed": True}
+    assert replies[0].headers["connection"] == "close"
+
+
+def test_draining_is_told_before_it_begins(tls_directory: Path) -> None:
+    with serving(tls_directory, {"/mutate": Answering()}, drain_delay=0.5) as running:
+        with running.client() as client:
+            assert "connection" not in client.review(review()).headers
+            running.stop()
+            eventually(lambda: running.lifecycle.draining, "the server drains")
+            reply = client.review(review())
+            assert (reply.status, reply.headers["connection"]) == (200, "close")
+        with running.client() as newcomer:
+            assert newcomer.get("/readyz").headers["connection"] == "close"
+        running.join()
+
+
+def test_reviews_that_never_end_are_cut_off(tls_directory: Path) -> None:
+    with (
+        serving(tls_directory, {"/mutate": Answering(delay=60)}, drain_timeout=1) as running,
+        running.client() as client,
+    ):
+        client.connection.request("POST", "/mutate", json.dumps(review()), {"Content-Type": "application/json"})
+        eventually(lambda: running.metrics.path("/mutate").inflight == 1, "the review is in flight")
+        started = time.monotonic()
+        running.stop()
+        running.join()
+        assert 0.9 < time.monotonic() - started < 5
+        answer = client.connection.getresponse()
+        assert (answer.status, answer.headers["connection"]) == (503, "close")
+        assert json.loads(answer.read()) == {"message": "The webhook is shutting down."}
+
+
+def test_a_second_signal_waits_for_nobody(tls_directory: Path) -> None:
+    with (
+        serving(tls_directory, {"/mutate": Answering(delay=60)}, drain_delay=60) as running,
+        running.client() as client,
+    ):
+        client.connection.request("POST", "/mutate", json.dumps(review()), {"Content-Type": "application/json"})
+        eventually(lambda: running.metrics.path("/mutate").inflight == 1, "the review is in flight")
+        running.stop()
+        running.stop()
+        running.join(5)
+
+
+SLOW_SERVER = """
+import asyncio, sys, uvloop
+from pathlib import Path
+from tests.support.serving import Answering
+from webhook import app
+from webhook.edge import logs, server
+from webhook.edge.bodies import BodyReader
+from webhook.edge.health import Lifecycle
+from webhook.edge.metrics import Metrics
+
+async def main():
+    logs.configure("json", "info")
+    lifecycle = Lifecycle()
+    directory = Path(sys.argv[1])
+    application = app.build(
+        {"/slow": Answering(delay=1.5), "/mutate": Answering()},
+        {"shutdown": lifecycle.check_shutdown},
+        bodies=BodyReader(1 << 20, 5),
+        metrics=Metrics("test"),
+        decisions=logs.DecisionLog(sys.stderr.buffer),
+        lifecycle=lifecycle,
+    )
+    tls = server.tls_context(directory / "tls.crt", directory / "tls.key", "1.3")
+    running = server.Server(application, tls, lifecycle, head_timeout=5, drain_delay=1.0, drain_timeout=10)
+    with server.on_signals(running.stop):
+        await running.serve(sockets=[server.listen("127.0.0.1", 0, "--host", "--port")])
+
+with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    runner.run(main())
+"""
+
+
+def test_a_process_told_to_stop_fails_no_review(tls_directory: Path) -> None:
+    """SIGTERM: not ready at once, the listener goes on for the delay, what is in flight is answered, exit code 0."""
+    with Process(["-c", SLOW_SERVER, str(tls_directory)], cwd=tls_directory) as process:
+        url = process.event("serving")["url"][0]
+        ca = tls_directory / files.CA_FILE
+        slow: list[int] = []
+        steady: list[str] = []
+        cut_off: list[float] = []
+
+        def in_flight() -> None:
+            with Client(url, ca) as client:
+                slow.append(client.review(review(), "/slow").status)
+
+        def reconnecting() -> None:
+            """As the API server: a connection is used until the server says that it closes."""
+            while True:
+                with Client(url, ca) as client:
+                    closing = False
+                    while not closing:
+                        try:
+                            reply = client.review(review())
+                        except ConnectionRefusedError:
+                            return
+                        except OSError:
+                            # A client that comes while the listener closes is turned away: that is what the delay is
+                            # for. Before its end, it would be a failed review.
+                            cut_off.append(time.monotonic())
+                            return
+                        steady.append(str(reply.status))
+                        closing = reply.headers.get("connection") == "close"
+                        time.sleep(0.005)
+
+        threads = [threading.Thread(target=target) for target in (in_flight, reconnecting, reconnecting)]
+        for thread in threads:
+            thread.start()
+        with Client(url, ca) as probe:
+            assert probe.get("/readyz").status == 200
+        time.sleep(0.5)
+        told = time.monotonic()
+        process.signal(signal.SIGTERM)
+        process.event("draining")
+        with Client(url, ca) as probe:
+            reply = probe.get("/readyz")
+            assert (reply.status, b"[-]shutdown failed: shutting down" in reply.body) == (503, True)
+        assert not slow, "the review that was in flight is not answered yet"
+        for thread in threads:
+            thread.join()
+        assert process.wait() == 0
+        assert slow == [200]
+        assert set(steady) == {"200"}
+        assert all(moment - told >= 1.0 for moment in cut_off)
+        assert time.monotonic() - told >= 1.0
+
+
+def test_two_signals_end_a_process_at_once(tls_directory: Path) -> None:
+    with Process(["-c", SLOW_SERVER, str(tls_directory)], cwd=tls_directory) as process:
+        process.event("serving")
+        process.signal(signal.SIGINT)
+        process.event("draining")
+        started = time.monotonic()
+        process.signal(signal.SIGTERM)
+        process.event("stopping at once")
+        assert process.wait() == 0
+        assert time.monotonic() - started < 0.9
+
+
+def test_signals_elsewhere_than_in_the_main_thread_are_left_alone() -> None:
+    def run() -> None:
+        async def scenario() -> None:
+            with server.on_signals(lambda: None):
+                await asyncio.sleep(0)
+
+        asyncio.run(scenario())
+
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -1,0 +1,1 @@
+"""The commands of `neuron-dra`; `main` knows them by name, each module is one."""

@@ -1,0 +1,64 @@
+"""Options that the commands on manifests have in common: what to read, and the settings that decide about pods."""
+
+import os
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from webhook import settings
+
+if TYPE_CHECKING:
+    from webhook.decisions.world import ConversionOptions
+
+REFUSED: Final = 1
+UNREADABLE: Final = 2
+
+
+def filename_option(verb: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """`-f`: which manifests to `verb`."""
+    return click.option(
+        "-f",
+        "--filename",
+        "filenames",
+        multiple=True,
+        required=True,
+        metavar="FILE|DIR|-",
+        help=f"What to {verb}: a file, a directory with all below it (*.yaml, *.yml, *.json), or - for standard input;"
+        " may be repeated.",
+    )
+
+
+def setting_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Settings of the webhook as options. All values arrive as text: `settings` judges them."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        for setting in reversed(_declarations(names)):
+            flags = f"{setting.flag}/--no-{setting.flag[2:]}" if setting.switch else setting.flag
+            default = f"default: {setting.default}" if setting.default else ""
+            notes = "; ".join(filter(None, (setting.variable, default)))
+            attributes: dict[str, Any] = {"help": f"{setting.description} [{notes}]", "default": None}
+            if not setting.switch:
+                attributes |= {"metavar": setting.metavar, "multiple": setting.repeated, "type": str}
+            command = click.option(flags, setting.name, **attributes)(command)
+        return command
+
+    return add
+
+
+def _declarations(names: Collection[str]) -> list[settings.Declaration]:
+    return [setting for setting in settings.declarations() if setting.name in names]
+
+
+def conversion_options(flags: dict[str, Any]) -> "ConversionOptions":
+    """What flags of `setting_options`, the environment and the config file say.
+
+    Raises:
+        click.UsageError: a setting has a value it cannot have.
+    """
+    variables = {setting.variable for setting in _declarations(flags)}
+    environment = {name: value for name, value in os.environ.items() if name in variables}
+    try:
+        return settings.load(flags, environment).conversion()
+    except settings.SettingsError as error:
+        raise click.UsageError(str(error)) from error

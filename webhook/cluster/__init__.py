@@ -1,0 +1,1 @@
+"""One cluster, seen through its API server: connection, list-watch caches, templates."""

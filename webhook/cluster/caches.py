@@ -1,0 +1,394 @@
+"""What is known of the cluster, kept in indexes that each watch event changes a little: never a scan, never I/O."""
+
+import dataclasses
+import functools
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+from neuron import configs, names, templates
+from neuron.claim_reader import read_claim, read_class
+from neuron.claim_specs import ClaimSpec, ClassSpec
+from neuron.device_shapes import SliceShapes, read_slice
+from neuron.instances import Observation
+from webhook.cluster.api import RESOURCE_GROUP, ApiServer, Resource
+from webhook.cluster.claims import ClusterClaims
+from webhook.cluster.reflector import Key, Reflector, Timing
+from webhook.ports import NO_FACTS, NamespaceFacts
+
+NAMESPACES: Final = Resource("", "v1", "namespaces")
+RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas")
+LIMIT_RANGES: Final = Resource("", "v1", "limitranges")
+RESOURCE_SLICES: Final = Resource(RESOURCE_GROUP, "v1", "resourceslices")
+DEVICE_CLASSES: Final = Resource(RESOURCE_GROUP, "v1", "deviceclasses")
+RESOURCE_CLAIM_TEMPLATES: Final = Resource(RESOURCE_GROUP, "v1", "resourceclaimtemplates")
+
+_API_VERSION: Final = f"{RESOURCE_GROUP}/v1"
+_OUR_ANNOTATIONS: Final = f"{names.DRIVER}/"
+_QUOTA_NAMES: Final = frozenset(
+    f"{prefix}.{resource}" for prefix in ("requests", "limits") for resource in names.LEGACY_RESOURCES
+)
+_LIMITED_TYPES: Final = ("Container", "Pod")
+# Each of the three refuses a pod that has no limit of that name (plugin/pkg/admission/limitranger).
+_LIMITS: Final = ("min", "max", "maxLimitRequestRatio")
+_DEVICE_GROUP: Final = re.compile(r"resource\.aws\.com/devicegroup([0-9]{1,3})_id", re.ASCII)
+
+
+_Devices: TypeAlias = tuple[tuple[str, frozenset[str]], ...]
+_Groups: TypeAlias = tuple[tuple[str, frozenset[int]], ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SliceFacts:
+    """What one ResourceSlice of our driver says.
+
+    Attributes:
+        pool: name of its pool; by the driver's convention, the node's name.
+        generation: generation of the pool that it belongs to.
+        devices: names of its devices, by instance type.
+        groups: sizes above 1 of the device groups that these devices are in, by instance type.
+        shapes: what selectors can tell apart.
+    """
+
+    pool: str
+    generation: int
+    devices: _Devices
+    groups: _Groups
+    shapes: SliceShapes | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClassFacts:
+    """A DeviceClass.
+
+    Attributes:
+        extended_resource: `spec.extendedResourceName` (KEP-5004); empty where it serves none.
+        created: `metadata.creationTimestamp`, RFC 3339 in UTC, so that text order is time order.
+        spec: what it selects and configures.
+    """
+
+    extended_resource: str
+    created: str
+    spec: ClassSpec
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TemplateFacts:
+    """What one ResourceClaimTemplate says.
+
+    Attributes:
+        digest: `templates.digest` of its spec; empty where the name is none that we give.
+        managed: whether it is labelled as made by us.
+        device_classes: DeviceClasses that it requests, alternatives included.
+        ultraserver_mode: of its UltraServerConfig, if it has one that can be read.
+        spec: what it asks for.
+    """
+
+    digest: str
+    managed: bool
+    device_classes: frozenset[str]
+    ultraserver_mode: int | None
+    spec: ClaimSpec
+
+
+class KubeCluster(ClusterClaims):
+    """A `ValidationView` out of six caches.
+
+    Instance types are remembered when their slices vanish: a driver that restarts and a node group that scales to
+    zero take their slices along, and pods must go on getting the same claim. What was observed only ever grows, and
+    only what the newest generation of a pool says is counted, so that a pool in the middle of an update is not
+    taken for a bigger one. This memory is the process's. A replica that starts while a type has no slice at all
+    does not know that type until the first node publishes it, and until then may choose other candidates than the
+    older replicas: its claims are as valid, and pods that must not depend on it say an instance type (annotation,
+    node selector or policy).
+
+    A namespace, like everything else here, is known a moment after it was made: a pod that is created together with
+    its namespace may be judged as if the namespace said nothing.
+
+    Attributes:
+        caches: what has to run for the view to be current.
+        templates: the cache of ResourceClaimTemplates among them.
+    """
+
+    def __init__(self, server: ApiServer, timing: Timing | None = None) -> None:
+        """Prepare the caches; running them fills the view."""
+        ours = {"fieldSelector": f"spec.driver={names.DRIVER}"}
+        slices = Reflector(server, RESOURCE_SLICES, project_slice, query=ours, timing=timing)
+        classes = Reflector(server, DEVICE_CLASSES, project_class, timing=timing)
+        namespaces = Reflector(server, NAMESPACES, project_namespace_labels, timing=timing)
+        quotas = Reflector(server, RESOURCE_QUOTAS, project_quota, timing=timing)
+        limit_ranges = Reflector(server, LIMIT_RANGES, project_limit_range, timing=timing)
+        self.templates = Reflector(server, RESOURCE_CLAIM_TEMPLATES, project_template, timing=timing)
+        super().__init__(server, self._template_spec)
+        self.caches: tuple[Reflector[Any], ...] = (
+            slices,
+            classes,
+            namespaces,
+            quotas,
+            limit_ranges,
+            self.templates,
+        )
+        self._pod_version = 0
+        self._pools: defaultdict[str, dict[Key, SliceFacts]] = defaultdict(dict)
+        self._observations: Mapping[str, Observation] = MappingProxyType({})
+        self._servants: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        self._extended_resources: Mapping[str, str] = MappingProxyType({})
+        self._namespaces: dict[str, NamespaceFacts] = {}
+        self._labels: dict[str, Mapping[str, str]] = {}
+        slices.on_change(self._slice_changed)
+        classes.on_change(self._class_changed)
+        namespaces.on_change(self._namespace_changed)
+        quotas.on_change(self._quota_changed)
+        limit_ranges.on_change(self._limit_range_changed)
+
+    @property
+    def version(self) -> int:
+        """Grows whenever `observations` or `extended_resources` changes."""
+        return self._pod_version
+
+    def observations(self) -> Mapping[str, Observation]:
+        """Instance types ever seen by this process, by name; the same mapping until the version grows."""
+        return self._observations
+
+    def extended_resources(self) -> Mapping[str, str]:
+        """Extended resource -> DeviceClass that serves it; the same mapping until the version grows."""
+        return self._extended_resources
+
+    def namespace(self, name: str) -> NamespaceFacts:
+        """What the namespace says: the very same facts for as long as they do not change."""
+        return self._namespaces.get(name, NO_FACTS)
+
+    def namespace_labels(self, name: str) -> Mapping[str, str] | None:
+        """Labels of a namespace; None where it is unknown."""
+        return self._labels.get(name)
+
+    def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:
+        """DeviceClasses that a ResourceClaimTemplate requests; empty where it is unknown."""
+        facts = self.templates.get(namespace, name)
+        return facts.device_classes if facts else frozenset()
+
+    def template_ultraserver_mode(self, namespace: str, name: str) -> int | None:
+        """`ultraserverMode` of a ResourceClaimTemplate's UltraServerConfig, where it has one."""
+        facts = self.templates.get(namespace, name)
+        return facts.ultraserver_mode if facts else None
+
+    def _template_spec(self, namespace: str, name: str) -> ClaimSpec | None:
+        facts = self.templates.get(namespace, name)
+        return facts.spec if facts else None
+
+    def _slice_changed(self, key: Key, before: SliceFacts | None, after: SliceFacts | None) -> None:
+        self.slice_changed(before.shapes if before else None, after.shapes if after else None)
+        if before is not None:
+            pool = self._pools[before.pool]
+            del pool[key]
+            if not pool:
+                del self._pools[before.pool]
+        if after is not None:
+            self._pools[after.pool][key] = after
+            self._observe(self._pools[after.pool].values())
+
+    def _observe(self, pool: Iterable[SliceFacts]) -> None:
+        newest = max(facts.generation for facts in pool)
+        devices: defaultdict[str, set[str]] = defaultdict(set)
+        groups: defaultdict[str, set[int]] = defaultdict(set)
+        for facts in pool:
+            if facts.generation == newest:
+                for instance_type, device_names in facts.devices:
+                    devices[instance_type] |= device_names
+                for instance_type, group_sizes in facts.groups:
+                    groups[instance_type] |= group_sizes
+        grown = {}
+        for instance_type, together in devices.items():
+            known = self._observations.get(instance_type, Observation(0))
+            sizes = groups[instance_type].union(known.groups)
+            seen = Observation(max(known.devices, len(together)), tuple(sorted(sizes)))
+            if seen != known:
+                grown[instance_type] = seen
+        if grown:
+            self._observations = MappingProxyType({**self._observations, **grown})
+            self._pod_version += 1
+
+    def _class_changed(self, key: Key, before: ClassFacts | None, after: ClassFacts | None) -> None:
+        name = key[1]
+        self.class_changed(name, after.spec if after else None)
+        touched = {facts.extended_resource for facts in (before, after) if facts and facts.extended_resource}
+        if before is not None and before.extended_resource:
+            del self._servants[before.extended_resource][name]
+        if after is not None and after.extended_resource:
+            self._servants[after.extended_resource][name] = after.created
+        serving = dict(self._extended_resources)
+        for resource in touched:
+            servants = self._servants[resource]
+            if servants:
+                serving[resource] = _servant(servants)
+            else:
+                del self._servants[resource]
+                serving.pop(resource, None)
+        if serving != self._extended_resources:
+            self._extended_resources = MappingProxyType(serving)
+            self._pod_version += 1
+
+    def _namespace_changed(self, key: Key, _: Any, after: "NamespaceRecord | None") -> None:
+        if after is None:
+            self._labels.pop(key[1], None)
+        else:
+            self._labels[key[1]] = after.labels
+        annotations = after.annotations if after else ()
+        self._keep(key[1], dataclasses.replace(self.namespace(key[1]), annotations=annotations))
+
+    def _quota_changed(self, key: Key, _: bool | None, after: bool | None) -> None:
+        facts = self.namespace(key[0])
+        self._keep(key[0], dataclasses.replace(facts, quotas=_with(facts.quotas, key[1], present=bool(after))))
+
+    def _limit_range_changed(self, key: Key, _: bool | None, after: bool | None) -> None:
+        facts = self.namespace(key[0])
+        named = _with(facts.limit_ranges, key[1], present=bool(after))
+        self._keep(key[0], dataclasses.replace(facts, limit_ranges=named))
+
+    def _keep(self, namespace: str, facts: NamespaceFacts) -> None:
+        if facts == NO_FACTS:
+            self._namespaces.pop(namespace, None)
+        else:
+            self._namespaces[namespace] = facts
+
+
+def _servant(servants: Mapping[str, str]) -> str:
+    """The class that wins an extended resource: the newest, of those the first by name (KEP-5004)."""
+    newest = max(servants.values())
+    return min(name for name, created in servants.items() if created == newest)
+
+
+def _with(members: tuple[str, ...], member: str, *, present: bool) -> tuple[str, ...]:
+    others = {name for name in members if name != member}
+    return tuple(sorted(others | {member} if present else others))
+
+
+# --- what is kept of an object ----------------------------------------------------------------------------
+
+
+def project_slice(item: Mapping[str, Any]) -> SliceFacts | None:
+    """Devices of a ResourceSlice by instance type; None for other drivers' slices and those without our devices."""
+    spec = item["spec"]
+    if spec.get("driver") != names.DRIVER:
+        return None
+    devices: defaultdict[str, set[str]] = defaultdict(set)
+    groups: defaultdict[str, set[int]] = defaultdict(set)
+    for device in spec.get("devices") or ():
+        attributes = device.get("attributes") or {}
+        instance_type = _text(attributes, names.ATTRIBUTE_INSTANCE_TYPE)
+        if not instance_type:
+            continue
+        # A neuron_node stands for a whole node, whose devices are published beside it.
+        if _text(attributes, names.ATTRIBUTE_RESOURCE_TYPE) in ("", names.RESOURCE_TYPE_DEVICE):
+            devices[instance_type].add(device["name"])
+            groups[instance_type].update(_group_sizes(attributes))
+    if not devices:
+        return None
+    pool = spec["pool"]
+    return SliceFacts(
+        pool["name"],
+        int(pool.get("generation") or 0),
+        _shared_devices(tuple((name, frozenset(devices[name])) for name in sorted(devices))),
+        _shared_groups(tuple((name, frozenset(groups[name])) for name in sorted(groups))),
+        read_slice(spec),
+    )
+
+
+# Thousands of nodes of one type say the same: one copy of it is kept.
+@functools.lru_cache(maxsize=256)
+def _shared_devices(devices: _Devices) -> _Devices:
+    return devices
+
+
+@functools.lru_cache(maxsize=256)
+def _shared_groups(groups: _Groups) -> _Groups:
+    return groups
+
+
+def _text(attributes: Mapping[str, Any], name: str) -> str:
+    """A string attribute of our driver, whose names may be qualified by the driver or bare."""
+    value = attributes.get(f"{names.DRIVER}/{name}") or attributes.get(name) or {}
+    return str(value.get("string") or "")
+
+
+def _group_sizes(attributes: Iterable[str]) -> Iterator[int]:
+    for attribute in attributes:
+        match = _DEVICE_GROUP.fullmatch(attribute)
+        if match and int(match[1]) > 1:
+            yield int(match[1])
+
+
+def project_class(item: Mapping[str, Any]) -> ClassFacts:
+    """What a DeviceClass (`resource.k8s.io/v1`) serves, selects and configures."""
+    spec = item["spec"]
+    created = item["metadata"].get("creationTimestamp") or ""
+    return ClassFacts(spec.get("extendedResourceName") or "", created, read_class(_API_VERSION, spec)[0])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NamespaceRecord:
+    """What is kept of a Namespace: its annotations of ours, sorted, and its labels."""
+
+    annotations: tuple[tuple[str, str], ...]
+    labels: Mapping[str, str]
+
+
+def project_namespace_labels(item: Mapping[str, Any]) -> NamespaceRecord:
+    """A Namespace's annotations of ours, and all its labels: policies select by them."""
+    return NamespaceRecord(project_namespace(item) or (), dict(item["metadata"].get("labels") or {}))
+
+
+def project_namespace(item: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | None:
+    """A Namespace's annotations of ours, sorted; None where it has none."""
+    annotations = item["metadata"].get("annotations") or {}
+    ours = sorted((key, value) for key, value in annotations.items() if key.startswith(_OUR_ANNOTATIONS))
+    return tuple(ours) or None
+
+
+def project_quota(item: Mapping[str, Any]) -> bool | None:
+    """Whether a ResourceQuota counts a legacy resource; None where it does not."""
+    hard = item["spec"].get("hard") or {}
+    return True if not _QUOTA_NAMES.isdisjoint(hard) else None
+
+
+def project_limit_range(item: Mapping[str, Any]) -> bool | None:
+    """Whether a LimitRange refuses pods without a legacy resource; None where it does not."""
+    for limit in item["spec"].get("limits") or ():
+        if limit.get("type") in _LIMITED_TYPES:
+            bounded = {name for field in _LIMITS for name in limit.get(field) or ()}
+            if not bounded.isdisjoint(names.LEGACY_RESOURCES):
+                return True
+    return None
+
+
+def project_template(item: Mapping[str, Any]) -> TemplateFacts:
+    """What a ResourceClaimTemplate (`resource.k8s.io/v1`) is for."""
+    metadata, spec = item["metadata"], item["spec"]
+    devices = (spec.get("spec") or {}).get("devices") or {}
+    return TemplateFacts(
+        # Only templates with a name that we could have given are ever compared.
+        templates.digest(spec) if metadata["name"].startswith(names.TEMPLATE_PREFIX) else "",
+        (metadata.get("labels") or {}).get(names.LABEL_MANAGED_BY) == names.MANAGER,
+        frozenset(_device_classes(devices.get("requests") or ())),
+        _ultraserver_mode(devices.get("config") or ()),
+        read_claim("ResourceClaimTemplate", _API_VERSION, spec)[0],
+    )
+
+
+def _device_classes(requests: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for request in requests:
+        for part in (request.get("exactly") or {}, *(request.get("firstAvailable") or ())):
+            if part.get("deviceClassName"):
+                yield part["deviceClassName"]
+
+
+def _ultraserver_mode(entries: Iterable[Mapping[str, Any]]) -> int | None:
+    for entry in entries:
+        opaque = entry.get("opaque") or {}
+        if opaque.get("driver") == names.DRIVER:
+            config = configs.decode_object(opaque.get("parameters")).config
+            if isinstance(config, configs.UltraServerConfig):
+                return config.ultraserver_mode
+    return None

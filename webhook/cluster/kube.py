@@ -1,0 +1,337 @@
+"""One cluster: the connection to its API server, and the view and the templates made out of it.
+
+The only module that imports the `kubernetes` client, and only when a cluster is asked for: its transport,
+kubeconfig and service account handling are used, its models are not.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import os
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+
+from webhook.cluster.api import UNAUTHORIZED, StatusError, UnreachableError
+from webhook.cluster.caches import KubeCluster
+from webhook.cluster.reflector import Reflector, Timing
+from webhook.cluster.templates import KubeTemplates
+from webhook.ports import TemplateStore, WorldView
+
+if TYPE_CHECKING:
+    from kubernetes.aio.client.api_client import ApiClient
+    from kubernetes.aio.client.configuration import Configuration
+
+log = logging.getLogger(__name__)
+
+_USER_AGENT: Final = "neuron-dra-webhook"
+_CONNECT_TIMEOUT: Final = 10.0
+_LONGEST_RETRY_AFTER: Final = 60.0
+_RENEWAL_INTERVAL: Final = 10.0
+
+
+class ClusterUnavailableError(Exception):
+    """There is no cluster to work with; the message says why and what to do."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KubeWorld:
+    """A cluster, as long as `connect` lasts.
+
+    Attributes:
+        view: what is known of it.
+        templates: ResourceClaimTemplates in it.
+        caches: what `view` is made of; their counters and problems are for metrics.
+    """
+
+    view: WorldView
+    templates: TemplateStore
+    caches: tuple[Reflector[Any], ...]
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether everything was seen once, and a word on what may be behind.
+
+        A cache that falls behind later does not make a replica unready: what it knows stays right for nearly all
+        pods, while all replicas unready together would refuse every Neuron pod (`failurePolicy: Fail`).
+        """
+        missing = [str(cache.resource) for cache in self.caches if not cache.synced.is_set()]
+        problems = "; ".join(dict.fromkeys(cache.problem for cache in self.caches if cache.problem))
+        if missing:
+            return False, f"not seen yet: {', '.join(missing)}" + (f"; {problems}" if problems else "")
+        return True, problems
+
+
+@contextlib.asynccontextmanager
+async def connect(
+    kubeconfig: Path | None,
+    *,
+    context: str | None = None,
+    sync_timeout: float = 30.0,
+    create_budget: float = 2.0,
+    timing: Timing | None = None,
+) -> AsyncIterator[KubeWorld]:
+    """Watch a cluster for as long as the context is open.
+
+    Args:
+        kubeconfig: file that names the cluster; None: the cluster this process runs in.
+        context: context of the kubeconfig; None: its current one.
+        sync_timeout: seconds to wait until everything was seen once.
+        create_budget: seconds that the creation of a ResourceClaimTemplate may take; below the webhook's own timeout.
+        timing: pace of list-watch.
+
+    Raises:
+        ClusterUnavailableError: on entering: the cluster cannot be reached, does not accept us, or is too old.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        connection = await Connection.open(lambda: load_configuration(kubeconfig, context))
+        stack.push_async_callback(connection.close)
+        cluster = KubeCluster(connection, timing)
+        templates = KubeTemplates(connection, cluster.templates, budget=create_budget)
+        stack.push_async_callback(templates.close)
+        tasks = [asyncio.create_task(cache.run(), name=f"watch {cache.resource}") for cache in cluster.caches]
+        stack.push_async_callback(_cancel, tasks)
+        await _first_sync(cluster.caches, connection.address, sync_timeout)
+        yield KubeWorld(cluster, templates, cluster.caches)
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _first_sync(caches: Sequence[Reflector[Any]], address: str, wait: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(wait):
+            await asyncio.gather(*(cache.settled.wait() for cache in caches))
+    unseen = [cache for cache in caches if not cache.synced.is_set()]
+    if unseen:
+        reasons = dict.fromkeys(cache.problem or f"no list of {cache.resource} within {wait:g} s" for cache in unseen)
+        raise ClusterUnavailableError(f"the cluster at {address} cannot be used: {'; '.join(reasons)}")
+
+
+class Connection:
+    """An `ApiServer` over the client's transport: connection pool, TLS, credentials.
+
+    Credentials that the API server stops accepting are read again, once for all requests that find out: tokens of
+    credential plugins and files expire, and the client reads them only at its start.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], Awaitable["Configuration"]],
+        client: "ApiClient",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Wrap a client. `load` reads its configuration again; `clock` gives monotonic seconds."""
+        self._load = load
+        self._client = client
+        self._clock = clock
+        self._renewal = asyncio.Lock()
+        self._renewed = float("-inf")
+
+    @classmethod
+    async def open(cls, load: Callable[[], Awaitable["Configuration"]]) -> "Connection":
+        """Prepare a connection; nothing is sent yet.
+
+        Raises:
+            ClusterUnavailableError: the configuration, or a certificate that it names, cannot be used.
+        """
+        from kubernetes.aio.client.api_client import ApiClient
+
+        configuration = await load()
+        try:
+            client = ApiClient(configuration)
+        except OSError as error:
+            raise ClusterUnavailableError(
+                f"the certificates for {configuration.host} cannot be used: {error}: check the certificate authority, "
+                "client certificate and key"
+            ) from error
+        client.user_agent = _USER_AGENT
+        return cls(load, client)
+
+    @property
+    def address(self) -> str:
+        """URL of the API server."""
+        return str(self._client.configuration.host)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.close()  # type: ignore[no-untyped-call]
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        timeout: float,  # noqa: ASYNC109 - aiohttp keeps it, for connecting as well as for reading
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        """Body of a successful answer; see `ApiServer.request`."""
+        limits = aiohttp.ClientTimeout(total=timeout)
+        with self._reachable():
+            async with await self._send(method, path, query or {}, body, limits) as response:
+                content = await response.read()
+        if not response.ok:
+            raise _status(response, content)
+        return content
+
+    @contextlib.asynccontextmanager
+    async def stream(self, path: str, *, query: Mapping[str, str], stall: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        """A body in pieces; see `ApiServer.stream`."""
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT, sock_read=stall)
+        with self._reachable():
+            response = await self._send("GET", path, query, None, limits)
+        try:
+            if not response.ok:
+                with self._reachable():
+                    content = await response.read()
+                raise _status(response, content)
+            async with contextlib.aclosing(self._pieces(response)) as pieces:
+                yield pieces
+        finally:
+            response.close()
+
+    async def _pieces(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+        with self._reachable():
+            async for piece in response.content.iter_any():
+                yield piece
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Mapping[str, Any] | None,
+        limits: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        sent = self._clock()
+        response = await self._exchange(method, path, query, body, limits)
+        if response.status == UNAUTHORIZED and await self._renew(sent):
+            response.release()
+            response = await self._exchange(method, path, query, body, limits)
+        return response
+
+    async def _exchange(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Mapping[str, Any] | None,
+        limits: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        parts = await self._client.param_serialize(
+            method,
+            path,
+            query_params=list(query.items()),
+            header_params={"Accept": "application/json"},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        answer = await self._client.call_api(*parts, _request_timeout=limits)
+        response: aiohttp.ClientResponse = answer.response
+        return response
+
+    async def _renew(self, sent: float) -> bool:
+        """Read the credentials again, unless somebody did since `sent`; whether another try makes sense."""
+        async with self._renewal:
+            if self._renewed >= sent:
+                return True
+            if self._clock() - self._renewed < _RENEWAL_INTERVAL:
+                return False
+            self._renewed = self._clock()
+            try:
+                fresh = await self._load()
+                if fresh.cert_file:
+                    self._client.rest_client.ssl_context.load_cert_chain(fresh.cert_file, fresh.key_file)
+            except (ClusterUnavailableError, OSError) as error:
+                log.warning("the API server refused the credentials, and they cannot be read again: %s", error)
+                return False
+            self._client.configuration.api_key = fresh.api_key
+            self._client.configuration.refresh_api_key_hook = fresh.refresh_api_key_hook
+            return True
+
+    @contextlib.contextmanager
+    def _reachable(self) -> Iterator[None]:
+        from kubernetes.aio.config import ConfigException
+
+        try:
+            yield
+        except ConfigException as error:
+            raise UnreachableError(f"the service account token cannot be read: {error}") from error
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise UnreachableError(
+                f"the certificate of {self.address} is not trusted ({error.certificate_error}): check the certificate "
+                "authority"
+            ) from error
+        except TimeoutError as error:
+            raise UnreachableError(f"{self.address} did not answer in time") from error
+        except aiohttp.ClientConnectorError as error:
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise UnreachableError(f"cannot connect to {self.address}: {why}") from error
+        except aiohttp.ClientPayloadError as error:
+            raise UnreachableError(f"the connection to {self.address} broke off in the middle of an answer") from error
+        except (aiohttp.ClientError, OSError) as error:
+            why = str(error) or type(error).__name__
+            raise UnreachableError(f"the connection to {self.address} broke: {why}") from error
+
+
+def _status(response: aiohttp.ClientResponse, content: bytes) -> StatusError:
+    try:
+        retry_after = min(float(response.headers.get("Retry-After", "0")), _LONGEST_RETRY_AFTER)
+    except ValueError:  # the other form of the header, a date; the API server does not send it
+        retry_after = 0.0
+    return StatusError.parse(response.status, content, retry_after)
+
+
+async def load_configuration(kubeconfig: Path | None, context: str | None = None) -> "Configuration":
+    """Read where the API server is, whom to trust and who we are.
+
+    Raises:
+        ClusterUnavailableError: a file is missing, unreadable or incomplete.
+    """
+    from kubernetes.aio import config
+    from kubernetes.aio.client.configuration import Configuration
+    from yaml import YAMLError
+
+    configuration = Configuration(host="")
+    # Certificate authorities of clusters often lack the key identifiers that Python >= 3.13 insists on; Go, and so
+    # kubectl, does not.
+    configuration.disable_strict_ssl_verification = True
+    try:
+        if kubeconfig is None:
+            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            return configuration
+        with kubeconfig.open("rb"):  # the client takes a missing file for an empty one
+            await config.load_kube_config(  # type: ignore[no-untyped-call]
+                config_file=str(kubeconfig),
+                context=context,
+                client_configuration=configuration,
+                persist_config=False,
+            )
+    except OSError as error:
+        raise ClusterUnavailableError(f"cannot read {error.filename}: {error.strerror}") from error
+    except YAMLError as error:
+        raise ClusterUnavailableError(f"kubeconfig {kubeconfig} is not YAML: {error}") from error
+    except config.ConfigException as error:
+        raise ClusterUnavailableError(_unusable(kubeconfig, str(error))) from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        why = f"something is missing or malformed ({error})"
+        raise ClusterUnavailableError(_unusable(kubeconfig, why)) from error
+    if not configuration.host:
+        raise ClusterUnavailableError(f"kubeconfig {kubeconfig}: the cluster has no server: add its URL")
+    return configuration
+
+
+def _unusable(kubeconfig: Path | None, why: str) -> str:
+    if kubeconfig is None:
+        return (
+            f"this process does not run in a cluster ({why}): give a kubeconfig, or start without a cluster "
+            "(--standalone)"
+        )
+    return f"kubeconfig {kubeconfig} cannot be used: {why}"

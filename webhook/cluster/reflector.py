@@ -1,0 +1,380 @@
+"""A cache of one collection of API objects, kept current by list and watch.
+
+What the API server promises, and what is relied on here, is in "Efficient detection of changes"
+(https://kubernetes.io/docs/reference/using-api/api-concepts/). Lists leave `resourceVersion` unset, which asks for
+the most recent state: a relist never goes back behind what a watch has shown already.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import random
+import time
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+import msgspec
+import orjson
+
+from webhook.cluster.api import (
+    FORBIDDEN,
+    GONE,
+    UNAUTHORIZED,
+    ApiServer,
+    ApiServerError,
+    Resource,
+    StatusError,
+    UnreachableError,
+    UnreadableError,
+    explain,
+)
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Key: TypeAlias = tuple[str, str]
+"""Namespace (empty for cluster-scoped objects) and name."""
+OnChange: TypeAlias = Callable[[Key, T | None, T | None], None]
+"""Takes the key, what was known before and what is known now; None where there is nothing."""
+
+_DELETED: Final = "DELETED"
+_BRIEF: Final = 1.0
+"""A watch that ends sooner, without having shown anything, is no sign of health."""
+_PATIENCE: Final = 3
+"""So many answers of one kind in a row are taken as chance."""
+_YIELD_EVERY: Final = 50
+
+
+@dataclasses.dataclass(slots=True)
+class Counters:
+    """What happened since the start; metrics read them."""
+
+    lists: int = 0
+    watches: int = 0
+    events: int = 0
+    bookmarks: int = 0
+    expired: int = 0
+    failures: int = 0
+    unreadable: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Timing:
+    """Pace of list-watch, in seconds.
+
+    Attributes:
+        list_timeout: longest wait for one page.
+        watch_timeout: shortest time for which a watch is asked; jittered up to twice that, as in client-go, so that
+            the watches of many clients do not end together.
+        stall: longest silence on a watch. The API server sends a bookmark about once a minute.
+        backoff: bound of the pause after a first failure; doubles with each further one.
+        backoff_limit: bound of that bound.
+    """
+
+    list_timeout: float = 60.0
+    watch_timeout: float = 300.0
+    stall: float = 150.0
+    backoff: float = 0.5
+    backoff_limit: float = 30.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Effects:
+    """Time and chance, so that tests can hold them still.
+
+    Attributes:
+        sleep: waits that many seconds.
+        clock: monotonic seconds.
+        jitter: uniform in [0, 1).
+    """
+
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+    clock: Callable[[], float] = time.monotonic
+    jitter: Callable[[], float] = random.random
+
+
+class _ListMeta(msgspec.Struct, frozen=True):
+    resourceVersion: str = ""  # noqa: N815 - the wire's spelling
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Page(msgspec.Struct, frozen=True):
+    # Raw: one object at a time is decoded, projected and dropped. A page of ResourceSlices decoded at once takes
+    # ten times its length in memory.
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class _Event(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+_decode_page: Final = msgspec.json.Decoder(_Page).decode
+_decode_event: Final = msgspec.json.Decoder(_Event).decode
+
+
+class Reflector(Generic[T]):
+    """Projections of all objects of one collection, kept current while `run` runs.
+
+    Attributes:
+        resource: what is watched.
+        counters: what happened so far.
+        synced: set once the collection was listed and a watch stands; from then on for good.
+        settled: set with `synced`, or once the API server keeps refusing what only an operator can mend.
+        problem: why the cache may be behind, in words for an operator; empty while it is current.
+    """
+
+    def __init__(
+        self,
+        server: ApiServer,
+        resource: Resource,
+        project: Callable[[dict[str, Any]], T | None],
+        *,
+        query: Mapping[str, str] | None = None,
+        page_size: int = 250,
+        timing: Timing | None = None,
+        effects: Effects | None = None,
+    ) -> None:
+        """Prepare the cache; `run` fills it.
+
+        Args:
+            server: where the objects are.
+            resource: what to watch, in all namespaces.
+            project: makes what is kept of an object, a value that compares by content; None: not of interest.
+            query: further query parameters of list and watch, such as `fieldSelector`.
+            page_size: objects in a page of the list.
+            timing: pace.
+            effects: time and chance.
+        """
+        self.resource = resource
+        self.counters = Counters()
+        self.synced = asyncio.Event()
+        self.settled = asyncio.Event()
+        self.problem = ""
+        self._server = server
+        self._project = project
+        self._query = dict(query or {})
+        self._page_size = page_size
+        self._timing = timing or Timing()
+        self._effects = effects or Effects()
+        self._objects: dict[Key, T] = {}
+        self._callbacks: list[OnChange[T]] = []
+        self._version = ""
+        self._verb = "list"
+        self._attempt = 0
+        self._statuses = 0
+        self._doubtful = False
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def get(self, namespace: str, name: str) -> T | None:
+        """The projection of one object: the very same for as long as it does not change."""
+        return self._objects.get((namespace, name))
+
+    def on_change(self, callback: OnChange[T]) -> None:
+        """Have `callback` called, in the event loop, for each projection that appears, changes or goes."""
+        self._callbacks.append(callback)
+
+    def observe(self, event: str, item: dict[str, Any]) -> None:
+        """Take in an object as a watch shows it: `ADDED`, `MODIFIED` or `DELETED`."""
+        self._set(_key(item), None if event == _DELETED else self._project_or_none(item))
+
+    async def run(self) -> None:
+        """List, watch, and start over as often as it takes. Ends only when it is cancelled."""
+        while True:
+            asked_to_wait = 0.0
+            try:
+                if not self._version:
+                    await self._list()
+                if await self._watch():
+                    continue
+                self._attempt += 1
+            except ApiServerError as error:
+                self._fail(error)
+                asked_to_wait = error.retry_after if isinstance(error, StatusError) else 0.0
+            except Exception as error:
+                log.exception("the cache of %s starts over after a defect", self.resource)
+                self._fail(UnreadableError(f"{type(error).__name__}: {error}"))
+            await self._effects.sleep(max(asked_to_wait, self._backoff()))
+
+    async def _list(self) -> None:
+        self._verb = "list"
+        self.counters.lists += 1
+        try:
+            fresh, version = await self._collect(self._page_size)
+        except StatusError as error:
+            if error.code != GONE:
+                raise
+            # The continue token outlived the history it points into; one piece is consistent in itself.
+            self.counters.expired += 1
+            fresh, version = await self._collect(0)
+        for key in [key for key in self._objects if key not in fresh]:
+            self._set(key, None)
+        for key, projection in fresh.items():
+            self._set(key, projection)
+        self._version = version
+
+    async def _collect(self, limit: int) -> tuple[dict[Key, T], str]:
+        fresh: dict[Key, T] = {}
+        query = self._query | ({"limit": str(limit)} if limit else {})
+        while True:
+            path, timeout = self.resource.path(), self._timing.list_timeout
+            page = _decoded(_decode_page, await self._server.request("GET", path, timeout=timeout, query=query))
+            for number, raw in enumerate(page.items or (), start=1):
+                item = orjson.loads(memoryview(raw))
+                projection = self._project_or_none(item)
+                if projection is not None:
+                    fresh[_key(item)] = projection
+                if number % _YIELD_EVERY == 0:
+                    await asyncio.sleep(0)  # lets reviews be answered in between
+            if not page.metadata.continue_:
+                return fresh, page.metadata.resourceVersion
+            query = {**query, "continue": page.metadata.continue_}
+
+    async def _watch(self) -> bool:
+        """Follow changes until the stream ends; whether it looked healthy, so that the next may follow at once."""
+        self._verb = "watch"
+        self.counters.watches += 1
+        query = self._query | {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(round(self._timing.watch_timeout * (1 + self._effects.jitter()))),
+        }
+        begun = self._effects.clock()
+        delivered = False
+        steady: asyncio.TimerHandle | None = None
+        try:
+            async with self._server.stream(self.resource.path(), query=query, stall=self._timing.stall) as chunks:
+                self.synced.set()
+                self.settled.set()
+                if not self._doubtful:
+                    self._recover()
+                self._doubtful = True
+                steady = asyncio.get_running_loop().call_later(_BRIEF, self._recover)
+                async with contextlib.aclosing(lines(chunks)) as events:
+                    async for line in events:
+                        self._take(_decoded(_decode_event, line))
+                        delivered = True
+                        self._recover()
+        finally:
+            if steady is not None:
+                steady.cancel()
+            healthy = delivered or self._effects.clock() - begun >= _BRIEF
+            if healthy:
+                self._attempt = self._statuses = 0
+                self._doubtful = False
+        return healthy
+
+    def _take(self, event: _Event) -> None:
+        item = orjson.loads(memoryview(event.object))
+        if event.type == "ERROR":
+            self._version = ""
+            raise StatusError.from_status(item)
+        if event.type == "BOOKMARK":
+            self.counters.bookmarks += 1
+        else:
+            self.counters.events += 1
+            self.observe(event.type, item)
+        self._version = item["metadata"]["resourceVersion"]
+
+    def _project_or_none(self, item: dict[str, Any]) -> T | None:
+        try:
+            return self._project(item)
+        except Exception:
+            # One object that cannot be read must not keep all others out of the cache.
+            self.counters.unreadable += 1
+            log.exception("cannot read %s %s", self.resource, "/".join(filter(None, _key(item))))
+            return None
+
+    def _set(self, key: Key, after: T | None) -> None:
+        before = self._objects.get(key)
+        if before == after:
+            return
+        if after is None:
+            del self._objects[key]
+        else:
+            self._objects[key] = after
+        for callback in self._callbacks:
+            callback(key, before, after)
+
+    def _recover(self) -> None:
+        if self.problem:
+            log.info("the cache of %s is current again", self.resource)
+            self.problem = ""
+
+    def _fail(self, error: ApiServerError) -> None:
+        self._attempt += 1
+        self._statuses += isinstance(error, StatusError)
+        if not self._resumable(error):
+            self._version = ""
+        if isinstance(error, StatusError) and error.code == GONE:
+            self.counters.expired += 1
+        else:
+            self.counters.failures += 1
+        if self._ordinary(error):
+            return
+        problem = explain(error, self._verb, self.resource)
+        if problem != self.problem:
+            self.problem = problem
+            log.warning("%s", problem)
+        # An API server that starts refuses for a moment what it has not read the roles for yet.
+        if isinstance(error, StatusError) and error.final and self._statuses >= _PATIENCE:
+            self.settled.set()
+
+    def _ordinary(self, error: ApiServerError) -> bool:
+        """Whether this is how a watch ends now and then, and no problem unless it goes on."""
+        if self._verb != "watch":
+            return False
+        if isinstance(error, StatusError):
+            # It was away for longer than the server keeps history.
+            return error.code == GONE and self._attempt <= _PATIENCE
+        # Something on the way, or the server itself, was restarted.
+        return isinstance(error, UnreachableError) and self._attempt == 1
+
+    def _resumable(self, error: ApiServerError) -> bool:
+        """Whether the last resourceVersion can still be good for a watch."""
+        if isinstance(error, StatusError):
+            # An error that stays may be about this very version; a list is free of it.
+            passing = error.passing and self._statuses < _PATIENCE
+            return passing or error.code in (UNAUTHORIZED, FORBIDDEN)
+        return isinstance(error, UnreachableError)
+
+    def _backoff(self) -> float:
+        """Full jitter: anything between nothing and a bound that doubles."""
+        bound = self._timing.backoff * 2.0 ** min(self._attempt - 1, 32)
+        return self._effects.jitter() * min(bound, self._timing.backoff_limit)
+
+
+async def lines(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
+    """Whole, non-empty lines of a body that arrives in pieces cut anywhere.
+
+    What follows the last newline was broken off: it is not given, and comes again when the watch resumes.
+    """
+    pending: list[bytes] = []
+    async for chunk in chunks:
+        first, *others = chunk.split(b"\n")
+        pending.append(first)
+        for other in others:
+            line = b"".join(pending)
+            pending = [other]
+            if line.strip():
+                yield line
+
+
+_D = TypeVar("_D")
+
+
+def _decoded(decode: Callable[[bytes], _D], text: bytes) -> _D:
+    try:
+        return decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnreadableError(f"the answer is not the API's JSON: {error}") from error
+
+
+def _key(item: Mapping[str, Any]) -> Key:
+    metadata = item["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]

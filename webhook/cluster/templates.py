@@ -1,0 +1,280 @@
+"""ResourceClaimTemplates of the cluster: known from the watch cache, created where they are missing.
+
+Templates are named by their content and never change, so creating one twice is harmless: the second attempt finds
+the first. A template that somebody deletes is missed as soon as the watch tells; a pod admitted in between waits
+for its template, as one does that was admitted before the deletion.
+"""
+
+import asyncio
+import dataclasses
+import functools
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import orjson
+
+from neuron import names
+from neuron.findings import Finding
+from neuron.templates import Template, digest
+from webhook.cluster.api import (
+    CONFLICT,
+    FORBIDDEN,
+    NOT_FOUND,
+    OLDEST_KUBERNETES,
+    UNAUTHORIZED,
+    ApiServer,
+    ApiServerError,
+    StatusError,
+    UnreachableError,
+    UnreadableError,
+)
+from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts
+from webhook.cluster.reflector import Key, Reflector
+from webhook.ports import TemplateUnavailableError
+
+_PATH: Final = "spec.resourceClaims"
+"""The field of the pod that needs the template."""
+_ATTEMPTS: Final = 2
+_REMEMBERED: Final = 60.0
+_UNPROCESSABLE: Final = (422, "Invalid")
+_CONFLICT: Final = (CONFLICT, "Conflict")
+_UNAVAILABLE: Final = (503, "ServiceUnavailable")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Made:
+    digest: str
+    until: float
+
+
+class KubeTemplates:
+    """A `TemplateStore` in one cluster.
+
+    What was just made counts as known until the watch shows it, so that the pods of a big workload, which arrive
+    together, create their template once; should the watch never show it, it counts for a minute.
+    """
+
+    def __init__(
+        self,
+        server: ApiServer,
+        cache: Reflector[TemplateFacts],
+        *,
+        budget: float = 2.0,
+        pause: float = 0.05,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        """Create templates through `server` that `cache` does not show.
+
+        Args:
+            server: where templates are created.
+            cache: the watch cache of ResourceClaimTemplates.
+            budget: seconds that `ensure` may take in all, below the time-out of the webhook.
+            pause: seconds before the one retry.
+            clock: monotonic seconds.
+            sleep: waits that many seconds.
+        """
+        self._server = server
+        self._cache = cache
+        self._budget = budget
+        self._pause = pause
+        self._clock = clock
+        self._sleep = sleep
+        self._made: dict[Key, _Made] = {}
+        self._flights: dict[Key, asyncio.Task[None]] = {}
+        cache.on_change(self._watched)
+
+    @property
+    def under_way(self) -> int:
+        """How many templates are being created."""
+        return len(self._flights)
+
+    def holds(self, namespace: str, template: Template) -> bool:
+        """Whether exactly this template is known to exist; answered from memory."""
+        facts = self._cache.get(namespace, template.name)
+        if facts is not None:
+            return facts.digest == template.digest
+        made = self._made.get((namespace, template.name))
+        return made is not None and made.digest == template.digest and self._clock() < made.until
+
+    async def ensure(self, namespace: str, template: Template) -> None:
+        """Return when the template exists in the namespace, creating it if it does not.
+
+        Those who ask for the same template at the same time share one attempt, which goes on when some of them
+        stop waiting.
+
+        Raises:
+            TemplateUnavailableError: it does not exist and cannot be made within the budget.
+        """
+        if self.holds(namespace, template):
+            return
+        key = (namespace, template.name)
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = asyncio.create_task(self._create(namespace, template), name=f"create {namespace}/{template.name}")
+            self._flights[key] = flight
+            flight.add_done_callback(functools.partial(self._landed, key))
+        await asyncio.shield(flight)
+
+    async def close(self) -> None:
+        """Give up on what is under way."""
+        flights = list(self._flights.values())
+        for flight in flights:
+            flight.cancel()
+        await asyncio.gather(*flights, return_exceptions=True)
+
+    def _landed(self, key: Key, flight: asyncio.Task[None]) -> None:
+        del self._flights[key]
+        if not flight.cancelled():
+            flight.exception()  # seen, even where everybody stopped waiting
+
+    def _watched(self, key: Key, _before: TemplateFacts | None, _after: TemplateFacts | None) -> None:
+        self._made.pop(key, None)
+
+    def _remember(self, key: Key, template: Template) -> None:
+        now = self._clock()
+        self._made.pop(key, None)
+        while self._made and next(iter(self._made.values())).until <= now:
+            del self._made[next(iter(self._made))]
+        if self._cache.get(*key) is None:
+            self._made[key] = _Made(template.digest, now + _REMEMBERED)
+
+    async def _create(self, namespace: str, template: Template) -> None:
+        deadline = self._clock() + self._budget
+        failure: ApiServerError = UnreachableError("not tried")
+        for _ in range(_ATTEMPTS):
+            try:
+                await self._post(namespace, template, deadline)
+            except ApiServerError as error:
+                failure = error
+                if not _worth_a_retry(error) or self._clock() + self._pause >= deadline:
+                    break
+                await self._sleep(self._pause)
+            else:
+                self._remember((namespace, template.name), template)
+                return
+        raise _unavailable(failure, namespace, template) from failure
+
+    async def _post(self, namespace: str, template: Template, deadline: float) -> None:
+        try:
+            stored = await self._server.request(
+                "POST",
+                RESOURCE_CLAIM_TEMPLATES.path(namespace),
+                timeout=self._left(deadline),
+                query={"fieldManager": names.MANAGER},
+                body=template.manifest(namespace),
+            )
+        except StatusError as error:
+            if error.code != CONFLICT:
+                raise
+        else:
+            if _digest(_loaded(stored)) != template.digest:
+                raise _changed(namespace, template)
+            return
+        try:
+            path = RESOURCE_CLAIM_TEMPLATES.path(namespace, template.name)
+            found = _loaded(await self._server.request("GET", path, timeout=self._left(deadline)))
+        except StatusError as error:
+            if error.code == NOT_FOUND:
+                raise UnreachableError("it existed, and was deleted before it could be read") from error
+            raise
+        if _digest(found) != template.digest:
+            raise _foreign(namespace, template, found)
+
+    def _left(self, deadline: float) -> float:
+        left = deadline - self._clock()
+        if left <= 0:
+            raise UnreachableError(f"no time left of {self._budget:g} s")
+        return left
+
+
+def _worth_a_retry(error: ApiServerError) -> bool:
+    return error.passing if isinstance(error, StatusError) else True
+
+
+def _loaded(body: bytes) -> dict[str, Any]:
+    try:
+        item = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise UnreadableError(f"the answer is not JSON: {error}") from error
+    if not isinstance(item, dict) or not isinstance(item.get("spec"), dict):
+        raise UnreadableError("the answer is no ResourceClaimTemplate")
+    return item
+
+
+def _digest(item: dict[str, Any]) -> str:
+    return digest(item["spec"])
+
+
+# --- what went wrong, for the user --------------------------------------------------------------------------
+
+
+def _error(code: str, status: tuple[int, str], template: Template, message: str, fix: str) -> TemplateUnavailableError:
+    return TemplateUnavailableError(Finding(code, _PATH, message, fix, template.name), *status)
+
+
+def _foreign(namespace: str, template: Template, found: dict[str, Any]) -> TemplateUnavailableError:
+    labels = (found.get("metadata") or {}).get("labels") or {}
+    ours = labels.get(names.LABEL_MANAGED_BY) == names.MANAGER
+    return _error(
+        "NEU303",
+        _CONFLICT,
+        template,
+        f"ResourceClaimTemplate {namespace}/{template.name} exists with another spec than its name stands for; it is "
+        f"{'' if ours else 'not '}labelled {names.LABEL_MANAGED_BY}={names.MANAGER}.",
+        "If nothing else uses it, delete it, and it is made again with the right spec: "
+        f"kubectl delete resourceclaimtemplate {template.name} -n {namespace}",
+    )
+
+
+def _changed(namespace: str, template: Template) -> TemplateUnavailableError:
+    return _error(
+        "NEU301",
+        _UNPROCESSABLE,
+        template,
+        f"ResourceClaimTemplate {namespace}/{template.name} was stored with another spec than was sent: the API server "
+        "dropped fields whose feature gates are off, or another admission webhook changed them.",
+        "Turn on the feature gates of Dynamic Resource Allocation that the pod needs, or exempt templates labelled "
+        f"{names.LABEL_MANAGED_BY}={names.MANAGER} from that webhook; then delete the template.",
+    )
+
+
+def _unavailable(error: ApiServerError, namespace: str, template: Template) -> TemplateUnavailableError:
+    start = f"ResourceClaimTemplate {namespace}/{template.name} could not be created: "
+    if not isinstance(error, StatusError) or error.passing:
+        fix = "Try again; if it lasts, look at the API server and at the webhook's way to it."
+        return _error("NEU302", _UNAVAILABLE, template, f"{start}{_words(error)}", fix)
+    if error.code == UNAUTHORIZED:
+        # Not passed on as 401: it is not the user's credentials that are refused.
+        why = "the API server does not accept the webhook's credentials."
+        return _error("NEU302", _UNAVAILABLE, template, start + why, "Restart the webhook or mend its kubeconfig.")
+    why, fix = _refusal(error, namespace)
+    return _error("NEU301", (error.code, error.reason or "Unknown"), template, start + why, fix)
+
+
+def _refusal(error: StatusError, namespace: str) -> tuple[str, str]:
+    """Why the API server refused for good, and what to do."""
+    if error.cause("NamespaceTerminating"):
+        return f'namespace "{namespace}" is being deleted.', "Wait until it is gone, create it again and try again."
+    if error.code == FORBIDDEN and "exceeded quota" in error.message:
+        fix = "Raise count/resourceclaimtemplates.resource.k8s.io there, or delete templates that nothing uses."
+        return _words(error), fix
+    if error.missing_right:
+        user, verb = error.missing_right
+        why = (
+            f'the webhook runs as "{user}", which may not {verb} {RESOURCE_CLAIM_TEMPLATES} in namespace "{namespace}".'
+        )
+        rule = f"the verb {verb} on resourceclaimtemplates in API group resource.k8s.io"
+        return why, f"An administrator has to give its ClusterRole {rule}."
+    if error.code == NOT_FOUND and error.details.get("kind") == "namespaces":
+        return f'namespace "{namespace}" does not exist.', f"Create it: kubectl create namespace {namespace}"
+    if error.code == NOT_FOUND:
+        why = "the API server does not serve resource.k8s.io/v1."
+        return why, f"Kubernetes >= {OLDEST_KUBERNETES} is needed."
+    return _words(error), "Change what the API server names, or the policy that refuses it."
+
+
+def _words(error: ApiServerError) -> str:
+    text = str(error).rstrip(".")
+    return f"{text}."

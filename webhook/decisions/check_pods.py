@@ -1,0 +1,214 @@
+"""Pods and pod templates: do containers and claims fit each other? Pure.
+
+Kubernetes admits a pod whose containers never touch its claim, or name a request that the claim does not have; such a
+pod starts without devices, or hangs where nobody looks.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from neuron import demand, names
+from neuron.check_counts import check_together
+from neuron.demand import Role
+from neuron.findings import Finding, did_you_mean, warning
+from neuron.validate_claims import ClaimJudgement, ClaimWorld
+from webhook.decisions import pods, records
+from webhook.decisions.convert_pods import legacy_now
+
+_SHOWN: Final = 40
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KnownClaim:
+    """What is known of one entry of `spec.resourceClaims`.
+
+    Attributes:
+        judgement: what it asks for; None where nobody knows.
+        missing: whether it names an object that does not exist.
+    """
+
+    judgement: ClaimJudgement | None = None
+    missing: bool = False
+
+
+UNKNOWN: Final = KnownClaim()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Reference:
+    """One entry of a container's `resources.claims`."""
+
+    container: str
+    path: str
+    claim: str
+    request: str
+
+
+def check_pod(pod: pods.Pod, known: Mapping[str, KnownClaim], world: ClaimWorld) -> list[Finding]:
+    """Everything that is wrong between a pod's containers and its claims (NEU702 to NEU709).
+
+    Args:
+        pod: its view; paths are those of a Pod.
+        known: what is known of its claims, by name of the entry.
+        world: what claims are judged against.
+    """
+    entries = pod.decode_claims() or []
+    references = [reference for each in _sections(pod) for reference in _references(*each)]
+    damage = _check_damage(pod)
+    findings = [*damage]
+    for index, entry in enumerate(entries):
+        path = f"spec.resourceClaims[{index}]"
+        name = str(entry.get("name") or "")
+        findings += _check_missing(entry, path, known.get(name, UNKNOWN))
+        lost = any(finding.code == "NEU707" for finding in damage)
+        if not lost and not any(reference.claim == name for reference in references):
+            message = f"no container refers to claim {name[:_SHOWN]!r}: its devices are allocated and nobody sees them."
+            fix = f"Add {{name: {name[:_SHOWN]}}} to resources.claims of the container that needs them."
+            findings.append(warning("NEU702", path, message, fix, name))
+    declared = [str(entry.get("name") or "") for entry in entries]
+    for reference in references:
+        findings += _check_reference(reference, declared, known.get(reference.claim, UNKNOWN))
+    findings += _check_together(references, known, world)
+    findings += _check_both_ways(pod, entries, known)
+    return findings
+
+
+def claim_names(pod: pods.Pod) -> Iterator[tuple[str, str, str]]:
+    """Name, kind and object name of every claim that a pod declares."""
+    for entry in pod.decode_claims() or ():
+        name = str(entry.get("name") or "")
+        for field, kind in (
+            ("resourceClaimTemplateName", "ResourceClaimTemplate"),
+            ("resourceClaimName", "ResourceClaim"),
+        ):
+            if entry.get(field):
+                yield name, kind, str(entry[field])
+
+
+def _sections(pod: pods.Pod) -> Iterator[tuple[pods.Container, str]]:
+    for section, containers in (("initContainers", pod.init_containers), ("containers", pod.containers)):
+        for index, container in enumerate(containers):
+            yield container, f"spec.{section}[{index}]"
+
+
+def _references(container: pods.Container, path: str) -> list[_Reference]:
+    claims = (container.decode_resources() or {}).get("claims") or ()
+    return [
+        _Reference(
+            container.name, f"{path}.resources.claims[{index}]", str(each.get("name")), str(each.get("request") or "")
+        )
+        for index, each in enumerate(claims)
+    ]
+
+
+def _check_missing(entry: Mapping[str, Any], path: str, known: KnownClaim) -> list[Finding]:
+    if not known.missing:
+        return []
+    template = entry.get("resourceClaimTemplateName")
+    if template:
+        message = f"ResourceClaimTemplate {template[:60]} does not exist in this namespace."
+        fix = "The pod waits until it does: create it."
+        return [warning("NEU705", f"{path}.resourceClaimTemplateName", message, fix, template)]
+    claim = str(entry.get("resourceClaimName"))
+    message = f"ResourceClaim {claim[:60]} does not exist in this namespace."
+    return [warning("NEU706", f"{path}.resourceClaimName", message, "The pod waits until it does: create it.", claim)]
+
+
+def _check_reference(reference: _Reference, declared: Sequence[str], known: KnownClaim) -> list[Finding]:
+    claim, request = reference.claim, reference.request
+    if claim not in declared:
+        message = f"container {reference.container[:_SHOWN]} refers to claim {claim[:_SHOWN]!r}, which is not declared."
+        message += did_you_mean(claim, declared)
+        fix = "Add it to spec.resourceClaims."
+        return [Finding("NEU703", f"{reference.path}.name", message, fix, claim)]
+    if not request or known.judgement is None:
+        return []
+    requests = [each.name for each in known.judgement.spec.requests]
+    if request in requests:
+        return []
+    message = f"claim {claim[:_SHOWN]!r} has no request {request[:_SHOWN]!r}.{did_you_mean(request, requests)}"
+    fix = f"Its requests are: {', '.join(requests[:8]) or 'none'}."
+    return [Finding("NEU708", f"{reference.path}.request", message, fix, request)]
+
+
+def _check_together(
+    references: Sequence[_Reference], known: Mapping[str, KnownClaim], world: ClaimWorld
+) -> list[Finding]:
+    """Judge what each container uses of each claim as one number of devices."""
+    uses: dict[tuple[str, str], list[_Reference]] = {}
+    for reference in references:
+        uses.setdefault((reference.path.rpartition("[")[0], reference.claim), []).append(reference)
+    findings = []
+    for (path, claim), together in uses.items():
+        judgement = known.get(claim, UNKNOWN).judgement
+        if judgement is None:
+            continue
+        everything = [each.name for each in judgement.spec.requests]
+        used = everything if any(not each.request for each in together) else [each.request for each in together]
+        findings += check_together(judgement.spec, judgement.leaves, used, path, world.index, world.catalogue)
+    return findings
+
+
+def _check_both_ways(
+    pod: pods.Pod, entries: Sequence[Mapping[str, Any]], known: Mapping[str, KnownClaim]
+) -> list[Finding]:
+    """NEU704: limits for the device plugin and a claim for the DRA driver, which do not share a node."""
+    for container, path in _sections(pod):
+        legacy = next(iter(legacy_now(container.decode_resources())), "")
+        claim = next((entry for entry in entries if _is_ours(entry, known)), None)
+        if legacy and claim is not None:
+            message = f"container {container.name[:24]} asks for {legacy}, and claim {str(claim['name'])[:24]!r}"
+            message += " for Neuron devices too."
+            fix = "No node serves both: drop one of them."
+            return [warning("NEU704", f"{path}.resources.limits[{legacy}]", message, fix, legacy)]
+    return []
+
+
+def _is_ours(entry: Mapping[str, Any], known: Mapping[str, KnownClaim]) -> bool:
+    judgement = known.get(str(entry.get("name")), UNKNOWN).judgement
+    if judgement is not None:
+        return bool(judgement.leaves)
+    # Nobody knows what is in it; who calls a claim after the hardware most likely means it.
+    return any("neuron" in str(entry.get(field)) for field in ("name", "resourceClaimTemplateName"))
+
+
+def _check_damage(pod: pods.Pod) -> list[Finding]:
+    """NEU707: what conversion wrote into the pod has gone again, and with it the devices.
+
+    A webhook that reads pods into an older API type and writes them back drops the fields that it does not know.
+    """
+    text = pod.annotations.converted_from
+    if not pod.labelled or not text:
+        return []
+    record = records.decode(text)
+    if record is None:
+        message = (
+            f"annotation {names.ANNOTATION_CONVERTED_FROM} is not readable: the pod is not taken for a converted one."
+        )
+        fix = f"Remove it and the label {names.LABEL_CONVERTED}; conversion writes them itself."
+        return [
+            warning("NEU211", f"metadata.annotations[{names.ANNOTATION_CONVERTED_FROM}]", message, fix, text[:_SHOWN])
+        ]
+    conversion = records.find_conversion(pod)
+    findings = []
+    for container, path in _sections(pod):
+        section = record.init_containers if path.startswith("spec.init") else record.containers
+        ask, _ = demand.read(container.name, Role.APP, path, section.get(container.name, {}), {})
+        resources = container.decode_resources() or {}
+        if not ask.amount or legacy_now(resources):
+            continue
+        refers = conversion is not None and any(
+            each.get("name") == conversion.claim for each in resources.get("claims") or ()
+        )
+        if not refers:
+            lost = "the reference to its claim" if conversion is not None else "the pod's claim"
+            message = (
+                f"container {container.name[:24]} was converted from {ask.resource}: {ask.amount}, but {lost} is gone."
+            )
+            fix = (
+                "Another webhook dropped it: update that webhook, or let it run before this one. Where the label "
+                f"{names.LABEL_CONVERTED} was copied from another pod, remove it."
+            )
+            findings.append(Finding("NEU707", f"{path}.resources.claims", message, fix, str(ask.amount)))
+    return findings

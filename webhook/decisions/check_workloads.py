@@ -1,0 +1,105 @@
+"""Workloads: what would become of their pods, said when the workload is applied. Pure.
+
+A refused pod of a Deployment is seen in the events of a ReplicaSet, where nobody looks. Whoever applies the
+Deployment reads the same sentence at once.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from neuron import names
+from neuron.check_configs import decode_parameters
+from neuron.configs import UltraServerConfig
+from neuron.findings import Finding, Severity, as_warning, warning
+from neuron.validate_claims import ClaimWorld
+from webhook.decisions import modes, pods
+from webhook.decisions.check_pods import KnownClaim, check_pod
+from webhook.decisions.convert_pods import convert
+from webhook.decisions.decision import Outcome
+from webhook.decisions.modes import Mode
+from webhook.decisions.world import World
+from webhook.ports import NamespaceFacts
+
+_LWS: Final = "LeaderWorkerSet"
+
+
+def check_template(
+    path: str,
+    template: pods.Pod,
+    known: Mapping[str, KnownClaim],
+    facts: NamespaceFacts,
+    conversion: World,
+    claims: ClaimWorld,
+) -> list[Finding]:
+    """What the webhook would say of the pods of one pod template.
+
+    Args:
+        path: field path of the template, e.g. `spec.template`; empty for a Pod.
+        template: its view.
+        known: what is known of its claims, by name of the entry.
+        facts: what the namespace says.
+        conversion: what conversion is decided by.
+        claims: what claims are judged by.
+
+    Returns:
+        Findings with paths in the workload. An error is one for which a pod would be refused.
+    """
+    own_claims = [name for name, claim in known.items() if claim.judgement is not None and claim.judgement.leaves]
+    decision = convert(template, facts, conversion, own_claims)
+    findings = [*decision.errors, *decision.warnings]
+    if decision.outcome is Outcome.SHADOWED and decision.audit.get("shadow") != Outcome.DENIED:
+        findings = [finding for finding in findings if finding.code != "NEU208"]
+    both_ways = any(finding.code == "NEU206" for finding in findings)
+    findings += [finding for finding in check_pod(template, known, claims) if finding.code != "NEU704" or not both_ways]
+    return [_under(path, finding) for finding in findings]
+
+
+def _under(prefix: str, finding: Finding) -> Finding:
+    if not prefix or finding.path.startswith("metadata.namespace"):
+        return finding
+    return dataclasses.replace(finding, path=f"{prefix}.{finding.path}" if finding.path else prefix)
+
+
+def as_warnings(kind: str, findings: Iterable[Finding]) -> list[Finding]:
+    """Findings about a workload's pods as the workload's warnings: NEU701 before each refusal says what it is."""
+    told = []
+    announced = set()
+    for finding in findings:
+        if finding.severity is Severity.ERROR:
+            where = finding.path.partition(".resources")[0]
+            if where not in announced:
+                announced.add(where)
+                told.append(warning("NEU701", where, f"pods of this {kind} would be refused: {where}"))
+        told.append(as_warning(finding))
+    return told
+
+
+def ultraserver_modes(
+    template: pods.Pod, known: Mapping[str, KnownClaim], facts: NamespaceFacts, default: Mode
+) -> set[int]:
+    """UltraServer modes that pods of a template get, by annotation or by their claims."""
+    found = set()
+    for claim in known.values():
+        for config in claim.judgement.spec.configs if claim.judgement is not None else ():
+            decoded = decode_parameters(config.parameters).config if config.driver == names.DRIVER else None
+            if isinstance(decoded, UltraServerConfig):
+                found.add(decoded.ultraserver_mode)
+    settings = modes.resolve(template.annotations, facts, default)
+    if settings.wishes.ultraserver_mode is not None and template.concerns_us:
+        found.add(settings.wishes.ultraserver_mode)
+    return found
+
+
+def check_size(kind: str, manifest: Mapping[str, Any], asked: Iterable[int]) -> list[Finding]:
+    """NEU710: a group of a LeaderWorkerSet is the UltraServer set, one pod for each node."""
+    if kind != _LWS:
+        return []
+    leader_worker = (manifest.get("spec") or {}).get("leaderWorkerTemplate") or {}
+    size = leader_worker.get("size") or 1
+    for nodes in sorted(set(asked)):
+        if size != nodes:
+            message = f"groups have {size} pods, and UltraServer mode {nodes} needs {nodes}, one for each node."
+            fix = f"Set size to {nodes}" + (f", or the mode to {size}." if size in (1, 2, 4) else ".")
+            return [warning("NEU710", "spec.leaderWorkerTemplate.size", message, fix, str(size))]
+    return []

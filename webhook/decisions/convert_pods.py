@@ -1,0 +1,377 @@
+"""A Pod on CREATE: from its view to a decision. Pure.
+
+The steps, in order: whose business is it -> what do the containers ask -> which mode -> which instance types ->
+one claim -> the smallest patch. Running it on its own result changes nothing.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from neuron import candidates, demand, names
+from neuron.claims import Claim, make_claim
+from neuron.demand import Ask, Role
+from neuron.findings import Finding, as_warning, warning
+from neuron.instances import InstanceType
+from neuron.serving import Wishes
+from webhook.decisions import hints, modes, pods, records
+from webhook.decisions.decision import Decision, Operation, Outcome, denied, unchanged
+from webhook.decisions.modes import Mode
+from webhook.decisions.patches import add, append, pointer, remove, remove_members, replace, set_members
+from webhook.decisions.records import Amounts, Converted, Record
+from webhook.decisions.steering import NO_STEERING, Steering, allowed, settled, steered
+from webhook.decisions.world import ConversionOptions, World
+from webhook.edge.wire import ABSENT
+from webhook.ports import ClusterView, NamespaceFacts
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Holder:
+    """One container with what it asks, now and before conversion."""
+
+    container: pods.Container
+    resources: Mapping[str, Any] | None
+    section: str
+    index: int
+    amounts: Amounts
+    ask: Ask
+    findings: Sequence[Finding]
+
+    @property
+    def pointer(self) -> str:
+        return pointer("spec", self.section, self.index)
+
+    @property
+    def written(self) -> dict[str, str]:
+        """Legacy resources that the object names right now."""
+        return legacy_now(self.resources)
+
+
+def legacy_now(resources: Mapping[str, Any] | None) -> dict[str, str]:
+    """Legacy resources named by a container's `resources`."""
+    known = resources or {}
+    return demand.legacy_amounts(known.get("limits") or {}, known.get("requests") or {})
+
+
+def convert(
+    pod: pods.Pod,
+    facts: NamespaceFacts,
+    world: World,
+    own_claims: Sequence[str] = (),
+    steering: Steering = NO_STEERING,
+) -> Decision:
+    """Decide about a Pod that is being created.
+
+    Args:
+        pod: its view.
+        facts: what its namespace says.
+        world: what else is known.
+        own_claims: entries of `spec.resourceClaims` that are the user's own and request our DeviceClass.
+        steering: what policies say about it.
+    """
+    if not pod.concerns_us:
+        return unchanged("not-neuron")
+    if pod.annotations.mirror is not None:
+        return unchanged("mirror-pod")
+    if (excess := pod.excess()) is not None:
+        return denied("too-large", _too_large(excess))
+    conversion = records.find_conversion(pod)
+    holders = _holders(pod, conversion.record if conversion else None)
+    if conversion is None and not any(holder.ask.amount or holder.findings for holder in holders):
+        return unchanged("not-neuron")
+    settings = settled(modes.resolve(pod.annotations, facts, Mode(world.options.mode)), steering)
+    if settings.mode is Mode.OFF:
+        return unchanged(f"mode-off-by-{settings.source}", *(as_warning(finding) for finding in settings.misspelt_mode))
+    if pod.spec.nodeName:
+        return unchanged("node-name", _bound(pod.spec.nodeName))
+    decision = _decide(pod, facts, steered(world, steering), settings, holders, conversion, own_claims, steering)
+    if steering.policy and decision.audit:
+        decision = dataclasses.replace(decision, audit={**decision.audit, "conversion-policy": steering.policy})
+    return _shadow(decision) if settings.mode is Mode.SHADOW else decision
+
+
+def find_own_claims(pod: pods.Pod, namespace: str, cluster: ClusterView, device_class: str) -> tuple[str, ...]:
+    """The user's own claims in `spec.resourceClaims` that request our DeviceClass, as far as templates are known."""
+    if pod.spec.resourceClaims is ABSENT:
+        return ()
+    named = (
+        (str(entry.get("name")), entry.get("resourceClaimTemplateName") or "") for entry in pod.decode_claims() or ()
+    )
+    return tuple(
+        claim
+        for claim, template in named
+        if not records.is_generated(template) and device_class in cluster.template_device_classes(namespace, template)
+    )
+
+
+def _holders(pod: pods.Pod, record: Record | None) -> list[_Holder]:
+    """All containers, init containers first, with the asks to convert.
+
+    A container in the record keeps what it asked for then: what it names now is a LimitRange default that came back
+    between two passes. A container that is not in it is new.
+    """
+    sections = (
+        ("initContainers", pod.init_containers, record.init_containers if record else {}),
+        ("containers", pod.containers, record.containers if record else {}),
+    )
+    holders = []
+    for section, containers, recorded in sections:
+        for index, container in enumerate(containers):
+            resources = container.decode_resources(f"spec.{section}[{index}]") or {}
+            limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+            amounts = recorded.get(container.name)
+            if amounts is None:
+                amounts = demand.legacy_amounts(limits, requests)
+            else:
+                limits, requests = amounts, {}
+            role = _role(section, container)
+            ask, findings = demand.read(container.name, role, f"spec.{section}[{index}]", limits, requests)
+            holders.append(_Holder(container, resources or None, section, index, amounts, ask, findings))
+    return holders
+
+
+def _role(section: str, container: pods.Container) -> Role:
+    if section == "containers":
+        return Role.APP
+    return Role.SIDECAR if container.restartPolicy == "Always" else Role.INIT
+
+
+def _decide(
+    pod: pods.Pod,
+    facts: NamespaceFacts,
+    world: World,
+    settings: modes.Settings,
+    holders: Sequence[_Holder],
+    conversion: Converted | None,
+    own_claims: Sequence[str],
+    steering: Steering,
+) -> Decision:
+    """Convert or refuse, whatever the mode says about acting on it."""
+    findings = [*settings.findings, *(finding for holder in holders for finding in holder.findings)]
+    if findings:
+        return denied("bad-request", *findings)
+    affinity = pod.decode_affinity()
+    selection = candidates.NodeSelection(
+        settings.instance_types, pod.decode_node_selector(), hints.required_terms(affinity)
+    )
+    found, findings = allowed(*candidates.find(world.catalogue, selection, world.families), steering)
+    if findings:
+        return denied("no-candidate", *findings)
+    asks = [holder.ask for holder in holders]
+    only_these = bool(settings.instance_types or steering.families)
+    claim = make_claim(asks, found, settings.wishes, world.options.device_class, only_these=only_these)
+    if isinstance(claim, list):
+        return denied("unservable", *claim)
+    if (
+        settings.mode is Mode.CONVERT_IF_ENRICHED
+        and conversion is None
+        and _served_in_tree(asks, claim, settings, world)
+    ):
+        return unchanged("served-by-extended-resource-name")
+    claim_name = conversion.claim if conversion else _free_name(pod, holders)
+    if claim_name is None:
+        return denied("claim-names-taken", _names_taken())
+    hint_patch, hint_warnings = _hint_patch(pod, affinity, selection, found, claim, world.options)
+    patch = [*_claim_patch(pod, holders, claim, claim_name, conversion), *_mark_patch(pod, holders), *hint_patch]
+    warnings = (*claim.warnings, *hint_warnings, *_side_effects(facts, world.options, own_claims))
+    if not patch:
+        # The template still has to exist: the pod may come from another namespace, or from a backup.
+        return Decision(Outcome.UNCHANGED, "already-converted", templates=(claim.template,))
+    outcome, reason = (Outcome.RESTORED, "converted-before") if conversion else (Outcome.CONVERTED, "legacy-resources")
+    return Decision(
+        outcome,
+        reason,
+        patch=tuple(patch),
+        templates=(claim.template,),
+        # A pod that only lost something on its way was told before.
+        warnings=() if conversion and conversion.template == claim.template.name else warnings,
+        audit={"template": claim.template.name},
+    )
+
+
+def _served_in_tree(asks: Sequence[Ask], claim: Claim, settings: modes.Settings, world: World) -> bool:
+    """Whether a DeviceClass with `extendedResourceName` serves the pod as well as a claim of ours (KEP-5004).
+
+    It asks for arbitrary devices of its class and knows nothing of this pod's wishes.
+    """
+    enriched = claim.connected or settings.instance_types or settings.wishes != Wishes()
+    served = all(ask.resource in world.extended_resources for ask in asks if ask.amount)
+    return served and not enriched and not any(ask.in_cores and ask.amount > 1 for ask in asks)
+
+
+def _free_name(pod: pods.Pod, holders: Sequence[_Holder]) -> str | None:
+    """A name for the claim that the user neither declares nor refers to."""
+    taken = {entry.get("name") for entry in pod.decode_claims() or ()}
+    taken |= {entry.get("name") for holder in holders for entry in (holder.resources or {}).get("claims") or ()}
+    return next((name for name in (names.POD_CLAIM, names.POD_CLAIM_FALLBACK) if name not in taken), None)
+
+
+def _claim_patch(
+    pod: pods.Pod, holders: Sequence[_Holder], claim: Claim, claim_name: str, conversion: Converted | None
+) -> list[Operation]:
+    """Out with the legacy resources, in with the claim."""
+    operations: list[Operation] = []
+    for holder, use in zip(holders, claim.uses, strict=True):
+        operations += strip_legacy(holder.pointer, holder.resources)
+        operations += _refer(holder, _entries(claim_name, use))
+        if holder.ask.in_cores and holder.ask.amount and not holder.container.core_variables:
+            # Rounding up must not hand out more cores than were asked for; nor must an LNC default of the node.
+            variable = {"name": names.ENV_NUM_CORES, "value": str(holder.ask.amount)}
+            environment = () if holder.container.has_env else None
+            operations += append(f"{holder.pointer}/env", environment, [variable])
+    if conversion is None:
+        current = pod.decode_claims()
+        entry = {"name": claim_name, "resourceClaimTemplateName": claim.template.name}
+        operations += append("/spec/resourceClaims", current, [entry])
+    elif conversion.template != claim.template.name:
+        path = pointer("spec", "resourceClaims", conversion.index, "resourceClaimTemplateName")
+        operations.append(replace(path, claim.template.name))
+    return operations
+
+
+def strip_legacy(path: str, resources: Mapping[str, Any] | None) -> list[Operation]:
+    """Remove the legacy resources from limits and requests: what stays in one of them is allocated twice."""
+    operations: list[Operation] = []
+    for field in ("limits", "requests"):
+        current = (resources or {}).get(field)
+        operations += remove_members(f"{path}/resources/{field}", current, names.LEGACY_RESOURCES)
+    return operations
+
+
+def _entries(claim_name: str, use: tuple[str, ...] | None) -> list[dict[str, str]]:
+    """Entries of `resources.claims` that a use needs."""
+    if use is None:
+        return []
+    return [{"name": claim_name, "request": request} for request in use] or [{"name": claim_name}]
+
+
+def _refer(holder: _Holder, entries: list[dict[str, str]]) -> list[Operation]:
+    """Make a container refer to the claim as given, leaving other claims alone."""
+    if holder.resources is None:
+        return [add(f"{holder.pointer}/resources", {"claims": entries})] if entries else []
+    current = holder.resources.get("claims")
+    ours = names.POD_CLAIM if not entries else entries[0]["name"]
+    path = f"{holder.pointer}/resources/claims"
+    stale = [
+        index
+        for index, entry in enumerate(current or ())
+        if entries and entry.get("name") == ours and entry not in entries
+    ]
+    missing = [entry for entry in entries if entry not in (current or ())]
+    return [remove(f"{path}/{index}") for index in reversed(stale)] + append(path, current, missing)
+
+
+def _mark_patch(pod: pods.Pod, holders: Sequence[_Holder]) -> list[Operation]:
+    """The label and the record."""
+    amounts = {
+        section: {
+            holder.container.name: holder.amounts for holder in holders if holder.section == section and holder.amounts
+        }
+        for section in ("containers", "initContainers")
+    }
+    return mark(pod, Record(amounts["containers"], amounts["initContainers"]).encode())
+
+
+def mark(pod: pods.Pod, record: str | None) -> list[Operation]:
+    """Give a pod the label and this record, as far as it does not have them."""
+    metadata = pod.metadata or pods.Metadata()
+    labels = None if metadata.labels is None else {names.LABEL_CONVERTED: metadata.labels.converted}
+    annotations = (
+        None if metadata.annotations is None else {names.ANNOTATION_CONVERTED_FROM: metadata.annotations.converted_from}
+    )
+    parents = [add("/metadata", {})] if pod.metadata is None else []
+    return [
+        *parents,
+        *set_members("/metadata/labels", labels, {names.LABEL_CONVERTED: "true"}),
+        *set_members("/metadata/annotations", annotations, {names.ANNOTATION_CONVERTED_FROM: record}),
+    ]
+
+
+def _hint_patch(
+    pod: pods.Pod,
+    affinity: Mapping[str, Any] | None,
+    selection: candidates.NodeSelection,
+    found: Sequence[InstanceType],
+    claim: Claim,
+    options: ConversionOptions,
+) -> tuple[list[Operation], list[Finding]]:
+    operations: list[Operation] = []
+    warnings: list[Finding] = []
+    if options.hint_scheduler:
+        operations, warnings = hints.scheduler(pod.spec.schedulerName)
+    if options.hint_toleration:
+        operations += hints.toleration(pod.decode_tolerations())
+    enough = candidates.pins_types(selection) and len(claim.types) == len(found)
+    if options.hint_affinity and not enough and not candidates.is_sagemaker(selection):
+        operations += hints.node_affinity(affinity, claim.types)
+    return operations, warnings
+
+
+def _side_effects(facts: NamespaceFacts, options: ConversionOptions, own_claims: Sequence[str]) -> list[Finding]:
+    """What works differently for a converted pod, said rather than hidden."""
+    found = [
+        warning(
+            "NEU204",
+            "metadata.namespace",
+            f"ResourceQuota {quota} no longer counts this pod.",
+            f"Use {options.device_class}.deviceclass.resource.k8s.io/devices in its spec.hard.",
+            quota,
+        )
+        for quota in facts.quotas
+    ]
+    found += [
+        warning(
+            "NEU205",
+            "metadata.namespace",
+            f"LimitRange {limits} has a min or max for a Neuron resource, which refuses this pod.",
+            f"Drop it; bound Neuron devices by quota {options.device_class}.deviceclass.resource.k8s.io/devices.",
+            limits,
+        )
+        for limits in facts.limit_ranges
+    ]
+    found += [
+        warning(
+            "NEU206",
+            "spec.resourceClaims",
+            f"claim {name} already requests {options.device_class} devices; the limits add more of them.",
+            value=name,
+        )
+        for name in own_claims
+    ]
+    return found
+
+
+def _bound(node: str) -> Finding:
+    message = f"nodeName is {node!r}: the pod is not converted, nobody would allocate its claim."
+    return warning("NEU201", "spec.nodeName", message, "Use a nodeSelector.", node)
+
+
+def _too_large(excess: str) -> Finding:
+    message = f"the pod is larger than any that was meant: {excess}."
+    return Finding("NEU114", excess.split(" ", maxsplit=1)[0], message, "Make it smaller.")
+
+
+def _names_taken() -> Finding:
+    return Finding(
+        "NEU113",
+        "spec.resourceClaims",
+        f"the claim names {names.POD_CLAIM} and {names.POD_CLAIM_FALLBACK} are both taken.",
+        "Rename one of the pod's own claims.",
+    )
+
+
+def _shadow(decision: Decision) -> Decision:
+    """Report what would have happened, and change nothing."""
+    told = [as_warning(finding) for finding in decision.errors]
+    if decision.errors:
+        message = "shadow mode: this pod would be refused."
+    elif decision.patch:
+        message = f"shadow mode: this pod would be converted, with template {decision.templates[0].name}."
+    else:
+        return dataclasses.replace(decision, templates=())
+    return Decision(
+        Outcome.SHADOWED,
+        f"would-be-{decision.outcome.value}",
+        warnings=(warning("NEU208", "", message), *told, *decision.warnings),
+        audit={"shadow": decision.outcome.value, **decision.audit},
+    )

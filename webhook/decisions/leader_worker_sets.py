@@ -1,0 +1,105 @@
+"""A LeaderWorkerSet on CREATE: the exclusive topology that its UltraServer mode needs. Pure.
+
+The one workload that is touched at all, and only its metadata: LeaderWorkerSet places groups by its own annotation,
+and pods come too late to carry it.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import Struct
+
+from neuron import names
+from neuron.findings import warning
+from webhook.decisions import modes, pods
+from webhook.decisions.decision import Decision, Outcome, unchanged
+from webhook.decisions.modes import Mode
+from webhook.decisions.patches import set_members
+from webhook.ports import ClusterView, NamespaceFacts
+
+
+class _Annotations(Struct, frozen=True):
+    exclusive_topology: str | None = msgspec.field(name=names.LWS_EXCLUSIVE_TOPOLOGY, default=None)
+
+
+class _Metadata(Struct, frozen=True):
+    annotations: _Annotations | None = None
+
+
+class _LeaderWorkerTemplate(Struct, frozen=True):
+    leaderTemplate: pods.Pod | None = None  # noqa: N815 - the API's spelling
+    workerTemplate: pods.Pod | None = None  # noqa: N815
+
+
+class _Spec(Struct, frozen=True):
+    leaderWorkerTemplate: _LeaderWorkerTemplate | None = None  # noqa: N815
+
+
+class LeaderWorkerSet(Struct, frozen=True):
+    """`leaderworkerset.x-k8s.io/v1`, as far as it is read."""
+
+    metadata: _Metadata = _Metadata()
+    spec: _Spec = _Spec()
+
+    @property
+    def templates(self) -> Iterator[pods.Pod]:
+        """Its pod templates."""
+        both = self.spec.leaderWorkerTemplate
+        yield from (template for template in (both and both.leaderTemplate, both and both.workerTemplate) if template)
+
+
+_DECODER = msgspec.json.Decoder(LeaderWorkerSet)
+
+
+def decode(raw: bytes | msgspec.Raw) -> LeaderWorkerSet:
+    """Read a LeaderWorkerSet out of JSON.
+
+    Raises:
+        webhook.decisions.pods.UnreadableError: it is not JSON, or a field has the wrong type.
+    """
+    return _DECODER.decode(raw)
+
+
+def place(
+    workload: LeaderWorkerSet, namespace: str, facts: NamespaceFacts, cluster: ClusterView, default: Mode
+) -> Decision:
+    """Add the exclusive-topology annotation that fits the UltraServer mode of the pod templates."""
+    nodes = {
+        mode
+        for template in workload.templates
+        if (mode := _ultraserver_mode(template, namespace, facts, cluster, default)) is not None
+    }
+    # A set of one node needs no neighbours.
+    nodes.discard(1)
+    if not nodes:
+        return unchanged("no-ultraserver")
+    label = names.ultraserver_topology_label(max(nodes))
+    annotations = workload.metadata.annotations
+    current = annotations.exclusive_topology if annotations else None
+    if len(nodes) > 1 or (current is not None and current != label):
+        finding = warning(
+            "NEU212",
+            f"metadata.annotations[{names.LWS_EXCLUSIVE_TOPOLOGY}]",
+            f"exclusive-topology is {current!r}, and the pods ask for UltraServers of"
+            f" {' and '.join(map(str, sorted(nodes)))} nodes.",
+            f"Use {label}.",
+            current or "",
+        )
+        return unchanged("topology-mismatch", finding)
+    known = None if annotations is None else {names.LWS_EXCLUSIVE_TOPOLOGY: current}
+    patch = set_members("/metadata/annotations", known, {names.LWS_EXCLUSIVE_TOPOLOGY: label})
+    return Decision(Outcome.HINTED, "ultraserver", patch=tuple(patch)) if patch else unchanged("already-placed")
+
+
+def _ultraserver_mode(
+    template: pods.Pod, namespace: str, facts: NamespaceFacts, cluster: ClusterView, default: Mode
+) -> int | None:
+    """The mode that its pods will have: by annotation, or by a template that they name."""
+    for entry in template.decode_claims() or ():
+        mode = cluster.template_ultraserver_mode(namespace, entry.get("resourceClaimTemplateName") or "")
+        if mode is not None:
+            return mode
+    settings = modes.resolve(template.annotations, facts, default)
+    if settings.mode in (Mode.OFF, Mode.SHADOW) or not template.concerns_us:
+        return None
+    return settings.wishes.ultraserver_mode

@@ -1,0 +1,107 @@
+"""Whether a pod is converted, and with which settings: annotations, the namespace's defaults, the server's flag."""
+
+import dataclasses
+import enum
+from collections.abc import Collection
+
+from neuron import names
+from neuron.findings import Finding, did_you_mean
+from neuron.serving import Wishes
+from webhook.decisions.pods import Annotations
+from webhook.ports import NamespaceFacts
+
+
+class Mode(enum.StrEnum):
+    """What conversion does (values of `neuron.aws.com/convert` and of `--mode`)."""
+
+    CONVERT = "convert"
+    CONVERT_IF_ENRICHED = "convert-if-enriched"
+    SHADOW = "shadow"
+    OFF = "off"
+
+
+_MODE_WORDS = {mode.value: mode for mode in Mode} | {"true": Mode.CONVERT, "false": Mode.OFF}
+_MOST_TYPES = 32
+_LONGEST_TYPE = 63
+_LNC_VALUES = ("1", "2")
+_ULTRASERVER_VALUES = ("1", "2", "4")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """What annotations say about one pod.
+
+    Attributes:
+        mode: what to do.
+        source: who said so, for logs: `pod`, `namespace` or `flag`.
+        wishes: logical NeuronCore and UltraServer mode.
+        instance_types: the only types allowed; empty for any.
+        findings: values that are not allowed (NEU109).
+    """
+
+    mode: Mode
+    source: str
+    wishes: Wishes
+    instance_types: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def misspelt_mode(self) -> tuple[Finding, ...]:
+        """The findings about the mode itself."""
+        return tuple(finding for finding in self.findings if f" {names.ANNOTATION_CONVERT} is " in finding.message)
+
+
+def resolve(annotations: Annotations, facts: NamespaceFacts, default: Mode) -> Settings:
+    """Apply the precedence: pod annotation, then Namespace annotation, then flag.
+
+    A value that is not allowed is a finding and counts as not given, so that `mode` still says how loud to be.
+    """
+    reader = _Reader(annotations, dict(facts.annotations))
+    word, source = reader.choice(names.ANNOTATION_CONVERT, annotations.convert, _MODE_WORDS)
+    lnc, _ = reader.choice(names.ANNOTATION_LNC, annotations.logical_neuron_core, _LNC_VALUES)
+    ultraserver, _ = reader.choice(names.ANNOTATION_ULTRASERVER_MODE, annotations.ultraserver_mode, _ULTRASERVER_VALUES)
+    return Settings(
+        mode=_MODE_WORDS[word] if word is not None else default,
+        source=source if word is not None else "flag",
+        wishes=Wishes(int(lnc) if lnc else None, int(ultraserver) if ultraserver else None),
+        instance_types=reader.instance_types(annotations.instance_type),
+        findings=tuple(reader.findings),
+    )
+
+
+class _Reader:
+    """Reads annotations and collects what is wrong with them."""
+
+    def __init__(self, annotations: Annotations, defaults: dict[str, str]) -> None:
+        self._annotations = annotations
+        self._defaults = defaults
+        self.findings: list[Finding] = []
+
+    def _value(self, key: str, own: str | None) -> tuple[str | None, str]:
+        if own is not None:
+            return own, "pod"
+        return self._defaults.get(key), "namespace"
+
+    def choice(self, key: str, own: str | None, allowed: Collection[str]) -> tuple[str | None, str]:
+        value, source = self._value(key, own)
+        if value is None or value in allowed:
+            return value, source
+        self._refuse(key, value, source, f"Allowed: {', '.join(allowed)}.{did_you_mean(value, allowed)}")
+        return None, source
+
+    def instance_types(self, own: str | None) -> tuple[str, ...]:
+        value, source = self._value(names.ANNOTATION_INSTANCE_TYPE, own)
+        if value is None:
+            return ()
+        types = tuple(dict.fromkeys(part.strip() for part in value.split(",", _MOST_TYPES)))
+        if all(0 < len(each) <= _LONGEST_TYPE for each in types):
+            return types
+        self._refuse(names.ANNOTATION_INSTANCE_TYPE, value, source, "Name an instance type such as trn2.48xlarge.")
+        return ()
+
+    def _refuse(self, key: str, value: str, source: str, fix: str) -> None:
+        owner, path = "annotation", f"metadata.annotations[{key}]"
+        if source == "namespace":
+            owner, path = "Namespace annotation", "metadata.namespace"
+        shown = value[:64]
+        self.findings.append(Finding("NEU109", path, f"{owner} {key} is {shown!r}.", fix, shown))

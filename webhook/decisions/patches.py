@@ -1,0 +1,55 @@
+"""Minimal JSON patches (RFC 6902) on an object exactly as it was sent.
+
+Lists are never rebuilt: fields that this program does not know survive, whatever API version they come from.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from webhook.decisions.decision import Operation
+
+
+def pointer(*parts: str | int) -> str:
+    """A JSON pointer (RFC 6901)."""
+    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in parts)
+
+
+def add(path: str, value: Any) -> Operation:
+    """Add a member, or insert an item."""
+    return {"op": "add", "path": path, "value": value}
+
+
+def remove(path: str) -> Operation:
+    """Remove a member or an item."""
+    return {"op": "remove", "path": path}
+
+
+def replace(path: str, value: Any) -> Operation:
+    """Replace what is there."""
+    return {"op": "replace", "path": path, "value": value}
+
+
+def append(path: str, current: Sequence[Any] | None, values: Sequence[Any]) -> list[Operation]:
+    """Append to a list that may be absent."""
+    if not values:
+        return []
+    if current is None:
+        return [add(path, list(values))]
+    return [add(f"{path}/-", value) for value in values]
+
+
+def set_members(path: str, current: Mapping[str, Any] | None, members: Mapping[str, Any]) -> list[Operation]:
+    """Set members of an object that may be absent; what is there already with that value is left alone."""
+    if current is None:
+        return [add(path, dict(members))] if members else []
+    return [add(path + pointer(key), value) for key, value in members.items() if current.get(key) != value]
+
+
+def remove_members(path: str, current: Mapping[str, Any] | None, keys: Iterable[str]) -> list[Operation]:
+    """Remove members where they are; an object that would be left empty goes as a whole."""
+    present = [key for key in keys if key in (current or {})]
+    if not present:
+        return []
+    if len(present) == len(current or {}):
+        return [remove(path)]
+    return [remove(path + pointer(key)) for key in present]

@@ -1,0 +1,291 @@
+"""The parts of a Pod that conversion reads, and nothing else.
+
+A view is decoded straight from the review's bytes: what is not declared here is skipped, so that a decision cannot
+depend on it. `key()` is everything a decision does depend on: replicas of one workload have equal keys, and share
+the decision.
+"""
+
+import json
+import re
+from collections.abc import Hashable, Sequence
+from typing import Any, TypedDict
+
+import msgspec
+from msgspec import Raw, Struct
+
+from neuron import names
+from webhook.edge.wire import ABSENT
+
+_EMPTY = (b"", b"null")
+_MEMBER = re.compile(r"^(metadata\.(?:annotations|labels))\.(.+)$")
+# The shortest of the legacy names, and the beginning of the others.
+_RESOURCE = names.RESOURCE_NEURON.encode()
+_LABEL = names.LABEL_CONVERTED.encode()
+_VARIABLE = b"NEURON_RT_"
+_MOST_CONTAINERS = 512
+_LARGEST_PART = 64 * 1024
+
+
+def mentions(raw: bytes, word: bytes) -> bool:
+    """Whether a piece of JSON can contain a word. Yes where in doubt: an escape could spell it differently."""
+    # Of the letters of a name only the slash has an escape of its own; all have one by number.
+    return word in raw or b"\\u" in raw or b"\\/" in raw
+
+
+def may_concern_us(raw: bytes) -> bool:
+    """Whether there can be anything to do for a Pod; False, without decoding it, for nearly all of a cluster."""
+    return mentions(raw, _RESOURCE) or _LABEL in raw
+
+
+class _Resources(TypedDict, total=False):
+    limits: dict[str, Any] | None
+    requests: dict[str, Any] | None
+    claims: list["_ResourceClaim"] | None
+
+
+class _ResourceClaim(TypedDict, total=False):
+    name: str
+    request: str | None
+
+
+class _Expression(TypedDict, total=False):
+    key: str
+    operator: str
+    values: list[str] | None
+
+
+class _Term(TypedDict, total=False):
+    matchExpressions: list[_Expression] | None
+    matchFields: list[_Expression] | None
+
+
+class _NodeSelector(TypedDict, total=False):
+    nodeSelectorTerms: list[_Term] | None
+
+
+class _NodeAffinity(TypedDict, total=False):
+    requiredDuringSchedulingIgnoredDuringExecution: _NodeSelector | None
+
+
+class _Affinity(TypedDict, total=False):
+    nodeAffinity: _NodeAffinity | None
+
+
+class _EnvVar(TypedDict, total=False):
+    name: str
+
+
+class _PodResourceClaim(TypedDict, total=False):
+    name: str
+    resourceClaimTemplateName: str | None
+
+
+def _part(raw: Raw, shape: Any, where: str) -> Any:
+    """The value of an undecoded part, None where it is absent or null; its types are checked, its content is kept.
+
+    Raises:
+        msgspec.ValidationError: a type is wrong; the message names the place in the pod.
+    """
+    if bytes(raw) in _EMPTY:
+        return None
+    try:
+        msgspec.json.decode(raw, type=shape)
+    except msgspec.ValidationError as error:
+        what, at, place = str(error).partition(" - at `$")
+        raise msgspec.ValidationError(f"{what} - at `$.{where}{place if at else '`'}") from error
+    return msgspec.json.decode(raw)
+
+
+class Container(Struct, frozen=True):
+    """One entry of `containers` or `initContainers`."""
+
+    name: str = ""
+    resources: Raw = ABSENT
+    env: Raw = ABSENT
+    restartPolicy: str | None = None  # noqa: N815 - the API's spelling
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether `resources` can hold a legacy resource; a cheap test on the bytes."""
+        return mentions(bytes(self.resources), _RESOURCE)
+
+    @property
+    def has_env(self) -> bool:
+        """Whether there is a list to append to."""
+        return bytes(self.env) not in _EMPTY
+
+    @property
+    def variables(self) -> list[str]:
+        """Names of the container's variables, in order."""
+        entries: list[dict[str, Any]] = _part(self.env, list[_EnvVar], "spec.containers[*].env") or []
+        return [entry.get("name", "") for entry in entries]
+
+    @property
+    def core_variables(self) -> tuple[str, ...]:
+        """The core-choosing variables that the container sets."""
+        if not mentions(bytes(self.env), _VARIABLE):
+            return ()
+        return tuple(name for name in self.variables if name in names.CORE_VARIABLES)
+
+    def decode_resources(self, path: str = "") -> dict[str, Any] | None:
+        """`resources`, whole. `path` is the container's field path, for the error."""
+        value: dict[str, Any] | None = _part(self.resources, _Resources, f"{path}.resources".lstrip("."))
+        return value
+
+    def key(self) -> Hashable:
+        """What a decision depends on."""
+        return (self.name, bytes(self.resources), self.has_env, self.core_variables, self.restartPolicy)
+
+
+class Annotations(Struct, frozen=True):
+    """The annotations that mean something here."""
+
+    convert: str | None = msgspec.field(name=names.ANNOTATION_CONVERT, default=None)
+    logical_neuron_core: str | None = msgspec.field(name=names.ANNOTATION_LNC, default=None)
+    instance_type: str | None = msgspec.field(name=names.ANNOTATION_INSTANCE_TYPE, default=None)
+    ultraserver_mode: str | None = msgspec.field(name=names.ANNOTATION_ULTRASERVER_MODE, default=None)
+    converted_from: str | None = msgspec.field(name=names.ANNOTATION_CONVERTED_FROM, default=None)
+    mirror: str | None = msgspec.field(name=names.ANNOTATION_MIRROR_POD, default=None)
+
+
+class Labels(Struct, frozen=True):
+    """The label that means something here."""
+
+    converted: str | None = msgspec.field(name=names.LABEL_CONVERTED, default=None)
+
+
+class Metadata(Struct, frozen=True):
+    """`metadata`."""
+
+    annotations: Annotations | None = None
+    labels: Labels | None = None
+
+
+class PodSpec(Struct, frozen=True):
+    """`spec`."""
+
+    containers: list[Container] | None = None
+    initContainers: list[Container] | None = None  # noqa: N815
+    nodeSelector: Raw = ABSENT  # noqa: N815
+    affinity: Raw = ABSENT
+    tolerations: Raw = ABSENT
+    resourceClaims: Raw = ABSENT  # noqa: N815
+    schedulerName: str | None = None  # noqa: N815
+    nodeName: str | None = None  # noqa: N815
+
+
+class Pod(Struct, frozen=True):
+    """A Pod, or the pod template of a workload: both have metadata and a spec of the same shape."""
+
+    metadata: Metadata | None = None
+    spec: PodSpec = PodSpec()
+
+    @property
+    def annotations(self) -> Annotations:
+        """Never None."""
+        return (self.metadata.annotations if self.metadata else None) or _NO_ANNOTATIONS
+
+    @property
+    def labelled(self) -> bool:
+        """Whether it says of itself that it was converted. Anyone can say that."""
+        labels = self.metadata.labels if self.metadata else None
+        return labels is not None and labels.converted == "true"
+
+    @property
+    def containers(self) -> Sequence[Container]:
+        """Never None."""
+        return self.spec.containers or ()
+
+    @property
+    def init_containers(self) -> Sequence[Container]:
+        """Never None."""
+        return self.spec.initContainers or ()
+
+    def decode_claims(self) -> list[dict[str, Any]] | None:
+        """`spec.resourceClaims`, whole."""
+        value: list[dict[str, Any]] | None = _part(
+            self.spec.resourceClaims, list[_PodResourceClaim], "spec.resourceClaims"
+        )
+        return value
+
+    def decode_node_selector(self) -> dict[str, str]:
+        """`spec.nodeSelector`; never None."""
+        value: dict[str, str] | None = _part(self.spec.nodeSelector, dict[str, str], "spec.nodeSelector")
+        return value or {}
+
+    def decode_affinity(self) -> dict[str, Any] | None:
+        """`spec.affinity`, whole."""
+        value: dict[str, Any] | None = _part(self.spec.affinity, _Affinity, "spec.affinity")
+        return value
+
+    def decode_tolerations(self) -> list[dict[str, Any]] | None:
+        """`spec.tolerations`, whole."""
+        value: list[dict[str, Any]] | None = _part(self.spec.tolerations, list[dict[str, Any]], "spec.tolerations")
+        return value
+
+    def excess(self) -> str | None:
+        """The part that is too large to be meant: no cluster has use for it, and every step costs time."""
+        spec = self.spec
+        if len(self.containers) + len(self.init_containers) > _MOST_CONTAINERS:
+            return f"spec has {len(self.containers) + len(self.init_containers)} containers, at most {_MOST_CONTAINERS}"
+        for field in ("affinity", "nodeSelector", "tolerations", "resourceClaims"):
+            size = len(bytes(getattr(spec, field)))
+            if size > _LARGEST_PART:
+                return f"spec.{field} has {size} bytes, at most {_LARGEST_PART}"
+        return None
+
+    @property
+    def concerns_us(self) -> bool:
+        """Whether there can be anything to do; False for nearly every pod of a cluster."""
+        if self.labelled:
+            return True
+        return any(each.may_ask for each in self.containers) or any(each.may_ask for each in self.init_containers)
+
+    def key(self) -> Hashable:
+        """What a decision depends on: equal keys, equal decisions."""
+        spec = self.spec
+        return (
+            self.metadata,
+            bytes(spec.nodeSelector),
+            bytes(spec.affinity),
+            bytes(spec.tolerations),
+            bytes(spec.resourceClaims),
+            spec.schedulerName,
+            spec.nodeName,
+            *[each.key() for each in self.containers],
+            None,
+            *[each.key() for each in self.init_containers],
+        )
+
+
+_NO_ANNOTATIONS = Annotations()
+_DECODER = msgspec.json.Decoder(Pod)
+
+UnreadableError = (msgspec.DecodeError, RecursionError)
+"""What decoding raises: the message names the field and what was expected there, or that it nests too deeply."""
+
+
+def place(error: BaseException) -> tuple[str, str]:
+    """Where an `UnreadableError` is, as a field path ("" for the whole object), and what it is."""
+    what, _, where = str(error).partition(" - at `$")
+    path = where.rstrip("`").lstrip(".")
+    return _MEMBER.sub(r"\1[\2]", path), what
+
+
+def decode(raw: bytes | Raw) -> Pod:
+    """Read a Pod out of JSON.
+
+    Raises:
+        UnreadableError: it is not JSON, or a field has the wrong type.
+    """
+    return _DECODER.decode(raw)
+
+
+def view(manifest: Any) -> Pod:
+    """Read a Pod, or a pod template, that is already Python data, such as parsed YAML.
+
+    Raises:
+        UnreadableError: a field has the wrong type.
+    """
+    # YAML knows more types than JSON: dates, and integers of any size. None of them is in a field that is read.
+    return decode(json.dumps(manifest, default=str).encode())

@@ -1,0 +1,169 @@
+"""A Pod on UPDATE: whoever applies the original manifest again must find that nothing changed. Pure.
+
+`kubectl apply` over a converted pod arrives with the old claims and the legacy limits; with claims of the user's own
+in the manifest ours has gone from the list; `kubectl replace` arrives without anything that conversion added. Nearly
+all of that is immutable, so what is missing comes back from the old object, at its old place: the API server
+compares lists in order. A changed count is refused here, never swallowed.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from neuron import demand, names, quantities
+from neuron.demand import Role
+from neuron.findings import Finding
+from webhook.decisions import hints, pods, records
+from webhook.decisions.convert_pods import legacy_now, mark, strip_legacy
+from webhook.decisions.decision import Decision, Operation, Outcome, denied, unchanged
+from webhook.decisions.patches import add, pointer, replace
+from webhook.decisions.records import Converted
+
+
+def restore(new: pods.Pod, old: pods.Pod) -> Decision:
+    """Decide about an UPDATE of a pod.
+
+    Args:
+        new: the object as it would be stored.
+        old: the object as it is stored.
+    """
+    conversion = records.find_conversion(old)
+    if conversion is None:
+        return unchanged("not-converted")
+    if new.excess() or old.excess():
+        # No converted pod is; whatever this is, the API server refuses it.
+        return unchanged("too-large")
+    sections = (
+        ("initContainers", new.init_containers, old.init_containers, conversion.record.init_containers),
+        ("containers", new.containers, old.containers, conversion.record.containers),
+    )
+    findings: list[Finding] = []
+    patch: list[Operation] = []
+    reapplied = False
+    for section, containers, old_containers, recorded in sections:
+        stored = {container.name: container for container in old_containers}
+        for index, container in enumerate(containers):
+            where = f"spec.{section}[{index}]"
+            resources = container.decode_resources(where)
+            if not legacy_now(resources):
+                findings += _removal(container, where, resources, stored.get(container.name), conversion)
+                continue
+            reapplied = True
+            findings += _changes(container.name, where, resources or {}, recorded.get(container.name, {}))
+            path = pointer("spec", section, index)
+            patch += strip_legacy(path, resources)
+            if container.name in stored:
+                patch += _restore_container(path, resources or {}, container, stored[container.name], conversion)
+    if findings:
+        return denied("immutable", *findings)
+    if reapplied:
+        patch += _restore_spec(new, old, conversion)
+    # They belong to the claim, which cannot go: they stay as long as the pod does.
+    patch += mark(new, old.annotations.converted_from)
+    if not patch:
+        return unchanged("already-converted")
+    return Decision(Outcome.RESTORED, "reapplied" if reapplied else "marks-restored", patch=tuple(patch))
+
+
+def _changes(container: str, path: str, resources: Mapping[str, Any], recorded: Mapping[str, str]) -> list[Finding]:
+    """NEU115 where the container asks for something else than it was converted from."""
+    now, findings = demand.read(
+        container, Role.APP, path, resources.get("limits") or {}, resources.get("requests") or {}
+    )
+    before, _ = demand.read(container, Role.APP, path, recorded, {})
+    if findings or (now.resource, now.amount) == (before.resource, before.amount):
+        return findings
+    asks = f"{now.resource}: {now.amount}" if now.amount else "no Neuron devices"
+    had = f"{before.resource}: {before.amount}" if before.amount else "none"
+    return [
+        Finding(
+            "NEU115",
+            now.resource_path if now.amount else f"{path}.resources.limits",
+            f"container {container} now asks for {asks}, but the pod was converted with {had}, which cannot change.",
+            "Delete the pod and create it again.",
+            str(now.amount),
+        )
+    ]
+
+
+def _removal(
+    new: pods.Container,
+    path: str,
+    resources: Mapping[str, Any] | None,
+    old: pods.Container | None,
+    conversion: Converted,
+) -> list[Finding]:
+    """NEU115 where the container gives up its devices: neither limits nor a reference to the claim are left.
+
+    The API server refuses that too, with a diff of Go structures.
+    """
+    before = [] if old is None else (old.decode_resources() or {}).get("claims") or []
+    now = (resources or {}).get("claims") or []
+    if not any(entry.get("name") == conversion.claim and entry not in now for entry in before):
+        return []
+    return _changes(new.name, path, {}, conversion.record.of(new.name))
+
+
+def _restore_container(
+    path: str, resources: Mapping[str, Any], new: pods.Container, old: pods.Container, conversion: Converted
+) -> list[Operation]:
+    """Put back the container's references to the claim, and the variable that conversion set."""
+    old_claims = (old.decode_resources() or {}).get("claims")
+    operations = _reinsert(
+        f"{path}/resources/claims",
+        resources.get("claims"),
+        old_claims,
+        lambda entry: entry.get("name") == conversion.claim,
+    )
+    if names.ENV_NUM_CORES in old.core_variables and not new.core_variables:
+        # A view holds only the names of variables, so the value comes from the record that made it.
+        value = conversion.record.of(new.name).get(names.RESOURCE_NEURONCORE)
+        if value is not None:
+            position = min(old.variables.index(names.ENV_NUM_CORES), len(new.variables))
+            variable = {"name": names.ENV_NUM_CORES, "value": str(quantities.parse_count(value))}
+            operations.append(
+                add(f"{path}/env", [variable]) if not new.has_env else add(f"{path}/env/{position}", variable)
+            )
+    return operations
+
+
+def _reinsert(path: str, new: Any, old: Any, is_ours: Any) -> list[Operation]:
+    """Insert our items of the old list where they were, if the new list is the old one without them."""
+    old_items, new_items = list(old or ()), list(new or ())
+    if old_items == new_items:
+        return []
+    missing = [(index, item) for index, item in enumerate(old_items) if is_ours(item) and item not in new_items]
+    if not missing:
+        return []
+    if new is None:
+        return [add(path, [item for _, item in missing])]
+    return [add(f"{path}/{min(index, len(new_items) + place)}", item) for place, (index, item) in enumerate(missing)]
+
+
+def _restore_spec(new: pods.Pod, old: pods.Pod, conversion: Converted) -> list[Operation]:
+    """Put back what conversion added to the pod's spec: the claim and the scheduling hints."""
+    operations = _reinsert(
+        "/spec/resourceClaims",
+        new.decode_claims(),
+        old.decode_claims(),
+        lambda entry: entry.get("name") == conversion.claim,
+    )
+    operations += _reinsert(
+        "/spec/tolerations",
+        new.decode_tolerations(),
+        old.decode_tolerations(),
+        lambda entry: entry == hints.TOLERATION,
+    )
+    if new.spec.schedulerName in names.LEGACY_SCHEDULERS and old.spec.schedulerName != new.spec.schedulerName:
+        operations.append(replace("/spec/schedulerName", old.spec.schedulerName))
+    return operations + _restore_affinity(new.decode_affinity(), old.decode_affinity())
+
+
+def _restore_affinity(new: Any, old: Any) -> list[Operation]:
+    """Put the old affinity back if all the new one lacks is the hint.
+
+    The hint is an expression on the instance type in every term. Anything else that differs is the user's change,
+    and the API server's to refuse.
+    """
+    if new == old or not hints.lacks_only_hint(new, old):
+        return []
+    return [add("/spec/affinity", old)] if new is None else [replace("/spec/affinity", old)]

@@ -1,0 +1,162 @@
+"""The HTTP side of reviews: what is a review gets 200 and a decision, what is none an HTTP error.
+
+The difference matters: an HTTP error is a failed call, to which the webhook configuration's `failurePolicy` applies; a
+refusal is an answer. So nothing that is wrong with an object may end as an error, and nothing that is wrong with us as
+a refusal.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+
+from webhook.decisions.decision import Decision
+from webhook.edge import reviews, wire
+from webhook.edge.bodies import BodyReader, BodyTooLargeError, BodyTooSlowError, ClientGoneError
+from webhook.edge.health import Lifecycle
+from webhook.edge.logs import DecisionLog
+from webhook.edge.metrics import PathMetrics
+
+log = logging.getLogger(__name__)
+
+_JSON: Final = (b"content-type", b"application/json")
+_CLOSE: Final = (b"connection", b"close")
+_CLIENT_GONE: Final = 499
+"""For metrics only, as nginx counts it: there is nobody left to send a status to."""
+
+
+class Reviewer(Protocol):
+    """Decides about objects; one per path."""
+
+    async def review(self, request: wire.AdmissionRequest) -> Decision:
+        """The decision; an exception is a fault of ours and becomes HTTP 500."""
+
+
+class HTTPError(Exception):
+    """A request that gets no review.
+
+    Attributes:
+        status: HTTP status.
+        message: goes to the client, in JSON.
+        headers: further headers.
+        unread: the request has a body that may still be on its way.
+    """
+
+    def __init__(
+        self, status: int, message: str, *, headers: dict[str, str] | None = None, unread: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.headers = headers or {}
+        self.unread = unread
+
+
+class AdmissionEndpoint:
+    """Answers reviews on one path. An ASGI application: a Starlette route hands requests over without wrapping them."""
+
+    def __init__(
+        self,
+        path: str,
+        reviewer: Reviewer,
+        bodies: BodyReader,
+        metrics: PathMetrics,
+        decisions: DecisionLog,
+        lifecycle: Lifecycle,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Serve `path`; `clock` tells seconds and measures how long reviews take."""
+        self._path = path
+        self._reviewer = reviewer
+        self._bodies = bodies
+        self._metrics = metrics
+        self._decisions = decisions
+        self._lifecycle = lifecycle
+        self._clock = clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        started = self._clock()
+        self._metrics.inflight += 1
+        try:
+            await self._answer(started, scope, receive, send)
+        except HTTPError as error:
+            await self._refuse(error, scope, receive, send)
+        except ClientGoneError:
+            self._metrics.failed(_CLIENT_GONE)
+        except asyncio.CancelledError:
+            if not self._lifecycle.draining:
+                raise
+            # Cut off by the end of the drain: the caller hears of it, and its failurePolicy decides.
+            await self._refuse(HTTPError(503, "The webhook is shutting down."), scope, receive, send)
+        finally:
+            self._metrics.inflight -= 1
+
+    async def _answer(self, started: float, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await self._read(scope, receive)
+        try:
+            request = reviews.decode(body)
+        except reviews.BadReviewError as error:
+            raise HTTPError(400, str(error)) from error
+        try:
+            decision = await self._reviewer.review(request)
+            payload = reviews.encode(request, decision)
+        except Exception as error:
+            log.exception("review failed", extra={"uid": request.uid, "path": self._path})
+            raise HTTPError(500, "The review failed; the webhook's log has the reason under its uid.") from error
+        headers = [_JSON, (b"content-length", b"%d" % len(payload))]
+        if self._lifecycle.draining:
+            headers.append(_CLOSE)
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": payload})
+        seconds = self._clock() - started
+        self._metrics.reviewed(request, decision.rendered, seconds, len(body))
+        self._decisions.record(request, decision.rendered, seconds)
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+        if scope["method"] != "POST":
+            raise HTTPError(405, f"Reviews are sent to {self._path} with POST.", headers={"Allow": "POST"})
+        # The API server sends exactly this header; only others are worth parsing.
+        if _JSON not in scope["headers"]:
+            _check_content_type(scope)
+        try:
+            return await self._bodies.read(receive)
+        except BodyTooLargeError as error:
+            message = f"The body is larger than {error.limit} bytes (--max-body-bytes)."
+            raise HTTPError(413, message, unread=error.unread) from error
+        except BodyTooSlowError as error:
+            message = f"The body was not complete after {error.seconds:g} s (--body-timeout)."
+            raise HTTPError(408, message, headers={"Connection": "close"}) from error
+
+    async def _refuse(self, error: HTTPError, scope: Scope, receive: Receive, send: Send) -> None:
+        self._metrics.failed(error.status)
+        extra = {"path": self._path, "status": error.status, "reason": error.message, "client": _client(scope)}
+        if error.status < 500:
+            log.warning("request refused", extra=extra)
+        headers = dict(error.headers)
+        if error.unread or self._lifecycle.draining:
+            headers["Connection"] = "close"
+        response = JSONResponse({"message": error.message}, error.status, headers)
+        if not error.unread:
+            await response(scope, receive, send)
+            return
+        # The client hears at once, and is listened to until it is done: see `BodyReader.discard`.
+        await send({"type": "http.response.start", "status": error.status, "headers": response.raw_headers})
+        await send({"type": "http.response.body", "body": response.body, "more_body": True})
+        await self._bodies.discard(receive)
+        await send({"type": "http.response.body", "body": b""})
+
+
+def _check_content_type(scope: Scope) -> None:
+    content_type = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"content-type"), "")
+    if content_type.partition(";")[0].strip().lower() != "application/json":
+        raise HTTPError(415, f"Reviews are application/json; this request is {content_type[:100]!r}.")
+
+
+def _client(scope: Scope) -> str:
+    client = scope.get("client")
+    return f"{client[0]}:{client[1]}" if client else ""

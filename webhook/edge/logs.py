@@ -1,0 +1,237 @@
+"""Structured logs on stderr: one line per decision, and whatever else there is to say.
+
+A record's message is the event, its `extra` are the keys: `log.info("serving", extra={"url": url})`. Bodies of reviews
+are never logged: they carry what users put into their pods.
+"""
+
+import asyncio
+import logging
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, BinaryIO, Final, Literal, TextIO
+
+import msgspec
+import orjson
+
+from webhook.edge import wire
+from webhook.edge.reviews import Rendered
+
+Format = Literal["json", "text"]
+
+FLUSH_AFTER: Final = 0.05
+"""Seconds that decision lines may wait to be written together: a system call per review would be the largest cost."""
+FLUSH_ABOVE: Final = 65536
+"""Bytes of decision lines that are written without waiting any longer."""
+
+_STANDARD_ATTRIBUTES: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "color_message"}
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    name: str | None = None
+    generateName: str | None = None  # noqa: N815 - the wire's spelling
+
+
+class _Named(msgspec.Struct, gc=False):
+    metadata: _Metadata
+
+
+_decode_named: Final = msgspec.json.Decoder(_Named).decode
+
+_first_name: Final = re.compile(
+    rb'\{(?:"(?:kind|apiVersion)":"[^"\\]*",)*"metadata":\{"(name|generateName)":"([^"\\]+)"'
+).match
+"""How the API server writes an object: type, then metadata, its name first. Anchored at the object's start, so nothing
+further inside can pass for it; and unlike decoding it costs the same for every size of object."""
+
+
+class DecisionLine(msgspec.Struct, tag_field="event", tag="decision", omit_defaults=True, gc=False):
+    """One line of the decision log, field by field as it is written."""
+
+    ts: str
+    level: str
+    uid: str
+    operation: str
+    kind: str
+    decision: str
+    reason: str
+    dry_run: bool
+    findings: tuple[str, ...]
+    ms: float
+    namespace: str = ""
+    name: str = ""
+    generateName: str = ""  # noqa: N815 - the wire's spelling
+
+
+class Timestamps:
+    """RFC 3339 in UTC with milliseconds; what lines in a row have in common is worked out once."""
+
+    def __init__(self) -> None:
+        self._millisecond = self._second = -1
+        self._prefix = self._text = ""
+
+    def format(self, now: float) -> str:
+        """`now` is seconds since the epoch."""
+        millisecond = int(now * 1000)
+        if millisecond != self._millisecond:
+            self._millisecond = millisecond
+            second, fraction = divmod(millisecond, 1000)
+            if second != self._second:
+                self._second = second
+                self._prefix = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+            self._text = f"{self._prefix}.{fraction:03d}Z"
+        return self._text
+
+
+class DecisionLog:
+    """Writes decision lines in batches. Belongs to the event loop's thread."""
+
+    def __init__(
+        self, stream: BinaryIO, form: Format = "json", *, enabled: bool = True, clock: Callable[[], float] = time.time
+    ) -> None:
+        """Write to `stream`; `clock` tells seconds since the epoch."""
+        self._stream = stream
+        self._enabled = enabled
+        self._clock = clock
+        self._append = self._append_json if form == "json" else self._append_text
+        self._encode_into = msgspec.json.Encoder().encode_into
+        self._timestamps = Timestamps()
+        self._buffer = bytearray()
+        self._timer: asyncio.TimerHandle | None = None
+        self.lost = 0
+
+    def record(self, request: wire.AdmissionRequest, rendered: Rendered, seconds: float) -> None:
+        """Remember a decision that took `seconds`."""
+        if not self._enabled:
+            return
+        name = request.name
+        generate_name = ""
+        if not name:
+            name, generate_name = _names(request.object)
+        self._append(
+            DecisionLine(
+                self._timestamps.format(self._clock()),
+                "info",
+                request.uid,
+                request.operation,
+                request.kind.kind,
+                rendered.outcome,
+                rendered.reason,
+                request.dryRun,
+                rendered.codes,
+                round(seconds * 1000, 3),
+                request.namespace,
+                name,
+                generate_name,
+            )
+        )
+        if len(self._buffer) > FLUSH_ABOVE:
+            self.flush()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(FLUSH_AFTER, self.flush)
+
+    def flush(self) -> None:
+        """Write what is there. A log that cannot be written to is no reason to refuse pods: lines are lost."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        pending, self._buffer = self._buffer, bytearray()
+        if not pending:
+            return
+        try:
+            self._stream.write(pending)
+            self._stream.flush()
+        except (OSError, ValueError):
+            self.lost += pending.count(b"\n")
+
+    def _append_json(self, line: DecisionLine) -> None:
+        self._encode_into(line, self._buffer, -1)
+        self._buffer += b"\n"
+
+    def _append_text(self, line: DecisionLine) -> None:
+        fields = msgspec.to_builtins(line)
+        self._buffer += f"{_text(fields.pop('ts'), fields.pop('level'), fields.pop('event'), fields)}\n".encode()
+
+
+class JSONFormatter(logging.Formatter):
+    """One JSON object per record: ts, level, event, logger, the record's extra, and a traceback if there is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._timestamps = Timestamps()
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as one line."""
+        fields: dict[str, Any] = {
+            "event": record.getMessage(),
+            "ts": self._timestamps.format(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            **_extra(record),
+        }
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return orjson.dumps(fields, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+class TextFormatter(logging.Formatter):
+    """The same for people: time, level, event, then key=value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._timestamps = Timestamps()
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as one line, and its traceback below."""
+        line = _text(self._timestamps.format(record.created), record.levelname, record.getMessage(), _extra(record))
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def resolve(form: Literal["auto", "json", "text"]) -> Format:
+    """The format in force: text where stderr is a terminal, unless somebody chose."""
+    if form == "auto":
+        return "text" if sys.stderr.isatty() else "json"
+    return form
+
+
+def configure(form: Format, level: str, stream: TextIO | None = None) -> None:
+    """Send every logger of the process to `stream` (stderr if None) in one format."""
+    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler.setFormatter(JSONFormatter() if form == "json" else TextFormatter())
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    # What uvicorn says below a warning, our own lines say with keys.
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+def _names(body: msgspec.Raw) -> tuple[str, str]:
+    """`metadata.name` and `metadata.generateName`: `request.name` is empty until the name is generated."""
+    try:
+        first = _first_name(body)
+        if first is not None:
+            text = first[2].decode()
+            return ("", text) if first[1] == b"generateName" else (text, "")
+        metadata = _decode_named(body).metadata
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return "", ""
+    return metadata.name or "", metadata.generateName or ""
+
+
+def _extra(record: logging.LogRecord) -> dict[str, Any]:
+    return {key: value for key, value in record.__dict__.items() if key not in _STANDARD_ATTRIBUTES}
+
+
+def _text(ts: str, level: str, event: str, fields: Mapping[str, Any]) -> str:
+    return " ".join((ts, f"{level.upper():<7}", event, *_pairs(fields)))
+
+
+def _pairs(fields: Mapping[str, Any]) -> Iterable[str]:
+    for key, value in fields.items():
+        if isinstance(value, bool):
+            shown = str(value).lower()
+        elif isinstance(value, list | tuple | set | frozenset):
+            shown = ",".join(map(str, value))
+        else:
+            shown = str(value)
+        plain = shown and shown.isprintable() and not set(shown) & {" ", '"', "="}
+        yield f"{key}={shown if plain else orjson.dumps(shown).decode()}"

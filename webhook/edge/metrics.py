@@ -1,0 +1,205 @@
+"""What the webhook counts, and the plain port where Prometheus reads it.
+
+Reviews are counted in dictionaries and lists of the event loop and only take Prometheus' shape when somebody reads
+them: the client library's own counters and histograms lock and loop in Python on every observation.
+"""
+
+from __future__ import annotations
+
+import bisect
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from socketserver import TCPServer, ThreadingMixIn
+from typing import TYPE_CHECKING, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client import Gauge, GCCollector, Info, PlatformCollector, ProcessCollector, make_wsgi_app
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from webhook.edge import wire
+from webhook.edge.reviews import Rendered
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+METRICS_PATH: Final = "/metrics"
+
+DURATION_BOUNDS: Final = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
+)
+"""Seconds. The API server waits 30 s at most, and its own metrics have a bucket for that."""
+
+BODY_BOUNDS: Final = (1024.0, 4096.0, 16384.0, 65536.0, 262144.0, 1048576.0, 4194304.0, 8388608.0)
+
+KINDS: Final = frozenset(
+    {
+        *("Pod", "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob"),
+        *("ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "LeaderWorkerSet", "JobSet"),
+        *("PyTorchJob", "MPIJob", "TFJob", "TrainJob", "RayCluster", "RayJob", "RayService"),
+    }
+)
+OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
+OTHER: Final = "other"
+"""Stands for every kind and operation that nobody registers us for: labels that callers choose must not grow."""
+
+_REVIEW_LABELS: Final = ("path", "operation", "kind", "outcome", "reason", "dry_run")
+_Series = tuple[str, str, str, str, bool]
+
+
+class Histogram:
+    """Observations in buckets. Written by one thread; a copy of the counts is consistent in itself."""
+
+    __slots__ = ("_bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count a value in the first bucket that it is not above."""
+        self.counts[bisect.bisect_left(self._bounds, value)] += 1
+        self.total += value
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Cumulative, as the text format wants them."""
+        total = 0
+        cumulative: list[tuple[str, float]] = []
+        bounds = (*map(str, self._bounds), "+Inf")
+        for bound, count in zip(bounds, tuple(self.counts), strict=True):
+            total += count
+            cumulative.append((bound, total))
+        return cumulative
+
+
+class PathMetrics:
+    """What is counted for one path. Touched by the event loop alone; read by whoever scrapes."""
+
+    __slots__ = ("body_bytes", "duration", "errors", "inflight", "reviews")
+
+    def __init__(self) -> None:
+        self.inflight = 0
+        self.duration = Histogram(DURATION_BOUNDS)
+        self.body_bytes = Histogram(BODY_BOUNDS)
+        self.reviews: dict[_Series, int] = {}
+        self.errors: dict[int, int] = {}
+
+    def reviewed(self, request: wire.AdmissionRequest, rendered: Rendered, seconds: float, size: int) -> None:
+        """One review was answered."""
+        kind = request.kind.kind
+        operation = request.operation
+        series = (
+            operation if operation in OPERATIONS else OTHER,
+            kind if kind in KINDS else OTHER,
+            rendered.outcome,
+            rendered.reason,
+            request.dryRun,
+        )
+        self.reviews[series] = self.reviews.get(series, 0) + 1
+        self.duration.observe(seconds)
+        self.body_bytes.observe(size)
+
+    def failed(self, code: int) -> None:
+        """One request got an HTTP error instead of a review."""
+        self.errors[code] = self.errors.get(code, 0) + 1
+
+
+class Metrics(Collector):
+    """Everything that is counted, in a registry of its own."""
+
+    def __init__(self, version: str) -> None:
+        self._paths: dict[str, PathMetrics] = {}
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        Info("neuron_dra_build", "What is running.", registry=self.registry).info({"version": version})
+        self.registry.register(self)
+
+    def path(self, path: str) -> PathMetrics:
+        """The counts of one path, made at first use."""
+        return self._paths.setdefault(path, PathMetrics())
+
+    def gauge(self, name: str, documentation: str, read: Callable[[], float]) -> None:
+        """Show a number that somebody else keeps, read whenever metrics are."""
+        Gauge(name, documentation, registry=self.registry).set_function(read)
+
+    def collect(self) -> Iterator[Metric]:
+        """All families, as of now. Called by the scraping thread, hence the copies."""
+        reviews = CounterMetricFamily("neuron_dra_reviews", "Reviews answered.", labels=_REVIEW_LABELS)
+        errors = CounterMetricFamily(
+            "neuron_dra_review_errors",
+            "Requests that got an HTTP error instead of a review (499: the client went away first).",
+            labels=("path", "code"),
+        )
+        inflight = GaugeMetricFamily("neuron_dra_inflight_reviews", "Reviews being answered.", labels=("path",))
+        duration = HistogramMetricFamily(
+            "neuron_dra_review_duration_seconds", "From the request's head to its answer.", labels=("path",)
+        )
+        body_bytes = HistogramMetricFamily("neuron_dra_review_body_bytes", "Sizes of reviews.", labels=("path",))
+        for path, counts in self._paths.copy().items():
+            for (operation, kind, outcome, reason, dry_run), count in counts.reviews.copy().items():
+                labels = (path, operation, kind, outcome, reason, "true" if dry_run else "false")
+                reviews.add_metric(labels, count)
+            for code, count in counts.errors.copy().items():
+                errors.add_metric((path, str(code)), count)
+            inflight.add_metric((path,), counts.inflight)
+            for family, histogram in ((duration, counts.duration), (body_bytes, counts.body_bytes)):
+                family.add_metric((path,), histogram.buckets(), histogram.total)
+        yield from (reviews, errors, inflight, duration, body_bytes)
+
+
+class MetricsServer:
+    """Serves a registry at `/metrics` over plain HTTP, in threads of its own: it answers however busy we are."""
+
+    def __init__(self, registry: CollectorRegistry, listener: socket.socket) -> None:
+        """Serve on a bound socket, which is ours from now on."""
+        self.address: tuple[str, int] = listener.getsockname()[:2]
+        self._server = _WSGIServer(listener, _only_metrics(make_wsgi_app(registry)))
+        # Polling bounds how long stopping takes.
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True)
+
+    def __enter__(self) -> MetricsServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+def _only_metrics(exposition: WSGIApplication) -> WSGIApplication:
+    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if environ.get("PATH_INFO") == METRICS_PATH:
+            return exposition(environ, start_response)
+        start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"Metrics are at {METRICS_PATH}.\n".encode()]
+
+    return application
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = 10  # A scraper that says nothing must not keep its thread.
+
+    def log_message(self, *args: object) -> None:
+        """Scrapes are not logged."""
+
+
+class _WSGIServer(ThreadingMixIn, WSGIServer):
+    """A WSGI server on a socket that is already bound, so that nobody asks a name server for our name."""
+
+    daemon_threads = True
+
+    def __init__(self, listener: socket.socket, application: WSGIApplication) -> None:
+        host, port = listener.getsockname()[:2]
+        TCPServer.__init__(self, (host, port), _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self.server_name, self.server_port = host, port
+        self.setup_environ()
+        self.set_app(application)
+        self.server_activate()

@@ -1,0 +1,162 @@
+"""AdmissionReview bytes -> request, and decision -> AdmissionReview bytes (`admission.k8s.io/v1`).
+
+What depends on the decision alone is rendered once per decision and kept with it; per review only the uid, and for a
+refusal the object's kind and name, are put in.
+"""
+
+import base64
+import dataclasses
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from neuron.findings import Finding
+from webhook.decisions.decision import Decision
+from webhook.edge import wire
+
+API_VERSION: Final = "admission.k8s.io/v1"
+KIND: Final = "AdmissionReview"
+
+COMFORTABLE_WARNING: Final = 120
+"""Up to here kubectl shows a warning on one line; the API's documentation asks for no more (AdmissionResponse)."""
+LONGEST_WARNING: Final = 256
+"""The API server may cut a longer warning wherever it likes (AdmissionResponse)."""
+
+_HEAD: Final = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":'
+_MALFORMED: Final = "The body is not an AdmissionReview"
+_decode: Final = msgspec.json.Decoder(wire.AdmissionReview).decode
+
+
+class BadReviewError(Exception):
+    """The body is no review that could be answered; the message is for whoever configured the caller."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rendered:
+    """What a decision alone determines of its answer, its log line and its metrics.
+
+    Attributes:
+        tail: the response's JSON after the uid; for a refusal up to where `details` still wants kind and name.
+        denied: whether kind and name are wanted.
+        outcome: as a plain string.
+        reason: the decision's one word.
+        codes: codes of all findings, errors first.
+    """
+
+    tail: bytes
+    denied: bool
+    outcome: str
+    reason: str
+    codes: tuple[str, ...]
+
+
+def decode(body: bytes) -> wire.AdmissionRequest:
+    """The request of a review.
+
+    Raises:
+        BadReviewError: the body is not JSON, no AdmissionReview, of another version, or without a request or uid.
+    """
+    try:
+        review = _decode(body)
+    except msgspec.ValidationError as error:
+        raise BadReviewError(f"{_MALFORMED}: {error}.") from error
+    except msgspec.DecodeError as error:
+        raise BadReviewError(f"The body is not JSON: {error}.") from error
+    except UnicodeDecodeError as error:
+        raise BadReviewError(f"The body is not UTF-8: {error.reason}.") from error
+    except RecursionError as error:
+        raise BadReviewError("The body is nested too deeply to be read.") from error
+    if review.apiVersion != API_VERSION or review.kind != KIND:
+        raise BadReviewError(
+            f"{_MALFORMED}: this server reads apiVersion {API_VERSION}, kind {KIND}, and got apiVersion "
+            f"{review.apiVersion!r:.100}, kind {review.kind!r:.100}. Set admissionReviewVersions: [v1] in the webhook "
+            "configuration."
+        )
+    request = review.request
+    if request is None:
+        raise BadReviewError(f"{_MALFORMED} with a request: `request` is missing.")
+    if not request.uid:
+        raise BadReviewError(f"{_MALFORMED} that can be answered: `request.uid` is empty.")
+    return request
+
+
+def encode(request: wire.AdmissionRequest, decision: Decision) -> bytes:
+    """The answer to a review, as bytes."""
+    rendered: Rendered = decision.rendered or render(decision)
+    if not rendered.denied:
+        return _HEAD + orjson.dumps(request.uid) + rendered.tail
+    subject = {"kind": request.kind.kind}
+    if request.kind.group:
+        subject["group"] = request.kind.group
+    if request.name:
+        subject["name"] = request.name
+    # `tail` ends inside the open object `details`, to which the subject's members are appended.
+    return b"".join((_HEAD, orjson.dumps(request.uid), rendered.tail, b",", orjson.dumps(subject)[1:], b"}}}"))
+
+
+def render(decision: Decision) -> Rendered:
+    """What the decision alone determines; kept with the decision for the next review that it answers."""
+    body = _denial(decision) if decision.errors else _admission(decision)
+    encoded = orjson.dumps(body)
+    rendered = Rendered(
+        # Refused: `..."details":{"causes":[...]` stays open. Admitted: the response and the review are closed.
+        tail=b"," + (encoded[1:-3] if decision.errors else encoded[1:] + b"}"),
+        denied=bool(decision.errors),
+        outcome=str(decision.outcome.value),
+        reason=decision.reason,
+        codes=tuple(finding.code for finding in (*decision.errors, *decision.warnings)),
+    )
+    object.__setattr__(decision, "rendered", rendered)
+    return rendered
+
+
+def warnings(finding: Finding) -> list[str]:
+    """A finding as `response.warnings` carries it: one line, or sentence and fix apart where one would be too long."""
+    whole = str(finding)
+    if len(whole) <= COMFORTABLE_WARNING or not finding.fix:
+        return [_line(whole)]
+    return [_line(f"{finding.code}: {finding.message}"), _line(f"{finding.code}: {finding.fix}")]
+
+
+def _line(text: str) -> str:
+    """One printable line. HTTP carries warnings in a header, where control characters are an error."""
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return line if len(line) <= LONGEST_WARNING else line[: LONGEST_WARNING - 1] + "…"
+
+
+def _admission(decision: Decision) -> dict[str, Any]:
+    response = _common(decision, allowed=True)
+    if decision.patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(orjson.dumps(decision.patch)).decode()
+    return response
+
+
+def _denial(decision: Decision) -> dict[str, Any]:
+    """`status` comes last, and in it `details`, and in that `causes`: see `Rendered.tail`.
+
+    kubectl prints only the causes of an Invalid status, events of a ReplicaSet only its message: each says it all.
+    """
+    response = _common(decision, allowed=False)
+    response["status"] = {
+        "code": decision.status_code,
+        "reason": decision.status_reason,
+        "message": "; ".join(map(str, decision.errors)),
+        "details": {
+            "causes": [
+                {"reason": "FieldValueInvalid", "field": finding.path, "message": str(finding)}
+                for finding in decision.errors
+            ]
+        },
+    }
+    return response
+
+
+def _common(decision: Decision, *, allowed: bool) -> dict[str, Any]:
+    response: dict[str, Any] = {"allowed": allowed}
+    if decision.warnings:
+        response["warnings"] = [line for finding in decision.warnings for line in warnings(finding)]
+    if decision.audit:
+        response["auditAnnotations"] = dict(decision.audit)
+    return response

@@ -1,0 +1,211 @@
+"""The server's life: bind, serve over TLS, drain, stop.
+
+uvicorn does the HTTP; what is ours is the order in which things end. On the first signal readiness fails at once, so
+that endpoints forget this replica, while the listener goes on for the drain delay, because clients hear of it later
+than we do; answers tell them to reconnect. Then the listener closes and what is being answered is answered. A second
+signal ends it all.
+"""
+
+import asyncio
+import contextlib
+import errno
+import gc
+import logging
+import os
+import signal
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from webhook.edge.connections import Connection
+from webhook.edge.health import Lifecycle
+from webhook.settings import StartupError
+
+log = logging.getLogger(__name__)
+
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+KEEP_ALIVE: Final = 120
+"""Seconds. The API server's client drops idle connections after 90; it has to be the one who closes, else it may send
+a review on a connection that is just being closed here."""
+
+_BACKLOG: Final = 2048
+_LAST_WORDS: Final = 0.5
+"""Seconds for those who are cut off to say so."""
+_SWEEP_EVERY: Final = 10
+"""Ticks of uvicorn's main loop, which is one second."""
+
+
+def listen(host: str, port: int, host_flag: str, port_flag: str) -> socket.socket:
+    """A listening socket; clients queue until somebody accepts.
+
+    Args:
+        host: name or address; empty: every address, IPv4 and IPv6.
+        port: 0 takes any that is free.
+        host_flag: the flag that sets the host, for messages.
+        port_flag: the flag that sets the port.
+
+    Raises:
+        StartupError: the address cannot be had.
+    """
+    try:
+        if not host and socket.has_dualstack_ipv6():
+            return socket.create_server(("::", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # A name that has both, such as localhost, means IPv4 to most who type it.
+        family, *_, address = min(found, key=lambda info: info[0] != socket.AF_INET)
+        return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise StartupError(_cannot_listen(error, host, port, host_flag, port_flag)) from error
+
+
+def _cannot_listen(error: OSError, host: str, port: int, host_flag: str, port_flag: str) -> str:
+    where = f"Cannot listen on {host or 'any address'}, port {port}"
+    if error.errno == errno.EADDRINUSE:
+        return f"{where}: it is in use. Stop whoever listens there, or choose another port with {port_flag}."
+    if error.errno == errno.EACCES:
+        return f"{where}: permission denied. Choose a port above 1023 with {port_flag}."
+    why = error.strerror if isinstance(error, socket.gaierror) or not error.errno else os.strerror(error.errno)
+    return f"{where}: {why}. Choose an address of this machine with {host_flag}."
+
+
+def tls_context(certificate: Path, key: Path, minimum_version: Literal["1.2", "1.3"]) -> ssl.SSLContext:
+    """The context that every handshake uses; loading another pair into it serves that pair from then on.
+
+    Raises:
+        StartupError: the pair cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3 if minimum_version == "1.3" else ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    # The API server speaks HTTP/1.1 to webhooks that are services: kubernetes/kubernetes#82090.
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(certificate, key)
+    except OSError as error:
+        raise StartupError(f"TLS cannot use {certificate} and {key}: {error.strerror}.") from error
+    return context
+
+
+def url(listener: socket.socket, scheme: str, path: str = "") -> str:
+    """Where a listener is reached."""
+    host, port = listener.getsockname()[:2]
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{path}"
+
+
+@contextlib.contextmanager
+def on_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` for every SIGTERM and SIGINT. Only the main thread gets signals; elsewhere this does nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+class Server(uvicorn.Server):
+    """Serves an application over TLS until it is told to stop."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        tls: ssl.SSLContext,
+        lifecycle: Lifecycle,
+        *,
+        head_timeout: float,
+        drain_delay: float,
+        drain_timeout: int,
+    ) -> None:
+        """Take times in seconds.
+
+        Args:
+            app: what answers requests.
+            tls: used for every handshake.
+            lifecycle: told when the server serves and drains.
+            head_timeout: for the head of a request.
+            drain_delay: how long to go on accepting connections after `stop`.
+            drain_timeout: how long requests may take after that.
+        """
+        super().__init__(
+            uvicorn.Config(
+                app,
+                interface="asgi3",
+                http=Connection,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_keep_alive=KEEP_ALIVE,
+                timeout_graceful_shutdown=drain_timeout,
+                ssl_context_factory=lambda *_: tls,
+            )
+        )
+        self._lifecycle = lifecycle
+        self._head_timeout = head_timeout
+        self._drain_delay = drain_delay
+
+    def stop(self) -> None:
+        """Drain; called again, stop at once."""
+        if self._lifecycle.draining:
+            log.warning("stopping at once")
+            self.should_exit = self.force_exit = True
+            return
+        log.info("draining", extra={"delay": self._drain_delay, "timeout": self.config.timeout_graceful_shutdown})
+        self._lifecycle.draining = True
+        asyncio.get_running_loop().call_later(self._drain_delay, self._stop_accepting)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to `on_signals`: uvicorn's own handlers stop accepting at once and end with the signal."""
+        yield
+
+    async def startup(self, sockets: Sequence[socket.socket] | None = None) -> None:
+        """Accept connections, then be ready."""
+        listeners = list(sockets or ())
+        await super().startup(listeners)
+        # What exists by now stays: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        self._lifecycle.serving = True
+        log.info("serving", extra={"url": [url(listener, "https") for listener in listeners]})
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """uvicorn's own, then an end to whatever has outlasted it."""
+        await super().shutdown(sockets)
+        tasks = list(self.server_state.tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_LAST_WORDS)
+        if self.server_state.connections and not self.force_exit:
+            # Closing TLS takes two; a client that does not do its part must not hold the process.
+            await asyncio.sleep(_LAST_WORDS)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)
+
+    async def on_tick(self, counter: int) -> bool:
+        """uvicorn's own, and a look at connections that wait for nothing."""
+        if counter % _SWEEP_EVERY == 0:
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, Connection) and connection.overdue(self._head_timeout, KEEP_ALIVE):
+                    connection.transport.close()
+        return await super().on_tick(counter)
+
+    def _stop_accepting(self) -> None:
+        self._lifecycle.serving = False
+        self.should_exit = True

@@ -1,0 +1,102 @@
+"""The reviewers of a server that has policies, and what keeps the policies current."""
+
+import asyncio
+import contextlib
+import dataclasses
+import datetime as dt
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+from prometheus_client.registry import CollectorRegistry
+
+from neuron.instances import Catalogue
+from policies.loader import PolicyError, PolicySet
+from webhook.decisions.decision import Decision
+from webhook.decisions.world import ConversionOptions
+from webhook.edge.endpoints import Reviewer
+from webhook.edge.wire import AdmissionRequest
+from webhook.mutate import Mutator
+from webhook.policing.metrics import PolicyMetrics
+from webhook.policing.reviews import PolicedReviewer
+from webhook.policing.steering import PolicySteer
+from webhook.policing.store import PolicyStore
+from webhook.ports import TemplateStore, WorldView
+from webhook.settings import StartupError
+from webhook.validate import Validator
+
+
+class PolicedMutator:
+    """`/mutate` by the policies in force: a new set gets a new mutator, which remembers nothing of the old one."""
+
+    def __init__(
+        self, options: ConversionOptions, store: PolicyStore, view: WorldView, templates: TemplateStore
+    ) -> None:
+        self._options = options
+        self._store = store
+        self._view = view
+        self._templates = templates
+        self._take(store.current)
+
+    def _take(self, policies: PolicySet) -> None:
+        self._policies = policies
+        steer = PolicySteer(policies.conversions, self._view)
+        self._mutator = Mutator(self._options, policies.catalogue, self._view, self._templates, steer)
+
+    async def review(self, request: AdmissionRequest) -> Decision:
+        """Answer one review, by one set of policies from start to end."""
+        if self._policies is not self._store.current:
+            self._take(self._store.current)
+        return await self._mutator.review(request)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Policing:
+    """What a server with policies is made of.
+
+    Attributes:
+        store: the policies.
+        reviewers: who decides, by path.
+    """
+
+    store: PolicyStore
+    reviewers: Mapping[str, Reviewer]
+
+
+@contextlib.asynccontextmanager
+async def policing(
+    folder: Path,
+    options: ConversionOptions,
+    view: WorldView,
+    templates: TemplateStore,
+    registry: CollectorRegistry,
+) -> AsyncIterator[Policing]:
+    """Load the policies of a folder, and follow it for as long as the context lasts.
+
+    Raises:
+        StartupError: on entering: something is wrong with them.
+    """
+    try:
+        store = PolicyStore.open(folder, _now)
+    except PolicyError as error:
+        raise StartupError(f"The policies (--policies) cannot be used:\n{error}") from error
+    metrics = PolicyMetrics(store)
+    registry.register(metrics)
+
+    def validator(catalogue: Catalogue) -> Reviewer:
+        return Validator(options, catalogue, view)
+
+    reviewers: dict[str, Reviewer] = {
+        "/mutate": PolicedMutator(options, store, view, templates),
+        "/validate": PolicedReviewer(validator, store, view, options.excluded_namespaces, metrics, _now),
+    }
+    watching = asyncio.create_task(store.watch(), name="policies")
+    try:
+        yield Policing(store, reviewers)
+    finally:
+        watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)

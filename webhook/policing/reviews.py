@@ -1,0 +1,187 @@
+"""`/validate` with policies: what the cluster's admins wrote, on top of what is checked anyway."""
+
+import dataclasses
+import datetime as dt
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import orjson
+
+from neuron.findings import Finding, warning
+from neuron.instances import Catalogue
+from policies import matching
+from policies.engine import Clock
+from policies.evaluate import NEAR_EXPIRY, Outcome, Verdict, evaluate
+from policies.loader import PolicySet
+from policies.programs import ValidatingRule
+from webhook.decisions.decision import Decision
+from webhook.decisions.decision import Outcome as Decided
+from webhook.edge.endpoints import Reviewer
+from webhook.edge.wire import AdmissionRequest
+from webhook.messages import fitting
+from webhook.policing.metrics import PolicyMetrics
+from webhook.policing.store import PolicyStore, WallClock
+from webhook.policing.subjects import bare_subject, subject_of
+from webhook.ports import NamespaceView
+
+log = logging.getLogger(__name__)
+
+_STATUS_CODES: Final = {"Unauthorized": 401, "Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
+_LONGEST_AUDIT: Final = 10 * 1024
+_LONGEST_KEY: Final = 63
+_KINDS_REMEMBERED: Final = 512
+_ERRORS_LOGGED: Final = 100
+
+
+class PolicedReviewer:
+    """Lets another reviewer decide, and then the policies; both are told, all at once."""
+
+    def __init__(
+        self,
+        make: Callable[[Catalogue], Reviewer],
+        store: PolicyStore,
+        namespaces: NamespaceView,
+        excluded_namespaces: frozenset[str],
+        metrics: PolicyMetrics,
+        now: WallClock,
+        clock: Clock = time.perf_counter,
+    ) -> None:
+        """Review.
+
+        Args:
+            make: makes the other reviewer, anew for every set of policies: they may change the catalogue.
+            store: the policies in force.
+            namespaces: what is known of them.
+            excluded_namespaces: namespaces whose objects are left alone.
+            metrics: counts verdicts.
+            now: by which exceptions expire.
+            clock: bounds and measures evaluation, in seconds.
+        """
+        self._make = make
+        self._store = store
+        self._namespaces = namespaces
+        self._excluded = excluded_namespaces
+        self._metrics = metrics
+        self._now = now
+        self._clock = clock
+        self._take(store.current)
+
+    def _take(self, policies: PolicySet) -> None:
+        """Everything that is derived of a set, at once."""
+        self._policies = policies
+        self._inner = self._make(policies.catalogue)
+        self._candidates: dict[tuple[object, ...], tuple[ValidatingRule, ...]] = {}
+        self._logged: set[tuple[str, str]] = set()
+
+    async def review(self, request: AdmissionRequest) -> Decision:
+        """Answer one review."""
+        if self._policies is not self._store.current:
+            self._take(self._store.current)
+        candidates = self._candidates_for(request)
+        decision = await self._inner.review(request)
+        if not candidates or request.namespace in self._excluded:
+            return decision
+        now = self._now()
+        verdicts = evaluate(candidates, subject_of(request, self._namespaces), now, self._clock)
+        self._metrics.judged(verdicts)
+        self._log_errors(verdicts)
+        return merged(decision, verdicts, now)
+
+    def _candidates_for(self, request: AdmissionRequest) -> tuple[ValidatingRule, ...]:
+        """Policies that can be about such a request; nearly always known already, nearly always none."""
+        kind = request.kind
+        key = (kind, bytes(request.resource), request.subResource, request.operation, bool(request.namespace))
+        found = self._candidates.get(key)
+        if found is None:
+            bare = dataclasses.replace(bare_subject(request), namespace="any" if request.namespace else "")
+            found = tuple(rule for rule in self._policies.validating if matching.could_match(rule.match, bare))
+            if len(self._candidates) < _KINDS_REMEMBERED:
+                self._candidates[key] = found
+        return found
+
+    def _log_errors(self, verdicts: Iterable[Verdict]) -> None:
+        """Each error once for every set of policies: an expression that fails, fails on every replica."""
+        for verdict in verdicts:
+            for error in verdict.errors:
+                key = (verdict.rule.name, error)
+                if key not in self._logged and len(self._logged) < _ERRORS_LOGGED:
+                    self._logged.add(key)
+                    log.warning("policy failed", extra={"policy": verdict.rule.name, "error": error})
+
+
+# --- decisions ----------------------------------------------------------------------------------------------
+
+
+def merged(decision: Decision, verdicts: Iterable[Verdict], now: dt.datetime) -> Decision:
+    """A decision with what policies say added. Refused by both, it keeps the status it had."""
+    errors, warnings, audit = list(decision.errors), list(decision.warnings), dict(decision.audit)
+    code, reason = decision.status_code, decision.status_reason
+    failures: list[dict[str, Any]] = []
+    for verdict in verdicts:
+        for key, text in verdict.audit.items():
+            audit[_audit_key(f"{verdict.rule.name}.{key}")] = text[:_LONGEST_AUDIT]
+        if not verdict.violations:
+            continue
+        if verdict.exemption is not None:
+            warnings += _near_expiry(verdict, now)
+            audit[_audit_key(f"{verdict.rule.name}.exception")] = verdict.exemption.name
+            continue
+        actions = [action for binding in verdict.bindings for action in binding.actions]
+        if "Deny" in actions:
+            if not errors:
+                reason = verdict.violations[0].reason
+                code = _STATUS_CODES[reason]
+            errors += [_finding(verdict, at) for at in range(len(verdict.violations))]
+        if "Warn" in actions:
+            for at in range(len(verdict.violations)):
+                warnings += fitting(_finding(verdict, at, warns=True))
+        if "Audit" in actions:
+            failures += [{"policy": verdict.rule.name, "message": each.message} for each in verdict.violations]
+    if failures:
+        audit["validation-failure"] = orjson.dumps(failures).decode()[:_LONGEST_AUDIT]
+    if (len(errors), len(warnings), audit) == (len(decision.errors), len(decision.warnings), decision.audit):
+        return decision
+    refused = errors and not decision.errors
+    return dataclasses.replace(
+        decision,
+        outcome=Decided.DENIED if errors else decision.outcome,
+        reason="policy" if refused else decision.reason,
+        errors=tuple(errors),
+        warnings=tuple(warnings),
+        status_code=code,
+        status_reason=reason,
+        audit=audit,
+    )
+
+
+def _finding(verdict: Verdict, at: int, *, warns: bool = False) -> Finding:
+    violation = verdict.violations[at]
+    message = f"policy '{verdict.rule.name}': {violation.message}"
+    expired = verdict.expired
+    fix = f"Exception '{expired.name}' of {expired.owner} ended on {expired.expires.date()}." if expired else ""
+    if fix and not message.endswith((".", "!", "?")):
+        message += "."
+    if warns:
+        return warning("NEU802", "", message, fix)
+    return Finding("NEU803" if violation.failed else "NEU801", "", message, fix)
+
+
+def _near_expiry(verdict: Verdict, now: dt.datetime) -> list[Finding]:
+    exemption = verdict.exemption
+    if exemption is None or verdict.outcome is not Outcome.EXCEPT or exemption.expires - now > NEAR_EXPIRY:
+        return []
+    message = (
+        f"policy '{verdict.rule.name}': exception '{exemption.name}' of {exemption.owner} ends on "
+        f"{exemption.expires.date()}."
+    )
+    return list(fitting(warning("NEU804", "", message)))
+
+
+def _audit_key(key: str) -> str:
+    """At most 63 characters, as the API server wants them."""
+    if len(key) <= _LONGEST_KEY:
+        return key
+    return f"{key[: _LONGEST_KEY - 9]}-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
