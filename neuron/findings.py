@@ -18,6 +18,8 @@ class Severity(enum.StrEnum):
 
     ERROR = "error"
     WARNING = "warning"
+    NOTE = "note"
+    """Said for the record: nobody is stopped or warned."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class Finding:
         message: one sentence that stands alone and carries the offending value.
         fix: one sentence that says what to do; empty where the message already does.
         value: the offending value as it was written, for machine readers.
-        severity: error or warning.
+        severity: error, warning or note.
     """
 
     code: str
@@ -168,4 +170,5 @@ CODES: Final = {
     "NEU802": "A policy warns of the object",
     "NEU803": "A policy could not be evaluated",
     "NEU804": "A policy's exception ends soon",
+    "NEU805": "A policy notes the object",
 }

@@ -60,6 +60,7 @@ def subject_of(case: schema.Case) -> Subject:
         old_object=case.old_object,
         namespace_object=case.namespace_object,
         user_info=case.user_info,
+        quotas=case.quotas,
     )
 
 

@@ -157,6 +157,10 @@ class Case(Model):
     resource: Annotated[Text | None, Field(description="Plural name; derived from the object's kind.")] = None
     namespace_object: Object | None = None
     user_info: Object = Field(default_factory=dict)
+    quotas: Annotated[
+        dict[Text, Annotated[StrictInt, Field(ge=0)]] | None,
+        Field(description="Devices that the namespace's ResourceQuotas allow, by resource; without it nobody knows."),
+    ] = None
     at: Annotated[Moment, Field(description="The time at which exceptions are judged.")] = dt.datetime(
         2000, 1, 1, tzinfo=dt.UTC
     )

@@ -32,7 +32,15 @@ REQUEST: Final = record(
 )
 NEURON: Final = record(
     "neuron",
-    {"requests": LIST, "devices": INT, "cores": INT, "lnc": INT, "converted": BOOL},
+    {
+        "requests": LIST,
+        "devices": INT,
+        "cores": INT,
+        "lnc": INT,
+        "converted": BOOL,
+        "quotas": map_of(STRING, INT),
+        "quotasKnown": BOOL,
+    },
 )
 VARIABLES: Final[Mapping[str, Type]] = {
     "object": DYN,
@@ -66,6 +74,7 @@ class Subject:
         user_info: `authentication.k8s.io/v1` UserInfo.
         dry_run: nothing will be stored.
         options: `request.options`.
+        quotas: devices that the namespace's ResourceQuotas allow, by resource; None where nobody knows.
     """
 
     operation: str
@@ -82,6 +91,7 @@ class Subject:
     user_info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     dry_run: bool = False
     options: Any = None
+    quotas: Mapping[str, int] | None = None
 
     def activation(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """A value for every variable of `VARIABLES`."""
@@ -107,7 +117,11 @@ class Subject:
             },
             "namespaceObject": self.namespace_object,
             "params": params,
-            "neuron": neuron_values(self),
+            "neuron": {
+                **neuron_values(self),
+                "quotas": dict(self.quotas or {}),
+                "quotasKnown": self.quotas is not None,
+            },
             "claim": claim_spec(self.kind, self.object),
             "template": self.object if self.kind == "ResourceClaimTemplate" else None,
         }
@@ -121,6 +135,7 @@ def of_object(
     old_object: Any = None,
     namespace_object: Mapping[str, Any] | None = None,
     user_info: Mapping[str, Any] | None = None,
+    quotas: Mapping[str, int] | None = None,
 ) -> Subject:
     """The request that an object would arrive in.
 
@@ -131,6 +146,7 @@ def of_object(
         old_object: what it was before.
         namespace_object: its Namespace; None: one that has nothing but its name.
         user_info: who asks.
+        quotas: what its namespace's ResourceQuotas allow.
     """
     group, _, version = str(data.get("apiVersion", "")).rpartition("/")
     kind = str(data.get("kind", ""))
@@ -150,6 +166,7 @@ def of_object(
         name=str(metadata.get("name", "")),
         namespace_object=namespace_object or (namespace_named(namespace) if namespace else None),
         user_info=user_info or {},
+        quotas=quotas,
     )
 
 
@@ -174,7 +191,7 @@ def plural(kind: str) -> str:
 
 
 def neuron_values(subject: Subject) -> dict[str, object]:
-    """The variable `neuron`.
+    """The variable `neuron`, as far as the object says it.
 
     Of a pod: what its containers ask for now, or asked for before conversion. Of a claim or template: what it asks for.
     """

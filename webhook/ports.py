@@ -117,6 +117,12 @@ class NamespaceView(Protocol):
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
         """Labels of a namespace; None where it is unknown."""
 
+    def quotas(self, name: str) -> Mapping[str, int] | None:
+        """Devices that the ResourceQuotas of a namespace allow, by the resource's name in `spec.hard`.
+
+        Empty where no quota bounds them; None where nobody knows which quotas there are.
+        """
+
 
 class ValidationView(ClusterView, ClaimView, Protocol):
     """Everything that `/validate` has to know of the cluster."""

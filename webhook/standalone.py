@@ -37,6 +37,10 @@ class StandaloneCluster:
         """No namespace is known."""
         return None
 
+    def quotas(self, name: str) -> Mapping[str, int] | None:  # noqa: ARG002
+        """Nobody knows which there are."""
+        return None
+
     def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:  # noqa: ARG002
         """No template is known."""
         return frozenset()

@@ -15,6 +15,7 @@ from neuron.device_shapes import SliceShapes, read_slice
 from neuron.instances import Observation
 from webhook.cluster.api import RESOURCE_GROUP, ApiServer, Resource
 from webhook.cluster.claims import ClusterClaims
+from webhook.cluster.quotas import NamespaceQuotas, QuotaFacts, project_quota
 from webhook.cluster.reflector import Key, Reflector, Timing
 from webhook.ports import NO_FACTS, NamespaceFacts
 
@@ -27,9 +28,6 @@ RESOURCE_CLAIM_TEMPLATES: Final = Resource(RESOURCE_GROUP, "v1", "resourceclaimt
 
 _API_VERSION: Final = f"{RESOURCE_GROUP}/v1"
 _OUR_ANNOTATIONS: Final = f"{names.DRIVER}/"
-_QUOTA_NAMES: Final = frozenset(
-    f"{prefix}.{resource}" for prefix in ("requests", "limits") for resource in names.LEGACY_RESOURCES
-)
 _LIMITED_TYPES: Final = ("Container", "Pod")
 # Each of the three refuses a pod that has no limit of that name (plugin/pkg/admission/limitranger).
 _LIMITS: Final = ("min", "max", "maxLimitRequestRatio")
@@ -137,6 +135,8 @@ class KubeCluster(ClusterClaims):
         self._extended_resources: Mapping[str, str] = MappingProxyType({})
         self._namespaces: dict[str, NamespaceFacts] = {}
         self._labels: dict[str, Mapping[str, str]] = {}
+        self._quotas = NamespaceQuotas()
+        self._quotas_seen = quotas.synced
         slices.on_change(self._slice_changed)
         classes.on_change(self._class_changed)
         namespaces.on_change(self._namespace_changed)
@@ -163,6 +163,10 @@ class KubeCluster(ClusterClaims):
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
         """Labels of a namespace; None where it is unknown."""
         return self._labels.get(name)
+
+    def quotas(self, name: str) -> Mapping[str, int] | None:
+        """Devices that the ResourceQuotas of a namespace allow, by resource; None until they were seen once."""
+        return self._quotas.of(name) if self._quotas_seen.is_set() else None
 
     def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:
         """DeviceClasses that a ResourceClaimTemplate requests; empty where it is unknown."""
@@ -238,9 +242,11 @@ class KubeCluster(ClusterClaims):
         annotations = after.annotations if after else ()
         self._keep(key[1], dataclasses.replace(self.namespace(key[1]), annotations=annotations))
 
-    def _quota_changed(self, key: Key, _: bool | None, after: bool | None) -> None:
+    def _quota_changed(self, key: Key, _: QuotaFacts | None, after: QuotaFacts | None) -> None:
         facts = self.namespace(key[0])
-        self._keep(key[0], dataclasses.replace(facts, quotas=_with(facts.quotas, key[1], present=bool(after))))
+        legacy = after is not None and after.legacy
+        self._keep(key[0], dataclasses.replace(facts, quotas=_with(facts.quotas, key[1], present=legacy)))
+        self._quotas.keep(key[0], key[1], after)
 
     def _limit_range_changed(self, key: Key, _: bool | None, after: bool | None) -> None:
         facts = self.namespace(key[0])
@@ -345,12 +351,6 @@ def project_namespace(item: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | 
     annotations = item["metadata"].get("annotations") or {}
     ours = sorted((key, value) for key, value in annotations.items() if key.startswith(_OUR_ANNOTATIONS))
     return tuple(ours) or None
-
-
-def project_quota(item: Mapping[str, Any]) -> bool | None:
-    """Whether a ResourceQuota counts a legacy resource; None where it does not."""
-    hard = item["spec"].get("hard") or {}
-    return True if not _QUOTA_NAMES.isdisjoint(hard) else None
 
 
 def project_limit_range(item: Mapping[str, Any]) -> bool | None:

@@ -9,6 +9,7 @@ from neuron.instances import Observation
 from webhook.cluster import caches as cluster
 from webhook.cluster.api import RESOURCE_GROUP
 from webhook.cluster.caches import TemplateFacts
+from webhook.cluster.quotas import NamespaceQuotas, project_quota
 from webhook.offline.manifests import Manifest
 from webhook.ports import NO_FACTS, NamespaceFacts
 
@@ -21,6 +22,9 @@ class ManifestCluster:
     def __init__(self, manifests: Iterable[Manifest]) -> None:
         """Take in what concerns conversion; objects that cannot be read say nothing."""
         self._namespaces: defaultdict[str, NamespaceFacts] = defaultdict(lambda: NO_FACTS)
+        self._labels: dict[str, Mapping[str, str]] = {}
+        self._quotas = NamespaceQuotas()
+        self._with_quotas: set[str] = set()
         self._extended_resources: dict[str, str] = {}
         self._templates: dict[tuple[str, str], TemplateFacts] = {}
         for manifest in manifests:
@@ -30,11 +34,12 @@ class ManifestCluster:
         data, key = manifest.data, (manifest.namespace, manifest.name)
         match manifest.group, manifest.kind:
             case "", "Namespace" if manifest.name:
-                annotations = _read(cluster.project_namespace, data) or ()
-                self._say(manifest.name, annotations=annotations)
-            case "", "ResourceQuota" if _read(cluster.project_quota, data):
-                quotas = {*self._namespaces[key[0]].quotas, key[1]}
-                self._say(key[0], quotas=tuple(sorted(quotas)))
+                record = _read(cluster.project_namespace_labels, data)
+                if record:
+                    self._say(manifest.name, annotations=record.annotations)
+                    self._labels[manifest.name] = record.labels
+            case "", "ResourceQuota":
+                self._take_quota(manifest)
             case "", "LimitRange" if _read(cluster.project_limit_range, data):
                 limit_ranges = {*self._namespaces[key[0]].limit_ranges, key[1]}
                 self._say(key[0], limit_ranges=tuple(sorted(limit_ranges)))
@@ -46,6 +51,16 @@ class ManifestCluster:
                 template = _read(cluster.project_template, data)
                 if template:
                     self._templates[key] = template
+
+    def _take_quota(self, manifest: Manifest) -> None:
+        namespace = manifest.namespace
+        # Whoever keeps quotas of a namespace in these files is taken to keep all of them there.
+        self._with_quotas.add(namespace)
+        facts = _read(project_quota, manifest.data)
+        self._quotas.keep(namespace, manifest.name, facts)
+        if facts is not None and facts.legacy:
+            names = {*self._namespaces[namespace].quotas, manifest.name}
+            self._say(namespace, quotas=tuple(sorted(names)))
 
     def _say(self, namespace: str, **facts: Any) -> None:
         self._namespaces[namespace] = dataclasses.replace(self._namespaces[namespace], **facts)
@@ -66,6 +81,14 @@ class ManifestCluster:
     def namespace(self, name: str) -> NamespaceFacts:
         """What the manifests say of a namespace."""
         return self._namespaces.get(name, NO_FACTS)
+
+    def namespace_labels(self, name: str) -> Mapping[str, str] | None:
+        """Labels of a Namespace among the manifests; None where there is none."""
+        return self._labels.get(name)
+
+    def quotas(self, name: str) -> Mapping[str, int] | None:
+        """What ResourceQuotas among the manifests allow; None where none is of that namespace."""
+        return self._quotas.of(name) if name in self._with_quotas else None
 
     def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:
         """DeviceClasses that a template among the manifests requests."""

@@ -21,7 +21,7 @@ from webhook.device_selectors import DeviceSelectors
 from webhook.offline.convert_files import Source
 from webhook.offline.manifest_cluster import ManifestCluster
 from webhook.offline.manifests import POD_TEMPLATES, Document, Manifest, manifests, path_steps, path_text
-from webhook.ports import NO_FACTS, NamespaceFacts, ValidationView
+from webhook.ports import NO_FACTS, NamespaceFacts, WorldView
 
 _CLAIM_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
 
@@ -69,7 +69,7 @@ class Report:
 
 
 async def validate_sources(
-    sources: Sequence[Source], options: ConversionOptions, live: ValidationView | None = None
+    sources: Sequence[Source], options: ConversionOptions, live: WorldView | None = None
 ) -> Report:
     """Judge everything that was read.
 
@@ -96,9 +96,9 @@ def _locate(source: Source, document: Document, manifest: Manifest, finding: Fin
 
 
 class FileView:
-    """A `ValidationView` of files: what they hold comes first, and a cluster, if there is one, says the rest."""
+    """A `WorldView` of files: what they hold comes first, and a cluster, if there is one, says the rest."""
 
-    def __init__(self, found: Sequence[Manifest], live: ValidationView | None) -> None:
+    def __init__(self, found: Sequence[Manifest], live: WorldView | None) -> None:
         self._files = ManifestCluster(found)
         self._live = live
         self._claims: dict[tuple[str, str, str], ClaimSpec] = {}
@@ -135,6 +135,18 @@ class FileView:
         """The file's Namespace, if there is one."""
         facts = self._files.namespace(name)
         return self._live.namespace(name) if facts == NO_FACTS and self._live else facts
+
+    def namespace_labels(self, name: str) -> Mapping[str, str] | None:
+        """The file's Namespace, if there is one."""
+        labels = self._files.namespace_labels(name)
+        return self._live.namespace_labels(name) if labels is None and self._live else labels
+
+    def quotas(self, name: str) -> Mapping[str, int] | None:
+        """The smaller of what both allow; a quota in the files is one that will be applied."""
+        found, live = self._files.quotas(name), self._live.quotas(name) if self._live else None
+        if found is None or live is None:
+            return live if found is None else found
+        return {key: min(found.get(key, amount), amount) for key, amount in {**found, **live}.items()}
 
     def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:
         """Of either."""
@@ -183,7 +195,7 @@ class FileView:
 class _FileValidator:
     """One run over all files."""
 
-    def __init__(self, sources: Sequence[Source], options: ConversionOptions, live: ValidationView | None) -> None:
+    def __init__(self, sources: Sequence[Source], options: ConversionOptions, live: WorldView | None) -> None:
         self._options = options
         self._view = FileView(list(_all(sources)), live)
         self._conversion = conversion_world(options, Catalogue(), self._view)

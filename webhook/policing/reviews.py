@@ -3,6 +3,7 @@
 import dataclasses
 import datetime as dt
 import hashlib
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -10,11 +11,10 @@ from typing import Any, Final
 
 import orjson
 
-from neuron.findings import Finding, warning
 from neuron.instances import Catalogue
 from policies import matching
 from policies.engine import Clock
-from policies.evaluate import NEAR_EXPIRY, Outcome, Verdict, evaluate
+from policies.evaluate import Verdict, evaluate
 from policies.loader import PolicySet
 from policies.programs import ValidatingRule
 from webhook.decisions.decision import Decision
@@ -25,6 +25,7 @@ from webhook.messages import fitting
 from webhook.policing.metrics import PolicyMetrics
 from webhook.policing.store import PolicyStore, WallClock
 from webhook.policing.subjects import bare_subject, subject_of
+from webhook.policing.verdicts import near_expiry, objections
 from webhook.ports import NamespaceView
 
 log = logging.getLogger(__name__)
@@ -126,7 +127,7 @@ def merged(decision: Decision, verdicts: Iterable[Verdict], now: dt.datetime) ->
         if not verdict.violations:
             continue
         if verdict.exemption is not None:
-            warnings += _near_expiry(verdict, now)
+            warnings += itertools.chain.from_iterable(map(fitting, near_expiry(verdict, now)))
             audit[_audit_key(f"{verdict.rule.name}.exception")] = verdict.exemption.name
             continue
         actions = [action for binding in verdict.bindings for action in binding.actions]
@@ -134,10 +135,9 @@ def merged(decision: Decision, verdicts: Iterable[Verdict], now: dt.datetime) ->
             if not errors:
                 reason = verdict.violations[0].reason
                 code = _STATUS_CODES[reason]
-            errors += [_finding(verdict, at) for at in range(len(verdict.violations))]
+            errors += objections(verdict)
         if "Warn" in actions:
-            for at in range(len(verdict.violations)):
-                warnings += fitting(_finding(verdict, at, warns=True))
+            warnings += itertools.chain.from_iterable(map(fitting, objections(verdict, "Warn")))
         if "Audit" in actions:
             failures += [{"policy": verdict.rule.name, "message": each.message} for each in verdict.violations]
     if failures:
@@ -155,29 +155,6 @@ def merged(decision: Decision, verdicts: Iterable[Verdict], now: dt.datetime) ->
         status_reason=reason,
         audit=audit,
     )
-
-
-def _finding(verdict: Verdict, at: int, *, warns: bool = False) -> Finding:
-    violation = verdict.violations[at]
-    message = f"policy '{verdict.rule.name}': {violation.message}"
-    expired = verdict.expired
-    fix = f"Exception '{expired.name}' of {expired.owner} ended on {expired.expires.date()}." if expired else ""
-    if fix and not message.endswith((".", "!", "?")):
-        message += "."
-    if warns:
-        return warning("NEU802", "", message, fix)
-    return Finding("NEU803" if violation.failed else "NEU801", "", message, fix)
-
-
-def _near_expiry(verdict: Verdict, now: dt.datetime) -> list[Finding]:
-    exemption = verdict.exemption
-    if exemption is None or verdict.outcome is not Outcome.EXCEPT or exemption.expires - now > NEAR_EXPIRY:
-        return []
-    message = (
-        f"policy '{verdict.rule.name}': exception '{exemption.name}' of {exemption.owner} ends on "
-        f"{exemption.expires.date()}."
-    )
-    return list(fitting(warning("NEU804", "", message)))
 
 
 def _audit_key(key: str) -> str:

@@ -10,6 +10,7 @@ import msgspec
 from policies.engine import Clock
 from policies.evaluate import first_match
 from policies.programs import PodRule
+from policies.subjects import Subject
 from webhook.decisions.modes import Mode
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.edge.wire import AdmissionRequest
@@ -38,12 +39,17 @@ class PolicySteer:
             subject = subject_of(request, self._namespaces)
         except msgspec.DecodeError:
             return NO_STEERING  # reading the pod says what is wrong with it
-        rule, errors = first_match(self._rules, subject, self._clock)
+        steering, errors = self.of(subject)
         for error in errors:
             if error not in self._logged and len(self._logged) < _ERRORS_LOGGED:
                 self._logged.add(error)
                 log.warning("policy failed", extra={"error": error})
-        return NO_STEERING if rule is None else steering_of(rule)
+        return steering
+
+    def of(self, subject: Subject) -> tuple[Steering, tuple[str, ...]]:
+        """What the first policy that matches says, and which ones before it could not be evaluated, and why."""
+        rule, errors = first_match(self._rules, subject, self._clock)
+        return (NO_STEERING if rule is None else steering_of(rule)), errors
 
 
 def steering_of(rule: PodRule) -> Steering:

@@ -44,6 +44,7 @@ def subject_of(request: AdmissionRequest, namespaces: NamespaceView) -> Subject:
         user_info=_value(request.userInfo) or {},
         dry_run=request.dryRun,
         options=_value(request.options),
+        quotas=namespaces.quotas(request.namespace) if request.namespace else None,
     )
 
 

@@ -1,0 +1,86 @@
+"""What ResourceQuotas say of Neuron devices: which count the device plugin's names, and how much a namespace may have.
+
+Source: `pkg/quota/v1/evaluator/core/resource_claims.go` and `pods.go` of Kubernetes. Several quotas of one namespace all
+hold, so the smallest amount counts. A quota with scopes bounds some of the pods and never a claim: it says nothing here.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from neuron import names
+from neuron.quantities import NotACountError, parse_count
+
+NO_QUOTAS: Final[Mapping[str, int]] = MappingProxyType({})
+
+_PREFIXES: Final = ("requests", "limits")
+_LEGACY: Final = frozenset(f"{prefix}.{resource}" for prefix in _PREFIXES for resource in names.LEGACY_RESOURCES)
+_CLASS_SUFFIX: Final = ".deviceclass.resource.k8s.io/devices"
+_CLASS_PREFIX: Final = "requests.deviceclass.resource.kubernetes.io/"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QuotaFacts:
+    """What is kept of a ResourceQuota.
+
+    Attributes:
+        legacy: whether it counts a resource of the device plugin.
+        hard: amounts of `spec.hard` that bound devices, by name, sorted.
+    """
+
+    legacy: bool
+    hard: tuple[tuple[str, int], ...]
+
+
+def project_quota(item: Mapping[str, Any]) -> QuotaFacts | None:
+    """What a ResourceQuota says of devices; None where it says nothing, as nearly all do."""
+    spec = item["spec"]
+    hard = spec.get("hard") or {}
+    scoped = bool(spec.get("scopes") or spec.get("scopeSelector"))
+    amounts = [] if scoped else [(name, amount) for name in sorted(hard) if (amount := _amount(name, hard)) is not None]
+    legacy = not _LEGACY.isdisjoint(hard)
+    return QuotaFacts(legacy, tuple(amounts)) if legacy or amounts else None
+
+
+def _amount(name: str, hard: Mapping[str, Any]) -> int | None:
+    if name not in _LEGACY and not name.endswith(_CLASS_SUFFIX) and not name.startswith(_CLASS_PREFIX):
+        return None
+    try:
+        return parse_count(hard[name])
+    except NotACountError:
+        return None
+
+
+def merged(quotas: Iterable[QuotaFacts]) -> Mapping[str, int]:
+    """What several quotas of one namespace allow together."""
+    least: dict[str, int] = {}
+    for quota in quotas:
+        for name, amount in quota.hard:
+            least[name] = min(amount, least.get(name, amount))
+    return MappingProxyType(least) if least else NO_QUOTAS
+
+
+class NamespaceQuotas:
+    """Amounts by namespace, merged when a quota changes, so that reading them costs a look-up."""
+
+    def __init__(self) -> None:
+        self._quotas: dict[str, dict[str, QuotaFacts]] = {}
+        self._merged: dict[str, Mapping[str, int]] = {}
+
+    def keep(self, namespace: str, name: str, facts: QuotaFacts | None) -> None:
+        """Take in a quota as it is now; None where it is gone or says nothing."""
+        known = self._quotas.setdefault(namespace, {})
+        if facts is None:
+            known.pop(name, None)
+        else:
+            known[name] = facts
+        if known:
+            self._merged[namespace] = merged(known.values())
+        else:
+            del self._quotas[namespace]
+            self._merged.pop(namespace, None)
+
+    def of(self, namespace: str) -> Mapping[str, int]:
+        """The amounts of a namespace, by name."""
+        return self._merged.get(namespace, NO_QUOTAS)
