@@ -152,7 +152,7 @@ def of_object(
     kind = str(data.get("kind", ""))
     metadata = _mapping(data.get("metadata"))
     known = _mapping(_mapping(namespace_object).get("metadata")).get("name")
-    namespace = "" if kind in _CLUSTER_SCOPED else str(metadata.get("namespace") or known or "default")
+    namespace = "" if kind in CLUSTER_SCOPED else str(metadata.get("namespace") or known or "default")
     deleted = operation == "DELETE"
     return Subject(
         operation=operation,
@@ -170,7 +170,16 @@ def of_object(
     )
 
 
-_CLUSTER_SCOPED: Final = frozenset({"Namespace", "Node", "DeviceClass", "ResourceSlice", "PersistentVolume"})
+CLUSTER_SCOPED: Final = frozenset(
+    {
+        *("Namespace", "Node", "DeviceClass", "ResourceSlice", "DeviceTaintRule", "PersistentVolume", "StorageClass"),
+        *("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "APIService", "PriorityClass"),
+        *("RuntimeClass", "IngressClass", "CSIDriver", "ClusterTrainingRuntime", "ClusterQueue", "ResourceFlavor"),
+        *("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"),
+        *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+    }
+)
+"""Kinds whose objects have no namespace, as far as nobody can ask an API server."""
 
 
 def namespace_named(name: str) -> dict[str, Any]:

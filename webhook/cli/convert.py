@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import click
 
-from webhook.cli.inputs import REFUSED, UNREADABLE, conversion_options, filename_option, setting_options
+from webhook.cli.inputs import REFUSED, UNREADABLE, file_policies, filename_option, load_settings, setting_options
 from webhook.decisions.modes import Mode
 
 
@@ -31,7 +31,9 @@ class OutputError(click.ClickException):
     help="yaml: what kubectl apply takes, unchanged where nothing changes; json: one List;"
     " diff: what patch -p1 and git apply take.",
 )
-@setting_options("config", "device_class", "exclude_namespace", "hint_toleration", "hint_affinity", "hint_scheduler")
+@setting_options(
+    "config", "device_class", "exclude_namespace", "hint_toleration", "hint_affinity", "hint_scheduler", "policies"
+)
 @click.pass_context
 def convert(context: click.Context, /, filenames: tuple[str, ...], output: str, **flags: Any) -> None:
     """Rewrite manifests offline, as the webhook would.
@@ -39,18 +41,21 @@ def convert(context: click.Context, /, filenames: tuple[str, ...], output: str, 
     Prints the objects, with the ResourceClaimTemplates they need before them; pods and all common kinds with pod
     templates are converted, all else passes through. What is refused stays as it is, and is told on standard error
     with its place. What is in one of the files counts for all of them: annotations of Namespaces, quotas, templates.
+    Policy files steer as they would steer the webhook.
 
     Ends with 0; with 1 if something was refused; with 2 if something could not be read.
     """
-    # Whoever calls this wants a conversion; pods and namespaces can still opt out.
-    options = dataclasses.replace(conversion_options(flags), mode=Mode.CONVERT)
+    chosen = load_settings(flags)
+    # Whoever calls this wants a conversion; pods, namespaces and policies can still opt out.
+    options = dataclasses.replace(chosen.conversion(), mode=Mode.CONVERT)
+    policies = file_policies(chosen.policies)
     # Loaded for those who convert, not for `--help`.
     from webhook.offline import convert_output
     from webhook.offline.convert_files import convert_sources
     from webhook.offline.manifest_files import read_sources
 
     sources, complete = read_sources(filenames, _say)
-    conversion = convert_sources(sources, options)
+    conversion = convert_sources(sources, options, policies)
     for notice in conversion.notices:
         _say(str(notice))
     match output:

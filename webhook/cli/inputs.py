@@ -1,15 +1,18 @@
 """Options that the commands on manifests have in common: what to read, and the settings that decide about pods."""
 
+import datetime as dt
 import os
+import time
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
 from webhook import settings
 
 if TYPE_CHECKING:
-    from webhook.decisions.world import ConversionOptions
+    from webhook.offline.file_policies import FilePolicies
 
 REFUSED: Final = 1
 UNREADABLE: Final = 2
@@ -50,7 +53,7 @@ def _declarations(names: Collection[str]) -> list[settings.Declaration]:
     return [setting for setting in settings.declarations() if setting.name in names]
 
 
-def conversion_options(flags: dict[str, Any]) -> "ConversionOptions":
+def load_settings(flags: dict[str, Any]) -> settings.Settings:
     """What flags of `setting_options`, the environment and the config file say.
 
     Raises:
@@ -59,6 +62,34 @@ def conversion_options(flags: dict[str, Any]) -> "ConversionOptions":
     variables = {setting.variable for setting in _declarations(flags)}
     environment = {name: value for name, value in os.environ.items() if name in variables}
     try:
-        return settings.load(flags, environment).conversion()
+        return settings.load(flags, environment)
     except settings.SettingsError as error:
         raise click.UsageError(str(error)) from error
+
+
+class PoliciesError(click.ClickException):
+    """Ends the command where policy files are no set of policies; the message is the loader's."""
+
+    exit_code = UNREADABLE
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Say it as `policy check` does: line by line, ready to be jumped to."""
+        click.echo(self.format_message(), file=file, err=file is None)
+
+
+def file_policies(folder: Path | None) -> "FilePolicies | None":
+    """The policies of a folder, if one is given.
+
+    Raises:
+        PoliciesError: they cannot be used.
+    """
+    if folder is None:
+        return None
+    # The schema and the engine take 20 MiB: only for those who have policies.
+    from policies.loader import PolicyError
+    from webhook.offline.file_policies import FilePolicies
+
+    try:
+        return FilePolicies.load(folder, dt.datetime.now(dt.UTC), time.monotonic)
+    except PolicyError as error:
+        raise PoliciesError(str(error)) from error

@@ -13,8 +13,9 @@ import orjson
 from webhook.cli.inputs import (
     REFUSED,
     UNREADABLE,
-    conversion_options,
+    file_policies,
     filename_option,
+    load_settings,
     setting_options,
 )
 from webhook.decisions.modes import Mode
@@ -22,6 +23,7 @@ from webhook.decisions.modes import Mode
 if TYPE_CHECKING:
     from webhook.decisions.world import ConversionOptions
     from webhook.offline.convert_files import Source
+    from webhook.offline.file_policies import FilePolicies
     from webhook.offline.validate_files import Report
 
 
@@ -47,44 +49,61 @@ class NoClusterError(click.ClickException):
     metavar="FILE",
     help="Hold the manifests against this cluster's ResourceSlices, DeviceClasses and claims as well.",
 )
-@setting_options("config", "device_class", "exclude_namespace")
+@click.option("--notes", is_flag=True, help="Show in text what policies would only note in the audit log, too.")
+@setting_options("config", "device_class", "exclude_namespace", "policies")
 @click.pass_context
 def validate(
-    context: click.Context, /, filenames: tuple[str, ...], output: str, kubeconfig: Path | None, **flags: Any
+    context: click.Context,
+    /,
+    filenames: tuple[str, ...],
+    output: str,
+    kubeconfig: Path | None,
+    *,
+    notes: bool,
+    **flags: Any,
 ) -> None:
     """Check pods, workloads, ResourceClaims, ResourceClaimTemplates and DeviceClasses.
 
     Says what the webhook and the API server would refuse, and what would hang later; of workloads, what would become
-    of their pods. What is in one of the files counts for all of them.
+    of their pods. What is in one of the files counts for all of them. With policy files (--policies), says what these
+    would say of every object, and of the pods of workloads.
 
-    Ends with 0 where nothing would be refused (warnings are no refusals); with 1 if something would be; with 2 if
-    something could not be read.
+    Ends with 0 where nothing would be refused (warnings and notes are no refusals); with 1 if something would be; with
+    2 if something could not be read.
     """
-    options = dataclasses.replace(conversion_options(flags), mode=Mode.CONVERT)
+    chosen = load_settings(flags)
+    options = dataclasses.replace(chosen.conversion(), mode=Mode.CONVERT)
+    policies = file_policies(chosen.policies)
     # Loaded for those who validate, not for `--help`.
     from webhook.offline.manifest_files import read_sources
 
     sources, complete = read_sources(filenames, _say)
-    report = asyncio.run(_check(sources, options, kubeconfig))
+    report = asyncio.run(_check(sources, options, kubeconfig, policies))
+    shown = report if notes or output != "text" else report.without_notes()
     # Bytes: what is quoted from a file is UTF-8, whatever the terminal takes.
-    sys.stdout.buffer.write(FORMATS[output](report).encode())
+    sys.stdout.buffer.write(FORMATS[output](shown).encode())
     sys.stdout.buffer.flush()
     if output == "text":
-        _say(_summary(report))
+        _say(_summary(report) + ("" if notes or not report.notes else " --notes shows the notes."))
     context.exit(UNREADABLE if not complete else REFUSED if report.errors else 0)
 
 
-async def _check(sources: Sequence["Source"], options: "ConversionOptions", kubeconfig: Path | None) -> "Report":
+async def _check(
+    sources: Sequence["Source"],
+    options: "ConversionOptions",
+    kubeconfig: Path | None,
+    policies: "FilePolicies | None",
+) -> "Report":
     from webhook.offline.validate_files import validate_sources
 
     if kubeconfig is None:
-        return await validate_sources(sources, options)
+        return await validate_sources(sources, options, None, policies)
     # The client alone takes 70 MiB: only for those who have a cluster.
     from webhook.cluster import kube
 
     try:
         async with kube.connect(kubeconfig) as world:
-            return await validate_sources(sources, options, world.view)
+            return await validate_sources(sources, options, world.view, policies)
     except kube.ClusterUnavailableError as error:
         raise NoClusterError(str(error)) from error
 
@@ -95,8 +114,10 @@ def _say(line: str) -> None:
 
 def _summary(report: "Report") -> str:
     counts = {"error": report.errors, "warning": report.warnings, "object": report.objects, "file": report.files}
-    errors, warnings, objects, files = [f"{count} {word}{'' if count == 1 else 's'}" for word, count in counts.items()]
-    return f"{errors} and {warnings} in {objects} of {files}."
+    counts["note"] = report.notes
+    errors, warnings, objects, files, notes = (f"{n} {word}{'' if n == 1 else 's'}" for word, n in counts.items())
+    found = f"{errors}, {warnings} and {notes}" if report.notes else f"{errors} and {warnings}"
+    return f"{found} in {objects} of {files}."
 
 
 # --- output -----------------------------------------------------------------------------------------------------
@@ -135,6 +156,7 @@ def as_json(report: "Report") -> str:
         "objects": report.objects,
         "errors": report.errors,
         "warnings": report.warnings,
+        "notes": report.notes,
     }
     return _dumped({"findings": findings, "summary": summary})
 

@@ -1,7 +1,7 @@
-"""What ResourceQuotas say of Neuron devices: which count the device plugin's names, and how much a namespace may have.
+"""What ResourceQuotas say of Neuron devices: which count the device plugin's names, how much a namespace may have.
 
-Source: `pkg/quota/v1/evaluator/core/resource_claims.go` and `pods.go` of Kubernetes. Several quotas of one namespace all
-hold, so the smallest amount counts. A quota with scopes bounds some of the pods and never a claim: it says nothing here.
+Source: `pkg/quota/v1/evaluator/core/resource_claims.go` and `pods.go` of Kubernetes. Of several quotas all hold, so the
+smallest amount counts. A quota with scopes bounds some of the pods and never a claim: it says nothing here.
 """
 
 import dataclasses

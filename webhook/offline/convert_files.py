@@ -7,7 +7,7 @@ each pod template of a workload, which the webhook itself never touches.
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import jsonpatch
 import orjson
@@ -20,10 +20,14 @@ from webhook.decisions import leader_worker_sets, pods
 from webhook.decisions.convert_pods import convert, find_own_claims
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.modes import Mode
+from webhook.decisions.steering import NO_STEERING
 from webhook.decisions.world import ConversionOptions, World
 from webhook.offline.manifest_advice import advice
 from webhook.offline.manifest_cluster import ManifestCluster
 from webhook.offline.manifests import POD_TEMPLATES, Document, Manifest, Path, manifests, path_steps, path_text
+
+if TYPE_CHECKING:
+    from webhook.offline.file_policies import FilePolicies
 
 _NAMESPACE: Final = ("metadata", "namespace")
 """Path of findings that are about the object even where they come of one of its pod templates."""
@@ -98,21 +102,25 @@ class Conversion:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Patch:
-    """One decision about a part of an object."""
+    """One decision about a part of an object, and the policy that steered it, if one did."""
 
     path: Path
     decision: Decision
+    policy: str = ""
 
 
-def convert_sources(sources: Sequence[Source], options: ConversionOptions) -> Conversion:
+def convert_sources(
+    sources: Sequence[Source], options: ConversionOptions, policies: "FilePolicies | None" = None
+) -> Conversion:
     """Convert everything that was read.
 
     Args:
         sources: the files. Namespaces, ResourceQuotas, LimitRanges, DeviceClasses and ResourceClaimTemplates in any
             of them count for the objects in all of them.
         options: as for the webhook. Their mode is `convert` for whoever asks for a conversion.
+        policies: what steers it besides, or None.
     """
-    converter = _Converter(sources, options)
+    converter = _Converter(sources, options, policies)
     changes = [(source, [converter.convert(source, document) for document in source.documents]) for source in sources]
     return Conversion(changes, converter.notices, converter.refused)
 
@@ -120,11 +128,14 @@ def convert_sources(sources: Sequence[Source], options: ConversionOptions) -> Co
 class _Converter:
     """One run over all files, which share templates."""
 
-    def __init__(self, sources: Sequence[Source], options: ConversionOptions) -> None:
+    def __init__(self, sources: Sequence[Source], options: ConversionOptions, policies: "FilePolicies | None") -> None:
+        self._policies = policies
         self._cluster = ManifestCluster(
             manifest for source in sources for document in source.documents for manifest in manifests(document)
         )
-        self._world = World(Catalogue(), None, dict(self._cluster.extended_resources()), options)
+        self._world = World(
+            policies.catalogue if policies else Catalogue(), None, dict(self._cluster.extended_resources()), options
+        )
         self._printed: set[tuple[str, str]] = set()
         self.notices: list[Notice] = []
         self.refused = 0
@@ -159,7 +170,7 @@ class _Converter:
             return
         for path, template in manifest.pod_templates():
             try:
-                yield _Patch(path, self._decide_template(manifest, template))
+                yield self._decide_template(manifest, path, template)
             except pods.UnreadableError as error:
                 yield _Patch(path, denied("unreadable", _unreadable(manifest, error)))
         if manifest.kind == "LeaderWorkerSet" and manifest.namespace not in self._world.options.excluded_namespaces:
@@ -172,14 +183,22 @@ class _Converter:
                 default = Mode(self._world.options.mode)
                 yield _Patch((), leader_worker_sets.place(workload, manifest.namespace, facts, self._cluster, default))
 
-    def _decide_template(self, manifest: Manifest, template: dict[str, Any]) -> Decision:
+    def _decide_template(self, manifest: Manifest, path: Path, template: dict[str, Any]) -> _Patch:
         pod = pods.view(template)
+        if not pod.concerns_us:
+            return _Patch(path, unchanged("not-neuron"))
         if manifest.namespace in self._world.options.excluded_namespaces:
-            return unchanged("excluded-namespace" if pod.concerns_us else "not-neuron")
+            return _Patch(path, unchanged("excluded-namespace"))
         facts = self._cluster.namespace(manifest.namespace)
         device_class = self._world.options.device_class
         own_claims = find_own_claims(pod, manifest.namespace, self._cluster, device_class)
-        return convert(pod, facts, self._world, own_claims)
+        steering, faults = NO_STEERING, list[Finding]()
+        if self._policies is not None:
+            steering, faults = self._policies.steer(manifest, template, self._cluster)
+        decision = convert(pod, facts, self._world, own_claims, steering)
+        if faults:
+            decision = dataclasses.replace(decision, warnings=(*decision.warnings, *faults))
+        return _Patch(path, decision, steering.policy)
 
     def _clashes(self, manifest: Manifest, patches: Sequence[_Patch]) -> Iterator[tuple[Path, Finding]]:
         """Templates among the manifests that have the name of ours and another spec."""
@@ -253,6 +272,8 @@ class _Reporter:
             case "mode-off-by-namespace":
                 text = f"{names.ANNOTATION_CONVERT} of Namespace {self._manifest.namespace} turns it off."
                 self.line(_NAMESPACE, f"not converted: {text}")
+            case "mode-off-by-policy":
+                self.line(patch.path, f"not converted: policy '{patch.policy}' turns it off.")
             case "excluded-namespace":
                 text = f"namespace {self._manifest.namespace} is excluded (--exclude-namespace)."
                 self.line(_NAMESPACE, f"not converted: {text}")

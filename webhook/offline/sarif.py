@@ -5,7 +5,7 @@ from pathlib import PurePath
 from typing import Any, Final
 from urllib.parse import quote
 
-from neuron.findings import CODES, Severity
+from neuron.findings import CODES
 from webhook.offline.validate_files import Located
 
 VERSION: Final = "2.1.0"
@@ -54,7 +54,7 @@ def _result(located: Located, rule: int) -> dict[str, Any]:
     return {
         "ruleId": finding.code,
         "ruleIndex": rule,
-        "level": "error" if finding.severity is Severity.ERROR else "warning",
+        "level": finding.severity.value,
         "message": {"text": f"{finding.message} {finding.fix}".rstrip()},
         "locations": [{"physicalLocation": physical, "logicalLocations": [logical]}],
     }

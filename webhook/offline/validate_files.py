@@ -5,7 +5,7 @@ What is in any of the files counts for all of them: a pod is held against the te
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neuron.claim_reader import VERSIONS, read_claim, read_class, shown
 from neuron.claim_specs import GROUP, KINDS, ClaimSpec, ClassSpec
@@ -15,13 +15,19 @@ from neuron.validate_claims import ClaimJudgement, ClaimWorld, judge_claim, vali
 from webhook.claim_world import claim_world
 from webhook.decisions import check_workloads, pods
 from webhook.decisions.check_pods import KnownClaim, claim_names
+from webhook.decisions.convert_pods import convert, find_own_claims
+from webhook.decisions.decision import Decision
 from webhook.decisions.modes import Mode
+from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.decisions.world import ConversionOptions, conversion_world
 from webhook.device_selectors import DeviceSelectors
 from webhook.offline.convert_files import Source
 from webhook.offline.manifest_cluster import ManifestCluster
-from webhook.offline.manifests import POD_TEMPLATES, Document, Manifest, manifests, path_steps, path_text
+from webhook.offline.manifests import POD_TEMPLATES, Document, Manifest, Path, manifests, path_steps, path_text
 from webhook.ports import NO_FACTS, NamespaceFacts, WorldView
+
+if TYPE_CHECKING:
+    from webhook.offline.file_policies import FilePolicies
 
 _CLAIM_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
 
@@ -64,12 +70,25 @@ class Report:
 
     @property
     def warnings(self) -> int:
-        """How many do not."""
-        return len(self.located) - self.errors
+        """How many only warn."""
+        return sum(each.finding.severity is Severity.WARNING for each in self.located)
+
+    @property
+    def notes(self) -> int:
+        """How many nobody would be shown: they go to the audit log."""
+        return len(self.located) - self.errors - self.warnings
+
+    def without_notes(self) -> "Report":
+        """The same with nothing but errors and warnings."""
+        kept = tuple(each for each in self.located if each.finding.severity is not Severity.NOTE)
+        return dataclasses.replace(self, located=kept)
 
 
 async def validate_sources(
-    sources: Sequence[Source], options: ConversionOptions, live: WorldView | None = None
+    sources: Sequence[Source],
+    options: ConversionOptions,
+    live: WorldView | None = None,
+    policies: "FilePolicies | None" = None,
 ) -> Report:
     """Judge everything that was read.
 
@@ -77,8 +96,9 @@ async def validate_sources(
         sources: the files.
         options: as for the webhook.
         live: a cluster to hold them against, or None.
+        policies: what judges them besides, or None.
     """
-    validator = _FileValidator(sources, options, live)
+    validator = _FileValidator(sources, options, live, policies)
     located: list[Located] = []
     objects = 0
     for source in sources:
@@ -195,10 +215,17 @@ class FileView:
 class _FileValidator:
     """One run over all files."""
 
-    def __init__(self, sources: Sequence[Source], options: ConversionOptions, live: WorldView | None) -> None:
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        options: ConversionOptions,
+        live: WorldView | None,
+        policies: "FilePolicies | None",
+    ) -> None:
         self._options = options
+        self._policies = policies
         self._view = FileView(list(_all(sources)), live)
-        self._conversion = conversion_world(options, Catalogue(), self._view)
+        self._conversion = conversion_world(options, policies.catalogue if policies else Catalogue(), self._view)
         world = claim_world(options, self._conversion.catalogue, self._view)
         self._world = dataclasses.replace(world, classes={**world.classes, **self._view.file_classes()})
 
@@ -207,6 +234,10 @@ class _FileValidator:
 
     async def judge(self, manifest: Manifest) -> list[Finding] | None:
         """Everything about one object; None where it is none that is judged here."""
+        said, told = await self._judge(manifest), self._by_policies(manifest)
+        return None if said is None and told is None else [*(said or ()), *(told or ())]
+
+    async def _judge(self, manifest: Manifest) -> list[Finding] | None:
         if manifest.kind in KINDS:
             return self._judge_claim(manifest)
         if (manifest.group, manifest.kind) in POD_TEMPLATES:
@@ -236,9 +267,41 @@ class _FileValidator:
             pod = pods.view(template)
             known = {name: await self._claim(manifest, kind, each) for name, kind, each in claim_names(pod)}
             path = path_text(steps)
-            findings += check_workloads.check_template(path, pod, known, facts, self._conversion, self._world)
+            steering, faults = self._steering(manifest, template)
+            findings += [check_workloads.under(path, fault) for fault in faults if pod.concerns_us]
+            findings += check_workloads.check_template(path, pod, known, facts, self._conversion, self._world, steering)
             modes |= check_workloads.ultraserver_modes(pod, known, facts, Mode(self._options.mode))
         return findings + check_workloads.check_size(manifest.kind, manifest.data, modes)
+
+    def _steering(self, manifest: Manifest, template: dict[str, Any]) -> tuple[Steering, list[Finding]]:
+        if self._policies is None:
+            return NO_STEERING, []
+        return self._policies.steer(manifest, template, self._view)
+
+    def _by_policies(self, manifest: Manifest) -> list[Finding] | None:
+        """What policies say of an object, and of the pods that it would make; None where none is about either."""
+        if self._policies is None or manifest.namespace in self._options.excluded_namespaces:
+            return None
+        is_pod = (manifest.group, manifest.kind) == ("", "Pod")
+        told: list[tuple[Path, list[Finding] | None]] = []
+        if not is_pod:
+            told.append(((), self._policies.judge_object(manifest, self._view)))
+        for steps, template in manifest.pod_templates():
+            try:
+                decision = self._converted(manifest, template)
+            except pods.UnreadableError:
+                continue  # said already, and no pod would come of it
+            told.append((steps, self._policies.judge_pod(manifest, template, decision, self._view)))
+        if all(found is None for _, found in told):
+            return None
+        return [check_workloads.under(path_text(steps), each) for steps, found in told for each in found or ()]
+
+    def _converted(self, manifest: Manifest, template: dict[str, Any]) -> Decision:
+        """What conversion does to a template's pods before policies see them; nothing, where it refuses them."""
+        pod = pods.view(template)
+        own_claims = find_own_claims(pod, manifest.namespace, self._view, self._options.device_class)
+        steering, _ = self._steering(manifest, template)
+        return convert(pod, self._view.namespace(manifest.namespace), self._conversion, own_claims, steering)
 
     async def _claim(self, manifest: Manifest, kind: str, name: str) -> KnownClaim:
         """What is known of a claim that a pod names."""

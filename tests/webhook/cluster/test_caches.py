@@ -373,6 +373,15 @@ def test_quotas_that_count_a_legacy_resource_are_named(told: Told, hard: str, co
     assert told.view.namespace("team").quotas == (("q",) if counts else ())
 
 
+def test_what_quotas_allow_is_unknown_until_they_were_seen(told: Told) -> None:
+    hard = "neuron.aws.com.deviceclass.resource.k8s.io/devices"
+    told.of(RESOURCE_QUOTAS, quota_of("q", hard))
+    assert told.view.quotas("team") is None
+    next(cache for cache in told.view.caches if cache.resource == RESOURCE_QUOTAS).synced.set()
+    assert (told.view.quotas("team"), told.view.quotas("other")) == ({hard: 4}, {})
+    assert told.view.namespace("team") is NO_FACTS, "no decision on conversion depends on it"
+
+
 @pytest.mark.parametrize(
     ("limit", "refuses"),
     [

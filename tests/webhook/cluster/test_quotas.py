@@ -1,0 +1,56 @@
+"""What ResourceQuotas say of devices."""
+
+from typing import Any
+
+import pytest
+
+from webhook.cluster.quotas import NO_QUOTAS, NamespaceQuotas, QuotaFacts, project_quota
+
+CLASS = "neuron.aws.com.deviceclass.resource.k8s.io/devices"
+LEGACY = "requests.aws.amazon.com/neuron"
+
+
+def quota(hard: dict[str, Any] | None, **spec: Any) -> QuotaFacts | None:
+    return project_quota({"metadata": {"name": "q"}, "spec": {"hard": hard, **spec}})
+
+
+@pytest.mark.parametrize(
+    ("hard", "spec", "expected"),
+    [
+        pytest.param({CLASS: "16", "pods": "5"}, {}, QuotaFacts(False, ((CLASS, 16),)), id="class"),
+        pytest.param({LEGACY: "1k"}, {}, QuotaFacts(True, ((LEGACY, 1000),)), id="legacy"),
+        pytest.param({CLASS: 0}, {}, QuotaFacts(False, ((CLASS, 0),)), id="zero"),
+        pytest.param(
+            {"requests.deviceclass.resource.kubernetes.io/neuron.aws.com": "2"},
+            {},
+            QuotaFacts(False, (("requests.deviceclass.resource.kubernetes.io/neuron.aws.com", 2),)),
+            id="extended-resource-of-a-class",
+        ),
+        pytest.param({LEGACY: "4"}, {"scopes": ["Terminating"]}, QuotaFacts(True, ()), id="scopes"),
+        pytest.param(
+            {CLASS: "4"}, {"scopeSelector": {"matchExpressions": []}, "scopes": ["BestEffort"]}, None, id="both"
+        ),
+        pytest.param({LEGACY: "four"}, {}, QuotaFacts(True, ()), id="no-count"),
+        pytest.param({"pods": "5", "requests.nvidia.com/gpu": "1"}, {}, None, id="something-else"),
+        pytest.param(None, {}, None, id="nothing"),
+    ],
+)
+def test_only_what_bounds_devices_is_kept(hard: Any, spec: dict[str, Any], expected: QuotaFacts | None) -> None:
+    assert quota(hard, **spec) == expected
+
+
+def test_of_several_quotas_the_smallest_amount_counts_until_it_is_gone() -> None:
+    quotas = NamespaceQuotas()
+    quotas.keep("team", "a", quota({CLASS: "16"}))
+    quotas.keep("team", "b", quota({CLASS: "4", LEGACY: "8"}))
+    assert dict(quotas.of("team")) == {CLASS: 4, LEGACY: 8}
+    quotas.keep("team", "b", None)
+    assert dict(quotas.of("team")) == {CLASS: 16}
+    quotas.keep("team", "a", quota({"pods": "1"}))
+    assert quotas.of("team") is NO_QUOTAS
+
+
+def test_a_quota_that_nobody_kept_can_go() -> None:
+    quotas = NamespaceQuotas()
+    quotas.keep("team", "a", None)
+    assert quotas.of("team") is NO_QUOTAS

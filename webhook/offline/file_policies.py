@@ -1,0 +1,148 @@
+"""Policy files held against manifests: how they steer a conversion, and what they say of objects and of their pods.
+
+The rules are the server's. What a server sees and files do not have is made up as little as possible: an object without
+a name has a stand-in for its generated one, a pod of a workload has an owner, and nobody is known to ask.
+
+Imported only for those who have policies: schema and engine take 20 MiB.
+"""
+
+import copy
+import dataclasses
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import jsonpatch
+import orjson
+
+from neuron.findings import Finding, warning
+from neuron.instances import Catalogue
+from policies.documents import Problem
+from policies.engine import Clock
+from policies.evaluate import Verdict, evaluate
+from policies.loader import PolicyError, PolicySet, load_folder
+from policies.subjects import CLUSTER_SCOPED, Subject, of_object
+from webhook.decisions.decision import Decision
+from webhook.decisions.steering import NO_STEERING, Steering
+from webhook.offline.manifests import Manifest
+from webhook.policing.steering import PolicySteer
+from webhook.policing.subjects import namespace_object
+from webhook.policing.verdicts import findings
+from webhook.ports import NamespaceView
+
+_NAMESPACE: Final = "default"
+"""Of objects that name none, as kubectl has it."""
+_SUFFIX: Final = "xxxxx"
+"""Stands for the letters that the API server adds to `generateName`."""
+_OWNERS: Final = {
+    "Deployment": ("apps/v1", "ReplicaSet"),
+    "CronJob": ("batch/v1", "Job"),
+    "JobSet": ("batch/v1", "Job"),
+}
+"""Who owns the pods, where that is another object than the one in the file."""
+
+
+class FilePolicies:
+    """The policies of a folder."""
+
+    def __init__(self, policies: PolicySet, now: dt.datetime, clock: Clock) -> None:
+        """Judge by a set of policies.
+
+        Args:
+            policies: the set.
+            now: by which exceptions expire.
+            clock: monotonic, in seconds; bounds evaluation.
+        """
+        self._policies = policies
+        self._now = now
+        self._clock = clock
+
+    @classmethod
+    def load(cls, folder: Path, now: dt.datetime, clock: Clock) -> "FilePolicies":
+        """Load a folder as the server does, embedded cases included.
+
+        Raises:
+            PolicyError: something is wrong with any of it, or no policy file is in it.
+        """
+        found = load_folder(folder)
+        if not found.files:
+            raise PolicyError([Problem(str(folder), 0, "no policy file (*.yaml, *.yml, *.json) is in it.")])
+        return cls(found, now, clock)
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """Instance types, with what policies add or change."""
+        return self._policies.catalogue
+
+    # --- conversion -----------------------------------------------------------------------------------------------
+
+    def steer(
+        self, manifest: Manifest, template: dict[str, Any], namespaces: NamespaceView
+    ) -> tuple[Steering, list[Finding]]:
+        """How the conversion of a template's pods is steered, and which policies could not be asked."""
+        if not self._policies.conversions:
+            return NO_STEERING, []
+        # Mutating webhooks are asked before the API server makes up a name.
+        pod = _pod(manifest, template)
+        steer = PolicySteer(self._policies.conversions, namespaces, self._clock)
+        steering, errors = steer.of(self._subject(pod, manifest.namespace, namespaces))
+        return steering, [warning("NEU803", "", f"policy {error}; it steers nothing here.") for error in errors]
+
+    # --- validation -----------------------------------------------------------------------------------------------
+
+    def judge_object(self, manifest: Manifest, namespaces: NamespaceView) -> list[Finding] | None:
+        """What policies say of an object that is created as it stands; None where none is about such an object."""
+        return self._judge(self._subject(manifest.data, manifest.namespace, namespaces))
+
+    def judge_pod(
+        self, manifest: Manifest, template: dict[str, Any], decision: Decision, namespaces: NamespaceView
+    ) -> list[Finding] | None:
+        """What policies say of the pods of a template, as conversion leaves them; None where none is about pods."""
+        converted = copy.deepcopy(template)
+        # A copy: what a patch adds becomes part of the pod.
+        jsonpatch.apply_patch(converted, orjson.loads(orjson.dumps(decision.patch)), in_place=True)
+        return self._judge(self._subject(_pod(manifest, converted), manifest.namespace, namespaces))
+
+    def _subject(self, data: dict[str, Any], namespace: str, namespaces: NamespaceView) -> Subject:
+        if data.get("kind") in CLUSTER_SCOPED:
+            return of_object(data)
+        known = namespace_object(namespace or _NAMESPACE, namespaces)
+        return of_object(data, namespace_object=known, quotas=namespaces.quotas(namespace))
+
+    def _judge(self, subject: Subject) -> list[Finding] | None:
+        subject = dataclasses.replace(subject, object=_named(subject.object))
+        verdicts = evaluate(self._policies.validating, subject, self._now, self._clock)
+        return list(self._said(verdicts)) if verdicts else None
+
+    def _said(self, verdicts: tuple[Verdict, ...]) -> Iterator[Finding]:
+        for verdict in verdicts:
+            yield from findings(verdict, self._now)
+
+
+def _pod(manifest: Manifest, template: dict[str, Any]) -> dict[str, Any]:
+    """The pod that a template makes, as it reaches the API server; a Pod is its own."""
+    if (manifest.group, manifest.kind) == ("", "Pod"):
+        return template
+    api_version, kind = _OWNERS.get(manifest.kind, (manifest.data.get("apiVersion"), manifest.kind))
+    owner = {"apiVersion": api_version, "kind": kind, "name": manifest.name, "uid": "", "controller": True}
+    metadata = {
+        **_mapping(template.get("metadata")),
+        "generateName": f"{manifest.name.rstrip('*-')}-",
+        "namespace": manifest.namespace or _NAMESPACE,
+        "ownerReferences": [owner],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec")}
+
+
+def _named(data: dict[str, Any]) -> dict[str, Any]:
+    """An object with a name: validating webhooks are asked after the API server has made it up."""
+    metadata = _mapping(data.get("metadata"))
+    prefix = metadata.get("generateName")
+    if not prefix or metadata.get("name"):
+        return data
+    return {**data, "metadata": {**metadata, "name": f"{prefix}{_SUFFIX}"}}
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
