@@ -40,6 +40,7 @@ format: $(STAMP) ## let ruff rewrite the sources
 bench: $(STAMP) ## measure, side by side in one run
 	$(BIN)/python -m benchmarks $(ARGS)
 	$(BIN)/python -m benchmarks.prepare
+	$(BIN)/python -m benchmarks.policies
 
 cluster-test: $(STAMP) ## tests on a real control plane from KUBEBUILDER_ASSETS
 	$(BIN)/python -m pytest tests/cluster $(ARGS)

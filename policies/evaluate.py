@@ -108,13 +108,12 @@ def evaluate(
             continue
         if activation is None:
             activation = subject.activation({})
-        run = _Run(rule, activation, Budget(clock, limits))
+        run = _Run(rule, activation, Budget(clock, limits), clock, started)
         if started > deadline:
             run.fail("not evaluated: the policies before it took all the time that one request may take")
-            verdict = run.verdict(bindings, now)
+            verdicts.append(run.verdict(bindings, now))
         else:
-            verdict = run.judge(bindings, now)
-        verdicts.append(dataclasses.replace(verdict, seconds=clock() - started))
+            verdicts.append(run.judge(bindings, now))
     return tuple(verdicts)
 
 
@@ -171,9 +170,13 @@ def all_hold(
 class _Run:
     """One policy on one request."""
 
-    def __init__(self, rule: ValidatingRule, shared: Mapping[str, Any], budget: Budget) -> None:
+    def __init__(
+        self, rule: ValidatingRule, shared: Mapping[str, Any], budget: Budget, clock: Clock, started: float
+    ) -> None:
         self._rule = rule
         self._budget = budget
+        self._clock = clock
+        self._started = started
         self.activation = {**shared, "params": rule.params}
         self.activation["variables"] = Variables(rule.variables, self.activation, budget)
         self._violations: list[Violation] = []
@@ -183,7 +186,7 @@ class _Run:
     def judge(self, bindings: tuple[Binding, ...], now: dt.datetime) -> Verdict:
         holds, failures = all_hold(self._rule.conditions, self.activation, self._budget)
         if holds is False:
-            return Verdict(self._rule, Outcome.NO_MATCH)
+            return Verdict(self._rule, Outcome.NO_MATCH, seconds=self._clock() - self._started)
         for failure in failures:
             self.fail(failure)
         if holds:
@@ -214,6 +217,7 @@ class _Run:
             exemption,
             None if exemption else expired,
             tuple(self._errors),
+            self._clock() - self._started,
         )
 
     def _check(self, check: Check) -> None:

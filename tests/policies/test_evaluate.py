@@ -4,6 +4,7 @@ import copy
 import datetime as dt
 import itertools
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -154,6 +155,25 @@ def test_variables_are_evaluated_once_and_only_if_they_are_read() -> None:
     judged(spec, Subject("CREATE", "", "v1", "Pod", "pods", Spied(POD), namespace=subject.namespace))
     # Once for the variable, and once for what neuron.* needs.
     assert next(reads) <= 2
+
+
+@pytest.mark.parametrize(("number", "label", "times"), [(3, "train", 1), (3, "other", 0), (0, "train", 0)])
+def test_a_request_is_made_ready_for_cel_once_and_only_if_a_policy_matches(
+    monkeypatch: pytest.MonkeyPatch, number: int, label: str, times: int
+) -> None:
+    made = itertools.count()
+    activation = Subject.activation
+
+    def counted(self: Subject, params: Mapping[str, Any]) -> dict[str, Any]:
+        next(made)
+        return activation(self, params)
+
+    monkeypatch.setattr(Subject, "activation", counted)
+    spec = "validations: [{expression: object.metadata.name == 'train'}]"
+    selector = f"matchConstraints:\n    objectSelector: {{matchLabels: {{app: {label}}}}}"
+    texts = [policy(spec, f"p-{at}").replace("matchConstraints:", selector) for at in range(number)]
+    assert len(evaluate(loaded(*texts).validating, of_object(POD), NOW, time.monotonic)) == number
+    assert next(made) == times
 
 
 def pod(

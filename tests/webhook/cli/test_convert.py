@@ -26,7 +26,17 @@ spec:
       limits:
         aws.amazon.com/neuron: {count}
 """
-HEAVY = ("uvicorn", "starlette", "kubernetes", "aiohttp", "prometheus_client", "grpc", "celpy", "cryptography")
+HEAVY = (
+    "uvicorn",
+    "starlette",
+    "pydantic",
+    "kubernetes",
+    "aiohttp",
+    "prometheus_client",
+    "grpc",
+    "celpy",
+    "cryptography",
+)
 
 
 def legacy(name: str = "train", count: object = 4) -> str:
@@ -371,3 +381,18 @@ def test_it_starts_without_the_server(tmp_path: Path, arguments: list[str]) -> N
     loaded = {module.partition(".")[0] for module in done.stderr.split()}
     assert "webhook" in loaded
     assert loaded.isdisjoint(HEAVY)
+
+
+def test_policies_steer_it_and_are_loaded_only_then(tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(legacy())
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "off.yaml").write_text(
+        "apiVersion: policy.neuron.aws.com/v1alpha1\nkind: ConversionPolicy\nmetadata: {name: none}\n"
+        "spec: {order: 1, mode: off}\n"
+    )
+    done = run(tmp_path, "-f", "pod.yaml", "--policies", "policies", "-o", "diff")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert said(done) == ["pod.yaml:1: [document 1, Pod train]: not converted: policy 'none' turns it off."]
+    faulty = run(tmp_path, "-f", "pod.yaml", "--policies", "nowhere")
+    assert (faulty.returncode, faulty.stdout) == (2, b"")
+    assert said(faulty) == ["nowhere: this is no directory. Name the folder of the policy files."]

@@ -52,7 +52,15 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_check_counts_what_is_right(folder: Path) -> None:
-    assert run("check", folder) == (0, "1 file: policies 1 on validation. Nothing is wrong.\n", "")
+    code, out, _ = run("check", folder)
+    assert (code, out) == (0, "1 file: policies 1 on validation. Nothing is wrong.\n")
+
+
+def test_check_notes_what_a_cluster_would_not_send_and_is_content(folder: Path) -> None:
+    (folder / "p.yaml").write_text(POLICY.replace("resources: [pods]", "resources: [secrets]"))
+    code, out, notes = run("check", folder)
+    assert (code, out) == (0, "1 file: policies 1 on validation. Nothing is wrong.\n")
+    assert notes.startswith("note: policy 'few-devices' is about secrets, which the shipped")
 
 
 def test_check_of_catalogues_alone(folder: Path) -> None:

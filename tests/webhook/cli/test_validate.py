@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.policies.files import policy
 from tests.support.manifests import container, pod
 from tests.support.validation import TRN1, TRN2, claim, group, lnc, match, on, opaque, request, template
 from webhook.cli.validate import validate
@@ -258,7 +259,7 @@ class TestFormats:
         path = tmp_path / "big.yaml"
         path.write_text(MISSPELT)
         written = json.loads(run("-f", str(path), "-o", "json").stdout)
-        assert written["summary"] == {"files": 1, "objects": 2, "errors": 3, "warnings": 0}
+        assert written["summary"] == {"files": 1, "objects": 2, "errors": 3, "warnings": 0, "notes": 0}
         assert written["findings"][1] == {
             "file": str(path),
             "line": 13,
@@ -291,3 +292,88 @@ class TestFormats:
             "artifactLocation": {"uri": "a%20b.yaml"},
             "region": {"startLine": 24},
         }
+
+
+class TestPolicies:
+    """`--policies`: what they say is shown where and as it belongs, and what is wrong with them ends the command."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        folder = tmp_path / "policies"
+        folder.mkdir()
+        for action, least in (("Deny", 8), ("Warn", 4), ("Audit", 1)):
+            spec = (
+                f"validationActions: [{action}]\nvalidations: [{{expression: neuron.devices < {least}, message: much}}]"
+            )
+            (folder / f"{action}.yaml").write_text(policy(spec, action.lower()))
+        return folder
+
+    def test_text_leaves_notes_out_and_says_so(self, folder: Path) -> None:
+        result = run("-f", "-", "--policies", str(folder), stdin=json.dumps(pod(container(neuron="8"))))
+        assert result.stdout.splitlines() == [
+            "<stdin>:1: error NEU801 Pod team-a/trainer",
+            "    policy 'deny': much",
+            "<stdin>:1: warning NEU802 Pod team-a/trainer",
+            "    policy 'warn': much",
+        ]
+        counts = "1 error, 1 warning and 1 note in 1 object of 1 file."
+        assert result.stderr == f"{counts} --notes shows the notes.\n"
+        assert result.exit_code == 1
+        noted = run("-f", "-", "--policies", str(folder), "--notes", stdin=json.dumps(pod(container(neuron="8"))))
+        assert noted.stdout.splitlines()[:2] == [
+            "<stdin>:1: note NEU805 Pod team-a/trainer",
+            "    policy 'audit': much",
+        ]
+        assert noted.stderr == f"{counts}\n"
+
+    def test_notes_refuse_nothing(self, folder: Path) -> None:
+        result = run("-f", "-", "--policies", str(folder), stdin=json.dumps(pod(container(neuron="1"))))
+        assert (result.stdout, result.exit_code) == ("", 0)
+
+    def test_json_and_sarif_have_notes(self, folder: Path) -> None:
+        text = json.dumps(pod(container(neuron="8")))
+        written = json.loads(run("-f", "-", "-o", "json", "--policies", str(folder), stdin=text).stdout)
+        assert [each["severity"] for each in written["findings"]] == ["note", "error", "warning"]
+        assert written["summary"] == {"files": 1, "objects": 1, "errors": 1, "warnings": 1, "notes": 1}
+        [log] = json.loads(run("-f", "-", "-o", "sarif", "--policies", str(folder), stdin=text).stdout)["runs"]
+        assert [(each["ruleId"], each["level"]) for each in log["results"]] == [
+            ("NEU805", "note"),
+            ("NEU801", "error"),
+            ("NEU802", "warning"),
+        ]
+
+    def test_objects_that_only_policies_judge_are_counted(self, folder: Path) -> None:
+        secrets = policy("validations: [{expression: 'false', message: never}]", "secrets").replace("[pods]", "[secrets]")
+        (folder / "secrets.yaml").write_text(secrets)
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
+        result = run("-f", "-", "--policies", str(folder), stdin=json.dumps(secret))
+        assert result.stdout.startswith("<stdin>:1: error NEU801 Secret s\n")
+        assert result.stderr == "1 error and 0 warnings in 1 object of 1 file.\n"
+
+    def test_the_server_s_variable_names_the_folder_too(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("NEURON_DRA_POLICIES", str(folder))
+        assert run("-f", "-", stdin=json.dumps(pod(container(neuron="8")))).exit_code == 1
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            pytest.param(None, "{folder}: no policy file (*.yaml, *.yml, *.json) is in it.\n", id="empty"),
+            pytest.param("kind: Frog", "{folder}/bad.yaml:1: ", id="faulty"),
+            pytest.param(
+                policy(
+                    "validations: [{expression: 'true'}]\ntests: [{name: never, object: {apiVersion: v1, kind: Pod},"
+                    " expect: Deny}]"
+                ),
+                "{folder}/bad.yaml:11: test 'never' of limits: expected Deny, came Allow.\n",
+                id="case-fails",
+            ),
+        ],
+    )
+    def test_what_the_server_would_refuse_ends_the_command(self, tmp_path: Path, text: str | None, said: str) -> None:
+        folder = tmp_path / "policies"
+        folder.mkdir()
+        if text is not None:
+            (folder / "bad.yaml").write_text(text)
+        result = run("-f", "-", "--policies", str(folder), stdin="{}")
+        assert (result.stdout, result.exit_code) == ("", 2)
+        assert result.stderr.startswith(said.format(folder=folder))
