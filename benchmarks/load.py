@@ -63,11 +63,12 @@ async def run(
     requests = itertools.cycle([f"{head}{len(each)}\r\n\r\n".encode() + each for each in reviews])
     context = ssl.create_default_context(cafile=ca)
     latencies: list[float] = []
-    failed = 0
+    failed = answered = 0
     running, measuring = True, False
 
     def done(latency: float, good: bool) -> bool:
-        nonlocal failed
+        nonlocal failed, answered
+        answered += 1
         if measuring:
             latencies.append(latency)
             failed += not good
@@ -86,6 +87,7 @@ async def run(
         "p50": latencies[len(latencies) // 2],
         "p99": latencies[int(len(latencies) * 0.99)],
         "failed": failed,
+        "answered": answered,
     }
 
 

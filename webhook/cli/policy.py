@@ -4,7 +4,7 @@ import datetime as dt
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
 
 import click
@@ -74,9 +74,7 @@ def test(context: click.Context, folder: Path, junit: Path | None) -> None:
 @click.option(
     "--policies", "folder", metavar="DIR", required=True, type=click.Path(path_type=Path), help="The policies."
 )
-@click.option(
-    "-f", "--filename", "filename", metavar="FILE|-", required=True, type=click.File("rb"), help="The objects."
-)
+@click.option("-f", "--filename", "filename", metavar="FILE|DIR|-", required=True, help="The objects.")
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of objects that have none.")
 @click.option(
     "--operation",
@@ -86,37 +84,38 @@ def test(context: click.Context, folder: Path, junit: Path | None) -> None:
     help="What is done with them.",
 )
 @click.pass_context
-def explain(context: click.Context, folder: Path, filename: BinaryIO, namespace: str, operation: str) -> None:
+def explain(context: click.Context, folder: Path, filename: str, namespace: str, operation: str) -> None:
     """Say which policies are about the objects in a file, and why they say what they say.
+
+    Objects are explained as they are written, and so are the pods of workloads that are created; what the webhook
+    makes of them first, `neuron-dra convert` shows.
 
     Ends with 0 where nothing would be denied; with 1 if something would be; with 2 if files cannot be read.
     """
-    from policies.documents import DocumentError, read
     from policies.evaluate import Outcome, evaluate
     from policies.explain import explain as explained
-    from policies.subjects import namespace_named, of_object
+    from webhook.offline.file_policies import FilePolicies
+    from webhook.offline.manifest_cluster import ManifestCluster
+    from webhook.offline.manifest_files import read_sources
+    from webhook.offline.manifests import manifests, path_text
 
     found = _load(context, folder, UNREADABLE)
     now = dt.datetime.now(dt.UTC)
-    try:
-        documents = list(read(filename.name, filename.read()))
-    except DocumentError as error:
-        click.echo(f"{filename.name}:{error.line}: {error.message}", err=True)
-        context.exit(UNREADABLE)
+    sources, complete = read_sources([filename], lambda line: click.echo(line, err=True))
+    objects = [each for source in sources for document in source.documents for each in manifests(document)]
+    cluster = ManifestCluster(objects)
+    policies = FilePolicies(found, now, time.monotonic, namespace)
     denied = False
-    for document in documents:
-        if not isinstance(document.data, dict):
-            click.echo(f"{filename.name}:{document.line(())}: an object is a mapping of fields.", err=True)
-            context.exit(UNREADABLE)
-        metadata = document.data.get("metadata")
-        own = metadata.get("namespace") if isinstance(metadata, dict) else None
-        subject = of_object(document.data, operation=operation, namespace_object=namespace_named(str(own or namespace)))
-        click.echo(f"{subject.kind} {subject.name or '(no name)'} in {subject.namespace or 'the cluster'}:")
-        for line in explained(found, subject, now, time.monotonic):
-            click.echo(f"  {line}")
-        verdicts = evaluate(found.validating, subject, now, time.monotonic)
-        denied = denied or any(verdict.outcome is Outcome.DENY for verdict in verdicts)
-    context.exit(FAULTY if denied else 0)
+    for manifest in objects:
+        for path, subject in policies.subjects(manifest, operation, cluster):
+            place = f"in {subject.namespace}" if subject.namespace else "in the cluster"
+            pods = f"Pods of {path_text(path)} in " if path else ""
+            click.echo(f"{pods}{manifest.kind or 'object without kind'} {manifest.name or '(no name)'} {place}:")
+            for line in explained(found, subject, now, time.monotonic):
+                click.echo(f"  {line}")
+            verdicts = evaluate(found.validating, subject, now, time.monotonic)
+            denied = denied or any(verdict.outcome is Outcome.DENY for verdict in verdicts)
+    context.exit(UNREADABLE if not complete else FAULTY if denied else 0)
 
 
 @policy.command()

@@ -10,7 +10,7 @@ import copy
 import dataclasses
 import datetime as dt
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path as FilePath
 from typing import Any, Final
 
 import jsonpatch
@@ -25,7 +25,7 @@ from policies.loader import PolicyError, PolicySet, load_folder
 from policies.subjects import CLUSTER_SCOPED, Subject, of_object
 from webhook.decisions.decision import Decision
 from webhook.decisions.steering import NO_STEERING, Steering
-from webhook.offline.manifests import Manifest
+from webhook.offline.manifests import Manifest, Path
 from webhook.policing.steering import PolicySteer
 from webhook.policing.subjects import namespace_object
 from webhook.policing.verdicts import findings
@@ -46,20 +46,22 @@ _OWNERS: Final = {
 class FilePolicies:
     """The policies of a folder."""
 
-    def __init__(self, policies: PolicySet, now: dt.datetime, clock: Clock) -> None:
+    def __init__(self, policies: PolicySet, now: dt.datetime, clock: Clock, namespace: str = _NAMESPACE) -> None:
         """Judge by a set of policies.
 
         Args:
             policies: the set.
             now: by which exceptions expire.
             clock: monotonic, in seconds; bounds evaluation.
+            namespace: of objects that name none.
         """
+        self._namespace = namespace
         self._policies = policies
         self._now = now
         self._clock = clock
 
     @classmethod
-    def load(cls, folder: Path, now: dt.datetime, clock: Clock) -> "FilePolicies":
+    def load(cls, folder: FilePath, now: dt.datetime, clock: Clock) -> "FilePolicies":
         """Load a folder as the server does, embedded cases included.
 
         Raises:
@@ -104,15 +106,30 @@ class FilePolicies:
         jsonpatch.apply_patch(converted, orjson.loads(orjson.dumps(decision.patch)), in_place=True)
         return self._judge(self._subject(_pod(manifest, converted), manifest.namespace, namespaces))
 
-    def _subject(self, data: dict[str, Any], namespace: str, namespaces: NamespaceView) -> Subject:
+    def subjects(self, manifest: Manifest, operation: str, namespaces: NamespaceView) -> Iterator[tuple[Path, Subject]]:
+        """The requests that come of an object as it is written: for itself, and for the pods that it would make.
+
+        The pods of a workload come with the path of their template, and only where it is created.
+        """
+        subject = self._subject(manifest.data, manifest.namespace, namespaces, operation)
+        yield (), _named(subject)
+        for path, template in manifest.pod_templates():
+            if path and operation == "CREATE":
+                yield path, _named(self._subject(_pod(manifest, template), manifest.namespace, namespaces))
+
+    def _subject(
+        self, data: dict[str, Any], namespace: str, namespaces: NamespaceView, operation: str = "CREATE"
+    ) -> Subject:
         if data.get("kind") in CLUSTER_SCOPED:
-            return of_object(data)
-        known = namespace_object(namespace or _NAMESPACE, namespaces)
-        return of_object(data, namespace_object=known, quotas=namespaces.quotas(namespace))
+            return of_object(data, operation=operation)
+        known = namespace_object(namespace or self._namespace, namespaces)
+        if not namespace:
+            # The API server writes down where an object goes.
+            data = {**data, "metadata": {**_mapping(data.get("metadata")), "namespace": self._namespace}}
+        return of_object(data, operation=operation, namespace_object=known, quotas=namespaces.quotas(namespace))
 
     def _judge(self, subject: Subject) -> list[Finding] | None:
-        subject = dataclasses.replace(subject, object=_named(subject.object))
-        verdicts = evaluate(self._policies.validating, subject, self._now, self._clock)
+        verdicts = evaluate(self._policies.validating, _named(subject), self._now, self._clock)
         return list(self._said(verdicts)) if verdicts else None
 
     def _said(self, verdicts: tuple[Verdict, ...]) -> Iterator[Finding]:
@@ -129,19 +146,21 @@ def _pod(manifest: Manifest, template: dict[str, Any]) -> dict[str, Any]:
     metadata = {
         **_mapping(template.get("metadata")),
         "generateName": f"{manifest.name.rstrip('*-')}-",
-        "namespace": manifest.namespace or _NAMESPACE,
         "ownerReferences": [owner],
     }
+    if manifest.namespace:
+        metadata["namespace"] = manifest.namespace
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec")}
 
 
-def _named(data: dict[str, Any]) -> dict[str, Any]:
-    """An object with a name: validating webhooks are asked after the API server has made it up."""
-    metadata = _mapping(data.get("metadata"))
+def _named(subject: Subject) -> Subject:
+    """A request whose object has a name: validating webhooks are asked after the API server has made it up."""
+    metadata = _mapping(_mapping(subject.object).get("metadata"))
     prefix = metadata.get("generateName")
     if not prefix or metadata.get("name"):
-        return data
-    return {**data, "metadata": {**metadata, "name": f"{prefix}{_SUFFIX}"}}
+        return subject
+    named = {**subject.object, "metadata": {**metadata, "name": f"{prefix}{_SUFFIX}"}}
+    return dataclasses.replace(subject, object=named)
 
 
 def _mapping(value: object) -> dict[str, Any]:

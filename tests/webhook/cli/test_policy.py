@@ -177,13 +177,39 @@ def test_explain_ends_with_0_where_nothing_is_denied(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("a: [", ": this is not YAML: "), ("- a", ":1: an object is a mapping of fields.")],
+    [("a: [", "objects.yaml:1:"), ("- a", ":1:1: the document is a list, not a mapping with apiVersion and kind.")],
     ids=["no-yaml", "no-object"],
 )
 def test_explain_says_what_it_cannot_read(folder: Path, content: str, message: str) -> None:
     code, _, err = explain(folder, content)
     assert code == 2
     assert message in err
+
+
+def test_explain_looks_into_lists_and_at_the_pods_of_workloads(folder: Path) -> None:
+    workload = """
+apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: Namespace
+  metadata: {name: lab, labels: {most: "16"}}
+- apiVersion: apps/v1
+  kind: Deployment
+  metadata: {name: serve, namespace: lab}
+  spec:
+    template:
+      spec: {containers: [{name: a, resources: {limits: {aws.amazon.com/neuron: 16}}}]}
+"""
+    labelled = POLICY.replace("neuron.devices <= 4", "neuron.devices <= int(namespaceObject.metadata.labels.most)")
+    (folder / "p.yaml").write_text(labelled.partition("  tests:")[0])
+    about = "few-devices: is not about CREATE of"
+    expected = f"Namespace lab in the cluster:\n  {about} namespaces\nDeployment serve in lab:\n  {about} deployments\n"
+    made = "Pods of spec.template in Deployment serve in lab:\n  few-devices: "
+    assert explain(folder, workload) == (0, f"{expected}{made}allows it\n", "")
+    code, out, _ = explain(folder, workload.replace('"16"', '"8"'))
+    assert (code, out) == (1, f"{expected}{made}denies it\n      at most four devices\n")
+    assert "Pods of" not in explain(folder, workload, "--operation", "DELETE")[1]
 
 
 # --- export ---------------------------------------------------------------------------------------------------

@@ -343,7 +343,9 @@ class TestPolicies:
         ]
 
     def test_objects_that_only_policies_judge_are_counted(self, folder: Path) -> None:
-        secrets = policy("validations: [{expression: 'false', message: never}]", "secrets").replace("[pods]", "[secrets]")
+        secrets = policy("validations: [{expression: 'false', message: never}]", "secrets").replace(
+            "[pods]", "[secrets]"
+        )
         (folder / "secrets.yaml").write_text(secrets)
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
         result = run("-f", "-", "--policies", str(folder), stdin=json.dumps(secret))

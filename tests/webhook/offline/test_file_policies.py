@@ -104,10 +104,11 @@ class TestValidate:
         validations:
         - expression: "false"
           messageExpression: >-
-            object.metadata.name + ' of ' + object.metadata.ownerReferences[0].kind + ' in ' + request.namespace +
+            object.metadata.name + ' of ' + object.metadata.ownerReferences[0].kind + ' in ' +
+            object.metadata.namespace + ' and ' + request.namespace +
             ', request.name ' + (request.name == '' ? 'empty' : request.name)
         """
-        expected = "policy 'limits': web-xxxxx of ReplicaSet in default, request.name empty"
+        expected = "policy 'limits': web-xxxxx of ReplicaSet in default and default, request.name empty"
         assert said(file_policies(policy(spec)), deployment(FOUR)) == [f"error NEU801 spec.template: {expected}"]
 
     @pytest.mark.parametrize(("with_namespace", "team"), [(True, "blue"), (False, "nobody")])
