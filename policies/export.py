@@ -52,6 +52,10 @@ def _reasons(rule: ValidatingRule) -> Iterator[str]:
     if rule.exemptions:
         yield "it has exceptions, which the API server does not know"
     read = {".".join(path[:2]) for program in _programs(rule) for path in program.references if path[0] in _ONLY_OURS}
+    for condition in rule.conditions:
+        # k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions/matcher.go evaluates without it.
+        if any(path[0] == "namespaceObject" for path in condition.program.references):
+            yield f"match condition '{condition.name}' reads namespaceObject, which the API server leaves empty there"
     for path in sorted(read):
         yield f"it reads {path}, which the API server does not have"
 

@@ -11,7 +11,7 @@ import yaml
 
 import policies
 from policies.evaluate import evaluate
-from policies.export import to_vap
+from policies.export import NotExportableError, to_vap
 from policies.loader import load, load_folder
 from policies.subjects import of_object
 from tests.cluster.api import Api, ApiError, Object
@@ -89,9 +89,60 @@ CASES: dict[str, tuple[str, str]] = {
         "validations: [{expression: namespaceObject.metadata.name != request.namespace, message: same}]",
         "[Deny]",
     ),
+    "message-expression-of-two-lines": (
+        r"""validations: [{expression: 'false', message: plain, messageExpression: '"one\\ntwo"'}]""",
+        "[Deny]",
+    ),
+    "message-expression-too-long": (
+        "validations: [{expression: 'false', message: plain, messageExpression: \"'0123456789'.replace('', "
+        "'0123456789'.replace('', '0123456789'.replace('', '0123456789')))\"}]",
+        "[Deny]",
+    ),
+    "strings": (
+        "validations: [{expression: 'false', messageExpression: \"'%s %d'.format([object.metadata.name.upperAscii(), "
+        "size(object.spec.containers)]) + object.metadata.name.substring(1, 3) + ' a-b-c'.replace('-', '+', 1).trim()"
+        " + 'x,y'.split(',').join('|') + string('train'.indexOf('i'))\"}]",
+        "[Deny]",
+    ),
+    "lists": (
+        "validations: [{expression: 'false', messageExpression: \"string([3, 1, 2].sum()) + string([3, 1, 2].max()) + "
+        "string([1, 2].isSorted()) + string(['a', 'b', 'a'].lastIndexOf('a')) + string([[1], [2]].map(x, x[0])[1])\"}]",
+        "[Deny]",
+    ),
+    "regexes": (
+        "validations: [{expression: 'false', messageExpression: \"'a1b22'.find('[0-9]{2}') + "
+        "'a1b22'.findAll('[0-9]+').join('/') + string('pause'.matches('^pa.*e$'))\"}]",
+        "[Deny]",
+    ),
+    "optional-types": (
+        "validations: [{expression: 'false', messageExpression: \"object.metadata.?labels[?'none'].or("
+        "optional.of('or')).value() + string(object.?spec.?containers.hasValue()) + "
+        "object.spec.containers[?0].optMap(c, c.name).orValue('-') + string(optional.none().hasValue())\"}]",
+        "[Deny]",
+    ),
+    "condition-on-namespace": (
+        "matchConditions: [{name: ns, expression: \"namespaceObject.metadata.labels['kubernetes.io/metadata.name'] == "
+        "request.namespace\"}]\nvalidations: [{expression: 'false', message: in its namespace}]",
+        "[Deny]",
+    ),
+    "audit-annotation-of-null": (
+        "auditAnnotations: [{key: k, valueExpression: \"null\"}]\nvalidations: [{expression: 'false', message: after}]",
+        "[Deny]",
+    ),
+    "reason-of-the-first": (
+        "validations: [{expression: 'false', message: first, reason: Forbidden}, "
+        "{expression: 'false', message: second}]",
+        "[Deny]",
+    ),
+    "types-do-not-fit": (
+        "failurePolicy: Ignore\nvalidations: [{expression: object.metadata.name > 3, message: compared}]",
+        "[Deny]",
+    ),
     "error-fails": ("validations: [{expression: object.metadata.labels.none == 'x'}]", "[Deny]"),
 }
 WORDED_DIFFERENTLY = {"error-fails"}
+ONLY_OURS = "condition-on-namespace"
+"""The API server evaluates match conditions without the Namespace (apiserver, webhook/matchconditions/matcher.go)."""
 
 
 def policy_text(case: str) -> str:
@@ -172,7 +223,18 @@ def test_what_is_exported_of_a_shipped_pack_is_accepted(api: Api) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("case", CASES)
+def test_only_ours_has_the_namespace_in_match_conditions(api: Api, namespace: str) -> None:
+    settled(lambda: theirs(api, ONLY_OURS, namespace)[0], wanted=False)
+    allowed, _, said = theirs(api, ONLY_OURS, namespace)
+    assert (allowed, "no such key: metadata" in said[0]) == (False, True)
+    assert ours(ONLY_OURS, namespace) == (False, 422, ["in its namespace"])
+    (rule,) = load({"policy.yaml": policy_text(ONLY_OURS).encode()}).validating
+    with pytest.raises(NotExportableError, match="namespaceObject"):
+        to_vap(rule)
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("case", [case for case in CASES if case != ONLY_OURS])
 def test_both_agree(api: Api, namespace: str, case: str) -> None:
     # Until a policy that denies is in effect, an allowed pod proves nothing.
     settled(lambda: theirs(api, "error-fails", namespace)[0], wanted=False)

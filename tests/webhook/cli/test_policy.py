@@ -229,6 +229,14 @@ def test_export_prints_what_the_api_server_can_run_and_names_the_rest(folder: Pa
     assert binding["spec"] == {"policyName": "plain", "validationActions": ["Warn"]}
 
 
+def test_a_match_condition_on_the_namespace_is_not_exported(folder: Path) -> None:
+    condition = "  matchConditions: [{name: ns, expression: namespaceObject.metadata.name == 'a'}]\n  validations:"
+    text = POLICY.replace("neuron.devices <= 4", "1 < 2").replace("  validations:", condition)
+    (folder / "p.yaml").write_text(text)
+    reason = "match condition 'ns' reads namespaceObject, which the API server leaves empty there"
+    assert run("export", folder, "--to", "vap") == (1, "", f"few-devices: not exported: {reason}.\n")
+
+
 def test_what_was_exported_can_be_read_again(folder: Path) -> None:
     (folder / "p.yaml").write_text(POLICY.replace("neuron.devices <= 4", "1 < 2"))
     code, out, _ = run("export", folder, "--to", "vap")
