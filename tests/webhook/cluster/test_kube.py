@@ -403,7 +403,7 @@ async def test_what_was_not_seen_yet_is_not_ready(cluster: Cluster) -> None:
     connection = await Connection.open(lambda: load_configuration(cluster.kubeconfig()))
     async with closing(connection):
         view = KubeCluster(connection)
-        world = KubeWorld(view, KubeTemplates(connection, view.templates), view.caches[:2])
+        world = KubeWorld(connection, view, KubeTemplates(connection, view.templates), view.caches[:2])
         assert world.ready() == (
             False,
             "not seen yet: resourceslices.resource.k8s.io, deviceclasses.resource.k8s.io",
