@@ -245,7 +245,8 @@ async def _managed(
             await follower.served.wait()
     except TimeoutError:
         said = (secret.cache.problem, certificates.keeper.problem if certificates.keeper else "", follower.problem)
-        why = next(filter(None, said), f"no answer about Secret {secret.namespace}/{secret.name}")
+        absent = "nobody has made" if secret.cache.synced.is_set() else "no answer about"
+        why = next(filter(None, said), f"{absent} Secret {secret.namespace}/{secret.name}")
         raise StartupError(f"There is no certificate to serve after {settings.sync_timeout:g} s: {why}.") from None
 
 

@@ -227,6 +227,6 @@ def _missing_rule(said: str, verb: str, resource: Resource, namespace: str, name
     if name and not namespace:
         where = "in the cluster"
     return (
-        f"not allowed to {verb} {resource.plural}{named} (API group {group}) {where}{none}: bind "
+        f"not allowed to {said} {resource.plural}{named} (API group {group}) {where}{none}: bind "
         f'"{user}" to {role} with {verbs} on them{only}'
     )

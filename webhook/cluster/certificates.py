@@ -196,6 +196,7 @@ class Keeper:
 
     async def run(self) -> None:
         """Take one step after the other. Ends only when it is cancelled."""
+        await self._secret.cache.settled.wait()
         while True:
             self._wake.clear()
             pause = self._interval
