@@ -13,6 +13,7 @@ import logging
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from starlette.applications import Starlette
@@ -22,10 +23,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from certs import files, issue
 from neuron.instances import Catalogue
+from webhook.certificate_files import CertificateFolder
+from webhook.certificates import Certificates, keeping
+from webhook.cluster.api import TimedApiServer
+from webhook.cluster.replicas import Report
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader
 from webhook.edge.endpoints import AdmissionEndpoint, Reviewer
 from webhook.edge.health import Check, HealthEndpoint, Lifecycle
+from webhook.edge.live_certificate import LiveCertificate
 from webhook.edge.metrics import METRICS_PATH, Metrics, MetricsServer
 from webhook.mutate import Mutator
 from webhook.ports import TemplateStore, WorldView
@@ -125,13 +131,13 @@ class Service:
     Attributes:
         url: where reviews are served.
         metrics_url: where metrics are served; empty where they are not.
-        certificates: files of the serving certificate.
+        ca: file of the CA to trust, where the certificate comes from files.
         world: what reviews are decided about.
     """
 
     url: str
     metrics_url: str
-    certificates: files.CertificateFiles
+    ca: Path
     world: World
     _server: server.Server
     _listener: socket.socket
@@ -157,25 +163,28 @@ async def assemble(settings: Settings) -> AsyncIterator[Service]:
     metrics = Metrics(version())
     async with contextlib.AsyncExitStack() as stack:
         certificates = _certificates(settings)
-        tls = server.tls_context(certificates.certificate, certificates.key, settings.tls_min_version)
         listener = stack.enter_context(server.listen(settings.host, settings.port, "--host", "--port"))
         metrics_url = _serve_metrics(settings, metrics, stack)
-        world = await _world(settings, stack)
+        world, api_server = await _world(settings, stack)
+        await stack.enter_async_context(keeping(settings, certificates, api_server))
         decisions = logs.DecisionLog(
             sys.stderr.buffer, logs.resolve(settings.log_format), enabled=logging.getLogger().isEnabledFor(logging.INFO)
         )
         stack.callback(decisions.flush)
-        _watch(metrics, decisions, certificates)
+        _watch(metrics, decisions)
+        certificates.show(metrics)
         checks: dict[str, Check] = {
-            "tls": lambda: _check_certificate(certificates.not_after),
+            "tls": certificates.check,
             "caches": world.ready,
             "serving": lifecycle.check_serving,
             "shutdown": lifecycle.check_shutdown,
         }
         reviewers, more_checks = await _reviewers(settings, world, metrics, stack)
+        checks |= more_checks
+        certificates.describe = lambda: _report(settings, checks)
         application = build(
             reviewers,
-            checks | more_checks,
+            checks,
             bodies=BodyReader(settings.max_body_bytes, settings.body_timeout),
             metrics=metrics,
             decisions=decisions,
@@ -183,13 +192,15 @@ async def assemble(settings: Settings) -> AsyncIterator[Service]:
         )
         running = server.Server(
             application,
-            tls,
+            certificates.live.context,
             lifecycle,
             head_timeout=settings.body_timeout,
             drain_delay=settings.drain_delay,
             drain_timeout=settings.drain_timeout,
         )
-        yield Service(server.url(listener, "https"), metrics_url, certificates, world, running, listener)
+        yield Service(
+            server.url(listener, "https"), metrics_url, settings.tls_dir / files.CA_FILE, world, running, listener
+        )
 
 
 async def serve(settings: Settings) -> None:
@@ -226,12 +237,17 @@ def version() -> str:
         return "unknown"
 
 
-def _certificates(settings: Settings) -> files.CertificateFiles:
+def _certificates(settings: Settings) -> Certificates:
+    """What is served, loaded where it is in files; what is in a Secret comes when there is a cluster."""
+    certificates = Certificates(LiveCertificate(server.bare_context(settings.tls_min_version)))
+    if settings.tls_secret:
+        return certificates
+    reason = None
     try:
-        if not settings.standalone:
-            return files.load(settings.tls_dir)
-        hosts = [*issue.LOCAL_HOSTS, *([settings.host] if settings.host else [])]
-        made, reason = files.ensure(settings.tls_dir, hosts, now=dt.datetime.now(dt.UTC))
+        if settings.standalone:
+            hosts = [*issue.LOCAL_HOSTS, *([settings.host] if settings.host else [])]
+            _, reason = files.ensure(settings.tls_dir, hosts, now=dt.datetime.now(dt.UTC))
+        certificates.folder = CertificateFolder(settings.tls_dir, certificates.live)
     except files.CertificateFilesError as error:
         cure = "Choose another directory with --tls-dir."
         if not settings.standalone:
@@ -241,7 +257,15 @@ def _certificates(settings: Settings) -> files.CertificateFiles:
         raise StartupError(f"No certificate can be made for --host: {error}") from error
     if reason:
         log.info("certificates made", extra={"directory": str(settings.tls_dir), "because": reason})
-    return made
+    return certificates
+
+
+def _report(settings: Settings, checks: Mapping[str, Check]) -> Report:
+    """What other replicas and `neuron-dra status` may know of this one."""
+    results = {name: check() for name, check in checks.items()}
+    problems = tuple(f"{name}: {detail}" for name, (passed, detail) in results.items() if not passed and name != "tls")
+    ready = all(passed for passed, _ in results.values())
+    return Report(version=version(), mode=settings.mode.value, ready=ready, problems=problems)
 
 
 def _serve_metrics(settings: Settings, metrics: Metrics, stack: contextlib.AsyncExitStack) -> str:
@@ -254,13 +278,8 @@ def _serve_metrics(settings: Settings, metrics: Metrics, stack: contextlib.Async
     return url
 
 
-def _watch(metrics: Metrics, decisions: logs.DecisionLog, certificates: files.CertificateFiles) -> None:
+def _watch(metrics: Metrics, decisions: logs.DecisionLog) -> None:
     metrics.gauge("neuron_dra_decision_lines_lost", "Decision lines that could not be written.", lambda: decisions.lost)
-    metrics.gauge(
-        "neuron_dra_serving_certificate_not_after_seconds",
-        "End of the serving certificate's validity, seconds since the epoch.",
-        certificates.not_after.timestamp,
-    )
 
 
 async def _reviewers(
@@ -280,18 +299,15 @@ async def _reviewers(
     return policed.reviewers, {"policies": policed.store.check}
 
 
-async def _world(settings: Settings, stack: contextlib.AsyncExitStack) -> World:
+async def _world(settings: Settings, stack: contextlib.AsyncExitStack) -> tuple[World, TimedApiServer | None]:
+    """What reviews are decided about, and the API server where there is one."""
     if settings.standalone:
-        return StandaloneWorld()
+        return StandaloneWorld(), None
     # The client alone takes 70 MiB: only for those who have a cluster.
     from webhook.cluster import kube
 
     try:
-        return await stack.enter_async_context(kube.connect(settings.kubeconfig, sync_timeout=settings.sync_timeout))
+        world = await stack.enter_async_context(kube.connect(settings.kubeconfig, sync_timeout=settings.sync_timeout))
     except kube.ClusterUnavailableError as error:
         raise StartupError(str(error)) from error
-
-
-def _check_certificate(not_after: dt.datetime) -> tuple[bool, str]:
-    valid = dt.datetime.now(dt.UTC) < not_after
-    return valid, f"valid until {not_after.isoformat()}" if valid else f"expired on {not_after.isoformat()}"
+    return world, world.connection

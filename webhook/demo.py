@@ -64,7 +64,7 @@ async def _demonstrate(chosen: settings.Settings, pod_file: Path, pod: dict[str,
 
 
 def _show(service: app.Service, pod_file: Path, pod: dict[str, Any], review_file: Path) -> None:
-    client = _Client(service.url, service.certificates.ca)
+    client = _Client(service.url, service.ca)
     client.wait_until_ready()
     review = json.dumps(_review(pod), indent=2)
     review_file.write_text(review, encoding="utf-8")
@@ -81,7 +81,7 @@ def _show(service: app.Service, pod_file: Path, pod: dict[str, Any], review_file
     if isinstance(service.world.templates, MemoryTemplates):
         for namespace, template in service.world.templates:
             _print("What the webhook makes before it answers", _yaml(template.manifest(namespace)))
-    ca = service.certificates.ca
+    ca = service.ca
     click.echo(f"The webhook serves {service.url}; Ctrl-C stops it. Try:\n")
     click.echo(f"  curl --cacert {ca} '{service.url}/readyz?verbose'")
     click.echo(f"  curl --cacert {ca} -H 'Content-Type: application/json' --data @{review_file} {service.url}/mutate")

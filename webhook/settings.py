@@ -60,6 +60,11 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str]) -> Settings:
                 f"{given['standalone'].where} and {given['kubeconfig'].where} exclude each other: standalone means "
                 "without a cluster. Drop one of them."
             )
+        if values.get("tls_secret"):
+            raise SettingsError(
+                f"{given['standalone'].where} and {given['tls_secret'].where} exclude each other: the Secret is in a "
+                "cluster. Drop one of them."
+            )
     return Settings(**values)
 
 

@@ -7,6 +7,7 @@ msgspec judges the values: it is loaded anyway, while pydantic alone would take 
 """
 
 import dataclasses
+import datetime as dt
 import enum
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
@@ -50,6 +51,8 @@ def _about(
 _Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=3600)]
 _Namespace = Annotated[str, msgspec.Meta(pattern=f"^{_DNS_LABEL}$", max_length=63)]
+_Duration = Annotated[str, msgspec.Meta(pattern=r"^[1-9][0-9]{0,6}(s|m|h|d)$")]
+_DURATION: Final = "a whole number with its unit, such as 90d, 12h, 5m or 30s"
 _Subdomain = Annotated[str, msgspec.Meta(pattern=rf"^{_DNS_LABEL}(\.{_DNS_LABEL})*$", max_length=253)]
 
 
@@ -77,11 +80,67 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tls_dir: Annotated[
         Path,
         _about(
-            "Directory of tls.crt and tls.key; standalone, of ca.crt as well.",
+            "Directory of tls.crt and tls.key, followed while the server runs; standalone, of ca.crt as well.",
             metavar="DIR",
             standalone=Path(".neuron-dra/tls"),
         ),
     ] = Path("/etc/neuron-dra/tls")
+    tls_secret: Annotated[
+        Annotated[str, msgspec.Meta(pattern=rf"^({_DNS_LABEL}(\.{_DNS_LABEL})*)?$", max_length=253)],
+        _about(
+            "Secret to keep CA and serving certificate in, made and rotated by the webhook; empty: --tls-dir counts.",
+            expected="a DNS subdomain",
+            metavar="NAME",
+        ),
+    ] = ""
+    inject_ca: Annotated[
+        bool | None,
+        _about(
+            "Keep caBundle of the webhook configurations right; without being told: with --tls-secret, and not with "
+            "--tls-dir, where it takes ca.crt."
+        ),
+    ] = None
+    namespace: Annotated[
+        Annotated[str, msgspec.Meta(pattern=f"^({_DNS_LABEL})?$", max_length=63)],
+        _about(
+            "Namespace this runs in; empty: that of the service account, or neuron-dra.",
+            expected="the name of a namespace",
+            metavar="NAME",
+        ),
+    ] = ""
+    service: Annotated[
+        _Namespace,
+        _about("Service that API servers reach this by.", expected="the name of a Service", metavar="NAME"),
+    ] = "neuron-dra"
+    webhook_configuration: Annotated[
+        _Subdomain,
+        _about(
+            "Name of our MutatingWebhookConfiguration and of our ValidatingWebhookConfiguration.",
+            expected="a DNS subdomain",
+            metavar="NAME",
+        ),
+    ] = "neuron-dra"
+    ca_lifetime: Annotated[
+        _Duration,
+        _about("Lifetime of a CA of our own; replaced when a tenth is left.", expected=_DURATION, metavar="DURATION"),
+    ] = "3650d"
+    certificate_lifetime: Annotated[
+        _Duration,
+        _about(
+            "Lifetime of a serving certificate of our own; replaced when a third is left.",
+            expected=_DURATION,
+            metavar="DURATION",
+        ),
+    ] = "90d"
+    ca_settle: Annotated[
+        _Duration,
+        _about(
+            "How long every replica and webhook configuration has to have had a new CA before it signs, so that every "
+            "API server has noticed; the old CA stays five times as long.",
+            expected=_DURATION,
+            metavar="DURATION",
+        ),
+    ] = "60s"
     tls_min_version: Annotated[Literal["1.2", "1.3"], _about("Oldest TLS version to accept.")] = "1.3"
     metrics_host: Annotated[
         str,
@@ -229,7 +288,7 @@ def _declaration(name: str, hint: Any, default: Any) -> Declaration:
         default=shown,
         standalone=about.extra["standalone"],
         metavar=f"[{'|'.join(choices)}]" if choices else about.extra["metavar"],
-        switch=kind is bool,
+        switch=_is_switch(kind),
         repeated=get_origin(kind) is tuple,
         type=hint,
     )
@@ -237,7 +296,7 @@ def _declaration(name: str, hint: Any, default: Any) -> Declaration:
 
 def _expected(kind: Any, choices: tuple[str, ...], constraints: list[msgspec.Meta]) -> str:
     """The allowed values, from the type and its bounds."""
-    if kind is bool:
+    if _is_switch(kind):
         return "true or false"
     if choices:
         return "one of " + ", ".join(choices)
@@ -246,6 +305,10 @@ def _expected(kind: Any, choices: tuple[str, ...], constraints: list[msgspec.Met
     bounds = next(meta for meta in constraints if meta.le is not None)
     least = f"above {bounds.gt}" if bounds.gt is not None else f"from {bounds.ge}"
     return f"a {'whole ' if kind is int else ''}number {least} to {bounds.le}"
+
+
+def _is_switch(kind: Any) -> bool:
+    return kind is bool or bool in get_args(kind)
 
 
 def _choices(kind: Any) -> tuple[str, ...]:
@@ -269,6 +332,12 @@ def _as_text(value: Any) -> str:
             return ",".join(value)
         case _:
             return str(value)
+
+
+def duration(text: str) -> dt.timedelta:
+    """A duration as settings have it: a whole number with its unit."""
+    unit = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}[text[-1]]
+    return dt.timedelta(**{unit: int(text[:-1])})
 
 
 def _camel(name: str) -> str:

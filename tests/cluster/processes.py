@@ -110,6 +110,10 @@ class Process:
         except TimeoutError as error:
             raise ProcessFailedError(f"{error}:\n{self.tail()}") from error
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        os.kill(self.pid, number)
+
     def kill(self) -> None:
         """End it without a chance to say good-bye."""
         child, self._child = self._child, None

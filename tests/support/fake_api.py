@@ -1,4 +1,4 @@
-"""An API server's list, watch, get and create on a loopback socket, with the faults a test asks for.
+"""An API server's list, watch, get, create, patch and delete on a loopback socket, with the faults a test asks for.
 
 The wire is the real one (chunked watches, `metav1.Status`, `410 Expired` in both forms, bookmarks); its words are
 those of kube-apiserver 1.36.
@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import dataclasses
 import datetime as dt
+import email.utils
 import ipaddress
 import itertools
 import json
@@ -16,6 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import jsonpatch
 from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -25,6 +27,7 @@ from cryptography.x509.oid import NameOID
 Object = dict[str, Any]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+_VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
 _EXPIRED = "The resourceVersion for the provided watch is too old."
 
 
@@ -101,6 +104,7 @@ class FakeApi:
         tokens: bearer tokens that are accepted; None: anything is.
         piece: watches are written in pieces of this many bytes.
         unserved: API groups that answer 404.
+        ahead: how far its clock is ahead of ours, as the Date of its answers says.
         store: makes of a created object what is stored, e.g. without the fields of a feature gate that is off.
     """
 
@@ -119,6 +123,7 @@ class FakeApi:
         self._watchers: dict[asyncio.Queue[bytes | None], tuple[str, web.Request]] = {}
         self._faults: list[_Fault] = []
         self._pages: dict[str, tuple[str, list[Object], int]] = {}
+        self.ahead = dt.timedelta(0)
 
     # --- what a test does -------------------------------------------------------------------------------
 
@@ -139,7 +144,10 @@ class FakeApi:
         return self._objects[plural][namespace, name]
 
     def fault(self, verb: str, plural: str, handler: Handler, times: int = 1) -> None:
-        """Have the next `times` requests of that verb (list, continue, watch, get, create) answered by `handler`."""
+        """Have the next `times` requests answered by `handler`.
+
+        `verb` is list, continue, watch, get, create, patch or delete.
+        """
         self._faults.append(_Fault(verb, plural, handler, times))
 
     def heal(self) -> None:
@@ -200,6 +208,7 @@ class FakeApi:
     async def serve(self, context: ssl.SSLContext | None = None) -> AsyncIterator["FakeApi"]:
         """Listen on a free port of 127.0.0.1."""
         app = web.Application()
+        app.on_response_prepare.append(self._date)
         app.router.add_route("*", "/{path:.*}", self._handle)
         runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0)
         await runner.setup()
@@ -213,6 +222,10 @@ class FakeApi:
             self.end_watches()
             await runner.cleanup()
 
+    async def _date(self, _: web.Request, response: web.StreamResponse) -> None:
+        now = dt.datetime.now(dt.UTC) + self.ahead
+        response.headers["Date"] = email.utils.format_datetime(now, usegmt=True)
+
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         parts = request.path.strip("/").split("/")
         group, rest = (parts[1], parts[3:]) if parts[0] == "apis" else ("", parts[2:])
@@ -220,7 +233,7 @@ class FakeApi:
         if rest[0] == "namespaces" and len(rest) > 2:
             namespace, rest = rest[1], rest[2:]
         plural, name = rest[0], rest[1] if len(rest) > 1 else ""
-        verb = "create" if request.method == "POST" else "get" if name else "list"
+        verb = _VERBS.get(request.method) or ("get" if name else "list")
         if request.query.get("watch"):
             verb = "watch"
         elif request.query.get("continue"):
@@ -238,9 +251,18 @@ class FakeApi:
             return await self._watch(request, plural)
         if verb == "create":
             return await self._create(request, plural, namespace)
-        if verb == "get":
-            return self._get(plural, namespace, name)
+        if name:
+            return await self._one(request, verb, plural, namespace, name)
         return self._list(request, plural)
+
+    async def _one(self, request: web.Request, verb: str, plural: str, namespace: str, name: str) -> web.Response:
+        found = self._get(plural, namespace, name)
+        if verb == "get" or found.status != 200:
+            return found
+        if verb == "patch":
+            return await self._patch(request, plural, namespace, name)
+        self.remove(plural, name, namespace)
+        return found
 
     def _fault_for(self, verb: str, plural: str) -> Handler | None:
         for fault in self._faults:
@@ -278,6 +300,21 @@ class FakeApi:
         item["metadata"]["namespace"] = namespace
         return web.json_response(self.put(plural, item), status=201)
 
+    async def _patch(self, request: web.Request, plural: str, namespace: str, name: str) -> web.Response:
+        item = self._objects[plural][namespace, name]
+        patch = await request.json()
+        if request.content_type == "application/json-patch+json":
+            patched = jsonpatch.apply_patch(item, patch)
+        else:
+            assert request.content_type == "application/merge-patch+json"
+            patched = _merged(item, patch)
+        if patched["metadata"]["resourceVersion"] != item["metadata"]["resourceVersion"]:
+            message = f'Operation cannot be fulfilled on {plural} "{name}": the object has been modified'
+            return web.json_response(status(409, "Conflict", message, kind=plural, name=name), status=409)
+        if patched == item:
+            return web.json_response(item)
+        return web.json_response(self.put(plural, patched))
+
     async def _watch(self, request: web.Request, plural: str) -> web.StreamResponse:
         since = int(request.query["resourceVersion"])
         if since < self._oldest:
@@ -310,6 +347,19 @@ class FakeApi:
 
     def _broadcast(self, plural: str, event: str, item: Object) -> None:
         self.emit(plural, _line(event, item))
+
+
+def _merged(item: Any, patch: Any) -> Any:
+    """RFC 7396."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(item) if isinstance(item, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _merged(merged.get(key), value)
+    return merged
 
 
 def _line(event: str, item: Object) -> bytes:

@@ -11,8 +11,9 @@ refuse the fields of API servers newer than they are.
 
 import contextlib
 import dataclasses
+import datetime as dt
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import orjson
@@ -20,6 +21,10 @@ import orjson
 RESOURCE_GROUP: Final = "resource.k8s.io"
 OLDEST_KUBERNETES: Final = "1.34"
 """The first release that serves `resource.k8s.io/v1` by default."""
+
+JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
 
 UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
@@ -31,7 +36,7 @@ SERVER_ERRORS: Final = 500
 
 _EXCERPT: Final = 200
 # The API server's words for a missing permission (apiserver/pkg/endpoints/handlers/responsewriters/errors.go).
-_MISSING_RIGHT: Final = re.compile(r'[^"]* is forbidden: User "(?P<user>[^"]*)" cannot (?P<verb>[a-z]+) ')
+_MISSING_RIGHT: Final = re.compile(r'\S+(?: "[^"]*")? is forbidden: User "(?P<user>[^"]*)" cannot (?P<verb>[a-z]+) ')
 _ANONYMOUS: Final = "system:anonymous"
 
 
@@ -151,9 +156,10 @@ class ApiServer(Protocol):
         *,
         timeout: float,  # noqa: ASYNC109 - one request's share of a budget, kept by the transport
         query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        content_type: str = JSON,
     ) -> bytes:
-        """Body of a successful answer.
+        """Body of a successful answer. `content_type` says what `body` is: an object, or one of the patches.
 
         Raises:
             StatusError: the answer is not a success.
@@ -171,23 +177,56 @@ class ApiServer(Protocol):
         """
 
 
-def explain(error: ApiServerError, verb: str, resource: Resource) -> str:
-    """What keeps us from a collection and what would mend it, in one sentence for an operator."""
+class TimedApiServer(ApiServer, Protocol):
+    """An API server whose clock is known as well: what it verifies is valid by that clock, not by ours."""
+
+    @property
+    def skew(self) -> dt.timedelta:
+        """How far its clock is ahead of ours, as of its last answer."""
+
+    def now(self) -> dt.datetime:
+        """The time by its clock."""
+
+
+def explain(error: ApiServerError, verb: str, resource: Resource, namespace: str = "", name: str = "") -> str:
+    """What keeps us from a collection and what would mend it, in one sentence for an operator.
+
+    Args:
+        error: what came of it.
+        verb: what was tried.
+        resource: on what.
+        namespace: where; empty: in all namespaces, or on what is in none.
+        name: the one object that was meant; empty: all.
+    """
     group = resource.group or "core"
+    what = f"{resource} {name}" if name else str(resource)
     if isinstance(error, StatusError):
         if error.code == UNAUTHORIZED:
-            return f"cannot {verb} {resource}: the API server does not accept the webhook's credentials"
+            return f"cannot {verb} {what}: the API server does not accept the webhook's credentials"
         if error.code == FORBIDDEN and error.missing_right:
-            user, _ = error.missing_right
+            user, said = error.missing_right
             none = ", the request carried no credentials" if user == _ANONYMOUS else ""
-            return (
-                f"not allowed to {verb} {resource.plural} (API group {group}) in all namespaces{none}: bind "
-                f'"{user}" to a ClusterRole with the verbs list and watch on them'
-            )
+            return _missing_rule(said, verb, resource, namespace, name, user, none)
         if error.code == NOT_FOUND and resource.group == RESOURCE_GROUP:
             return (
                 f"the API server does not serve {resource.plural} in {group}/{resource.version}: Kubernetes >= "
                 f"{OLDEST_KUBERNETES} with Dynamic Resource Allocation is needed"
             )
-        return f"cannot {verb} {resource}: the API server says: {error}"
-    return f"cannot {verb} {resource}: {error}"
+        return f"cannot {verb} {what}: the API server says: {error}"
+    return f"cannot {verb} {what}: {error}"
+
+
+def _missing_rule(said: str, verb: str, resource: Resource, namespace: str, name: str, user: str, none: str) -> str:
+    group = resource.group or "core"
+    verbs = "the verbs list and watch" if verb in ("list", "watch") else f"the verb {said}"
+    named = f" named {name}" if name else ""
+    # What does not exist yet has no name that a rule could be bound to.
+    only = f" (resourceNames: [{name}])" if name and said != "create" else ""
+    where = f"in namespace {namespace}" if namespace else "in all namespaces"
+    role = f"a Role in namespace {namespace}" if namespace else "a ClusterRole"
+    if name and not namespace:
+        where = "in the cluster"
+    return (
+        f"not allowed to {said} {resource.plural}{named} (API group {group}) {where}{none}: bind "
+        f'"{user}" to {role} with {verbs} on them{only}'
+    )

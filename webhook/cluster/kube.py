@@ -7,6 +7,8 @@ kubeconfig and service account handling are used, its models are not.
 import asyncio
 import contextlib
 import dataclasses
+import datetime as dt
+import email.utils
 import logging
 import os
 import time
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from webhook.cluster.api import UNAUTHORIZED, StatusError, UnreachableError
+from webhook.cluster.api import JSON, UNAUTHORIZED, StatusError, UnreachableError
 from webhook.cluster.caches import KubeCluster
 from webhook.cluster.reflector import Reflector, Timing
 from webhook.cluster.templates import KubeTemplates
@@ -32,6 +34,10 @@ _USER_AGENT: Final = "neuron-dra-webhook"
 _CONNECT_TIMEOUT: Final = 10.0
 _LONGEST_RETRY_AFTER: Final = 60.0
 _RENEWAL_INTERVAL: Final = 10.0
+_SKEW_NOTED: Final = dt.timedelta(minutes=1)
+"""Clocks that differ by more are worth a word; certificates are backdated by five."""
+_QUICK: Final = dt.timedelta(seconds=2)
+_HALF_A_SECOND: Final = dt.timedelta(seconds=0.5)
 
 
 class ClusterUnavailableError(Exception):
@@ -43,11 +49,13 @@ class KubeWorld:
     """A cluster, as long as `connect` lasts.
 
     Attributes:
+        connection: to its API server.
         view: what is known of it.
         templates: ResourceClaimTemplates in it.
         caches: what `view` is made of; their counters and problems are for metrics.
     """
 
+    connection: "Connection"
     view: WorldView
     templates: TemplateStore
     caches: tuple[Reflector[Any], ...]
@@ -95,7 +103,7 @@ async def connect(
         tasks = [asyncio.create_task(cache.run(), name=f"watch {cache.resource}") for cache in cluster.caches]
         stack.push_async_callback(_cancel, tasks)
         await _first_sync(cluster.caches, connection.address, sync_timeout)
-        yield KubeWorld(cluster, templates, cluster.caches)
+        yield KubeWorld(connection, cluster, templates, cluster.caches)
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
@@ -115,7 +123,7 @@ async def _first_sync(caches: Sequence[Reflector[Any]], address: str, wait: floa
 
 
 class Connection:
-    """An `ApiServer` over the client's transport: connection pool, TLS, credentials.
+    """A `TimedApiServer` over the client's transport: connection pool, TLS, credentials.
 
     Credentials that the API server stops accepting are read again, once for all requests that find out: tokens of
     credential plugins and files expire, and the client reads them only at its start.
@@ -126,11 +134,21 @@ class Connection:
         load: Callable[[], Awaitable["Configuration"]],
         client: "ApiClient",
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
     ) -> None:
-        """Wrap a client. `load` reads its configuration again; `clock` gives monotonic seconds."""
+        """Wrap a client.
+
+        Args:
+            load: reads its configuration again.
+            client: the client.
+            clock: monotonic seconds.
+            wall: the local time of day.
+        """
         self._load = load
         self._client = client
         self._clock = clock
+        self._wall = wall
+        self._skew = dt.timedelta(0)
         self._renewal = asyncio.Lock()
         self._renewed = float("-inf")
 
@@ -159,6 +177,15 @@ class Connection:
         """URL of the API server."""
         return str(self._client.configuration.host)
 
+    @property
+    def skew(self) -> dt.timedelta:
+        """How far the API server's clock is ahead of ours, within a second; nothing before its first answer."""
+        return self._skew
+
+    def now(self) -> dt.datetime:
+        """The time by the API server's clock."""
+        return self._wall() + self._skew
+
     async def close(self) -> None:
         """Close all connections."""
         await self._client.close()  # type: ignore[no-untyped-call]
@@ -170,12 +197,13 @@ class Connection:
         *,
         timeout: float,  # noqa: ASYNC109 - aiohttp keeps it, for connecting as well as for reading
         query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        content_type: str = JSON,
     ) -> bytes:
         """Body of a successful answer; see `ApiServer.request`."""
         limits = aiohttp.ClientTimeout(total=timeout)
         with self._reachable():
-            async with await self._send(method, path, query or {}, body, limits) as response:
+            async with await self._send(method, path, query or {}, body, content_type, limits) as response:
                 content = await response.read()
         if not response.ok:
             raise _status(response, content)
@@ -186,7 +214,7 @@ class Connection:
         """A body in pieces; see `ApiServer.stream`."""
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT, sock_read=stall)
         with self._reachable():
-            response = await self._send("GET", path, query, None, limits)
+            response = await self._send("GET", path, query, None, JSON, limits)
         try:
             if not response.ok:
                 with self._reachable():
@@ -207,14 +235,15 @@ class Connection:
         method: str,
         path: str,
         query: Mapping[str, str],
-        body: Mapping[str, Any] | None,
+        body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
+        content_type: str,
         limits: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
         sent = self._clock()
-        response = await self._exchange(method, path, query, body, limits)
+        response = await self._exchange(method, path, query, body, content_type, limits)
         if response.status == UNAUTHORIZED and await self._renew(sent):
             response.release()
-            response = await self._exchange(method, path, query, body, limits)
+            response = await self._exchange(method, path, query, body, content_type, limits)
         return response
 
     async def _exchange(
@@ -222,20 +251,38 @@ class Connection:
         method: str,
         path: str,
         query: Mapping[str, str],
-        body: Mapping[str, Any] | None,
+        body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
+        content_type: str,
         limits: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
         parts = await self._client.param_serialize(
             method,
             path,
             query_params=list(query.items()),
-            header_params={"Accept": "application/json"},
-            body=body,
+            header_params={"Accept": JSON, "Content-Type": content_type},
+            body=list(body) if isinstance(body, Sequence) else body,
             auth_settings=["BearerToken"],
         )
+        asked = self._wall()
         answer = await self._client.call_api(*parts, _request_timeout=limits)
         response: aiohttp.ClientResponse = answer.response
+        self._note_time(response.headers.get("Date", ""), asked)
         return response
+
+    def _note_time(self, date: str, asked: dt.datetime) -> None:
+        """Compare clocks: the server wrote the date, cut to the second, between our question and its answer."""
+        try:
+            said = email.utils.parsedate_to_datetime(date)
+        except ValueError:
+            return
+        if said.tzinfo is None:
+            return
+        answered = self._wall()
+        if answered - asked > _QUICK:  # the answer may have waited for us, stopped or starved
+            return
+        before, self._skew = self._skew, said + _HALF_A_SECOND - (asked + (answered - asked) / 2)
+        if (abs(before) > _SKEW_NOTED) != (abs(self._skew) > _SKEW_NOTED):
+            log.warning("clock compared", extra={"api_server_ahead_seconds": round(self._skew.total_seconds())})
 
     async def _renew(self, sent: float) -> bool:
         """Read the credentials again, unless somebody did since `sent`; whether another try makes sense."""

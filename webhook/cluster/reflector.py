@@ -132,6 +132,8 @@ class Reflector(Generic[T]):
         resource: Resource,
         project: Callable[[dict[str, Any]], T | None],
         *,
+        namespace: str = "",
+        name: str = "",
         query: Mapping[str, str] | None = None,
         page_size: int = 250,
         timing: Timing | None = None,
@@ -141,8 +143,10 @@ class Reflector(Generic[T]):
 
         Args:
             server: where the objects are.
-            resource: what to watch, in all namespaces.
+            resource: what to watch.
             project: makes what is kept of an object, a value that compares by content; None: not of interest.
+            namespace: where; empty: in all namespaces.
+            name: the only object to watch; a role may be bound to it. Empty: all.
             query: further query parameters of list and watch, such as `fieldSelector`.
             page_size: objects in a page of the list.
             timing: pace.
@@ -155,7 +159,9 @@ class Reflector(Generic[T]):
         self.problem = ""
         self._server = server
         self._project = project
-        self._query = dict(query or {})
+        self._namespace = namespace
+        self._name = name
+        self._query = dict(query or {}) | ({"fieldSelector": f"metadata.name={name}"} if name else {})
         self._page_size = page_size
         self._timing = timing or Timing()
         self._effects = effects or Effects()
@@ -169,6 +175,10 @@ class Reflector(Generic[T]):
 
     def __len__(self) -> int:
         return len(self._objects)
+
+    def values(self) -> tuple[T, ...]:
+        """All projections."""
+        return tuple(self._objects.values())
 
     def get(self, namespace: str, name: str) -> T | None:
         """The projection of one object: the very same for as long as it does not change."""
@@ -221,7 +231,7 @@ class Reflector(Generic[T]):
         fresh: dict[Key, T] = {}
         query = self._query | ({"limit": str(limit)} if limit else {})
         while True:
-            path, timeout = self.resource.path(), self._timing.list_timeout
+            path, timeout = self.resource.path(self._namespace), self._timing.list_timeout
             page = _decoded(_decode_page, await self._server.request("GET", path, timeout=timeout, query=query))
             for number, raw in enumerate(page.items or (), start=1):
                 item = orjson.loads(memoryview(raw))
@@ -248,7 +258,9 @@ class Reflector(Generic[T]):
         delivered = False
         steady: asyncio.TimerHandle | None = None
         try:
-            async with self._server.stream(self.resource.path(), query=query, stall=self._timing.stall) as chunks:
+            async with self._server.stream(
+                self.resource.path(self._namespace), query=query, stall=self._timing.stall
+            ) as chunks:
                 self.synced.set()
                 self.settled.set()
                 if not self._doubtful:
@@ -317,7 +329,7 @@ class Reflector(Generic[T]):
             self.counters.failures += 1
         if self._ordinary(error):
             return
-        problem = explain(error, self._verb, self.resource)
+        problem = explain(error, self._verb, self.resource, self._namespace, self._name)
         if problem != self.problem:
             self.problem = problem
             log.warning("%s", problem)

@@ -81,15 +81,21 @@ def tls_context(certificate: Path, key: Path, minimum_version: Literal["1.2", "1
     Raises:
         StartupError: the pair cannot be used.
     """
+    context = bare_context(minimum_version)
+    try:
+        context.load_cert_chain(certificate, key)
+    except OSError as error:
+        raise StartupError(f"TLS cannot use {certificate} and {key}: {error.strerror}.") from error
+    return context
+
+
+def bare_context(minimum_version: Literal["1.2", "1.3"]) -> ssl.SSLContext:
+    """The same without a certificate: nobody gets through a handshake until one is loaded."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if minimum_version == "1.3" else ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
     # The API server speaks HTTP/1.1 to webhooks that are services: kubernetes/kubernetes#82090.
     context.set_alpn_protocols(["http/1.1"])
-    try:
-        context.load_cert_chain(certificate, key)
-    except OSError as error:
-        raise StartupError(f"TLS cannot use {certificate} and {key}: {error.strerror}.") from error
     return context
 
 

@@ -403,7 +403,7 @@ async def test_what_was_not_seen_yet_is_not_ready(cluster: Cluster) -> None:
     connection = await Connection.open(lambda: load_configuration(cluster.kubeconfig()))
     async with closing(connection):
         view = KubeCluster(connection)
-        world = KubeWorld(view, KubeTemplates(connection, view.templates), view.caches[:2])
+        world = KubeWorld(connection, view, KubeTemplates(connection, view.templates), view.caches[:2])
         assert world.ready() == (
             False,
             "not seen yet: resourceslices.resource.k8s.io, deviceclasses.resource.k8s.io",
@@ -420,6 +420,38 @@ async def test_a_cache_that_falls_behind_is_told_but_stays_ready(cluster: Cluste
         problem = "cannot watch namespaces: the API server says: oh no (HTTP 500)"
         await eventually(lambda: problem in world.ready()[1])
         assert world.ready()[0]
+
+
+# --- clocks -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ahead", [dt.timedelta(0), dt.timedelta(hours=2), dt.timedelta(minutes=-3)])
+async def test_the_clock_of_the_api_server_is_known_from_its_answers(
+    cluster: Cluster, connection: Connection, ahead: dt.timedelta, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.api.ahead = ahead
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            await get(connection)
+    assert abs(connection.skew - ahead) < dt.timedelta(seconds=3)
+    assert abs(connection.now() - dt.datetime.now(dt.UTC) - ahead) < dt.timedelta(seconds=3)
+    assert caplog.messages.count("clock compared") == bool(ahead)
+
+
+async def test_an_answer_without_a_usable_date_says_nothing_of_the_clock(
+    cluster: Cluster, connection: Connection
+) -> None:
+    cluster.api.ahead = dt.timedelta(hours=1)
+    await get(connection)
+    connection._note_time("soon", dt.datetime.now(dt.UTC))
+    connection._note_time("", dt.datetime.now(dt.UTC))
+    assert abs(connection.skew - dt.timedelta(hours=1)) < dt.timedelta(seconds=3)
+
+
+async def test_an_answer_that_waited_for_us_says_nothing_of_the_clock(connection: Connection) -> None:
+    before = connection.skew
+    connection._note_time("Wed, 01 Jul 2026 12:00:00 GMT", dt.datetime.now(dt.UTC) - dt.timedelta(seconds=30))
+    assert connection.skew == before
 
 
 # --- the deployment -------------------------------------------------------------------------------------------
@@ -448,6 +480,7 @@ async def test_the_cluster_role_allows_what_is_asked_for_and_nothing_else(cluste
     allowed = {
         (group, resource, verb)
         for rule in manifest("rbac.yaml", "ClusterRole")["rules"]
+        if "resourceNames" not in rule  # these are about certificates: test_certificates
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]

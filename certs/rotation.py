@@ -1,0 +1,281 @@
+"""What to do next with a Secret of certificates: one pure step, from its content and the time to new content.
+
+A CA is replaced in three writes, and between two of them nobody has to be quick:
+
+    steady    ca.crt = C        leaf by C
+    joining   ca.crt = C N      leaf by C    next-ca.* = N   until all who verify have long had the bundle
+    leaving   ca.crt = N C      leaf by N                    until all who serve have long had the leaf
+    steady    ca.crt = N        leaf by N
+
+So at every moment each leaf that anybody may still serve chains to a CA in each bundle that anybody may still hold.
+A leaf alone is replaced in one write, since its CA stays.
+"""
+
+import dataclasses
+import datetime as dt
+from collections.abc import Mapping
+from typing import Final
+
+from cryptography import x509
+
+from certs import issue, material
+from certs.material import Leaf, Material
+
+ASK_CA: Final = "ca"
+ASK_LEAF: Final = "leaf"
+
+_CA_RENEWAL: Final = 10
+"""A CA is replaced when a tenth of its lifetime is left: a year of ten, enough to notice and mend what blocks it."""
+_LEAF_RENEWAL: Final = 3
+"""A leaf is replaced when a third of its lifetime is left, as cert-manager and ACME clients do."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rules:
+    """What the certificates have to be like.
+
+    Attributes:
+        hosts: DNS names and IP addresses that the leaf has to cover.
+        ca_lifetime: of a new CA.
+        leaf_lifetime: of a new leaf.
+        settle: how long everybody must have had a new CA in the bundle before it signs. API servers read webhook
+            configurations through watches, which may lag; nobody says when the last one has caught up.
+        retire: how long everybody must have served a leaf of the new CA before the old one goes.
+    """
+
+    hosts: tuple[str, ...]
+    ca_lifetime: dt.timedelta = dt.timedelta(days=3650)
+    leaf_lifetime: dt.timedelta = dt.timedelta(days=90)
+    settle: dt.timedelta = dt.timedelta(seconds=60)
+    retire: dt.timedelta = dt.timedelta(seconds=300)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Confirmed:
+    """For how long everybody has had what the Secret holds; None: somebody has not.
+
+    Attributes:
+        bundle: every living replica has taken the bundle, and every webhook configuration carries it.
+        serving: every living replica serves the leaf.
+    """
+
+    bundle: dt.timedelta | None = None
+    serving: dt.timedelta | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Step:
+    """What to do.
+
+    Attributes:
+        data: the whole new content; None: leave it.
+        reason: what is done and why, or what is waited for, in words; empty where there is nothing to do.
+        answered: whether a rotation that was asked for is taken up, so that the request can go.
+    """
+
+    data: dict[str, bytes] | None = dataclasses.field(repr=False)
+    reason: str
+    answered: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Case:
+    held: Material
+    now: dt.datetime
+    rules: Rules
+    confirmed: Confirmed
+    asked: str
+
+
+def advance(
+    data: Mapping[str, bytes] | None,
+    *,
+    now: dt.datetime,
+    rules: Rules,
+    confirmed: Confirmed,
+    asked: str = "",
+    known: Mapping[str, bytes] | None = None,
+) -> Step:
+    """The next step.
+
+    Args:
+        data: the Secret's content; None where there is no Secret.
+        now: an aware time, by the clock of those who verify.
+        rules: what the certificates have to be like.
+        confirmed: what everybody has, of exactly this content.
+        asked: a rotation that somebody asks for: `ca` or `leaf`; empty: none.
+        known: content that was good when it was last seen; written back where the Secret lost it.
+
+    Raises:
+        ValueError: a host of the rules cannot be in a certificate.
+    """
+    try:
+        held = material.read(data or {})
+    except material.UnusableError as why:
+        lost = f"the Secret cannot be used: {why}" if data is not None else "there is no Secret"
+        if known is not None and serves(known, now):
+            return Step(dict(known), f"{lost}; written back as it was")
+        return Step(_all_new(now, rules), f"{lost}; new CA and serving certificate made")
+    if asked not in ("", ASK_CA, ASK_LEAF):
+        return Step(None, f"nobody can rotate '{asked}': ask for '{ASK_CA}' or '{ASK_LEAF}'", answered=True)
+    case = _Case(held, now, rules, confirmed, asked)
+    for rule in (_unfit_ca, _unfit_leaf, _ending_leaf, _joining, _leaving, _ending_ca):
+        step = rule(case)
+        if step is not None:
+            return step
+    return Step(None, "")
+
+
+def serves(data: Mapping[str, bytes], now: dt.datetime) -> bool:
+    """Whether clients that trust the bundle accept the leaf at that time."""
+    try:
+        held = material.read(data)
+    except material.UnusableError:
+        return False
+    if held.leaf is None or held.leaf.anchor is None:
+        return False
+    return not (material.fault(held.leaf.certificate, now) or material.fault(held.leaf.anchor, now))
+
+
+def _unfit_ca(case: _Case) -> Step | None:
+    """A CA that is not valid vouches for nobody, so there is nothing to overlap with."""
+    why = material.fault(case.held.current, case.now)
+    if not why:
+        return None
+    return _at_once(case, f"the CA {why}")
+
+
+def _unfit_leaf(case: _Case) -> Step | None:
+    why = _leaf_fault(case)
+    if not why:
+        return None
+    if case.held.authority is None:
+        return _at_once(case, f"the serving certificate cannot be used ({why}), and the key of its CA is missing")
+    return _new_leaf(case, f"new serving certificate: {why}")
+
+
+def _leaf_fault(case: _Case) -> str:
+    held, leaf = case.held, case.held.leaf
+    if leaf is None:
+        return held.leaf_fault
+    why = material.fault(leaf.certificate, case.now)
+    if why:
+        return f"the old one {why}"
+    if leaf.anchor is None or (leaf.anchor != held.current and held.key is not None):
+        return "the old one was not signed by the current CA"
+    missing = material.uncovered(leaf.certificate, case.rules.hosts)
+    # Without its CA's key a leaf that clients accept is better than none.
+    if missing and held.key is not None:
+        return f"the old one does not name {', '.join(missing)}"
+    return ""
+
+
+def _ending_leaf(case: _Case) -> Step | None:
+    if case.held.authority is None or case.held.leaf is None:
+        return None
+    if case.asked == ASK_LEAF:
+        step = _new_leaf(case, "new serving certificate: somebody asked for it")
+        return dataclasses.replace(step, answered=True)
+    lifetime, ends = case.rules.leaf_lifetime, case.held.leaf.certificate.not_valid_after_utc
+    new_end = min(case.now + lifetime, case.held.current.not_valid_after_utc)
+    # A leaf cannot outlive its CA: near the CA's end another one would gain nothing.
+    if ends - case.now > lifetime / _LEAF_RENEWAL or new_end - ends < lifetime / _LEAF_RENEWAL:
+        return None
+    return _new_leaf(case, f"new serving certificate: the old one ends on {ends.isoformat()}")
+
+
+def _joining(case: _Case) -> Step | None:
+    held, coming = case.held, case.held.next
+    if coming is None:
+        return None
+    if material.fault(coming.certificate, case.now) or _ends_soon(coming.certificate, case):
+        dropped = dataclasses.replace(held, next=None)
+        return Step(dropped.encode(), "the next CA waited for too long; dropped before anything was signed by it")
+    if coming.certificate not in held.bundle:
+        joined = dataclasses.replace(held, bundle=(*held.bundle, coming.certificate))
+        return Step(joined.encode(), "the next CA was not in the bundle; put there")
+    since = case.confirmed.bundle
+    if since is None or since < case.rules.settle:
+        return Step(None, "the next CA is in the bundle, and used once every replica and configuration has had it long")
+    return _promoted(case, "the next CA took over")
+
+
+def _leaving(case: _Case) -> Step | None:
+    held, now = case.held, case.now
+    others = [ca for ca in held.bundle[1:] if held.next is None or ca != held.next.certificate]
+    if not others:
+        return None
+    if held.leaf is None or held.leaf.anchor != held.current:
+        return None  # what is in service needs one of them
+    gone = [ca for ca in others if material.fault(ca, now)]
+    since = case.confirmed.serving
+    if since is not None and since >= case.rules.retire:
+        gone = others
+    if not gone:
+        return Step(None, "an old CA stays in the bundle until every replica has served a newer certificate long")
+    kept = dataclasses.replace(held, bundle=tuple(ca for ca in held.bundle if ca not in gone))
+    return Step(kept.encode(), f"old CA left the bundle: {', '.join(_name(ca) for ca in gone)}")
+
+
+def _ending_ca(case: _Case) -> Step | None:
+    held = case.held
+    if case.asked == ASK_CA:
+        why = "somebody asked for it"
+    elif held.key is None:
+        why = "the key of the old one is missing"
+    elif _ends_soon(held.current, case):
+        why = f"the old one ends on {held.current.not_valid_after_utc.isoformat()}"
+    else:
+        return None
+    coming = _new_ca(case.now, case.rules)
+    joined = dataclasses.replace(held, bundle=(*held.bundle, coming.certificate), next=coming)
+    return Step(joined.encode(), f"new CA joins the bundle: {why}", answered=case.asked == ASK_CA)
+
+
+def _at_once(case: _Case, why: str) -> Step:
+    """Without overlap: the CA that waits takes over, or everything is made anew."""
+    coming = case.held.next
+    if coming is not None and not material.fault(coming.certificate, case.now):
+        return _promoted(case, f"{why}; the next CA took over at once")
+    return Step(_all_new(case.now, case.rules), f"{why}; new CA and serving certificate made at once")
+
+
+def _promoted(case: _Case, reason: str) -> Step:
+    coming = case.held.next
+    if coming is None:
+        raise ValueError("There is no next CA.")
+    others = (ca for ca in case.held.bundle if ca != coming.certificate and not material.fault(ca, case.now))
+    leaf = _issue_leaf(coming, case.now, case.rules)
+    return Step(Material((coming.certificate, *others), coming.key, leaf, "", None).encode(), reason)
+
+
+def _new_leaf(case: _Case, reason: str) -> Step:
+    authority = case.held.authority
+    if authority is None:
+        raise ValueError("The key of the CA is missing.")
+    leaf = _issue_leaf(authority, case.now, case.rules)
+    return Step(dataclasses.replace(case.held, leaf=leaf).encode(), reason)
+
+
+def _all_new(now: dt.datetime, rules: Rules) -> dict[str, bytes]:
+    authority = _new_ca(now, rules)
+    leaf = _issue_leaf(authority, now, rules)
+    return Material((authority.certificate,), authority.key, leaf, "", None).encode()
+
+
+def _new_ca(now: dt.datetime, rules: Rules) -> issue.Authority:
+    # A name of its own, so that people can tell them apart; clients do by key identifier.
+    return issue.make_authority(f"neuron-dra CA {now:%Y-%m-%dT%H:%M:%SZ}", now=now, lifetime=rules.ca_lifetime)
+
+
+def _issue_leaf(authority: issue.Authority, now: dt.datetime, rules: Rules) -> Leaf:
+    pair = issue.issue_serving(authority, "neuron-dra", rules.hosts, now=now, lifetime=rules.leaf_lifetime)
+    return Leaf(pair, x509.load_pem_x509_certificate(pair.certificate_pem), authority.certificate)
+
+
+def _ends_soon(ca: x509.Certificate, case: _Case) -> bool:
+    return ca.not_valid_after_utc - case.now <= case.rules.ca_lifetime / _CA_RENEWAL
+
+
+def _name(ca: x509.Certificate) -> str:
+    return ca.subject.rfc4514_string()

@@ -1,0 +1,407 @@
+"""The steps of a rotation, one by one and in every order that replicas may take them."""
+
+import dataclasses
+import datetime as dt
+import functools
+from collections.abc import Mapping
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from certs import issue, material, rotation
+from certs.rotation import Confirmed, Rules, Step
+
+NOW = dt.datetime(2026, 7, 1, 12, tzinfo=dt.UTC)
+DAY = dt.timedelta(days=1)
+SECOND = dt.timedelta(seconds=1)
+RULES = Rules(hosts=("neuron-dra.neuron-dra.svc", "127.0.0.1"), settle=10 * SECOND, retire=50 * SECOND)
+LONG = Confirmed(dt.timedelta(hours=1), dt.timedelta(hours=1))
+NOBODY = Confirmed()
+Data = Mapping[str, bytes]
+
+
+def step(data: Data | None, now: dt.datetime = NOW, confirmed: Confirmed = NOBODY, **more: object) -> Step:
+    return rotation.advance(data, now=now, rules=RULES, confirmed=confirmed, **more)  # type: ignore[arg-type]
+
+
+def content(taken: Step) -> dict[str, bytes]:
+    assert taken.data is not None, taken.reason
+    return taken.data
+
+
+@pytest.fixture(scope="module")
+def fresh() -> Data:
+    return content(step(None))
+
+
+@pytest.fixture(scope="module")
+def joining(fresh: Data) -> Data:
+    return content(step(fresh, asked="ca"))
+
+
+@pytest.fixture(scope="module")
+def leaving(joining: Data) -> Data:
+    return content(step(joining, confirmed=LONG))
+
+
+def cas(data: Data) -> list[x509.Certificate]:
+    return list(material.read(data).bundle)
+
+
+def test_from_nothing_comes_a_ca_and_a_certificate_that_it_vouches_for(fresh: Data) -> None:
+    held = material.read(fresh)
+    assert held.leaf is not None
+    assert held.leaf.anchor == held.current
+    assert material.uncovered(held.leaf.certificate, RULES.hosts) == []
+    assert held.current.not_valid_after_utc - NOW == 3650 * DAY
+    assert held.leaf.certificate.not_valid_after_utc - NOW == 90 * DAY
+    assert step(None).reason == "there is no Secret; new CA and serving certificate made"
+
+
+def test_what_is_good_is_left_alone(fresh: Data) -> None:
+    assert step(fresh, confirmed=LONG) == Step(None, "")
+
+
+def test_content_that_was_read_is_written_the_same(fresh: Data, joining: Data, leaving: Data) -> None:
+    for data in (fresh, joining, leaving):
+        assert material.read(data).encode() == data
+
+
+def test_keys_are_not_shown() -> None:
+    assert "PRIVATE" not in repr(step(None))
+
+
+class TestLeaf:
+    @pytest.mark.parametrize(("days", "renewed"), [(59, False), (61, True)])
+    def test_is_replaced_when_a_third_is_left(self, fresh: Data, days: int, renewed: bool) -> None:
+        taken = step(fresh, NOW + days * DAY)
+        assert (taken.data is not None) is renewed
+        if taken.data is not None:
+            assert cas(taken.data) == cas(fresh)
+            assert taken.data["tls.crt"] != fresh["tls.crt"]
+
+    def test_is_replaced_on_demand(self, fresh: Data) -> None:
+        taken = step(fresh, asked="leaf")
+        assert taken.answered
+        assert cas(content(taken)) == cas(fresh)
+        assert content(taken)["tls.crt"] != fresh["tls.crt"]
+
+    @pytest.mark.parametrize(
+        ("change", "reason"),
+        [
+            pytest.param({"tls.crt": b""}, "there is no tls.crt", id="missing"),
+            pytest.param({"tls.crt": b"x"}, "tls.crt holds no PEM certificates", id="garbage"),
+            pytest.param({"tls.key": b""}, "there is no tls.key", id="no key"),
+            pytest.param({"tls.key": b"x"}, "tls.key is not a PEM private key", id="garbage key"),
+        ],
+    )
+    def test_that_cannot_be_used_is_replaced(self, fresh: Data, change: Data, reason: str) -> None:
+        taken = step({**fresh, **change})
+        assert taken.reason == f"new serving certificate: {reason}"
+        assert cas(content(taken)) == cas(fresh)
+
+    def test_with_the_key_of_another_is_replaced(self, fresh: Data) -> None:
+        other = content(step(None))
+        assert "tls.key does not belong to tls.crt" in step({**fresh, "tls.key": other["tls.key"]}).reason
+
+    def test_of_another_ca_is_replaced(self, fresh: Data) -> None:
+        other = content(step(None))
+        taken = step({**fresh, "tls.crt": other["tls.crt"], "tls.key": other["tls.key"]})
+        assert taken.reason == "new serving certificate: the old one was not signed by the current CA"
+
+    def test_for_other_hosts_is_replaced(self, fresh: Data) -> None:
+        rules = dataclasses.replace(RULES, hosts=(*RULES.hosts, "other.svc"))
+        taken = rotation.advance(fresh, now=NOW, rules=rules, confirmed=NOBODY)
+        assert taken.reason == "new serving certificate: the old one does not name other.svc"
+
+    def test_that_expired_is_replaced(self, fresh: Data) -> None:
+        assert "the old one expired on 2026-09-29" in step(fresh, NOW + 91 * DAY).reason
+
+    def test_that_cannot_outlive_its_ca_is_not_made_over_and_over(self) -> None:
+        rules = dataclasses.replace(RULES, ca_lifetime=30 * DAY)
+        data = content(rotation.advance(None, now=NOW, rules=rules, confirmed=NOBODY))
+        joined = content(rotation.advance(data, now=NOW + 28 * DAY, rules=rules, confirmed=NOBODY))
+        assert len(cas(joined)) == 2
+        waiting = rotation.advance(joined, now=NOW + 29 * DAY, rules=rules, confirmed=NOBODY)
+        assert waiting.data is None
+
+
+class TestCA:
+    def test_joins_the_bundle_before_it_signs(self, fresh: Data, joining: Data) -> None:
+        held = material.read(joining)
+        assert held.next is not None
+        assert held.bundle == (*cas(fresh), held.next.certificate)
+        assert joining["tls.crt"] == fresh["tls.crt"]
+        assert step(fresh, asked="ca").answered
+
+    @pytest.mark.parametrize(("years", "joins"), [(8.9, False), (9.1, True)])
+    def test_is_replaced_when_a_tenth_is_left(self, years: float, joins: bool) -> None:
+        then = NOW + years * 365 * DAY
+        renewed = content(step(content(step(None)), then))  # its leaf, which ended long ago
+        assert (step(renewed, then).data is not None) is joins
+
+    @pytest.mark.parametrize("since", [None, 9 * SECOND])
+    def test_waits_until_everybody_has_had_it_long(self, joining: Data, since: dt.timedelta | None) -> None:
+        taken = step(joining, confirmed=Confirmed(since, None))
+        assert taken.data is None
+        assert "used once every replica and configuration has had it long" in taken.reason
+
+    def test_signs_while_the_old_one_stays(self, fresh: Data, joining: Data, leaving: Data) -> None:
+        held = material.read(leaving)
+        coming = material.read(joining).next
+        assert coming is not None
+        assert held.bundle == (coming.certificate, *cas(fresh))
+        assert held.leaf is not None
+        assert held.leaf.anchor == coming.certificate
+        assert "next-ca.crt" not in leaving
+
+    @pytest.mark.parametrize("since", [None, 49 * SECOND])
+    def test_stays_until_nobody_serves_under_it(self, leaving: Data, since: dt.timedelta | None) -> None:
+        assert step(leaving, confirmed=Confirmed(None, since)).data is None
+
+    def test_leaves_last(self, leaving: Data) -> None:
+        assert cas(content(step(leaving, confirmed=LONG))) == cas(leaving)[:1]
+
+    def test_is_not_asked_for_twice_at_a_time(self, joining: Data, leaving: Data) -> None:
+        assert not step(joining, asked="ca").answered
+        assert not step(leaving, asked="ca").answered
+
+    def test_that_expired_is_replaced_at_once(self, fresh: Data) -> None:
+        taken = step(fresh, NOW + 3651 * DAY)
+        assert "the CA expired on" in taken.reason
+        assert not set(cas(content(taken))) & set(cas(fresh))
+
+    def test_that_expired_gives_way_to_the_one_that_waits(self, fresh: Data) -> None:
+        later = NOW + 3600 * DAY
+        joined = content(step(fresh, later, asked="ca")) if step(fresh, later).answered else fresh
+        joined = content(step(content(step(fresh, later)), later))
+        taken = step(joined, NOW + 3651 * DAY)
+        assert "the next CA took over at once" in taken.reason
+        assert cas(content(taken)) == cas(joined)[1:]
+
+    def test_without_its_key_is_replaced_with_overlap(self, fresh: Data) -> None:
+        lost = {key: value for key, value in fresh.items() if key != "ca.key"}
+        taken = step(lost)
+        assert taken.reason == "new CA joins the bundle: the key of the old one is missing"
+        assert content(taken)["tls.crt"] == fresh["tls.crt"]
+        assert cas(content(step(content(taken), confirmed=LONG)))[1:] == cas(fresh)
+
+    def test_without_key_and_leaf_is_replaced_at_once(self, fresh: Data) -> None:
+        assert "the key of its CA is missing; new CA" in step({"ca.crt": fresh["ca.crt"]}).reason
+
+    def test_with_an_rsa_key_of_somebody_else_is_taken_over_with_overlap(self, fresh: Data) -> None:
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        pem = material.key_pem(key)  # type: ignore[arg-type]
+        assert "new CA joins the bundle" in step({**fresh, "ca.key": pem}).reason
+
+    def test_that_was_dropped_from_the_bundle_while_it_waits_is_put_back(self, fresh: Data, joining: Data) -> None:
+        taken = step({**joining, "ca.crt": fresh["ca.crt"]})
+        assert content(taken) == joining
+
+    def test_that_a_stranger_added_leaves_again(self, fresh: Data) -> None:
+        stranger = content(step(None))["ca.crt"]
+        assert content(step({**fresh, "ca.crt": fresh["ca.crt"] + stranger}, confirmed=LONG)) == fresh
+
+    def test_not_valid_yet_is_replaced_at_once(self, fresh: Data) -> None:
+        assert "the CA is not valid before" in step(fresh, NOW - DAY).reason
+
+
+class TestLost:
+    @pytest.mark.parametrize("lost", [None, {}, {"ca.crt": b"x"}, {"tls.crt": b"x"}])
+    def test_content_is_written_back_as_it_was(self, fresh: Data, lost: Data | None) -> None:
+        assert content(step(lost, known=fresh)) == fresh
+
+    def test_content_that_nobody_would_accept_is_not_written_back(self, fresh: Data) -> None:
+        later = NOW + 91 * DAY
+        assert cas(content(step(None, later, known=fresh))) != cas(fresh)
+
+
+def test_what_nobody_can_rotate_is_said_and_the_request_removed(fresh: Data) -> None:
+    assert step(fresh, asked="all") == Step(None, "nobody can rotate 'all': ask for 'ca' or 'leaf'", answered=True)
+
+
+# --- every order ----------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=4096)
+def accepts(bundle: bytes, leaf: bytes) -> bool:
+    chain = material.certificates(leaf, "tls.crt")
+    return material.anchor(chain, material.certificates(bundle, "ca.crt")) is not None
+
+
+class Since:
+    def __init__(self) -> None:
+        self.what: object = None
+        self.begun: dt.datetime | None = None
+
+    def elapsed(self, what: object, now: dt.datetime, holds: bool) -> dt.timedelta | None:
+        if not holds:
+            self.begun = None
+        elif self.begun is None or what != self.what:
+            self.what, self.begun = what, now
+        return now - self.begun if holds and self.begun else None
+
+
+@dataclasses.dataclass
+class Replica:
+    version: int = 0
+    seen: Data | None = None
+    known: Data | None = None
+    serving: bytes = b""
+    bundle: bytes = b""
+    heard: dt.datetime = NOW
+    stopped: bool = False
+    bundle_since: Since = dataclasses.field(default_factory=Since)
+    serving_since: Since = dataclasses.field(default_factory=Since)
+
+
+class Fleet:
+    """Replicas that share a Secret and a configuration, API servers that notice late, and a clock."""
+
+    LEASE = 40 * SECOND
+
+    def __init__(self, size: int) -> None:
+        self.now = NOW
+        self.version, self.secret, self.asked = 1, content(step(None)), ""
+        self.deleted = False
+        self.configured: list[tuple[dt.datetime, bytes]] = [(NOW - DAY, self.secret["ca.crt"])]
+        self.replicas = [Replica() for _ in range(size)]
+        for replica in self.replicas:
+            self.observe(replica)
+
+    def alive(self, replica: Replica) -> bool:
+        return self.now - replica.heard < self.LEASE
+
+    def tick(self, seconds: float) -> None:
+        for _ in range(int(seconds)):
+            self.now += SECOND
+            for replica in self.replicas:
+                if not replica.stopped:
+                    replica.heard = self.now
+            self.check()
+
+    def observe(self, replica: Replica) -> None:
+        replica.version = self.version
+        replica.seen = None if self.deleted else self.secret
+        if replica.seen is not None:
+            replica.known = replica.seen
+            replica.bundle, replica.serving = replica.seen["ca.crt"], replica.seen["tls.crt"]
+
+    def act(self, replica: Replica) -> None:
+        living = [other for other in self.replicas if self.alive(other)]
+        seen = replica.seen or {}
+        bundle, leaf = seen.get("ca.crt", b""), seen.get("tls.crt", b"")
+        carried = self.configured[-1][1] == bundle
+        taken = carried and all(other.bundle == bundle for other in living)
+        served = all(other.serving == leaf for other in living)
+        confirmed = Confirmed(
+            replica.bundle_since.elapsed(bundle, self.now, taken),
+            replica.serving_since.elapsed(leaf, self.now, served),
+        )
+        taken_step = step(replica.seen, self.now, confirmed, asked=self.asked, known=replica.known)
+        if replica.version == self.version and (taken_step.data is not None or taken_step.answered):
+            if taken_step.data is not None:
+                self.version, self.secret, self.deleted = self.version + 1, taken_step.data, False
+            if taken_step.answered:
+                self.asked = ""
+
+    def inject(self) -> None:
+        if not self.deleted and self.configured[-1][1] != self.secret["ca.crt"]:
+            self.configured.append((self.now, self.secret["ca.crt"]))
+
+    def delete(self) -> None:
+        self.deleted, self.version = True, self.version + 1
+
+    def alike(self) -> bool:
+        """Whether nothing is left to do, and everybody has the same."""
+        end = material.read(self.secret)
+        settled = not self.deleted and not self.asked and len(end.bundle) == 1 and end.next is None
+        taken = {(replica.bundle, replica.serving) for replica in self.replicas}
+        return settled and taken == {(self.configured[-1][1], self.secret["tls.crt"])}
+
+    def check(self) -> None:
+        """Whatever bundle an API server may still go by, and whatever a living replica may serve: they fit."""
+        ends = [when for when, _ in self.configured[1:]] + [self.now + DAY]
+        held = [bundle for (_, bundle), end in zip(self.configured, ends, strict=True) if end > self.now - RULES.settle]
+        for replica in self.replicas:
+            if self.alive(replica):
+                assert all(accepts(bundle, replica.serving) for bundle in held)
+
+
+ACTIONS = st.one_of(
+    st.tuples(st.just("tick"), st.integers(1, 30)),
+    st.tuples(st.just("observe"), st.integers(0, 2)),
+    st.tuples(st.just("act"), st.integers(0, 2)),
+    st.tuples(st.just("inject"), st.just(0)),
+    st.tuples(st.just("stop"), st.integers(0, 2)),
+    st.tuples(st.just("ask"), st.sampled_from(["ca", "leaf"])),
+    st.tuples(st.just("delete"), st.just(0)),
+)
+
+
+def perform(fleet: Fleet, action: str, argument: int | str) -> None:
+    if action == "tick":
+        fleet.tick(float(argument))
+    elif action == "ask":
+        fleet.asked = str(argument)
+    elif action == "inject":
+        fleet.inject()
+    elif action == "delete":
+        fleet.delete()
+    else:
+        replica = fleet.replicas[int(argument)]
+        if action == "stop":
+            replica.stopped = not replica.stopped
+            if not replica.stopped:  # its watch catches up before its Lease is renewed
+                fleet.observe(replica)
+        elif not replica.stopped:
+            (fleet.observe if action == "observe" else fleet.act)(replica)
+
+
+@given(st.lists(ACTIONS, min_size=1, max_size=60))
+@settings(max_examples=50, deadline=None)
+def test_in_whatever_order_replicas_follow_what_they_serve_is_trusted_and_they_end_up_alike(
+    actions: list[tuple[str, int | str]],
+) -> None:
+    fleet = Fleet(3)
+    for action, argument in actions:
+        perform(fleet, action, argument)
+        fleet.check()
+    for replica in fleet.replicas:
+        replica.stopped = False
+        fleet.observe(replica)
+    for _ in range(60):
+        if fleet.alike():
+            break
+        for replica in fleet.replicas:
+            fleet.act(replica)
+            fleet.inject()
+            fleet.observe(replica)
+        fleet.tick(10)
+    assert fleet.alike()
+
+
+def test_the_model_would_notice_a_ca_that_signs_too_early() -> None:
+    fleet = Fleet(2)
+    joined = content(step(fleet.secret, asked="ca"))
+    fleet.secret, fleet.version = content(step(joined, confirmed=LONG)), 2
+    fleet.observe(fleet.replicas[0])
+    with pytest.raises(AssertionError):
+        fleet.check()
+
+
+def test_a_host_that_no_certificate_can_name_is_an_error() -> None:
+    with pytest.raises(ValueError, match="neither an IP address nor a DNS name"):
+        rotation.advance(None, now=NOW, rules=Rules(hosts=("my host",)), confirmed=NOBODY)
+
+
+def test_a_chain_through_an_intermediate_is_followed() -> None:
+    root = issue.make_authority("root", now=NOW, lifetime=DAY)
+    other = issue.make_authority("other", now=NOW, lifetime=DAY)
+    pair = issue.issue_serving(root, "leaf", ["a"], now=NOW, lifetime=DAY)
+    chain = material.certificates(pair.certificate_pem + other.certificate_pem, "tls.crt")
+    assert material.anchor(chain, [other.certificate, root.certificate]) == root.certificate
+    assert material.anchor(chain, [other.certificate]) is None

@@ -1,0 +1,266 @@
+"""`caBundle` of our two webhook configurations, kept right.
+
+Charts and GitOps leave the field out or apply the configuration without it; then API servers cannot verify us, and
+refuse or admit everything. So both configurations are watched by name, and what differs is put right at once. Entries
+that call another Service than ours are somebody else's: they are reported, never written.
+"""
+
+import base64
+import binascii
+import dataclasses
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Final
+
+from certs import material
+from webhook.cluster.api import (
+    CONFLICT,
+    JSON_PATCH,
+    NOT_FOUND,
+    ApiServer,
+    ApiServerError,
+    Resource,
+    StatusError,
+    explain,
+)
+from webhook.cluster.reflector import Reflector, Timing
+
+log = logging.getLogger(__name__)
+
+GROUP: Final = "admissionregistration.k8s.io"
+MUTATING: Final = Resource(GROUP, "v1", "mutatingwebhookconfigurations")
+VALIDATING: Final = Resource(GROUP, "v1", "validatingwebhookconfigurations")
+PATHS: Final = {MUTATING: "/mutate", VALIDATING: "/validate"}
+"""What our server answers for each kind."""
+
+_TIMEOUT: Final = 10.0
+_PAUSE: Final = 1.0
+"""Seconds between two writes of one configuration: whoever else writes it may be as stubborn as we are."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Service:
+    """The Service that API servers reach us by."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entry:
+    """`clientConfig` of one webhook.
+
+    Attributes:
+        name: of the webhook.
+        service: that is called; None where a URL is.
+        path: on that Service.
+        bundle: `caBundle`, decoded; empty where it is missing or no base64.
+    """
+
+    name: str
+    service: Service | None
+    path: str
+    bundle: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Configuration:
+    """A webhook configuration: its `resourceVersion` and its webhooks in order."""
+
+    version: str
+    entries: tuple[Entry, ...]
+
+
+def project_configuration(item: Mapping[str, Any]) -> Configuration:
+    """What is kept of a configuration."""
+    return Configuration(item["metadata"]["resourceVersion"], tuple(map(_entry, item.get("webhooks") or ())))
+
+
+def _entry(webhook: Mapping[str, Any]) -> Entry:
+    client = webhook.get("clientConfig") or {}
+    service = client.get("service")
+    try:
+        bundle = base64.b64decode(client.get("caBundle") or "", validate=True)
+    except binascii.Error:
+        bundle = b""
+    if service is None:
+        return Entry(webhook["name"], None, "", bundle)
+    return Entry(webhook["name"], Service(service["namespace"], service["name"]), service.get("path") or "", bundle)
+
+
+class CABundles:
+    """The two configurations, and writing to them.
+
+    Attributes:
+        name: of both configurations.
+        caches: have to run.
+        repairs: how often a bundle was put back that had been there before.
+    """
+
+    def __init__(
+        self,
+        server: ApiServer,
+        name: str,
+        service: Service,
+        *,
+        writes: bool = True,
+        timing: Timing | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare; `repair` writes.
+
+        Args:
+            server: where the configurations are.
+            name: of both.
+            service: that entries have to call.
+            writes: whether `caBundle` is ours to write; where it is not, it may hold more than our CAs.
+            timing: pace of list-watch.
+            clock: monotonic seconds.
+        """
+        self.name = name
+        self.repairs = 0
+        self._server = server
+        self._service = service
+        self._writes = writes
+        self._clock = clock
+        self._caches = {
+            resource: Reflector(server, resource, project_configuration, name=name, timing=timing) for resource in PATHS
+        }
+        self.caches = tuple(self._caches.values())
+        self._carried: dict[Resource, bytes] = {}
+        self._written: dict[Resource, float] = {}
+        self._refusals: dict[Resource, str] = {}
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called whenever one of them changes."""
+        for cache in self.caches:
+            cache.on_change(lambda *_: callback())
+
+    def missing(self) -> list[str]:
+        """Kinds of those that do not exist."""
+        return [resource.plural for resource in PATHS if self._known(resource) is None]
+
+    def carry(self, bundle: bytes) -> bool:
+        """Whether every configuration that exists carries this bundle, as far as is known."""
+        if not all(cache.synced.is_set() and not cache.problem for cache in self.caches):
+            return False
+        return not any(self._wrong(resource, bundle) for resource in PATHS)
+
+    def trust(self, accepts: Callable[[bytes], bool]) -> bool:
+        """Whether `accepts` holds for the bundle of every entry of ours."""
+        return all(accepts(entry.bundle) for resource in PATHS for _, entry in self._ours(resource))
+
+    def problems(self) -> list[str]:
+        """What an operator has to mend, one sentence each."""
+        found = [cache.problem for cache in self.caches if cache.problem]
+        found += [text for text in self._refusals.values() if text]
+        for resource, path in PATHS.items():
+            known = self._known(resource)
+            for entry in known.entries if known else ():
+                found += self._misdirected(resource, entry, path)
+        return list(dict.fromkeys(found))
+
+    async def repair(self, bundle: bytes, fresh: Callable[[], Awaitable[bytes]]) -> float:
+        """Write the bundle where it differs.
+
+        Args:
+            bundle: as far as is known.
+            fresh: reads the bundle again, right before a write: who was stopped for a while must not write an old one.
+
+        Returns:
+            Seconds until another attempt makes sense; 0 where there is nothing left to do.
+        """
+        return max([await self._repair(resource, bundle, fresh) for resource in PATHS])
+
+    async def _repair(self, resource: Resource, bundle: bytes, fresh: Callable[[], Awaitable[bytes]]) -> float:
+        known = self._known(resource)
+        if known is None:
+            return 0.0
+        if not self._wrong(resource, bundle):
+            self._refusals.pop(resource, None)
+            if self._ours_any(resource):
+                self._carried[resource] = bundle
+            return 0.0
+        wait = self._written.get(resource, float("-inf")) + _PAUSE - self._clock()
+        if wait > 0:
+            return wait
+        try:
+            now = await fresh()
+            if self._wrong(resource, now):
+                await self._write(resource, known, now)
+        except ApiServerError as error:
+            self._refused(resource, error)
+            return _PAUSE
+        self._refusals.pop(resource, None)
+        return _PAUSE
+
+    async def _write(self, resource: Resource, known: Configuration, bundle: bytes) -> None:
+        wrong = self._wrong(resource, bundle)
+        encoded = base64.b64encode(bundle).decode()
+        operations = [{"op": "replace", "path": "/metadata/resourceVersion", "value": known.version}]
+        operations += [
+            {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": encoded} for index, _ in wrong
+        ]
+        self._written[resource] = self._clock()
+        try:
+            path = resource.path(name=self.name)
+            await self._server.request("PATCH", path, timeout=_TIMEOUT, body=operations, content_type=JSON_PATCH)
+        except StatusError as error:
+            if error.code in (CONFLICT, NOT_FOUND):
+                return  # another replica was first, or it is gone: the watch tells
+            raise
+        webhooks = [entry.name for _, entry in wrong]
+        if self._carried.get(resource) == bundle:
+            self.repairs += 1
+            extra = {"configuration": f"{resource.plural}/{self.name}", "webhooks": webhooks, "repairs": self.repairs}
+            log.warning("caBundle put back: somebody else had changed or removed it", extra=extra)
+        else:
+            self._carried[resource] = bundle
+            extra = {"configuration": f"{resource.plural}/{self.name}", "webhooks": webhooks}
+            log.info("caBundle set", extra=extra)
+
+    def _refused(self, resource: Resource, error: ApiServerError) -> None:
+        text = explain(error, "patch", resource, name=self.name)
+        if self._refusals.get(resource) != text:
+            log.warning("caBundle cannot be kept: %s", text)
+        self._refusals[resource] = text
+
+    def _known(self, resource: Resource) -> Configuration | None:
+        return self._caches[resource].get("", self.name)
+
+    def _ours(self, resource: Resource) -> Iterator[tuple[int, Entry]]:
+        known = self._known(resource)
+        for index, entry in enumerate(known.entries if known else ()):
+            if entry.service in (None, self._service):
+                yield index, entry
+
+    def _ours_any(self, resource: Resource) -> bool:
+        return any(True for _ in self._ours(resource))
+
+    def _wrong(self, resource: Resource, bundle: bytes) -> list[tuple[int, Entry]]:
+        return [(index, entry) for index, entry in self._ours(resource) if not self._carries(entry, bundle)]
+
+    def _carries(self, entry: Entry, bundle: bytes) -> bool:
+        if entry.bundle == bundle or self._writes:
+            return entry.bundle == bundle
+        try:
+            theirs, ours = (set(material.certificates(pem, material.CA)) for pem in (entry.bundle, bundle))
+        except material.UnusableError:
+            return False
+        return ours <= theirs
+
+    def _misdirected(self, resource: Resource, entry: Entry, path: str) -> Iterator[str]:
+        if entry.service is None:
+            return
+        where = f"{resource.plural} {self.name}, webhook {entry.name}"
+        if entry.service != self._service:
+            yield (
+                f"{where} calls Service {entry.service}, and this webhook is {self._service}: correct clientConfig, or "
+                "give each of two releases configurations of its own (--webhook-configuration)"
+            )
+        elif entry.path != path:
+            yield f"{where} calls path '{entry.path}', and has to call {path}: correct clientConfig.service.path"

@@ -1,0 +1,162 @@
+"""The one Secret that holds our certificates: watched, read and written through the API, never through a volume.
+
+A mounted Secret lags by a minute or more, and by a different one on each node. Writes carry the `resourceVersion` they
+were decided on, so that of several replicas that decide at the same moment one is first and the others look again.
+"""
+
+import base64
+import binascii
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from certs.material import KEYS
+from neuron import names
+from webhook.cluster.api import (
+    CONFLICT,
+    MERGE_PATCH,
+    NOT_FOUND,
+    ApiServer,
+    ApiServerError,
+    Resource,
+    StatusError,
+    UnreadableError,
+    explain,
+)
+from webhook.cluster.reflector import Reflector, Timing
+
+SECRETS: Final = Resource("", "v1", "secrets")
+
+ANNOTATION_ROTATE: Final = "neuron.aws.com/rotate"
+"""On the Secret: `ca` or `leaf` asks for a new one; removed when the rotation has begun."""
+
+_TIMEOUT: Final = 10.0
+_OWNERS: Final = {
+    "cert-manager.io/": "cert-manager",
+    "controller.cert-manager.io/": "cert-manager",
+}
+"""Prefixes of annotations and labels that other keepers of Secrets leave."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SecretFacts:
+    """A Secret as it is kept.
+
+    Attributes:
+        version: its `resourceVersion`.
+        data: the keys that are ours, decoded; what is no base64 counts as not there.
+        asked: the rotation that somebody asks for; empty: none.
+        keeper: who else writes this Secret; empty: nobody known.
+    """
+
+    version: str
+    data: Mapping[str, bytes] = dataclasses.field(repr=False)
+    asked: str
+    keeper: str
+
+
+def project_secret(item: Mapping[str, Any]) -> SecretFacts:
+    """What is kept of a Secret."""
+    metadata = item["metadata"]
+    annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+    marks = (*annotations, *labels)
+    keeper = next((who for mark in marks for prefix, who in _OWNERS.items() if mark.startswith(prefix)), "")
+    data = {}
+    for key in KEYS:
+        try:
+            data[key] = base64.b64decode((item.get("data") or {})[key], validate=True)
+        except (KeyError, binascii.Error):
+            continue
+    return SecretFacts(metadata["resourceVersion"], data, annotations.get(ANNOTATION_ROTATE, ""), keeper)
+
+
+class ManagedSecret:
+    """Access to the Secret.
+
+    Attributes:
+        namespace: where it is.
+        name: what it is called.
+        cache: has to run for `facts` to be current.
+    """
+
+    def __init__(self, server: ApiServer, namespace: str, name: str, timing: Timing | None = None) -> None:
+        self.namespace = namespace
+        self.name = name
+        self.cache = Reflector(server, SECRETS, project_secret, namespace=namespace, name=name, timing=timing)
+        self._server = server
+
+    @property
+    def facts(self) -> SecretFacts | None:
+        """The Secret as the watch shows it; None where there is none."""
+        return self.cache.get(self.namespace, self.name)
+
+    async def read(self) -> SecretFacts | None:
+        """The Secret as it is this moment.
+
+        Raises:
+            ApiServerError: it cannot be read.
+        """
+        try:
+            body = await self._server.request("GET", SECRETS.path(self.namespace, self.name), timeout=_TIMEOUT)
+        except StatusError as error:
+            if error.code == NOT_FOUND:
+                return None
+            raise
+        try:
+            return project_secret(orjson.loads(body))
+        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+            raise UnreadableError("the answer is no Secret") from error
+
+    async def write(self, before: SecretFacts | None, data: Mapping[str, bytes] | None, *, answered: bool) -> bool:
+        """Write new content, or only that a request is answered; False: somebody else was first.
+
+        Args:
+            before: what the new content was decided on.
+            data: the whole content; None: as it is.
+            answered: remove the request for a rotation.
+
+        Raises:
+            ApiServerError: it cannot be written.
+        """
+        try:
+            if before is None:
+                await self._create(data or {})
+            else:
+                await self._patch(before, data, answered=answered)
+        except StatusError as error:
+            gone = error.code == NOT_FOUND and error.details.get("kind") != "namespaces"
+            if error.code == CONFLICT or gone:
+                return False
+            raise
+        return True
+
+    def explain(self, error: ApiServerError, verb: str) -> str:
+        """What is wrong, for an operator."""
+        return explain(error, verb, SECRETS, self.namespace, self.name)
+
+    async def _create(self, data: Mapping[str, bytes]) -> None:
+        labels = {"app.kubernetes.io/name": "neuron-dra", names.LABEL_MANAGED_BY: names.MANAGER}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "Opaque",
+            "metadata": {"name": self.name, "namespace": self.namespace, "labels": labels},
+            "data": {key: _encoded(value) for key, value in data.items()},
+        }
+        await self._server.request("POST", SECRETS.path(self.namespace), timeout=_TIMEOUT, body=body)
+
+    async def _patch(self, before: SecretFacts, data: Mapping[str, bytes] | None, *, answered: bool) -> None:
+        metadata: dict[str, Any] = {"resourceVersion": before.version}
+        if answered:
+            metadata["annotations"] = {ANNOTATION_ROTATE: None}
+        body: dict[str, Any] = {"metadata": metadata}
+        if data is not None:
+            body["data"] = {key: _encoded(data[key]) if key in data else None for key in KEYS}
+        path = SECRETS.path(self.namespace, self.name)
+        await self._server.request("PATCH", path, timeout=_TIMEOUT, body=body, content_type=MERGE_PATCH)
+
+
+def _encoded(value: bytes) -> str:
+    return base64.b64encode(value).decode()

@@ -1,0 +1,129 @@
+"""The serving certificate of the one live TLS context, replaced without a restart.
+
+Handshakes that begin after a load get the new certificate; connections that exist live on. Keys come as bytes and go
+to OpenSSL through memory, never through a disk.
+"""
+
+import contextlib
+import datetime as dt
+import logging
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+
+from certs import material
+from certs.issue import KeyPair
+
+log = logging.getLogger(__name__)
+
+
+class UnservableError(Exception):
+    """A pair cannot be served; the message says why. The one before stays in service."""
+
+
+class LiveCertificate:
+    """What a TLS context serves.
+
+    Attributes:
+        context: used for every handshake.
+        digest: hex SHA-256 of the serving certificate; empty while there is none.
+        not_before: beginning of its validity; None while there is none.
+        not_after: end of its validity; None while there is none.
+        reloads: how often a pair was loaded, and how often in vain.
+    """
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self.context = context
+        self.digest = ""
+        self.not_before: dt.datetime | None = None
+        self.not_after: dt.datetime | None = None
+        self.reloads = {"success": 0, "failure": 0}
+        self._pair: KeyPair | None = None
+        self._key_type: type[PublicKeyTypes] | None = None
+        self._refused: KeyPair | None = None
+
+    def load(self, pair: KeyPair) -> None:
+        """Serve this pair from now on; nothing happens where it is served already.
+
+        Raises:
+            UnservableError: it cannot be used.
+        """
+        if pair == self._pair:
+            return
+        try:
+            certificate = self._judged(pair)
+            _load(self.context, pair)
+        except (material.UnusableError, UnservableError, OSError) as error:
+            if pair != self._refused:
+                self._refused = pair
+                self.reloads["failure"] += 1
+            why = f"TLS refuses it: {error.reason}" if isinstance(error, ssl.SSLError) else str(error)
+            raise UnservableError(why) from error
+        self._pair, self._refused = pair, None
+        self._key_type = type(certificate.public_key())
+        self.digest = material.certificate_digest(certificate)
+        self.not_before, self.not_after = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        self.reloads["success"] += 1
+        extra = {"not_after": self.not_after.isoformat(), "sha256": self.digest[:16]}
+        log.info("serving certificate loaded", extra=extra)
+
+    def accepted_by(self, bundle: bytes) -> bool:
+        """Whether clients that trust this PEM bundle accept what is served, times and names aside."""
+        if self._pair is None:
+            return False
+        try:
+            cas = material.certificates(bundle, material.CA)
+        except material.UnusableError:
+            return False
+        return material.anchor(material.read_pair(self._pair), cas) is not None
+
+    def fault(self, now: dt.datetime) -> str:
+        """Why clients refuse what is served, as far as time goes; empty where they do not."""
+        if self.not_before is None or self.not_after is None:
+            return "no certificate yet"
+        if now >= self.not_after:
+            return f"expired on {self.not_after.isoformat()}"
+        if now < self.not_before:
+            return f"not valid before {self.not_before.isoformat()}"
+        return ""
+
+    def _judged(self, pair: KeyPair) -> x509.Certificate:
+        """The serving certificate, once a context that serves nobody has taken the pair."""
+        certificate = material.read_pair(pair)[0]
+        _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
+        kind = type(certificate.public_key())
+        if self._key_type is not None and kind is not self._key_type:
+            # OpenSSL keeps one certificate per type of key in a context, and would go on serving the old one too.
+            raise UnservableError(
+                f"its key is of another type ({kind.__name__.lstrip('_')}) than the one in service; restart the "
+                "replicas one after the other"
+            )
+        return certificate
+
+
+def _load(context: ssl.SSLContext, pair: KeyPair) -> None:
+    with _as_file(pair.certificate_pem.rstrip() + b"\n" + pair.key_pem) as path:
+        # A password would be asked for on the terminal; there is none, and encrypted keys were refused before.
+        context.load_cert_chain(path, password="")
+
+
+@contextlib.contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """A path to read the content from: of memory, or of a file that nobody else may read where memory has no path."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("tls", os.MFD_CLOEXEC)
+        with os.fdopen(descriptor, "wb") as memory:
+            memory.write(content)
+            memory.flush()
+            path = f"/proc/self/fd/{descriptor}"
+            if os.access(path, os.R_OK):
+                yield path
+                return
+    with tempfile.NamedTemporaryFile(prefix="tls-") as file:
+        file.write(content)
+        file.flush()
+        yield file.name
