@@ -19,6 +19,7 @@ _PATHS: Final = {
     "Event": ("api/v1", "events"),
     "LimitRange": ("api/v1", "limitranges"),
     "ResourceQuota": ("api/v1", "resourcequotas"),
+    "Service": ("api/v1", "services"),
     "ServiceAccount": ("api/v1", "serviceaccounts"),
     "Deployment": ("apis/apps/v1", "deployments"),
     "ReplicaSet": ("apis/apps/v1", "replicasets"),

@@ -123,6 +123,8 @@ class ControlPlane:
             f"--service-account-key-file={self._sa_public}",
             f"--service-account-signing-key-file={self._sa_key}",
             "--enable-admission-plugins=NodeRestriction",
+            # Services are reached at their endpoints: there is no kube-proxy.
+            "--enable-aggregator-routing=true",
             "--endpoint-reconciler-type=none",
             "--allow-privileged=true",
             f"--kubelet-client-certificate={kubelet_client.certificate}",
