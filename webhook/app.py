@@ -28,7 +28,8 @@ from webhook.edge.endpoints import AdmissionEndpoint, Reviewer
 from webhook.edge.health import Check, HealthEndpoint, Lifecycle
 from webhook.edge.metrics import METRICS_PATH, Metrics, MetricsServer
 from webhook.mutate import Mutator
-from webhook.ports import TemplateStore, WorldView
+from webhook.ports import Refusals, TemplateStore, WorldView
+from webhook.refusals import TellingReviewer
 from webhook.settings import Settings, StartupError
 from webhook.standalone import StandaloneWorld
 from webhook.validate import Validator
@@ -50,6 +51,10 @@ class World(Protocol):
     @property
     def templates(self) -> TemplateStore:
         """Where ResourceClaimTemplates are made."""
+
+    @property
+    def refusals(self) -> Refusals | None:
+        """Who hears of refused conversions."""
 
     def ready(self) -> tuple[bool, str]:
         """Whether enough is known to answer, and a word on what is not."""
@@ -160,7 +165,7 @@ async def assemble(settings: Settings) -> AsyncIterator[Service]:
         tls = server.tls_context(certificates.certificate, certificates.key, settings.tls_min_version)
         listener = stack.enter_context(server.listen(settings.host, settings.port, "--host", "--port"))
         metrics_url = _serve_metrics(settings, metrics, stack)
-        world = await _world(settings, stack)
+        world = await _world(settings, metrics, stack)
         decisions = logs.DecisionLog(
             sys.stderr.buffer, logs.resolve(settings.log_format), enabled=logging.getLogger().isEnabledFor(logging.INFO)
         )
@@ -173,6 +178,8 @@ async def assemble(settings: Settings) -> AsyncIterator[Service]:
             "shutdown": lifecycle.check_shutdown,
         }
         reviewers, more_checks = await _reviewers(settings, world, metrics, stack)
+        if world.refusals is not None:
+            reviewers = {**reviewers, "/mutate": TellingReviewer(reviewers["/mutate"], world.refusals)}
         application = build(
             reviewers,
             checks | more_checks,
@@ -280,16 +287,21 @@ async def _reviewers(
     return policed.reviewers, {"policies": policed.store.check}
 
 
-async def _world(settings: Settings, stack: contextlib.AsyncExitStack) -> World:
+async def _world(settings: Settings, metrics: Metrics, stack: contextlib.AsyncExitStack) -> World:
     if settings.standalone:
         return StandaloneWorld()
     # The client alone takes 70 MiB: only for those who have a cluster.
     from webhook.cluster import kube
+    from webhook.cluster.metrics import ClusterMetrics
 
+    connecting = kube.connect(settings.kubeconfig, sync_timeout=settings.sync_timeout, events=settings.events)
     try:
-        return await stack.enter_async_context(kube.connect(settings.kubeconfig, sync_timeout=settings.sync_timeout))
+        world = await stack.enter_async_context(connecting)
     except kube.ClusterUnavailableError as error:
         raise StartupError(str(error)) from error
+    events = world.refusals.counters if world.refusals else None
+    metrics.registry.register(ClusterMetrics(world.caches, world.template_counters, events))
+    return world
 
 
 def _check_certificate(not_after: dt.datetime) -> tuple[bool, str]:

@@ -1,4 +1,4 @@
-"""An API server's list, watch, get and create on a loopback socket, with the faults a test asks for.
+"""An API server's list, watch, get, create and patch on a loopback socket, with the faults a test asks for.
 
 The wire is the real one (chunked watches, `metav1.Status`, `410 Expired` in both forms, bookmarks); its words are
 those of kube-apiserver 1.36.
@@ -139,7 +139,7 @@ class FakeApi:
         return self._objects[plural][namespace, name]
 
     def fault(self, verb: str, plural: str, handler: Handler, times: int = 1) -> None:
-        """Have the next `times` requests of that verb (list, continue, watch, get, create) answered by `handler`."""
+        """Have `handler` answer the next `times` requests of a verb: list, continue, watch, get, create, patch."""
         self._faults.append(_Fault(verb, plural, handler, times))
 
     def heal(self) -> None:
@@ -220,7 +220,7 @@ class FakeApi:
         if rest[0] == "namespaces" and len(rest) > 2:
             namespace, rest = rest[1], rest[2:]
         plural, name = rest[0], rest[1] if len(rest) > 1 else ""
-        verb = "create" if request.method == "POST" else "get" if name else "list"
+        verb = {"POST": "create", "PATCH": "patch"}.get(request.method, "get" if name else "list")
         if request.query.get("watch"):
             verb = "watch"
         elif request.query.get("continue"):
@@ -240,6 +240,8 @@ class FakeApi:
             return await self._create(request, plural, namespace)
         if verb == "get":
             return self._get(plural, namespace, name)
+        if verb == "patch":
+            return await self._patch(request, plural, namespace, name)
         return self._list(request, plural)
 
     def _fault_for(self, verb: str, plural: str) -> Handler | None:
@@ -277,6 +279,14 @@ class FakeApi:
             return web.json_response(status(409, "AlreadyExists", message, kind=plural, name=key[1]), status=409)
         item["metadata"]["namespace"] = namespace
         return web.json_response(self.put(plural, item), status=201)
+
+    async def _patch(self, request: web.Request, plural: str, namespace: str, name: str) -> web.Response:
+        if request.content_type != "application/merge-patch+json":
+            return web.json_response(status(415, "UnsupportedMediaType", "not a merge patch"), status=415)
+        item = self._objects.get(plural, {}).get((namespace, name))
+        if item is None:
+            return web.json_response(status(404, "NotFound", f'{plural} "{name}" not found', kind=plural), status=404)
+        return web.json_response(self.put(plural, {**item, **await request.json()}))
 
     async def _watch(self, request: web.Request, plural: str) -> web.StreamResponse:
         since = int(request.query["resourceVersion"])

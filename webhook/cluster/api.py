@@ -12,7 +12,7 @@ refuse the fields of API servers newer than they are.
 import contextlib
 import dataclasses
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 import orjson
@@ -171,6 +171,12 @@ class ApiServer(Protocol):
         """
 
 
+def rule_text(group: str, resources: Iterable[str], verbs: Iterable[str]) -> str:
+    """A rule as a line of YAML, to be pasted under `rules:`."""
+    groups = f'["{group}"]' if not group else f"[{group}]"
+    return f"- {{apiGroups: {groups}, resources: [{', '.join(resources)}], verbs: [{', '.join(verbs)}]}}"
+
+
 def explain(error: ApiServerError, verb: str, resource: Resource) -> str:
     """What keeps us from a collection and what would mend it, in one sentence for an operator."""
     group = resource.group or "core"
@@ -181,8 +187,9 @@ def explain(error: ApiServerError, verb: str, resource: Resource) -> str:
             user, _ = error.missing_right
             none = ", the request carried no credentials" if user == _ANONYMOUS else ""
             return (
-                f"not allowed to {verb} {resource.plural} (API group {group}) in all namespaces{none}: bind "
-                f'"{user}" to a ClusterRole with the verbs list and watch on them'
+                f"not allowed to {verb} {resource.plural} (API group {group}) in all namespaces{none}: give "
+                f'"{user}" a ClusterRole with this rule: '
+                f"{rule_text(resource.group, (resource.plural,), ('list', 'watch'))}"
             )
         if error.code == NOT_FOUND and resource.group == RESOURCE_GROUP:
             return (

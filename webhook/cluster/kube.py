@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import logging
 import os
+import socket
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,8 +19,9 @@ import aiohttp
 
 from webhook.cluster.api import UNAUTHORIZED, StatusError, UnreachableError
 from webhook.cluster.caches import KubeCluster
+from webhook.cluster.events import EventRecorder
 from webhook.cluster.reflector import Reflector, Timing
-from webhook.cluster.templates import KubeTemplates
+from webhook.cluster.templates import KubeTemplates, TemplateCounters
 from webhook.ports import TemplateStore, WorldView
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _USER_AGENT: Final = "neuron-dra-webhook"
+_HEADERS: Final = {"Accept": "application/json"}
+_MERGE_PATCH_HEADERS: Final = {**_HEADERS, "Content-Type": "application/merge-patch+json"}
 _CONNECT_TIMEOUT: Final = 10.0
 _LONGEST_RETRY_AFTER: Final = 60.0
 _RENEWAL_INTERVAL: Final = 10.0
@@ -46,11 +50,15 @@ class KubeWorld:
         view: what is known of it.
         templates: ResourceClaimTemplates in it.
         caches: what `view` is made of; their counters and problems are for metrics.
+        template_counters: what became of templates, for metrics.
+        refusals: writes Events about them; None where none are wanted.
     """
 
     view: WorldView
     templates: TemplateStore
     caches: tuple[Reflector[Any], ...]
+    template_counters: TemplateCounters = dataclasses.field(default_factory=TemplateCounters)
+    refusals: EventRecorder | None = None
 
     def ready(self) -> tuple[bool, str]:
         """Whether everything was seen once, and a word on what may be behind.
@@ -73,6 +81,7 @@ async def connect(
     sync_timeout: float = 30.0,
     create_budget: float = 2.0,
     timing: Timing | None = None,
+    events: bool = False,
 ) -> AsyncIterator[KubeWorld]:
     """Watch a cluster for as long as the context is open.
 
@@ -82,6 +91,7 @@ async def connect(
         sync_timeout: seconds to wait until everything was seen once.
         create_budget: seconds that the creation of a ResourceClaimTemplate may take; below the webhook's own timeout.
         timing: pace of list-watch.
+        events: whether to write Events about refused conversions.
 
     Raises:
         ClusterUnavailableError: on entering: the cluster cannot be reached, does not accept us, or is too old.
@@ -93,9 +103,12 @@ async def connect(
         templates = KubeTemplates(connection, cluster.templates, budget=create_budget)
         stack.push_async_callback(templates.close)
         tasks = [asyncio.create_task(cache.run(), name=f"watch {cache.resource}") for cache in cluster.caches]
+        recorder = EventRecorder(connection, socket.gethostname()) if events else None
+        if recorder is not None:
+            tasks.append(asyncio.create_task(recorder.run(), name="events"))
         stack.push_async_callback(_cancel, tasks)
         await _first_sync(cluster.caches, connection.address, sync_timeout)
-        yield KubeWorld(cluster, templates, cluster.caches)
+        yield KubeWorld(cluster, templates, cluster.caches, templates.counters, recorder)
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
@@ -229,7 +242,7 @@ class Connection:
             method,
             path,
             query_params=list(query.items()),
-            header_params={"Accept": "application/json"},
+            header_params=_MERGE_PATCH_HEADERS if method == "PATCH" else _HEADERS,
             body=body,
             auth_settings=["BearerToken"],
         )
