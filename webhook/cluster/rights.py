@@ -18,12 +18,14 @@ class Rule:
         resources: plural names.
         verbs: what is done with them.
         purpose: what does not work without it.
+        needed: whether conversion depends on it.
     """
 
     group: str
     resources: tuple[str, ...]
     verbs: tuple[str, ...]
     purpose: str = ""
+    needed: bool = True
 
     def __str__(self) -> str:
         return rule_text(self.group, self.resources, self.verbs)
@@ -38,7 +40,7 @@ RULES: Final = (
         ("get", "list", "watch", "create"),
         "making the templates of converted pods",
     ),
-    Rule(RESOURCE_GROUP, ("resourceclaims",), ("get",), "telling pods that their claim does not exist"),
-    Rule("events.k8s.io", ("events",), ("create", "patch"), "Events about refused conversions"),
+    Rule(RESOURCE_GROUP, ("resourceclaims",), ("get",), "telling pods that their claim does not exist", needed=False),
+    Rule("events.k8s.io", ("events",), ("create", "patch"), "Events about refused conversions", needed=False),
 )
 """The ClusterRole of the webhook."""
