@@ -180,9 +180,13 @@ async def assemble(settings: Settings) -> AsyncIterator[Service]:
         reviewers, more_checks = await _reviewers(settings, world, metrics, stack)
         if world.refusals is not None:
             reviewers = {**reviewers, "/mutate": TellingReviewer(reviewers["/mutate"], world.refusals)}
+        checks |= more_checks
+        metrics.gauge(
+            "neuron_dra_ready", "1 where /readyz passes.", lambda: all(check()[0] for check in checks.values())
+        )
         application = build(
             reviewers,
-            checks | more_checks,
+            checks,
             bodies=BodyReader(settings.max_body_bytes, settings.body_timeout),
             metrics=metrics,
             decisions=decisions,
