@@ -47,12 +47,12 @@ def status(
 
     What may not be read is left out, with the RBAC rule that would allow it.
 
-    Ends with 0 where nothing is wrong; with 1 if something is; with 2 if the cluster cannot be looked at.
+    Ends with 0 where nothing is wrong; with 1 if something is; with 2 if nothing can be looked at.
     """
     snapshot = asyncio.run(_look(kubeconfig or default_kubeconfig(), context_name, namespace))
     from webhook.status import render
-    from webhook.status.checks import judge
-    from webhook.status.lines import Verdict, overall
+    from webhook.status.checks import API_SERVER, judge
+    from webhook.status.lines import Verdict, blind, overall
 
     lines = judge(snapshot, dt.datetime.now(dt.UTC))
     if output == "json":
@@ -67,7 +67,9 @@ def status(
             width=render.terminal_width() if terminal else None,
         )
     click.echo(text, nl=False)
-    context.exit(WRONG if overall(lines) is Verdict.WRONG else 0)
+    if overall(lines) is Verdict.WRONG:
+        context.exit(WRONG)
+    context.exit(CANNOT_LOOK if blind(lines, API_SERVER) else 0)
 
 
 def default_kubeconfig() -> Path | None:

@@ -31,7 +31,7 @@ SERVER_ERRORS: Final = 500
 
 _EXCERPT: Final = 200
 # The API server's words for a missing permission (apiserver/pkg/endpoints/handlers/responsewriters/errors.go).
-_MISSING_RIGHT: Final = re.compile(r'[^"]* is forbidden: User "(?P<user>[^"]*)" cannot (?P<verb>[a-z]+) ')
+_MISSING_RIGHT: Final = re.compile(r'[^"]*(?:"[^"]*" )?is forbidden: User "(?P<user>[^"]*)" cannot (?P<verb>[a-z]+) ')
 _ANONYMOUS: Final = "system:anonymous"
 
 

@@ -39,6 +39,11 @@ def overall(lines: Iterable[Line]) -> Verdict:
     return next((each for each in (Verdict.WRONG, Verdict.UNKNOWN) if each in found), Verdict.WELL)
 
 
+def blind(lines: Iterable[Line], known: str) -> bool:
+    """Whether nothing could be looked at but the check of that name."""
+    return all(line.verdict is Verdict.UNKNOWN for line in lines if line.check != known)
+
+
 def listed(names: Iterable[str], most: int = 5) -> str:
     """Names in a sentence; of many, the first few."""
     every = sorted(names)

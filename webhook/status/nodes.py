@@ -31,16 +31,17 @@ def check_classes(snapshot: Snapshot) -> Iterator[Line]:
 
 def check_nodes(snapshot: Snapshot) -> Iterator[Line]:
     """Who publishes devices, who still advertises the device plugin's resources, and who does neither."""
-    slices = snapshot.resource_slices
+    slices, nodes = snapshot.resource_slices, snapshot.nodes
+    for seen in (slices, nodes):
+        if isinstance(seen, Unseen):
+            yield Line(NODES, Verdict.UNKNOWN, seen.why, seen.fix)
     if isinstance(slices, Unseen):
-        yield Line(NODES, Verdict.UNKNOWN, slices.why, slices.fix)
         return
     published = _published(slices)
     yield _driver(published)
-    if isinstance(snapshot.nodes, Unseen):
-        yield Line(NODES, Verdict.UNKNOWN, snapshot.nodes.why, snapshot.nodes.fix)
+    if isinstance(nodes, Unseen):
         return
-    plugin = {item["metadata"]["name"] for item in snapshot.nodes if _advertises(item)}
+    plugin = {item["metadata"]["name"] for item in nodes if _advertises(item)}
     both = plugin & published.keys()
     if both:
         text = f"the same devices are offered twice, by device plugin and DRA driver, on {listed(both)}."
@@ -50,7 +51,7 @@ def check_nodes(snapshot: Snapshot) -> Iterator[Line]:
         text = f"still on the device plugin, where converted pods cannot run: {listed(plugin - both)}."
         yield Line(NODES, Verdict.NOTE, text)
     catalogue = Catalogue()
-    neuron = {item["metadata"]["name"] for item in snapshot.nodes if _instance_type(item) in catalogue}
+    neuron = {item["metadata"]["name"] for item in nodes if _instance_type(item) in catalogue}
     idle = neuron - plugin - published.keys()
     if idle:
         text = f"Neuron nodes with neither driver nor device plugin: {listed(idle)}."

@@ -47,10 +47,11 @@ def as_text(headline: str, lines: Sequence[Line], *, encoding: str, colour: bool
 def _summary(lines: Iterable[Line]) -> str:
     every = tuple(lines)
     counts = {verdict: sum(line.verdict is verdict for line in every) for verdict in Verdict}
-    told = [f"{counts[verdict]} {verdict.value}" for verdict in (Verdict.WRONG, Verdict.UNKNOWN, Verdict.NOTE)]
-    if overall(every) is Verdict.WELL:
-        return "All is well." if not counts[Verdict.NOTE] else f"All is well, with {counts[Verdict.NOTE]} to note."
-    return f"Not all is well: {', '.join(told)}."
+    rest = {"to note": counts[Verdict.NOTE], "unknown": counts[Verdict.UNKNOWN]}
+    told = ", ".join(f"{count} {word}" for word, count in rest.items() if count)
+    wrong = counts[Verdict.WRONG]
+    start = f"{wrong} wrong" if wrong else "Nothing wrong was seen" if counts[Verdict.UNKNOWN] else "All is well"
+    return f"{start}{', ' if told else ''}{told}."
 
 
 def _wrapped(text: str, indent: int, width: int | None) -> str:

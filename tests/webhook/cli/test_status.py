@@ -20,6 +20,17 @@ from webhook.cluster.replicas import LABELS
 
 VERSION = {"gitVersion": "v1.36.2"}
 GROUP = {"versions": [{"groupVersion": "resource.k8s.io/v1", "version": "v1"}]}
+EVERYWHERE = (
+    "mutatingwebhookconfigurations",
+    "validatingwebhookconfigurations",
+    "deployments",
+    "daemonsets",
+    "deviceclasses",
+    "resourceslices",
+    "resourceclaimtemplates",
+    "nodes",
+    "namespaces",
+)
 
 
 def plain(body: Any) -> Handler:
@@ -207,3 +218,20 @@ def test_the_kubeconfig_is_the_one_that_kubectl_would_take(tmp_path: Path, monke
     other.touch()
     monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'nowhere'}:{other}")
     assert default_kubeconfig() == other
+
+
+def test_who_may_see_nothing_cannot_look(api: Api, tmp_path: Path) -> None:
+    for verb in ("list", "get", "create"):
+        for plural in ("services", "secrets", "endpointslices", "leases", *EVERYWHERE):
+            api.forbid(verb, plural)
+    api.fixed["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = answer(403, "Forbidden", "no")
+    result = run(api, tmp_path)
+    assert result.exit_code == 2
+    assert "Nothing wrong was seen, " in result.stdout.splitlines()[-1]
+
+
+def test_one_object_that_may_not_be_read_names_its_rule(installed: Api, tmp_path: Path) -> None:
+    said = 'secrets "neuron-dra-tls" is forbidden: User "me" cannot get resource "secrets" in API group "" in the namespace'
+    installed.fault("get", "secrets", answer(403, "Forbidden", said))
+    fixes = [line["fix"] for line in json.loads(run(installed, tmp_path, "-o", "json").stdout)["checks"]]
+    assert 'Give yourself this rule: - {apiGroups: [""], resources: [secrets], verbs: [get]}' in fixes

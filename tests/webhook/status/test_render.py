@@ -29,7 +29,7 @@ def test_lines_of_one_check_stand_together_and_the_last_line_sums_up() -> None:
         "✗ nodes     no driver.\n"
         "            -> Install it.\n"
         "? policies  you may not list leases.\n"
-        "Not all is well: 1 wrong, 1 unknown, 1 note.\n"
+        "1 wrong, 1 to note, 1 unknown.\n"
     )
 
 
@@ -62,8 +62,9 @@ def test_long_lines_are_broken_under_their_own_column() -> None:
     ("lines", "last"),
     [
         pytest.param(LINES[:1], "All is well.", id="well"),
-        pytest.param(LINES[:2], "All is well, with 1 to note.", id="a note"),
-        pytest.param(LINES[:3], "Not all is well: 1 wrong, 0 unknown, 1 note.", id="wrong"),
+        pytest.param(LINES[:2], "All is well, 1 to note.", id="a note"),
+        pytest.param(LINES[:3], "1 wrong, 1 to note.", id="wrong"),
+        pytest.param(LINES[3:], "Nothing wrong was seen, 1 unknown.", id="unknown"),
     ],
 )
 def test_the_verdict_is_the_last_line(lines: tuple[Line, ...], last: str) -> None:
