@@ -231,7 +231,7 @@ def test_who_may_see_nothing_cannot_look(api: Api, tmp_path: Path) -> None:
 
 
 def test_one_object_that_may_not_be_read_names_its_rule(installed: Api, tmp_path: Path) -> None:
-    said = 'secrets "neuron-dra-tls" is forbidden: User "me" cannot get resource "secrets" in API group "" in the namespace'
+    said = 'secrets "neuron-dra-tls" is forbidden: User "me" cannot get resource "secrets" in API group "" in the …'
     installed.fault("get", "secrets", answer(403, "Forbidden", said))
     fixes = [line["fix"] for line in json.loads(run(installed, tmp_path, "-o", "json").stdout)["checks"]]
     assert 'Give yourself this rule: - {apiGroups: [""], resources: [secrets], verbs: [get]}' in fixes
