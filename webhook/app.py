@@ -26,7 +26,6 @@ from neuron.instances import Catalogue
 from webhook.certificate_files import CertificateFolder
 from webhook.certificates import Certificates, keeping
 from webhook.cluster.api import TimedApiServer
-from webhook.cluster.replicas import Report
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader
 from webhook.edge.endpoints import AdmissionEndpoint, Reviewer
@@ -34,7 +33,9 @@ from webhook.edge.health import Check, HealthEndpoint, Lifecycle
 from webhook.edge.live_certificate import LiveCertificate
 from webhook.edge.metrics import METRICS_PATH, Metrics, MetricsServer
 from webhook.mutate import Mutator
-from webhook.ports import TemplateStore, WorldView
+from webhook.ports import Refusals, TemplateStore, WorldView
+from webhook.refusals import TellingReviewer
+from webhook.replica_report import Policies, report
 from webhook.settings import Settings, StartupError
 from webhook.standalone import StandaloneWorld
 from webhook.validate import Validator
@@ -56,6 +57,10 @@ class World(Protocol):
     @property
     def templates(self) -> TemplateStore:
         """Where ResourceClaimTemplates are made."""
+
+    @property
+    def refusals(self) -> Refusals | None:
+        """Who hears of refused conversions."""
 
     def ready(self) -> tuple[bool, str]:
         """Whether enough is known to answer, and a word on what is not."""
@@ -165,7 +170,7 @@ async def assemble(settings: Settings) -> AsyncIterator[Service]:
         certificates = _certificates(settings)
         listener = stack.enter_context(server.listen(settings.host, settings.port, "--host", "--port"))
         metrics_url = _serve_metrics(settings, metrics, stack)
-        world, api_server = await _world(settings, stack)
+        world, api_server = await _world(settings, metrics, stack)
         await stack.enter_async_context(keeping(settings, certificates, api_server))
         decisions = logs.DecisionLog(
             sys.stderr.buffer, logs.resolve(settings.log_format), enabled=logging.getLogger().isEnabledFor(logging.INFO)
@@ -179,9 +184,14 @@ async def assemble(settings: Settings) -> AsyncIterator[Service]:
             "serving": lifecycle.check_serving,
             "shutdown": lifecycle.check_shutdown,
         }
-        reviewers, more_checks = await _reviewers(settings, world, metrics, stack)
+        reviewers, more_checks, policies = await _reviewers(settings, world, metrics, stack)
+        if world.refusals is not None:
+            reviewers = {**reviewers, "/mutate": TellingReviewer(reviewers["/mutate"], world.refusals)}
         checks |= more_checks
-        certificates.describe = lambda: _report(settings, checks)
+        certificates.describe = lambda: report(version(), settings.mode.value, checks, policies)
+        metrics.gauge(
+            "neuron_dra_ready", "1 where /readyz passes.", lambda: all(check()[0] for check in checks.values())
+        )
         application = build(
             reviewers,
             checks,
@@ -260,14 +270,6 @@ def _certificates(settings: Settings) -> Certificates:
     return certificates
 
 
-def _report(settings: Settings, checks: Mapping[str, Check]) -> Report:
-    """What other replicas and `neuron-dra status` may know of this one."""
-    results = {name: check() for name, check in checks.items()}
-    problems = tuple(f"{name}: {detail}" for name, (passed, detail) in results.items() if not passed and name != "tls")
-    ready = all(passed for passed, _ in results.values())
-    return Report(version=version(), mode=settings.mode.value, ready=ready, problems=problems)
-
-
 def _serve_metrics(settings: Settings, metrics: Metrics, stack: contextlib.AsyncExitStack) -> str:
     if not settings.metrics_port:
         return ""
@@ -284,30 +286,36 @@ def _watch(metrics: Metrics, decisions: logs.DecisionLog) -> None:
 
 async def _reviewers(
     settings: Settings, world: World, metrics: Metrics, stack: contextlib.AsyncExitStack
-) -> tuple[Mapping[str, Reviewer], dict[str, Check]]:
-    """Who decides, by path, and what readiness has to say about it."""
+) -> tuple[Mapping[str, Reviewer], dict[str, Check], Policies | None]:
+    """Who decides, by path, what readiness has to say about it, and the policies in force."""
     options = settings.conversion()
     if settings.policies is None:
         mutator = Mutator(options, Catalogue(), world.view, world.templates)
-        return {"/mutate": mutator, "/validate": Validator(options, Catalogue(), world.view)}, {}
+        return {"/mutate": mutator, "/validate": Validator(options, Catalogue(), world.view)}, {}, None
     # The schema and the engine take 20 MiB: only for those who have policies.
     from webhook.policing.assembly import policing
 
     policed = await stack.enter_async_context(
         policing(settings.policies, options, world.view, world.templates, metrics.registry)
     )
-    return policed.reviewers, {"policies": policed.store.check}
+    return policed.reviewers, {"policies": policed.store.check}, policed.store
 
 
-async def _world(settings: Settings, stack: contextlib.AsyncExitStack) -> tuple[World, TimedApiServer | None]:
+async def _world(
+    settings: Settings, metrics: Metrics, stack: contextlib.AsyncExitStack
+) -> tuple[World, TimedApiServer | None]:
     """What reviews are decided about, and the API server where there is one."""
     if settings.standalone:
         return StandaloneWorld(), None
     # The client alone takes 70 MiB: only for those who have a cluster.
     from webhook.cluster import kube
+    from webhook.cluster.metrics import ClusterMetrics
 
+    connecting = kube.connect(settings.kubeconfig, sync_timeout=settings.sync_timeout, events=settings.events)
     try:
-        world = await stack.enter_async_context(kube.connect(settings.kubeconfig, sync_timeout=settings.sync_timeout))
+        world = await stack.enter_async_context(connecting)
     except kube.ClusterUnavailableError as error:
         raise StartupError(str(error)) from error
+    events = world.refusals.counters if world.refusals else None
+    metrics.registry.register(ClusterMetrics(world.caches, world.template_counters, events))
     return world, world.connection

@@ -122,17 +122,18 @@ class Mutator:
             try:
                 await self._templates.ensure(request.namespace, template)
             except TemplateUnavailableError as error:
-                return self._without_template(error)
+                return self._without_template(error, decision.resource)
         return decision
 
-    def _without_template(self, error: TemplateUnavailableError) -> Decision:
+    def _without_template(self, error: TemplateUnavailableError, resource: str) -> Decision:
         if self._options.on_template_failure == "admit":
             finding = warning("NEU210", error.finding.path, f"admitted unchanged: {error.finding.message}")
-            return unchanged("template-unavailable", finding)
+            return dataclasses.replace(unchanged("template-unavailable", finding), resource=resource)
         return dataclasses.replace(
             denied("template-unavailable", error.finding),
             status_code=error.status_code,
             status_reason=error.status_reason,
+            resource=resource,
         )
 
 

@@ -9,6 +9,8 @@ from neuron.device_shapes import Shape
 from neuron.findings import Finding
 from neuron.instances import Observation
 from neuron.templates import Template
+from webhook.decisions.decision import Decision
+from webhook.edge.wire import AdmissionRequest
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -106,6 +108,13 @@ class ClaimView(Protocol):
         Returns:
             None where nobody can say: no cluster, no permission, no answer in time. Never raises.
         """
+
+
+class Refusals(Protocol):
+    """Whoever wants to hear of refused conversions."""
+
+    def refused(self, request: AdmissionRequest, decision: Decision) -> None:
+        """Take notice. Called before the answer leaves: never waits, never raises."""
 
 
 class NamespaceView(Protocol):

@@ -194,6 +194,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Path | None,
         _about("Directory of policy files (*.yaml, *.yml, *.json), followed while the server runs.", metavar="DIR"),
     ] = None
+    events: Annotated[
+        bool, _about("Write an Event about each refused conversion, to be seen in its namespace; not standalone.")
+    ] = True
     on_template_failure: Annotated[
         Literal["deny", "admit"],
         _about("What becomes of a pod whose ResourceClaimTemplate cannot be made; admit: unchanged, with a warning."),

@@ -105,6 +105,11 @@ class StandaloneWorld:
     view: StandaloneCluster = dataclasses.field(default_factory=StandaloneCluster)
     templates: MemoryTemplates = dataclasses.field(default_factory=MemoryTemplates)
 
+    @property
+    def refusals(self) -> None:
+        """Nobody to tell."""
+        return
+
     def ready(self) -> tuple[bool, str]:
         """There is nothing to wait for."""
         return True, "standalone"

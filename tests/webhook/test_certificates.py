@@ -164,8 +164,8 @@ async def test_a_secret_of_cert_manager_is_not_touched(api: FakeApi) -> None:
 @pytest.mark.parametrize(
     ("verb", "said"),
     [
-        ("list", 'not allowed to list secrets named neuron-dra-tls .* bind "nobody" to a Role in namespace neuron-dra'),
-        ("create", "not allowed to create secrets named neuron-dra-tls .* with the verb create on them"),
+        ("list", 'not allowed to list secrets named neuron-dra-tls .* give "nobody" a Role in namespace neuron-dra'),
+        ("create", r"not allowed to create secrets named neuron-dra-tls .* resources: \[secrets\], verbs: \[create\]"),
     ],
 )
 async def test_a_missing_right_to_the_secret_is_named(api: FakeApi, verb: str, said: str) -> None:
@@ -179,9 +179,17 @@ async def test_a_missing_right_to_the_secret_is_named(api: FakeApi, verb: str, s
     ("verb", "plural", "said"),
     [
         ("create", "leases", "leases named pod-1 (API group coordination.k8s.io) in namespace neuron-dra"),
-        ("list", "leases", "to a Role in namespace neuron-dra with the verbs list and watch on them"),
-        ("patch", MUTATING, "a ClusterRole with the verb patch on them (resourceNames: [neuron-dra])"),
-        ("list", VALIDATING, "a ClusterRole with the verbs list and watch on them (resourceNames: [neuron-dra])"),
+        (
+            "list",
+            "leases",
+            "a Role in namespace neuron-dra with this rule: - {apiGroups: [coordination.k8s.io], resources: [leases]",
+        ),
+        ("patch", MUTATING, "resources: [mutatingwebhookconfigurations], resourceNames: [neuron-dra], verbs: [patch]}"),
+        (
+            "list",
+            VALIDATING,
+            "[validatingwebhookconfigurations], resourceNames: [neuron-dra], verbs: [list, watch]}",
+        ),
     ],
 )
 async def test_other_missing_rights_are_details_that_name_the_rule(

@@ -44,6 +44,7 @@ TABLE: list[tuple[str, Any, str, str, Any, Any]] = [
     ("hint_affinity", False, "0", "0", False, True),
     ("hint_scheduler", False, "False", "false", False, True),
     ("policies", "/p", "/p", "/p", Path("/p"), None),
+    ("events", False, "false", "false", False, True),
     ("on_template_failure", "admit", "admit", "admit", "admit", "deny"),
 ]
 BY_NAME = {setting.name: setting for setting in settings.declarations()}

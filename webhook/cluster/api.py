@@ -13,7 +13,7 @@ import contextlib
 import dataclasses
 import datetime as dt
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import orjson
@@ -188,6 +188,14 @@ class TimedApiServer(ApiServer, Protocol):
         """The time by its clock."""
 
 
+def rule_text(group: str, resources: Iterable[str], verbs: Iterable[str], names: Iterable[str] = ()) -> str:
+    """A rule as a line of YAML, to be pasted under `rules:`."""
+    groups = f'["{group}"]' if not group else f"[{group}]"
+    named = ", ".join(names)
+    only = f", resourceNames: [{named}]" if named else ""
+    return f"- {{apiGroups: {groups}, resources: [{', '.join(resources)}]{only}, verbs: [{', '.join(verbs)}]}}"
+
+
 def explain(error: ApiServerError, verb: str, resource: Resource, namespace: str = "", name: str = "") -> str:
     """What keeps us from a collection and what would mend it, in one sentence for an operator.
 
@@ -217,16 +225,15 @@ def explain(error: ApiServerError, verb: str, resource: Resource, namespace: str
 
 
 def _missing_rule(said: str, verb: str, resource: Resource, namespace: str, name: str, user: str, none: str) -> str:
-    group = resource.group or "core"
-    verbs = "the verbs list and watch" if verb in ("list", "watch") else f"the verb {said}"
+    verbs = ("list", "watch") if verb in ("list", "watch") else (said,)
     named = f" named {name}" if name else ""
+    if namespace:
+        where, role = f"in namespace {namespace}", f"Role in namespace {namespace}"
+    else:
+        where, role = "in the cluster" if name else "in all namespaces", "ClusterRole"
     # What does not exist yet has no name that a rule could be bound to.
-    only = f" (resourceNames: [{name}])" if name and said != "create" else ""
-    where = f"in namespace {namespace}" if namespace else "in all namespaces"
-    role = f"a Role in namespace {namespace}" if namespace else "a ClusterRole"
-    if name and not namespace:
-        where = "in the cluster"
+    rule = rule_text(resource.group, (resource.plural,), verbs, (name,) if name and said != "create" else ())
     return (
-        f"not allowed to {said} {resource.plural}{named} (API group {group}) {where}{none}: bind "
-        f'"{user}" to {role} with {verbs} on them{only}'
+        f"not allowed to {said} {resource.plural}{named} (API group {resource.group or 'core'}) {where}{none}: give "
+        f'"{user}" a {role} with this rule: {rule}'
     )

@@ -11,6 +11,7 @@ import datetime as dt
 import email.utils
 import logging
 import os
+import socket
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,8 +21,9 @@ import aiohttp
 
 from webhook.cluster.api import JSON, UNAUTHORIZED, StatusError, UnreachableError
 from webhook.cluster.caches import KubeCluster
+from webhook.cluster.events import EventRecorder
 from webhook.cluster.reflector import Reflector, Timing
-from webhook.cluster.templates import KubeTemplates
+from webhook.cluster.templates import KubeTemplates, TemplateCounters
 from webhook.ports import TemplateStore, WorldView
 
 if TYPE_CHECKING:
@@ -53,12 +55,16 @@ class KubeWorld:
         view: what is known of it.
         templates: ResourceClaimTemplates in it.
         caches: what `view` is made of; their counters and problems are for metrics.
+        template_counters: what became of templates, for metrics.
+        refusals: writes Events about them; None where none are wanted.
     """
 
     connection: "Connection"
     view: WorldView
     templates: TemplateStore
     caches: tuple[Reflector[Any], ...]
+    template_counters: TemplateCounters = dataclasses.field(default_factory=TemplateCounters)
+    refusals: EventRecorder | None = None
 
     def ready(self) -> tuple[bool, str]:
         """Whether everything was seen once, and a word on what may be behind.
@@ -81,6 +87,7 @@ async def connect(
     sync_timeout: float = 30.0,
     create_budget: float = 2.0,
     timing: Timing | None = None,
+    events: bool = False,
 ) -> AsyncIterator[KubeWorld]:
     """Watch a cluster for as long as the context is open.
 
@@ -90,6 +97,7 @@ async def connect(
         sync_timeout: seconds to wait until everything was seen once.
         create_budget: seconds that the creation of a ResourceClaimTemplate may take; below the webhook's own timeout.
         timing: pace of list-watch.
+        events: whether to write Events about refused conversions.
 
     Raises:
         ClusterUnavailableError: on entering: the cluster cannot be reached, does not accept us, or is too old.
@@ -101,9 +109,12 @@ async def connect(
         templates = KubeTemplates(connection, cluster.templates, budget=create_budget)
         stack.push_async_callback(templates.close)
         tasks = [asyncio.create_task(cache.run(), name=f"watch {cache.resource}") for cache in cluster.caches]
+        recorder = EventRecorder(connection, socket.gethostname()) if events else None
+        if recorder is not None:
+            tasks.append(asyncio.create_task(recorder.run(), name="events"))
         stack.push_async_callback(_cancel, tasks)
         await _first_sync(cluster.caches, connection.address, sync_timeout)
-        yield KubeWorld(connection, cluster, templates, cluster.caches)
+        yield KubeWorld(connection, cluster, templates, cluster.caches, templates.counters, recorder)
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:

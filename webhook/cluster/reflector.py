@@ -168,6 +168,7 @@ class Reflector(Generic[T]):
         self._objects: dict[Key, T] = {}
         self._callbacks: list[OnChange[T]] = []
         self._version = ""
+        self._heard = float("-inf")
         self._verb = "list"
         self._attempt = 0
         self._statuses = 0
@@ -179,6 +180,14 @@ class Reflector(Generic[T]):
     def values(self) -> tuple[T, ...]:
         """All projections."""
         return tuple(self._objects.values())
+
+    @property
+    def age(self) -> float:
+        """Seconds since the API server last said what there is: a list, an event, or the bookmark of each minute.
+
+        Infinite before the first list.
+        """
+        return self._effects.clock() - self._heard
 
     def get(self, namespace: str, name: str) -> T | None:
         """The projection of one object: the very same for as long as it does not change."""
@@ -226,6 +235,7 @@ class Reflector(Generic[T]):
         for key, projection in fresh.items():
             self._set(key, projection)
         self._version = version
+        self._heard = self._effects.clock()
 
     async def _collect(self, limit: int) -> tuple[dict[Key, T], str]:
         fresh: dict[Key, T] = {}
@@ -292,6 +302,7 @@ class Reflector(Generic[T]):
             self.counters.events += 1
             self.observe(event.type, item)
         self._version = item["metadata"]["resourceVersion"]
+        self._heard = self._effects.clock()
 
     def _project_or_none(self, item: dict[str, Any]) -> T | None:
         try:

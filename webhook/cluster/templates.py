@@ -28,6 +28,7 @@ from webhook.cluster.api import (
     StatusError,
     UnreachableError,
     UnreadableError,
+    rule_text,
 )
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts
 from webhook.cluster.reflector import Key, Reflector
@@ -40,6 +41,21 @@ _REMEMBERED: Final = 60.0
 _UNPROCESSABLE: Final = (422, "Invalid")
 _CONFLICT: Final = (CONFLICT, "Conflict")
 _UNAVAILABLE: Final = (503, "ServiceUnavailable")
+
+
+@dataclasses.dataclass(slots=True)
+class TemplateCounters:
+    """What became of templates that the cache did not show, since the start; metrics read them.
+
+    Attributes:
+        created: made by this process.
+        found: made by somebody else in the meantime, with the right spec.
+        failed: not to be had, by the finding's code.
+    """
+
+    created: int = 0
+    found: int = 0
+    failed: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,6 +99,7 @@ class KubeTemplates:
         self._sleep = sleep
         self._made: dict[Key, _Made] = {}
         self._flights: dict[Key, asyncio.Task[None]] = {}
+        self.counters = TemplateCounters()
         cache.on_change(self._watched)
 
     @property
@@ -127,7 +144,10 @@ class KubeTemplates:
     def _landed(self, key: Key, flight: asyncio.Task[None]) -> None:
         del self._flights[key]
         if not flight.cancelled():
-            flight.exception()  # seen, even where everybody stopped waiting
+            error = flight.exception()  # seen, even where everybody stopped waiting
+            if isinstance(error, TemplateUnavailableError):
+                code = error.finding.code
+                self.counters.failed[code] = self.counters.failed.get(code, 0) + 1
 
     def _watched(self, key: Key, _before: TemplateFacts | None, _after: TemplateFacts | None) -> None:
         self._made.pop(key, None)
@@ -171,6 +191,7 @@ class KubeTemplates:
         else:
             if _digest(_loaded(stored)) != template.digest:
                 raise _changed(namespace, template)
+            self.counters.created += 1
             return
         try:
             path = RESOURCE_CLAIM_TEMPLATES.path(namespace, template.name)
@@ -181,6 +202,7 @@ class KubeTemplates:
             raise
         if _digest(found) != template.digest:
             raise _foreign(namespace, template, found)
+        self.counters.found += 1
 
     def _left(self, deadline: float) -> float:
         left = deadline - self._clock()
@@ -265,8 +287,8 @@ def _refusal(error: StatusError, namespace: str) -> tuple[str, str]:
         why = (
             f'the webhook runs as "{user}", which may not {verb} {RESOURCE_CLAIM_TEMPLATES} in namespace "{namespace}".'
         )
-        rule = f"the verb {verb} on resourceclaimtemplates in API group resource.k8s.io"
-        return why, f"An administrator has to give its ClusterRole {rule}."
+        rule = rule_text(RESOURCE_CLAIM_TEMPLATES.group, (RESOURCE_CLAIM_TEMPLATES.plural,), (verb,))
+        return why, f"An administrator has to add this rule to its ClusterRole: {rule}"
     if error.code == NOT_FOUND and error.details.get("kind") == "namespaces":
         return f'namespace "{namespace}" does not exist.', f"Create it: kubectl create namespace {namespace}"
     if error.code == NOT_FOUND:

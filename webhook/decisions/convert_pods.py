@@ -15,7 +15,7 @@ from neuron.findings import Finding, as_warning, warning
 from neuron.instances import InstanceType
 from neuron.serving import Wishes
 from webhook.decisions import hints, modes, pods, records
-from webhook.decisions.decision import Decision, Operation, Outcome, denied, unchanged
+from webhook.decisions.decision import SEVERAL, Decision, Operation, Outcome, denied, unchanged
 from webhook.decisions.modes import Mode
 from webhook.decisions.patches import add, append, pointer, remove, remove_members, replace, set_members
 from webhook.decisions.records import Amounts, Converted, Record
@@ -81,13 +81,20 @@ def convert(
         return unchanged("not-neuron")
     settings = settled(modes.resolve(pod.annotations, facts, Mode(world.options.mode)), steering)
     if settings.mode is Mode.OFF:
-        return unchanged(f"mode-off-by-{settings.source}", *(as_warning(finding) for finding in settings.misspelt_mode))
+        words = (as_warning(finding) for finding in settings.misspelt_mode)
+        return _about(unchanged(f"mode-off-by-{settings.source}", *words), holders)
     if pod.spec.nodeName:
-        return unchanged("node-name", _bound(pod.spec.nodeName))
+        return _about(unchanged("node-name", _bound(pod.spec.nodeName)), holders)
     decision = _decide(pod, facts, steered(world, steering), settings, holders, conversion, own_claims, steering)
     if steering.policy and decision.audit:
         decision = dataclasses.replace(decision, audit={**decision.audit, "conversion-policy": steering.policy})
-    return _shadow(decision) if settings.mode is Mode.SHADOW else decision
+    return _about(_shadow(decision) if settings.mode is Mode.SHADOW else decision, holders)
+
+
+def _about(decision: Decision, holders: Sequence[_Holder]) -> Decision:
+    """The decision, with the legacy resource that it is about."""
+    asked = {resource for holder in holders for resource in holder.amounts}
+    return dataclasses.replace(decision, resource=SEVERAL if len(asked) > 1 else "".join(asked))
 
 
 def find_own_claims(pod: pods.Pod, namespace: str, cluster: ClusterView, device_class: str) -> tuple[str, ...]:

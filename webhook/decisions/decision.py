@@ -10,6 +10,9 @@ from neuron.templates import Template
 
 _MOST_FINDINGS: Final = 64
 
+SEVERAL: Final = "several"
+"""In place of a legacy resource's name where a pod asks for more than one."""
+
 
 class Outcome(enum.StrEnum):
     """What happens to the object; a label of metrics and a field of every log line."""
@@ -49,6 +52,7 @@ class Decision:
         status_code: HTTP-like code of the refusal's `status`.
         status_reason: machine-readable `status.reason` of the refusal.
         audit: audit annotations (keys without the webhook's prefix).
+        resource: the legacy resource that the decision is about, or `SEVERAL`; empty where it is about none.
         rendered: whatever the edge derives from this decision alone, kept by the edge so that a decision that is
             used again is rendered once. No part of the decision: neither compared nor copied.
     """
@@ -62,6 +66,7 @@ class Decision:
     status_code: int = 422
     status_reason: str = "Invalid"
     audit: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    resource: str = ""
     rendered: Any = dataclasses.field(default=None, init=False, repr=False, compare=False)
 
     @property

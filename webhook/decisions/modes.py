@@ -20,7 +20,8 @@ class Mode(enum.StrEnum):
     OFF = "off"
 
 
-_MODE_WORDS = {mode.value: mode for mode in Mode} | {"true": Mode.CONVERT, "false": Mode.OFF}
+MODE_WORDS = {mode.value: mode for mode in Mode} | {"true": Mode.CONVERT, "false": Mode.OFF}
+"""What the annotation may say."""
 _MOST_TYPES = 32
 _LONGEST_TYPE = 63
 _LNC_VALUES = ("1", "2")
@@ -57,11 +58,11 @@ def resolve(annotations: Annotations, facts: NamespaceFacts, default: Mode) -> S
     A value that is not allowed is a finding and counts as not given, so that `mode` still says how loud to be.
     """
     reader = _Reader(annotations, dict(facts.annotations))
-    word, source = reader.choice(names.ANNOTATION_CONVERT, annotations.convert, _MODE_WORDS)
+    word, source = reader.choice(names.ANNOTATION_CONVERT, annotations.convert, MODE_WORDS)
     lnc, _ = reader.choice(names.ANNOTATION_LNC, annotations.logical_neuron_core, _LNC_VALUES)
     ultraserver, _ = reader.choice(names.ANNOTATION_ULTRASERVER_MODE, annotations.ultraserver_mode, _ULTRASERVER_VALUES)
     return Settings(
-        mode=_MODE_WORDS[word] if word is not None else default,
+        mode=MODE_WORDS[word] if word is not None else default,
         source=source if word is not None else "flag",
         wishes=Wishes(int(lnc) if lnc else None, int(ultraserver) if ultraserver else None),
         instance_types=reader.instance_types(annotations.instance_type),

@@ -47,6 +47,7 @@ OTHER: Final = "other"
 
 _REVIEW_LABELS: Final = ("path", "operation", "kind", "outcome", "reason", "dry_run")
 _Series = tuple[str, str, str, str, bool]
+_CONVERSION_LABELS: Final = ("resource", "outcome", "reason")
 
 
 class Histogram:
@@ -78,7 +79,7 @@ class Histogram:
 class PathMetrics:
     """What is counted for one path. Touched by the event loop alone; read by whoever scrapes."""
 
-    __slots__ = ("body_bytes", "duration", "errors", "inflight", "reviews")
+    __slots__ = ("body_bytes", "conversions", "duration", "errors", "inflight", "reviews")
 
     def __init__(self) -> None:
         self.inflight = 0
@@ -86,6 +87,7 @@ class PathMetrics:
         self.body_bytes = Histogram(BODY_BOUNDS)
         self.reviews: dict[_Series, int] = {}
         self.errors: dict[int, int] = {}
+        self.conversions: dict[tuple[str, str, str], int] = {}
 
     def reviewed(self, request: wire.AdmissionRequest, rendered: Rendered, seconds: float, size: int) -> None:
         """One review was answered."""
@@ -101,6 +103,9 @@ class PathMetrics:
         self.reviews[series] = self.reviews.get(series, 0) + 1
         self.duration.observe(seconds)
         self.body_bytes.observe(size)
+        if rendered.resource and not request.dryRun:
+            conversion = (rendered.resource, rendered.outcome, rendered.reason)
+            self.conversions[conversion] = self.conversions.get(conversion, 0) + 1
 
     def failed(self, code: int) -> None:
         """One request got an HTTP error instead of a review."""
@@ -135,6 +140,12 @@ class Metrics(Collector):
             "Requests that got an HTTP error instead of a review (499: the client went away first).",
             labels=("path", "code"),
         )
+        conversions = CounterMetricFamily(
+            "neuron_dra_conversions",
+            "Pods that asked for a legacy Neuron resource when they were created, and what became of them; "
+            "dry runs are left out.",
+            labels=_CONVERSION_LABELS,
+        )
         inflight = GaugeMetricFamily("neuron_dra_inflight_reviews", "Reviews being answered.", labels=("path",))
         duration = HistogramMetricFamily(
             "neuron_dra_review_duration_seconds", "From the request's head to its answer.", labels=("path",)
@@ -144,12 +155,14 @@ class Metrics(Collector):
             for (operation, kind, outcome, reason, dry_run), count in counts.reviews.copy().items():
                 labels = (path, operation, kind, outcome, reason, "true" if dry_run else "false")
                 reviews.add_metric(labels, count)
+            for conversion, count in counts.conversions.copy().items():
+                conversions.add_metric(conversion, count)
             for code, count in counts.errors.copy().items():
                 errors.add_metric((path, str(code)), count)
             inflight.add_metric((path,), counts.inflight)
             for family, histogram in ((duration, counts.duration), (body_bytes, counts.body_bytes)):
                 family.add_metric((path,), histogram.buckets(), histogram.total)
-        yield from (reviews, errors, inflight, duration, body_bytes)
+        yield from (reviews, conversions, errors, inflight, duration, body_bytes)
 
 
 class MetricsServer:

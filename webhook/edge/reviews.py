@@ -42,6 +42,7 @@ class Rendered:
         outcome: as a plain string.
         reason: the decision's one word.
         codes: codes of all findings, errors first.
+        resource: the decision's legacy resource.
     """
 
     tail: bytes
@@ -49,6 +50,7 @@ class Rendered:
     outcome: str
     reason: str
     codes: tuple[str, ...]
+    resource: str = ""
 
 
 def decode(body: bytes) -> wire.AdmissionRequest:
@@ -106,6 +108,7 @@ def render(decision: Decision) -> Rendered:
         outcome=str(decision.outcome.value),
         reason=decision.reason,
         codes=tuple(finding.code for finding in (*decision.errors, *decision.warnings)),
+        resource=decision.resource,
     )
     object.__setattr__(decision, "rendered", rendered)
     return rendered

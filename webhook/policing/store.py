@@ -61,11 +61,21 @@ class PolicyStore:
         """For `/readyz`: old policies are no reason to be taken out of service, but one to say so."""
         since = self.loaded_at.isoformat(timespec="seconds")
         known = f"{len(self.current.rules)} in force since {since}"
+        problem = self.problem
+        return True, f"{known}; the folder has changed and was not taken: {problem}" if problem else known
+
+    @property
+    def digest(self) -> str:
+        """What differs where replicas have different policies in force."""
+        return self.current.digest
+
+    @property
+    def problem(self) -> str:
+        """Why the folder as it is now was not taken, in a line; empty where it was."""
         if not self.problems:
-            return True, known
+            return ""
         first = str(self.problems[0]).partition("\n")[0]
-        more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
-        return True, f"{known}; the folder has changed and was not taken: {first}{more}"
+        return first + (f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else "")
 
     async def watch(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         """Look at the folder for ever.

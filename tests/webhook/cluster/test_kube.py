@@ -16,13 +16,18 @@ import yaml
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.config import incluster_config
 
+from neuron.findings import Finding
 from neuron.templates import Template
+from tests.support.clusters import request
 from tests.support.fake_api import FakeApi, answer, eventually, hang, server_certificate
 from webhook.cluster.api import StatusError, UnreachableError
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, KubeCluster
+from webhook.cluster.events import PATCH_EVERY, EventRecorder
 from webhook.cluster.kube import ClusterUnavailableError, Connection, KubeWorld, connect, load_configuration
 from webhook.cluster.reflector import Timing
+from webhook.cluster.rights import RULES
 from webhook.cluster.templates import KubeTemplates
+from webhook.decisions.decision import denied
 
 pytestmark = pytest.mark.anyio
 
@@ -463,19 +468,34 @@ def test_importing_the_module_does_not_import_the_client() -> None:
     assert done.stdout.strip() == "False"
 
 
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 def manifest(file: str, kind: str) -> Any:
     (found,) = (item for item in yaml.safe_load_all((MANIFESTS / file).read_text()) if item["kind"] == kind)
     return found
 
 
-async def test_the_cluster_role_allows_what_is_asked_for_and_nothing_else(cluster: Cluster) -> None:
+async def test_the_cluster_role_allows_what_is_asked_for_and_nothing_else(
+    cluster: Cluster, connection: Connection
+) -> None:
     asked: set[tuple[str, str, str]] = set()
+    clock = Clock()
+    recorder = EventRecorder(connection, "pod-1", clock=clock)
     async with connect(cluster.kubeconfig()) as world:
+        for seconds in (0.0, PATCH_EVERY):
+            clock.now = seconds
+            recorder.refused(request({}), denied("bad-request", Finding("NEU105", "", "no")))
+            await recorder.write()
         cluster.api.fault("create", "resourceclaimtemplates", answer(409, "AlreadyExists", "already exists"))
         await world.templates.ensure("team", TEMPLATE)
         await world.view.exists("ResourceClaim", "team", "shared")
         groups = {cache.resource.plural: cache.resource.group for cache in world.caches}
-        groups["resourceclaims"] = RESOURCE_CLAIM_TEMPLATES.group
+        groups |= {"resourceclaims": RESOURCE_CLAIM_TEMPLATES.group, "events": "events.k8s.io"}
         asked = {(groups[call.plural], call.plural, call.verb) for call in cluster.api.seen}
     allowed = {
         (group, resource, verb)
@@ -487,6 +507,17 @@ async def test_the_cluster_role_allows_what_is_asked_for_and_nothing_else(cluste
     }
     assert asked == allowed
     assert RESOURCE_CLAIM_TEMPLATES.plural in {resource for _, resource, _ in allowed}
+
+
+def test_every_rule_that_is_shipped_is_known_by_name() -> None:
+    """What is missing is told as the rule to add: see `webhook.cluster.rights`."""
+    shipped = [
+        (kind == "Role", rule["apiGroups"], rule["resources"], rule["verbs"], rule.get("resourceNames", []))
+        for kind in ("ClusterRole", "Role")
+        for rule in manifest("rbac.yaml", kind)["rules"]
+    ]
+    known = [(rule.own, [rule.group], [*rule.resources], [*rule.verbs], [*rule.names]) for rule in RULES]
+    assert sorted(shipped) == sorted(known)
 
 
 def test_the_webhook_asks_for_more_time_than_creating_a_template_may_take() -> None:

@@ -493,22 +493,24 @@ REFUSALS: Iterable[Any] = [
     pytest.param(
         PODS,
         ("list", "pods", "", "nobody"),
-        'not allowed to list pods (API group core) in all namespaces: bind "nobody" to a ClusterRole with the verbs '
-        "list and watch on them",
+        'not allowed to list pods (API group core) in all namespaces: give "nobody" a ClusterRole with this rule: '
+        '- {apiGroups: [""], resources: [pods], verbs: [list, watch]}',
         id="list",
     ),
     pytest.param(
         SLICES,
         ("watch", "resourceslices", "resource.k8s.io", "nobody"),
-        "not allowed to watch resourceslices (API group resource.k8s.io) in all namespaces: bind "
-        '"nobody" to a ClusterRole with the verbs list and watch on them',
+        "not allowed to watch resourceslices (API group resource.k8s.io) in all namespaces: give "
+        '"nobody" a ClusterRole with this rule: '
+        "- {apiGroups: [resource.k8s.io], resources: [resourceslices], verbs: [list, watch]}",
         id="watch",
     ),
     pytest.param(
         PODS,
         ("list", "pods", "", "system:anonymous"),
-        "not allowed to list pods (API group core) in all namespaces, the request carried no credentials: bind "
-        '"system:anonymous" to a ClusterRole with the verbs list and watch on them',
+        "not allowed to list pods (API group core) in all namespaces, the request carried no credentials: give "
+        '"system:anonymous" a ClusterRole with this rule: '
+        '- {apiGroups: [""], resources: [pods], verbs: [list, watch]}',
         id="anonymous",
     ),
 ]

@@ -275,8 +275,8 @@ async def test_a_budget_that_is_used_up_between_two_requests_is_said(api: FakeAp
             (403, "Forbidden"),
             'the webhook runs as "system:serviceaccount:neuron-dra:neuron-dra", which may not create '
             f'{PLURAL}.{GROUP} in namespace "team".',
-            "An administrator has to give its ClusterRole the verb create on resourceclaimtemplates in API group "
-            "resource.k8s.io.",
+            "An administrator has to add this rule to its ClusterRole: "
+            "- {apiGroups: [resource.k8s.io], resources: [resourceclaimtemplates], verbs: [create]}",
             id="RBAC",
         ),
         pytest.param(
@@ -356,7 +356,7 @@ async def test_the_right_to_read_is_named_where_it_is_missing(api: FakeApi) -> N
         api.forbid("get", PLURAL, GROUP)
         with pytest.raises(TemplateUnavailableError, match=f'"nobody", which may not get {PLURAL}') as caught:
             await store.ensure("team", FOUR)
-        assert "the verb get on resourceclaimtemplates" in caught.value.finding.fix
+        assert "resources: [resourceclaimtemplates], verbs: [get]}" in caught.value.finding.fix
 
 
 @pytest.mark.parametrize(

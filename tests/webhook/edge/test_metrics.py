@@ -1,5 +1,6 @@
 """What is counted, and how Prometheus reads it."""
 
+import dataclasses
 import http.client
 import threading
 from collections.abc import Iterator
@@ -155,3 +156,13 @@ def test_scraping_while_reviews_come_in(metrics: Metrics, scrape: Any) -> None:
     finally:
         stop.set()
         thread.join()
+
+
+def test_conversions_are_counted_by_resource_but_for_dry_runs(metrics: Metrics, scrape: Any) -> None:
+    counts = metrics.path("/mutate")
+    refused = render(dataclasses.replace(denied("unservable"), resource="aws.amazon.com/neuron"))
+    for rendered, dry_run in ((refused, False), (refused, True), (UNCHANGED, False)):
+        counts.reviewed(request(dry_run=dry_run), rendered, 0.001, 1)
+    _, text = scrape()
+    labels = {"resource": "aws.amazon.com/neuron", "outcome": "unchanged", "reason": "unservable"}
+    assert samples(text)["neuron_dra_conversions_total"] == [(labels | {"outcome": "denied"}, 1.0)]

@@ -1,0 +1,283 @@
+"""Alerts, dashboard and documentation speak of series that a running webhook and plugin really export."""
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import re
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import promql_parser as promql
+import pytest
+import yaml
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from kubeletplugin.health import Status
+from kubeletplugin.metrics import Metrics as PluginMetrics
+from tests.support.fake_api import FakeApi, answer, eventually
+from tests.support.manifests import container, pod
+from tests.support.serving import free_port, make_certificates, review
+from webhook import app, settings
+
+ROOT = Path(__file__).parents[2]
+ALERTS = yaml.safe_load((ROOT / "deploy/chart/files/alerts.yaml").read_text())
+DASHBOARD = json.loads((ROOT / "deploy/chart/files/dashboard.json").read_text())
+OPERATIONS = (ROOT / "docs/operations.md").read_text()
+
+PENDING: dict[str, frozenset[str]] = {
+    "neuron_dra_shed_reviews_total": frozenset(),
+    "neuron_dra_event_loop_lag_seconds": frozenset(),
+}
+"""Series that alerts and dashboard use already and the code does not export yet, with their labels."""
+
+TARGET = frozenset({"instance", "job", "namespace", "pod"})
+"""Labels that Prometheus gives to whatever it scrapes."""
+
+POLICY = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: ValidatingPolicy
+metadata: {name: few}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  validations:
+    - expression: neuron.devices <= 4
+    - expression: object.spec.priority > 1
+  exceptions:
+    - name: old
+      owner: team-a
+      reason: moving
+      expires: "2099-01-01"
+      matchConditions: [{name: exempt, expression: object.metadata.name == 'exempt'}]
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Exported:
+    """What was scraped: for each series its labels, and for each label the values seen."""
+
+    labels: dict[str, set[str]]
+    values: dict[tuple[str, str], set[str]]
+    kinds: dict[str, str]
+
+    @classmethod
+    def read(cls, *texts: str) -> "Exported":
+        made = cls({}, {}, {})
+        for text in texts:
+            for family in text_string_to_metric_families(text):
+                for sample in family.samples:
+                    made.kinds[sample.name] = family.type
+                    made.labels.setdefault(sample.name, set()).update(sample.labels)
+                    for label, value in sample.labels.items():
+                        made.values.setdefault((sample.name, label), set()).add(value)
+        return made
+
+
+# --- a webhook and a plugin with traffic ------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def webhook(directory: Path, api: FakeApi) -> AsyncIterator[app.Service]:
+    certificates = make_certificates(directory / "tls")
+    (directory / "policies").mkdir()
+    (directory / "policies" / "few.yaml").write_text(POLICY)
+    cluster = {"cluster": {"server": api.url}, "name": "c"}
+    config = {
+        "current-context": "main",
+        "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [cluster],
+        "users": [{"name": "u", "user": {"token": "secret"}}],
+    }
+    (directory / "kubeconfig").write_text(yaml.safe_dump(config))
+    flags = {
+        "kubeconfig": str(directory / "kubeconfig"),
+        "tls_dir": str(certificates.certificate.parent),
+        "policies": str(directory / "policies"),
+        "host": "127.0.0.1",
+        "port": "0",
+        "metrics_host": "127.0.0.1",
+        "drain_delay": "0",
+    }
+    async with app.assemble(settings.load({**flags, "metrics_port": str(free_port())}, {})) as service:
+        running = asyncio.create_task(service.run())
+        yield service
+        service.stop()
+        await running
+
+
+async def traffic(service: app.Service, api: FakeApi) -> None:
+    """One of everything that is counted by a label."""
+    context = ssl.create_default_context(cafile=str(service.ca))
+    async with httpx.AsyncClient(verify=context, base_url=service.url, trust_env=False) as client:
+
+        async def ask(path: str, manifest: Any, **fields: Any) -> Any:
+            answered = await client.post(path, json=review(object=manifest, namespace="team-a", **fields))
+            return answered.json()["response"]
+
+        assert (await ask("/mutate", pod(container(neuron=4))))["allowed"]
+        assert not (await ask("/mutate", pod(container(neuron=7))))["allowed"]
+        api.fault("create", "resourceclaimtemplates", answer(403, "Forbidden", "no"))
+        assert not (await ask("/mutate", pod(container(neuron=8))))["allowed"]
+        await ask("/validate", pod(container(neuron=4)))
+        exempt = pod(container(neuron=8))
+        exempt["metadata"]["name"] = "exempt"
+        await ask("/validate", exempt, name="exempt")
+        assert (await client.post("/mutate", content=b"{", headers={"content-type": "application/json"})).is_error
+        await eventually(lambda: api.calls("create", "events"))
+
+
+async def scraped(directory: Path) -> str:
+    async with FakeApi().serve() as api, webhook(directory, api) as service:
+        await traffic(service, api)
+        async with httpx.AsyncClient(trust_env=False) as client:
+            return (await client.get(service.metrics_url)).text
+
+
+def plugin() -> str:
+    metrics = PluginMetrics()
+    for operation in ("prepare", "unprepare"):
+        with contextlib.suppress(ZeroDivisionError), metrics.measured(operation):
+            raise ZeroDivisionError
+        metrics.slice_writes.labels("create").inc()
+    for status in Status:
+        metrics.devices.labels(status.name.lower()).set(1)
+    metrics.background_errors.labels("publish").inc()
+    return generate_latest(metrics.registry).decode()
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    return Exported.read(asyncio.run(scraped(tmp_path_factory.mktemp("webhook"))), plugin())
+
+
+# --- what alerts and dashboard ask for ---------------------------------------------------------------------------
+
+
+def rules() -> Iterator[Any]:
+    for group in ALERTS["groups"]:
+        yield from group["rules"]
+
+
+def panels() -> Iterator[Any]:
+    yield from (panel for panel in DASHBOARD["panels"] if panel["type"] != "row")
+
+
+EXPRESSIONS = [pytest.param(rule["expr"], id=rule["alert"]) for rule in rules()] + [
+    pytest.param(target["expr"].replace("$__rate_interval", "5m"), id=f"{panel['title']} {target['refId']}")
+    for panel in panels()
+    for target in panel["targets"]
+]
+
+
+def visited(expression: str, visit: Callable[[Any], None]) -> None:
+    assert promql.walk(promql.parse(expression), visit)
+
+
+def selectors(expression: str) -> list[Any]:
+    found: list[Any] = []
+
+    def visit(node: Any) -> None:
+        if isinstance(node, promql.VectorSelector):
+            found.append(node)
+        elif isinstance(node, promql.MatrixSelector):
+            found.append(node.vector_selector)
+
+    visited(expression, visit)
+    return found
+
+
+def grouping(expression: str) -> set[str]:
+    found: set[str] = set()
+
+    def visit(node: Any) -> None:
+        modifier = getattr(node, "modifier", None)
+        labels = getattr(modifier, "labels", None) or getattr(getattr(modifier, "matching", None), "labels", None)
+        found.update(labels or ())
+
+    visited(expression, visit)
+    return found
+
+
+def known(exported: Exported, name: str) -> set[str] | frozenset[str] | None:
+    return exported.labels.get(name, PENDING.get(name))
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_an_expression_asks_for_series_and_labels_that_exist(exported: Exported, expression: str) -> None:
+    names = [selector.name for selector in selectors(expression)]
+    assert names
+    assert [name for name in names if known(exported, name) is None] == []
+    everything = TARGET.union(*(known(exported, name) or () for name in names))
+    assert grouping(expression) <= everything
+    for selector in selectors(expression):
+        for matcher in selector.matchers.matchers:
+            assert matcher.name in (known(exported, selector.name) or ())
+            if str(matcher.op) == "MatchOp.Equal":
+                assert matcher.value in exported.values[selector.name, matcher.name]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_only_what_only_grows_is_asked_for_its_rate(exported: Exported, expression: str) -> None:
+    for name in re.findall(r"(?:rate|increase)\((\w+)", expression):
+        assert exported.kinds.get(name, "counter" if name in PENDING else "?") in ("counter", "histogram")
+
+
+def test_what_is_pending_is_not_exported(exported: Exported) -> None:
+    assert PENDING.keys().isdisjoint(exported.labels)
+
+
+def quoted(text: str) -> set[str]:
+    return set(re.findall(r"\$labels\.(\w+)", text))
+
+
+@pytest.mark.parametrize("rule", [pytest.param(rule, id=rule["alert"]) for rule in rules()])
+def test_an_alert_speaks_of_labels_that_its_expression_keeps(exported: Exported, rule: Any) -> None:
+    kept = grouping(rule["expr"])
+    if not kept:
+        kept = set(TARGET).union(*(known(exported, each.name) or () for each in selectors(rule["expr"])))
+    assert quoted(json.dumps(rule["annotations"])) <= kept
+    assert rule["labels"]["severity"] in ("critical", "warning", "info")
+
+
+def test_every_alert_says_in_the_documentation_what_to_do() -> None:
+    told = re.findall(r"^### (NeuronDRA\w+)$", OPERATIONS, re.MULTILINE)
+    assert sorted(told) == sorted(rule["alert"] for rule in rules())
+
+
+def test_no_helm_template_is_in_the_files() -> None:
+    for name in ("alerts.yaml", "dashboard.json"):
+        text = (ROOT / "deploy/chart/files" / name).read_text()
+        assert not re.search(r"\{\{-?\s*(\.|include|if|range|end)", text)
+
+
+def test_the_dashboard_has_every_panel_in_a_place_of_its_own() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert max(x for x, _ in cells) < 24
+        assert taken.isdisjoint(cells)
+        taken |= cells
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(set(ids)) == len(ids)
+    assert all(panel["description"] for panel in panels())
+
+
+def test_the_documentation_lists_every_series_of_ours_with_its_labels(exported: Exported) -> None:
+    rows = re.findall(r"^\| `(neuron_dra_\w+)` \| ([^|]*) \|", OPERATIONS, re.MULTILINE)
+    told = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
+    ours: dict[str, set[str]] = {}
+    for name, labels in exported.labels.items():
+        family = re.sub(r"_(bucket|sum|count)$", "", name) if exported.kinds[name] == "histogram" else name
+        if name.startswith("neuron_dra_") and not name.endswith("_created"):
+            ours.setdefault(family, set()).update(labels - {"le"})
+    assert {name: labels for name, labels in told.items() if name not in PENDING} == ours

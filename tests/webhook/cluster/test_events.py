@@ -1,0 +1,313 @@
+"""Events about refusals: about whom, how often, and what becomes of those that cannot be written."""
+
+import asyncio
+import contextlib
+import datetime as dt
+import itertools
+import json
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from neuron.findings import Finding
+from tests.support.clusters import request
+from tests.support.fake_api import FakeApi, Handler, answer, eventually, hang_up
+from tests.support.serving import Answering
+from webhook.cluster.api import StatusError, UnreachableError
+from webhook.cluster.events import (
+    BURST,
+    LONGEST_NOTE,
+    MOST_SERIES,
+    PATCH_EVERY,
+    REFILL,
+    SERIES_ENDS,
+    EventRecorder,
+    describe,
+)
+from webhook.cluster.kube import Connection
+from webhook.decisions.decision import Decision, denied, unchanged
+from webhook.edge.wire import AdmissionRequest
+from webhook.refusals import TellingReviewer
+
+pytestmark = pytest.mark.anyio
+
+NOW = dt.datetime(2026, 7, 1, 12, 0, tzinfo=dt.UTC)
+OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "train-5f", "uid": "u-1", "controller": True}
+SEVEN = Finding("NEU105", "spec.containers[0]", "no instance type has 7.", "Ask for 8.")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def refusal(message: str = "no instance type has 7.") -> Decision:
+    return denied("unservable", Finding("NEU105", "spec.containers[0]", message, "Ask for 8."))
+
+
+def pod(owner: dict[str, Any] | None = OWNER, **metadata: Any) -> dict[str, Any]:
+    owners = {"ownerReferences": [owner]} if owner else {}
+    return {"metadata": {**owners, **metadata}, "spec": {}}
+
+
+class Bench:
+    """A recorder against an API server, with a clock that stands still."""
+
+    def __init__(self, api: FakeApi, connection: Connection) -> None:
+        self.api = api
+        self.seconds = 0.0
+        numbers = itertools.count(1)
+        self.recorder = EventRecorder(
+            connection,
+            "pod-1",
+            clock=lambda: self.seconds,
+            now=lambda: NOW + dt.timedelta(seconds=self.seconds),
+            sleep=lambda _: asyncio.sleep(0.001),
+            token=lambda: f"t{next(numbers)}",
+        )
+
+    @property
+    def counts(self) -> dict[str, int]:
+        counters = self.recorder.counters
+        names = ("created", "patched", "full", "rate", "failed")
+        return {name: getattr(counters, name) for name in names if getattr(counters, name)}
+
+    def refuse(self, manifest: Any = None, message: str = "no", namespace: str = "team-a", **fields: Any) -> None:
+        asked = request(manifest or pod(), namespace=namespace, **fields)
+        self.recorder.refused(asked, refusal(message))
+
+    def event(self, number: int, namespace: str = "team-a") -> Any:
+        return self.api.get("events", f"neuron-dra.t{number}", namespace)
+
+
+@contextlib.asynccontextmanager
+async def connected(api: FakeApi) -> AsyncIterator[Connection]:
+    from kubernetes.aio.client.configuration import Configuration
+
+    async def load() -> Configuration:
+        return Configuration(host=api.url)
+
+    connection = await Connection.open(load)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    async with FakeApi().serve() as api, connected(api) as connection:
+        yield Bench(api, connection)
+
+
+# --- what an Event says -----------------------------------------------------------------------------------------
+
+
+async def test_an_event_is_about_the_controller_of_the_pod(bench: Bench) -> None:
+    bench.refuse()
+    await bench.recorder.write()
+    event = bench.event(1)
+    del event["metadata"]["resourceVersion"]
+    assert event == {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": "neuron-dra.t1", "namespace": "team-a"},
+        "eventTime": "2026-07-01T12:00:00.000000Z",
+        "reportingController": "neuron.aws.com/webhook",
+        "reportingInstance": "pod-1",
+        "action": "Convert",
+        "reason": "ConversionRefused",
+        "type": "Warning",
+        "regarding": {
+            "kind": "ReplicaSet",
+            "name": "train-5f",
+            "namespace": "team-a",
+            "apiVersion": "apps/v1",
+            "uid": "u-1",
+        },
+        "note": "NEU105: no Ask for 8.",
+    }
+
+
+@pytest.mark.parametrize(
+    ("manifest", "note"),
+    [
+        pytest.param(pod(None, name="train"), "Pod train: NEU105: no Ask for 8.", id="a name"),
+        pytest.param(pod(None, generateName="train-"), "Pod train-: NEU105: no Ask for 8.", id="a name to come"),
+        pytest.param(pod(None), "NEU105: no Ask for 8.", id="no name"),
+        pytest.param(pod({**OWNER, "controller": False}), "NEU105: no Ask for 8.", id="an owner that controls nothing"),
+        pytest.param(pod({**OWNER, "name": ""}), "NEU105: no Ask for 8.", id="an owner without a name"),
+        pytest.param(pod({**OWNER, "name": "x" * 254}), "NEU105: no Ask for 8.", id="an owner with a name too long"),
+        pytest.param({"metadata": {"ownerReferences": "?"}}, "NEU105: no Ask for 8.", id="metadata that is none"),
+    ],
+)
+def test_without_a_controller_an_event_is_about_the_namespace(manifest: Any, note: str) -> None:
+    described = describe(request(manifest), refusal("no"))
+    assert described.regarding == ("Namespace", "team-a", "v1", "")
+    assert described.note == note
+
+
+@given(st.binary(max_size=60))
+def test_no_object_can_make_describing_fail(body: bytes) -> None:
+    asked = msgspec.structs.replace(request({}), object=Raw(body))
+    assert describe(asked, refusal()).regarding[0]
+
+
+@given(st.text(max_size=40).map(lambda text: text * 60))
+def test_a_note_is_what_the_api_server_takes(message: str) -> None:
+    note = describe(request(pod()), refusal(message)).note
+    assert len(note.encode()) <= LONGEST_NOTE
+    assert note.isprintable()
+
+
+def test_all_findings_are_in_the_note() -> None:
+    both = denied("bad-request", SEVEN, Finding("NEU109", "", "no LNC 3."))
+    note = describe(request(pod()), both).note
+    assert note == "NEU105: no instance type has 7. Ask for 8.; NEU109: no LNC 3."
+
+
+# --- how often ---------------------------------------------------------------------------------------------------
+
+
+async def test_what_happens_again_becomes_a_series(bench: Bench) -> None:
+    for _ in range(5):
+        bench.refuse()
+    await bench.recorder.write()
+    assert bench.event(1)["series"] == {"count": 5, "lastObservedTime": "2026-07-01T12:00:00.000000Z"}
+    bench.seconds = 10
+    bench.refuse()
+    await bench.recorder.write()
+    assert bench.event(1)["series"]["count"] == 5
+    bench.seconds = PATCH_EVERY
+    await bench.recorder.write()
+    assert bench.event(1)["series"] == {"count": 6, "lastObservedTime": "2026-07-01T12:00:10.000000Z"}
+    assert bench.counts == {"created": 1, "patched": 1}
+
+
+async def test_a_series_that_ended_starts_anew(bench: Bench) -> None:
+    bench.refuse()
+    await bench.recorder.write()
+    bench.seconds = SERIES_ENDS
+    bench.refuse()
+    await bench.recorder.write()
+    assert "series" not in bench.event(2)
+    assert bench.counts == {"created": 2}
+
+
+async def test_an_event_that_is_gone_is_told_anew(bench: Bench) -> None:
+    bench.refuse()
+    await bench.recorder.write()
+    bench.api.remove("events", "neuron-dra.t1", "team-a")
+    bench.seconds = PATCH_EVERY
+    bench.refuse()
+    await bench.recorder.write()
+    await bench.recorder.write()
+    assert bench.event(2)["series"]["count"] == 2
+
+
+async def test_a_namespace_gets_so_many_new_events_and_more_later(bench: Bench) -> None:
+    for number in range(BURST + 3):
+        bench.refuse(message=f"no {number}.")
+    bench.refuse(namespace="team-b")
+    await bench.recorder.write()
+    assert bench.counts == {"created": BURST + 1, "rate": 3}
+    bench.seconds = REFILL
+    bench.refuse(message="yet another.")
+    bench.refuse(message="one too many.")
+    assert bench.counts["rate"] == 4
+
+
+async def test_too_many_different_refusals_are_counted_and_left_out(bench: Bench) -> None:
+    for number in range(MOST_SERIES + 2):
+        bench.refuse(namespace=f"team-{number}")
+    assert bench.counts == {"full": 2}
+
+
+@pytest.mark.parametrize("fields", [{"dryRun": True}, {"namespace": ""}], ids=["dry run", "no namespace"])
+async def test_what_is_no_news_is_not_told(bench: Bench, fields: dict[str, Any]) -> None:
+    bench.refuse(**fields)
+    await bench.recorder.write()
+    assert not bench.api.seen
+
+
+# --- failures ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "tries"),
+    [
+        pytest.param(answer(403, "Forbidden", "no"), StatusError, 1, id="for good"),
+        pytest.param(answer(503, "ServiceUnavailable", "busy"), StatusError, 3, id="passing"),
+        pytest.param(hang_up, UnreachableError, 3, id="broken off"),
+    ],
+)
+async def test_what_cannot_be_written_is_counted_and_logged_once(
+    bench: Bench, caplog: pytest.LogCaptureFixture, fault: Handler, kind: type[Exception], tries: int
+) -> None:
+    bench.api.fault("create", "events", fault, times=100)
+    with caplog.at_level(logging.WARNING):
+        for message in ("one.", "two."):
+            bench.refuse(message=message)
+        for _ in range(5):
+            await bench.recorder.write()
+    assert bench.counts == {"failed": 2}
+    assert len(bench.api.calls("create", "events")) == 2 * tries
+    assert [record.getMessage()[:59] for record in caplog.records] == [
+        "an Event about a refused conversion cannot be written; furt"
+    ]
+
+
+async def test_a_failure_that_passes_loses_nothing(bench: Bench) -> None:
+    bench.api.fault("create", "events", answer(503, "ServiceUnavailable", "busy"), times=2)
+    bench.refuse()
+    for _ in range(3):
+        await bench.recorder.write()
+    assert bench.counts == {"created": 1}
+
+
+async def test_events_are_written_while_it_runs(bench: Bench) -> None:
+    running = asyncio.create_task(bench.recorder.run())
+    try:
+        bench.refuse()
+        await eventually(lambda: bench.counts == {"created": 1})
+        bench.refuse(message="more.")
+        await eventually(lambda: bench.counts == {"created": 2})
+    finally:
+        running.cancel()
+
+
+# --- who is told ------------------------------------------------------------------------------------------------
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def refused(self, request: AdmissionRequest, decision: Decision) -> None:  # noqa: ARG002
+        self.heard.append(decision.reason)
+
+
+@pytest.mark.parametrize(
+    ("decision", "dry_run", "heard"),
+    [
+        pytest.param(refusal(), False, ["unservable"], id="refused"),
+        pytest.param(refusal(), True, [], id="refused on a dry run"),
+        pytest.param(unchanged("not-neuron"), False, [], id="admitted"),
+    ],
+)
+async def test_refusals_are_told_but_for_dry_runs(decision: Decision, dry_run: bool, heard: list[str]) -> None:
+    listener = Listener()
+    answered = await TellingReviewer(Answering(decision), listener).review(request(pod(), dryRun=dry_run))
+    assert answered is decision
+    assert listener.heard == heard
+
+
+def test_the_object_of_a_review_is_not_kept() -> None:
+    described = describe(request(pod(annotations={"secret": "x" * 1000})), refusal())
+    assert "xxxx" not in json.dumps(described.note)

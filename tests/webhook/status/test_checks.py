@@ -1,0 +1,393 @@
+"""What is said of an installation: nothing of one that is well, and the very thing of one that is not."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from tests.support.installation import (
+    LEAF,
+    NOW,
+    STRANGER,
+    configuration,
+    deployment,
+    edited,
+    endpoints,
+    leaf,
+    lease,
+    mutating,
+    named,
+    node,
+    resource_slice,
+    said,
+    secret,
+    well,
+)
+from webhook.cluster.rights import RULES
+from webhook.status.checks import judge
+from webhook.status.lines import Line, Verdict, overall
+from webhook.status.snapshot import Snapshot, Unseen
+
+VALIDATING = "ValidatingWebhookConfiguration"
+PODS_CREATE = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
+
+
+def test_the_shipped_manifests_are_well() -> None:
+    lines = judge(well(), NOW)
+    assert said(well()) == []
+    assert overall(lines) is Verdict.WELL
+    assert [line.text for line in lines] == [
+        "Kubernetes v1.36.2-eks-1a2b3c4.",
+        "resource.k8s.io/v1 is served.",
+        "MutatingWebhookConfiguration neuron-dra: mutate.neuron.aws.com.",
+        "ValidatingWebhookConfiguration neuron-dra: claims.validate.neuron.aws.com, pods.validate.neuron.aws.com.",
+        "one, in namespace neuron-dra.",
+        "valid until 2026-09-28 12:00 UTC.",
+        "Deployment neuron-dra: 2 of 2 available.",
+        "pod-1 is ready: version 0.1.0, mode convert.",
+        "pod-2 is ready: version 0.1.0, mode convert.",
+        "Service neuron-dra/neuron-dra: 2 ready endpoints.",
+        "none.",
+        "system:serviceaccount:neuron-dra:neuron-dra has all it needs.",
+        "DeviceClass neuron.aws.com exists.",
+        "32 devices on 2 nodes (2 trn1.32xlarge, driver 1.0.0).",
+        "namespaces by annotation: 1 shadow; 1 namespace by default.",
+        "1 generated template in 1 namespace.",
+    ]
+
+
+WRONG: list[Any] = [
+    pytest.param(
+        well(version={"gitVersion": "v1.33.4"}), "Kubernetes v1.33.4 is older than 1.34.", id="API server too old"
+    ),
+    pytest.param(
+        well(versions=("v1beta1",)),
+        "resource.k8s.io/v1 is not served (resource.k8s.io is served only as v1beta1).",
+        id="only a beta version is served",
+    ),
+    pytest.param(
+        well(versions=()),
+        "resource.k8s.io/v1 is not served (resource.k8s.io is served not at all).",
+        id="the group is not served",
+    ),
+    pytest.param(
+        well(mutating=()),
+        "MutatingWebhookConfiguration neuron-dra does not exist: nothing is converted.",
+        id="no mutating configuration",
+    ),
+    pytest.param(
+        well(validating=()),
+        "ValidatingWebhookConfiguration neuron-dra does not exist: nothing is validated.",
+        id="no validating configuration",
+    ),
+    pytest.param(
+        mutating(name="other.neuron.aws.com"),
+        "MutatingWebhookConfiguration neuron-dra has no entry mutate.neuron.aws.com.",
+        id="entry missing",
+    ),
+    pytest.param(
+        mutating(service={"name": "neurondra"}),
+        "mutate.neuron.aws.com calls Service neuron-dra/neurondra; the webhook's is neuron-dra/neuron-dra.",
+        id="wrong service name",
+    ),
+    pytest.param(
+        mutating(service={"path": "/"}),
+        "mutate.neuron.aws.com calls path '/', where nobody reviews; it is '/mutate'.",
+        id="wrong path",
+    ),
+    pytest.param(
+        mutating(service={"port": 8443}),
+        "mutate.neuron.aws.com calls port 8443 of the Service, which has 443.",
+        id="wrong port",
+    ),
+    pytest.param(
+        mutating(clientConfig={"caBundle": ""}),
+        "mutate.neuron.aws.com has no caBundle: the API server does not trust the webhook, every call fails.",
+        id="no caBundle",
+    ),
+    pytest.param(
+        well(mutating=(configuration("MutatingWebhookConfiguration", b"x"),), validating=()),
+        "the caBundle of mutate.neuron.aws.com holds no PEM certificate: every call fails.",
+        id="caBundle is no PEM",
+    ),
+    pytest.param(
+        well(mutating=(configuration("MutatingWebhookConfiguration", STRANGER.certificate_pem),)),
+        "the caBundles of claims.validate.neuron.aws.com, mutate.neuron.aws.com, pods.validate.neuron.aws.com differ: "
+        "calls of some fail once the certificate changes.",
+        id="caBundles differ",
+    ),
+    pytest.param(
+        well(secret=(secret(leaf(authority=STRANGER)),), leases=()),
+        "no CA in the caBundles signed the certificate in Secret neuron-dra-tls: every call fails.",
+        id="caBundle of somebody else",
+    ),
+    pytest.param(
+        well(secret=(secret(leaf(days=0.5)),), leases=()),
+        "the serving certificate expired on 2026-07-01 00:00 UTC: every call fails.",
+        id="expired",
+    ),
+    pytest.param(
+        well(secret=(secret(leaf("neuron-dra.elsewhere.svc")),), leases=()),
+        "the certificate is not for neuron-dra.neuron-dra.svc, by which the API server calls the webhook.",
+        id="certificate for another host",
+    ),
+    pytest.param(
+        well(secret=(secret(b"x"),), leases=()),
+        "tls.crt in Secret neuron-dra/neuron-dra-tls is no PEM certificate.",
+        id="no certificate in the Secret",
+    ),
+    pytest.param(
+        well(secret=(), leases=(lease("p", serving=""),)),
+        "Secret neuron-dra/neuron-dra-tls does not exist.",
+        id="no Secret",
+    ),
+    pytest.param(
+        well(secret=Unseen("no."), leases=(lease("p", not_after="2026-06-30T00:00:00Z"),)),
+        "the serving certificate expired on 2026-06-30 00:00 UTC: every call fails.",
+        id="expired by a replica's word",
+    ),
+    pytest.param(
+        well(deployments=()),
+        "there is no Deployment with labels app.kubernetes.io/name=neuron-dra,app.kubernetes.io/component=webhook in "
+        "namespace neuron-dra.",
+        id="no Deployment",
+    ),
+    pytest.param(
+        well(deployments=(deployment(availableReplicas=1),)),
+        "Deployment neuron-dra: 1 of 2 available.",
+        id="a replica is missing",
+    ),
+    pytest.param(
+        well(leases=(lease("p", ready=False, problems=("tls: expired",)),)),
+        "p is not ready: tls: expired.",
+        id="a replica is not ready",
+    ),
+    pytest.param(
+        well(leases=(lease("p", policies="ab", policies_problem="p.yaml:3: no."),)),
+        "p keeps its last good policies: p.yaml:3: no.",
+        id="unreadable policies",
+    ),
+    pytest.param(well(service=()), "Service neuron-dra/neuron-dra does not exist: no call arrives.", id="no Service"),
+    pytest.param(
+        well(endpoint_slices=(endpoints(False),)),
+        "Service neuron-dra/neuron-dra has no ready endpoint: every call fails.",
+        id="no endpoint",
+    ),
+    pytest.param(
+        well(deployments=(deployment(), deployment("second"))),
+        "there is a second installation: Deployment second/neuron-dra.",
+        id="two releases by Deployment",
+    ),
+    pytest.param(
+        well(
+            mutating=(
+                configuration("MutatingWebhookConfiguration"),
+                named("old") | {"webhooks": [{"name": "m.neuron.aws.com"}]},
+            )
+        ),
+        "there is a second installation: MutatingWebhookConfiguration old.",
+        id="two releases by configuration",
+    ),
+    pytest.param(
+        well(device_classes=(named("gpu"),)),
+        "DeviceClass neuron.aws.com does not exist: converted pods stay Pending.",
+        id="no DeviceClass",
+    ),
+    pytest.param(
+        well(nodes=(node("n1", neuron="16"), node("n2", neuron="0"))),
+        "the same devices are offered twice, by device plugin and DRA driver, on n1.",
+        id="device plugin and driver on one node",
+    ),
+]
+
+
+@pytest.mark.parametrize(("snapshot", "text"), WRONG)
+def test_what_is_wrong_is_said_once(snapshot: Snapshot, text: str) -> None:
+    wrong = [line.text for line in said(snapshot, Verdict.WRONG)]
+    assert wrong.count(text) == 1, wrong
+    assert overall(said(snapshot)) is Verdict.WRONG
+
+
+NOTED: list[Any] = [
+    pytest.param(
+        mutating(failurePolicy="Ignore"),
+        "mutate.neuron.aws.com: failurePolicy is Ignore, shipped is Fail: Neuron pods that nobody converts stay "
+        "Pending.",
+        id="failurePolicy",
+    ),
+    pytest.param(
+        mutating(timeoutSeconds=2),
+        "mutate.neuron.aws.com: timeoutSeconds is 2, too short for the making of a template (3 at least).",
+        id="timeout",
+    ),
+    pytest.param(
+        mutating(rules=PODS_CREATE),
+        "mutate.neuron.aws.com: its rules leave out UPDATE of pods: the webhook never sees them.",
+        id="rules",
+    ),
+    pytest.param(
+        mutating(matchConditions=[]),
+        "mutate.neuron.aws.com: its matchConditions are gone: every pod of the cluster waits for the webhook.",
+        id="matchConditions",
+    ),
+    pytest.param(
+        mutating(reinvocationPolicy="Never"),
+        "mutate.neuron.aws.com: reinvocationPolicy is not IfNeeded: what later webhooks add to a pod is not converted.",
+        id="reinvocationPolicy",
+    ),
+    pytest.param(
+        mutating(sideEffects="Some"),
+        "mutate.neuron.aws.com: sideEffects is Some, shipped is NoneOnDryRun.",
+        id="sideEffects",
+    ),
+    pytest.param(
+        mutating(namespaceSelector={}),
+        "mutate.neuron.aws.com: its namespaceSelector does not leave out kube-system, neuron-dra, whose pods now wait "
+        "for the webhook.",
+        id="namespaceSelector",
+    ),
+    pytest.param(
+        mutating(objectSelector={"matchLabels": {"a": "b"}}),
+        "mutate.neuron.aws.com: it has an objectSelector: objects that it leaves out are never seen.",
+        id="objectSelector",
+    ),
+    pytest.param(
+        well(validating=(edited(VALIDATING, "pods.validate.neuron.aws.com", failurePolicy="Fail"),)),
+        "pods.validate.neuron.aws.com: failurePolicy is Fail, shipped is Ignore: workloads are refused while nobody "
+        "answers, and all they would miss is warnings.",
+        id="failurePolicy of workloads",
+    ),
+    pytest.param(
+        well(secret=(secret(leaf(days=4)),), leases=()),
+        "the serving certificate ends soon, on 2026-07-04 12:00 UTC.",
+        id="certificate near its end",
+    ),
+    pytest.param(
+        well(leases=(lease("p", bundle="ff"),)),
+        "replicas p know another CA bundle than the configurations have; a rotation passes so.",
+        id="another bundle",
+    ),
+    pytest.param(
+        well(leases=(lease("p", serving="ff"),)),
+        "replicas p serve another certificate than Secret neuron-dra-tls has; a rotation passes so.",
+        id="another certificate",
+    ),
+    pytest.param(
+        well(leases=(lease("p"), lease("q", mode="off"))),
+        "replicas differ in their modes: convert: p; off: q. A rollout passes so.",
+        id="replicas differ",
+    ),
+    pytest.param(
+        well(leases=(lease("p"), lease("q", age=60))),
+        "1 replica fell silent, the last on 2026-07-01 11:59 UTC: q.",
+        id="a replica fell silent",
+    ),
+    pytest.param(
+        well(leases=(lease("p", problems=("cannot watch pods",)),)), "p: cannot watch pods.", id="a replica is behind"
+    ),
+    pytest.param(well(leases=()), "no replica reports on itself by a Lease.", id="no Lease"),
+    pytest.param(
+        well(deployments=(deployment(updatedReplicas=1),)),
+        "Deployment neuron-dra: 2 of 2 available, a rollout is under way.",
+        id="rollout",
+    ),
+    pytest.param(
+        well(resource_slices=()),
+        "no node publishes Neuron devices: converted pods wait until one does.",
+        id="no slices",
+    ),
+    pytest.param(
+        well(nodes=(node("n1"), node("n2"), node("n3", neuroncore="32"))),
+        "still on the device plugin, where converted pods cannot run: n3.",
+        id="a node on the device plugin",
+    ),
+    pytest.param(
+        well(nodes=(node("n1"), node("n9", "ml.trn2.48xlarge"))),
+        "Neuron nodes with neither driver nor device plugin: n9.",
+        id="a node with neither",
+    ),
+    pytest.param(
+        well(namespaces=(named("a", **{"neuron.aws.com/convert": "convrt"}),)),
+        "namespaces whose annotation neuron.aws.com/convert has no meaning: a ('convrt').",
+        id="annotation without a meaning",
+    ),
+]
+
+
+@pytest.mark.parametrize(("snapshot", "text"), NOTED)
+def test_what_is_worth_a_note_is_no_fault(snapshot: Snapshot, text: str) -> None:
+    lines = said(snapshot)
+    assert [line.text for line in lines].count(text) == 1, lines
+    assert overall(lines) is Verdict.WELL
+
+
+def test_only_the_newest_generation_of_a_pool_is_counted() -> None:
+    slices = (resource_slice("n1", 16, 1), resource_slice("n1", 4, 2))
+    texts = [line.text for line in said(well(resource_slices=slices), Verdict.WELL)]
+    assert "4 devices on 1 node (1 trn1.32xlarge, driver 1.0.0)." in texts
+
+
+# --- permissions of the webhook ----------------------------------------------------------------------------------
+
+
+def lacking(*wanted: tuple[str, str]) -> Snapshot:
+    rights = {(r, resource, verb): (resource, verb) not in wanted for r, resource, verb in well().rights}  # type: ignore[union-attr,str-unpack]
+    return well(rights=rights)
+
+
+def test_a_missing_permission_names_the_rule_to_add() -> None:
+    lines = said(lacking(("resourceclaimtemplates", "create"), ("resourceclaimtemplates", "get")))
+    assert lines == [
+        Line(
+            "permissions",
+            Verdict.WRONG,
+            "system:serviceaccount:neuron-dra:neuron-dra may not get, create resourceclaimtemplates: making the "
+            "templates of converted pods does not work.",
+            "Add this rule to its ClusterRole: "
+            "- {apiGroups: [resource.k8s.io], resources: [resourceclaimtemplates], verbs: [get, create]}",
+        )
+    ]
+
+
+def test_a_permission_that_only_helps_is_a_note() -> None:
+    (line,) = said(lacking(("events", "create")))
+    assert line.verdict is Verdict.NOTE
+    assert line.fix.endswith("- {apiGroups: [events.k8s.io], resources: [events], verbs: [create]}")
+
+
+def test_every_rule_says_what_it_is_for() -> None:
+    assert all(rule.purpose for rule in RULES)
+
+
+# --- what may not be read -----------------------------------------------------------------------------------------
+
+FIELDS = [
+    field.name
+    for field in dataclasses.fields(Snapshot)
+    if field.name not in ("address", "namespace", "account", "secret")
+]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_what_may_not_be_read_is_unknown_with_the_rule_that_would_allow_it(field: str) -> None:
+    unseen = Unseen(f"you may not list {field}.", "- {…}")
+    lines = said(well(**{field: unseen}), Verdict.UNKNOWN)
+    assert [line.text for line in lines] == [unseen.why]
+    if field not in ("version", "versions"):
+        assert lines[0].fix == "Give yourself this rule: - {…}"
+    assert overall(lines) is Verdict.UNKNOWN
+
+
+def test_a_secret_that_may_not_be_read_is_not_needed_where_replicas_report() -> None:
+    assert said(well(secret=Unseen("no."))) == []
+
+
+def test_a_secret_that_may_not_be_read_is_unknown_where_nobody_reports() -> None:
+    lines = said(well(secret=Unseen("you may not get secrets.", "- {…}"), leases=()), Verdict.UNKNOWN)
+    assert [line.text for line in lines] == ["you may not get secrets. No replica reports its certificate either."]
+
+
+def test_nothing_can_make_judging_fail() -> None:
+    nothing = well(**dict.fromkeys(FIELDS, Unseen("no.")), secret=Unseen("no."))
+    assert overall(judge(nothing, NOW)) is Verdict.UNKNOWN
+    assert LEAF

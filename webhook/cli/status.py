@@ -1,0 +1,96 @@
+"""`neuron-dra status`: one screen that says whether an installation is well, and if not, why."""
+
+import asyncio
+import datetime as dt
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+if TYPE_CHECKING:
+    from webhook.status.snapshot import Snapshot
+
+WRONG: Final = 1
+CANNOT_LOOK: Final = 2
+
+
+class CannotLookError(click.ClickException):
+    """Ends the command with one line on stderr."""
+
+    exit_code = CANNOT_LOOK
+
+
+@click.command
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Which cluster, and as whom; without it, $KUBECONFIG, ~/.kube/config, or the cluster that this runs in.",
+)
+@click.option("--context", "context_name", metavar="NAME", help="Context of the kubeconfig.")
+@click.option("-n", "--namespace", default="neuron-dra", show_default=True, help="Where the webhook is installed.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="text: for people; json: for programs.",
+)
+@click.pass_context
+def status(
+    context: click.Context, /, kubeconfig: Path | None, context_name: str | None, namespace: str, output: str
+) -> None:
+    """Look at webhook configurations, certificate, replicas, policies, permissions and driver nodes.
+
+    What may not be read is left out, with the RBAC rule that would allow it.
+
+    Ends with 0 where nothing is wrong; with 1 if something is; with 2 if nothing can be looked at.
+    """
+    snapshot = asyncio.run(_look(kubeconfig or default_kubeconfig(), context_name, namespace))
+    from webhook.status import render
+    from webhook.status.checks import API_SERVER, judge
+    from webhook.status.lines import Verdict, blind, overall
+
+    lines = judge(snapshot, dt.datetime.now(dt.UTC))
+    if output == "json":
+        text = render.as_json(snapshot.address, namespace, lines)
+    else:
+        terminal = sys.stdout.isatty()
+        text = render.as_text(
+            f"neuron-dra in namespace {namespace} of {snapshot.address}",
+            lines,
+            encoding=sys.stdout.encoding or "ascii",
+            colour=terminal and "NO_COLOR" not in os.environ,
+            width=render.terminal_width() if terminal else None,
+        )
+    click.echo(text, nl=False)
+    if overall(lines) is Verdict.WRONG:
+        context.exit(WRONG)
+    context.exit(CANNOT_LOOK if blind(lines, API_SERVER) else 0)
+
+
+def default_kubeconfig() -> Path | None:
+    """The file that kubectl would take; None where there is none. Of several in $KUBECONFIG, the first that exists."""
+    named = [Path(each) for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
+    candidates = named or [Path.home() / ".kube" / "config"]
+    return next((path for path in candidates if path.exists()), None)
+
+
+async def _look(kubeconfig: Path | None, context_name: str | None, namespace: str) -> "Snapshot":
+    # The client alone takes half a second to load: not for --help.
+    from webhook.cluster import kube
+    from webhook.status.snapshot import NoAnswerError, fetch
+
+    try:
+        connection = await kube.Connection.open(lambda: kube.load_configuration(kubeconfig, context_name))
+    except kube.ClusterUnavailableError as error:
+        raise CannotLookError(str(error)) from error
+    try:
+        return await fetch(connection, connection.address, namespace)
+    except NoAnswerError as error:
+        raise CannotLookError(f"{connection.address} cannot be looked at: {error}") from error
+    finally:
+        await connection.close()

@@ -1,0 +1,334 @@
+"""Events about refused conversions (`events.k8s.io/v1`), for those who did not see the refusal itself.
+
+A controller's pods are refused to the controller, and what it makes of that differs; `kubectl get events -n team-a`
+shows these in any case. They are written beside the answers, never before one: what is refused again is counted and
+written later as a series, as client-go's recorder does (`k8s.io/client-go/tools/events`), and what is too much is left
+out and counted.
+
+An Event is about the controller that makes the pods where the pod names one, else about the Namespace: the pod itself
+does not exist, and often has no name. The API server wants `regarding.namespace` to be the Event's own namespace,
+whatever kind of object it regards (pkg/apis/core/validation/events.go).
+"""
+
+import asyncio
+import dataclasses
+import datetime as dt
+import logging
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from webhook.cluster.api import MERGE_PATCH, NOT_FOUND, ApiServer, ApiServerError, Resource, StatusError
+from webhook.cluster.replicas import micro_time
+from webhook.decisions.decision import Decision
+from webhook.edge.wire import AdmissionRequest
+
+log = logging.getLogger(__name__)
+
+EVENTS: Final = Resource("events.k8s.io", "v1", "events")
+CONTROLLER: Final = "neuron.aws.com/webhook"
+REASON: Final = "ConversionRefused"
+ACTION: Final = "Convert"
+LONGEST_NOTE: Final = 1024
+"""Bytes (NoteLengthLimit in pkg/apis/core/validation/events.go)."""
+
+MOST_SERIES: Final = 512
+"""Different refusals that are kept at a time."""
+BURST: Final = 10
+REFILL: Final = 30.0
+"""Seconds after which a namespace may have one more new Event, up to `BURST`."""
+PATCH_EVERY: Final = 30.0
+"""Seconds between two writes of one series."""
+SERIES_ENDS: Final = 360.0
+"""Seconds without a repetition after which the next one is a new Event; as in client-go."""
+_TICK: Final = 1.0
+_TIMEOUT: Final = 5.0
+_ATTEMPTS: Final = 3
+_LONGEST_NAME: Final = 253
+_MOST_NAMESPACES: Final = 1024
+
+
+class _Owner(Struct, frozen=True):
+    kind: str
+    name: str
+    apiVersion: str = ""  # noqa: N815 - the wire's spelling
+    uid: str = ""
+    controller: bool | None = None
+
+
+class _Metadata(Struct, frozen=True):
+    ownerReferences: list[_Owner] | None = None  # noqa: N815
+    name: str | None = None
+    generateName: str | None = None  # noqa: N815
+
+
+class _Object(Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
+
+
+_decode: Final = msgspec.json.Decoder(_Object).decode
+
+
+@dataclasses.dataclass(slots=True)
+class EventCounters:
+    """What became of refusals, since the start.
+
+    Attributes:
+        created: new Events.
+        patched: Events whose series was brought up to date.
+        full: refusals left out because too many different ones are kept already.
+        rate: refusals left out because their namespace had too many different ones.
+        failed: writes that the API server did not take.
+    """
+
+    created: int = 0
+    patched: int = 0
+    full: int = 0
+    rate: int = 0
+    failed: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refusal:
+    """What makes refusals the same.
+
+    Attributes:
+        namespace: where it happened.
+        regarding: `kind`, `name`, `apiVersion` and `uid` of what it is about; an empty uid is left out.
+        note: what was said.
+    """
+
+    namespace: str
+    regarding: tuple[str, str, str, str]
+    note: str
+
+
+@dataclasses.dataclass(slots=True)
+class _Series:
+    count: int
+    last: dt.datetime
+    heard: float
+    name: str = ""
+    written: int = 0
+    tried: float = float("-inf")
+    attempts: int = 0
+
+    def due(self, now: float) -> bool:
+        return self.written < self.count and (not self.written or now - self.tried >= PATCH_EVERY)
+
+    def over(self, now: float) -> bool:
+        return now - self.heard >= SERIES_ENDS and self.written >= self.count
+
+
+@dataclasses.dataclass(slots=True)
+class _Bucket:
+    """Tokens for new Events of one namespace."""
+
+    tokens: float
+    filled: float
+
+    def take(self, now: float) -> bool:
+        self.tokens = min(BURST, self.tokens + (now - self.filled) / REFILL)
+        self.filled = now
+        if self.tokens < 1:
+            return False
+        self.tokens -= 1
+        return True
+
+
+class EventRecorder:
+    """Writes Events in the background.
+
+    Attributes:
+        counters: what became of refusals.
+    """
+
+    def __init__(
+        self,
+        server: ApiServer,
+        instance: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        token: Callable[[], str] = lambda: secrets.token_hex(8),
+    ) -> None:
+        """Write through `server`; `run` does it.
+
+        Args:
+            server: where Events go.
+            instance: who we are: `reportingInstance`, by custom the pod's name.
+            clock: monotonic seconds.
+            now: wall clock, aware.
+            sleep: waits that many seconds.
+            token: a new, unique part of an Event's name.
+        """
+        self.counters = EventCounters()
+        self._server = server
+        self._instance = instance[:128] or "unknown"
+        self._clock = clock
+        self._now = now
+        self._sleep = sleep
+        self._token = token
+        self._series: dict[Refusal, _Series] = {}
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._wake = asyncio.Event()
+        self._said: set[str] = set()
+
+    def refused(self, request: AdmissionRequest, decision: Decision) -> None:
+        """Remember a refusal. Takes microseconds, never waits and never fails."""
+        if request.dryRun or not request.namespace:
+            return
+        refusal = describe(request, decision)
+        now = self._clock()
+        series = self._series.get(refusal)
+        if series is not None and not series.over(now):
+            series.count += 1
+            series.last, series.heard = self._now(), now
+        elif series is None and len(self._series) >= MOST_SERIES:
+            self.counters.full += 1
+            return
+        elif not self._bucket(refusal.namespace, now).take(now):
+            self.counters.rate += 1
+            return
+        else:
+            self._series[refusal] = _Series(1, self._now(), now)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Write what is due, for ever."""
+        while True:
+            if not self._series:
+                await self._wake.wait()
+            self._wake.clear()
+            await self.write()
+            await self._sleep(_TICK)
+
+    async def write(self) -> None:
+        """Write all that is due now, and forget series that ended."""
+        for refusal, series in list(self._series.items()):
+            if series.due(self._clock()):
+                await self._write(refusal, series)
+            if series.over(self._clock()) and self._series.get(refusal) is series:
+                del self._series[refusal]
+
+    async def _write(self, refusal: Refusal, series: _Series) -> None:
+        series.tried = self._clock()
+        count = series.count
+        try:
+            if series.name:
+                await self._patch(refusal, series, count)
+            else:
+                await self._create(refusal, series, count)
+        except ApiServerError as error:
+            if isinstance(error, StatusError) and error.code == NOT_FOUND and series.name:
+                # Events are kept for an hour: what is gone is told anew.
+                series.name, series.written, series.tried = "", 0, float("-inf")
+                return
+            self._fail(error, series, count)
+        except Exception as error:
+            # A defect here must not end the writing of all other Events.
+            log.exception("an Event cannot be written")
+            self._fail(error, series, count)
+        else:
+            series.written, series.attempts = count, 0
+
+    async def _create(self, refusal: Refusal, series: _Series, count: int) -> None:
+        name = f"neuron-dra.{self._token()}"
+        body = event_body(refusal, name, self._instance, series.last, count)
+        await self._server.request("POST", EVENTS.path(refusal.namespace), timeout=_TIMEOUT, body=body)
+        series.name = name
+        self.counters.created += 1
+
+    async def _patch(self, refusal: Refusal, series: _Series, count: int) -> None:
+        path = EVENTS.path(refusal.namespace, series.name)
+        body = {"series": _series_body(count, series.last)}
+        await self._server.request("PATCH", path, timeout=_TIMEOUT, body=body, content_type=MERGE_PATCH)
+        self.counters.patched += 1
+
+    def _fail(self, error: Exception, series: _Series, count: int) -> None:
+        """Try again where that makes sense; else let it be, and say so once for each kind of failure."""
+        series.attempts += 1
+        passing = not isinstance(error, StatusError) or error.passing
+        if passing and series.attempts < _ATTEMPTS:
+            return
+        self.counters.failed += 1
+        series.written, series.attempts = count, 0
+        kind = f"{error.code} {error.reason}" if isinstance(error, StatusError) else type(error).__name__
+        if kind not in self._said:
+            self._said.add(kind)
+            log.warning(
+                "an Event about a refused conversion cannot be written; further failures like this are only counted "
+                "(neuron_dra_events_total): %s",
+                error,
+            )
+
+    def _bucket(self, namespace: str, now: float) -> _Bucket:
+        bucket = self._buckets.get(namespace)
+        if bucket is None:
+            bucket = self._buckets[namespace] = _Bucket(BURST, now)
+            if len(self._buckets) > _MOST_NAMESPACES:
+                self._buckets.popitem(last=False)
+        self._buckets.move_to_end(namespace)
+        return bucket
+
+
+def describe(request: AdmissionRequest, decision: Decision) -> Refusal:
+    """What an Event says of a refusal. Pure, and total: an object that cannot be read has no controller."""
+    metadata = _metadata(request.object)
+    owner = next((each for each in metadata.ownerReferences or () if each.controller), None)
+    said = "; ".join(map(str, decision.errors))
+    regarding = (owner.kind, owner.name, owner.apiVersion, owner.uid) if owner else ("", "", "", "")
+    if not all(regarding[:2]) or max(map(len, regarding)) > _LONGEST_NAME:
+        regarding = ("Namespace", request.namespace, "v1", "")
+        name = metadata.name or metadata.generateName or ""
+        said = f"{request.kind.kind} {name[:_LONGEST_NAME]}: {said}" if name else said
+    return Refusal(request.namespace, regarding, _note(said))
+
+
+def event_body(refusal: Refusal, name: str, instance: str, moment: dt.datetime, count: int) -> dict[str, Any]:
+    """An Event as it is created."""
+    kind, regarding, api_version, uid = refusal.regarding
+    # `uid` of a Namespace is not known here, and not needed to find its events.
+    about = {"kind": kind, "name": regarding, "namespace": refusal.namespace, "apiVersion": api_version, "uid": uid}
+    body: dict[str, Any] = {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": refusal.namespace},
+        "eventTime": micro_time(moment),
+        "reportingController": CONTROLLER,
+        "reportingInstance": instance,
+        "action": ACTION,
+        "reason": REASON,
+        "type": "Warning",
+        "regarding": {key: value for key, value in about.items() if value},
+        "note": refusal.note,
+    }
+    if count > 1:
+        body["series"] = _series_body(count, moment)
+    return body
+
+
+def _series_body(count: int, moment: dt.datetime) -> dict[str, Any]:
+    return {"count": count, "lastObservedTime": micro_time(moment)}
+
+
+def _metadata(raw: Raw) -> _Metadata:
+    try:
+        return _decode(raw).metadata
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _Metadata()
+
+
+def _note(text: str) -> str:
+    """Printable, and short enough for the API server, which counts bytes."""
+    line = "".join(letter if letter.isprintable() else " " for letter in text)
+    encoded = line.encode(errors="replace")
+    if len(encoded) <= LONGEST_NOTE:
+        return encoded.decode()
+    return encoded[: LONGEST_NOTE - len("…".encode())].decode(errors="ignore") + "…"

@@ -1,0 +1,159 @@
+"""The serving certificate: still valid, vouched for by every caBundle, and the one that replicas serve."""
+
+import base64
+import binascii
+import datetime as dt
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+
+from webhook.cluster.replicas import Replica
+from webhook.cluster.rights import SECRET
+from webhook.status.lines import Line, Verdict, listed
+from webhook.status.snapshot import NAME, Snapshot, Unseen
+
+CHECK: Final = "certificate"
+NEAR_END: Final = dt.timedelta(days=7)
+
+_NEW_ONE: Final = "Look at the webhook's log for why it was not renewed, or put a new certificate into its Secret."
+
+
+def check(snapshot: Snapshot, replicas: Sequence[Replica], now: dt.datetime) -> Iterator[Line]:
+    """Everything about certificates. `replicas` are those that live."""
+    bundles = _bundles(snapshot)
+    if len(set(bundles.values())) > 1:
+        text = f"the caBundles of {listed(bundles)} differ: calls of some fail once the certificate changes."
+        yield Line(CHECK, Verdict.WRONG, text, "Put the same CA into all of them.")
+    authorities: list[x509.Certificate] = []
+    for entry, bundle in bundles.items():
+        try:
+            authorities += x509.load_pem_x509_certificates(bundle)
+        except ValueError:
+            text = f"the caBundle of {entry} holds no PEM certificate: every call fails."
+            yield Line(CHECK, Verdict.WRONG, text, "Put the CA of the serving certificate there.")
+    if authorities and all(each.not_valid_after_utc <= now for each in authorities):
+        latest = max(each.not_valid_after_utc for each in authorities)
+        text = f"every CA in the caBundles has expired, the last on {latest:%Y-%m-%d}: every call fails."
+        yield Line(CHECK, Verdict.WRONG, text, _NEW_ONE)
+    yield from _taken(bundles, replicas)
+    yield from _leaf(snapshot, authorities, replicas, now)
+
+
+def _bundles(snapshot: Snapshot) -> dict[str, bytes]:
+    """The caBundles of our configurations that are there at all, by entry."""
+    found: dict[str, bytes] = {}
+    for items in (snapshot.mutating, snapshot.validating):
+        for item in () if isinstance(items, Unseen) else items:
+            for entry in (item.get("webhooks") or ()) if item["metadata"]["name"] == NAME else ():
+                text = (entry.get("clientConfig") or {}).get("caBundle")
+                if text:
+                    found[entry["name"]] = _decoded(text)
+    return found
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _taken(bundles: dict[str, bytes], replicas: Sequence[Replica]) -> Iterator[Line]:
+    digests = {hashlib.sha256(bundle).hexdigest() for bundle in bundles.values()}
+    others = [each.name for each in replicas if each.report.bundle and each.report.bundle not in digests]
+    if others and digests:
+        text = f"replicas {listed(others)} know another CA bundle than the configurations have; a rotation passes so."
+        yield Line(CHECK, Verdict.NOTE, text)
+
+
+def _leaf(
+    snapshot: Snapshot, authorities: Sequence[x509.Certificate], replicas: Sequence[Replica], now: dt.datetime
+) -> Iterator[Line]:
+    secret = snapshot.secret
+    if isinstance(secret, Unseen):
+        yield from _reported(replicas, secret, now)
+    elif not secret:
+        if not any(each.report.serving for each in replicas):
+            text = f"Secret {snapshot.namespace}/{SECRET} does not exist."
+            yield Line(CHECK, Verdict.WRONG, text, "Make it, or let the webhook or cert-manager make it.")
+        else:
+            yield from _reported(replicas, None, now)
+    else:
+        pem = _decoded((secret[0].get("data") or {}).get("tls.crt") or "")
+        try:
+            leaf = x509.load_pem_x509_certificate(pem)
+        except ValueError:
+            text = f"tls.crt in Secret {snapshot.namespace}/{SECRET} is no PEM certificate."
+            yield Line(CHECK, Verdict.WRONG, text, _NEW_ONE)
+        else:
+            yield from _judge(snapshot, leaf, authorities, replicas, now)
+
+
+def _judge(
+    snapshot: Snapshot,
+    leaf: x509.Certificate,
+    authorities: Sequence[x509.Certificate],
+    replicas: Sequence[Replica],
+    now: dt.datetime,
+) -> Iterator[Line]:
+    if authorities and not any(_vouches(each, leaf) for each in authorities):
+        text = f"no CA in the caBundles signed the certificate in Secret {SECRET}: every call fails."
+        yield Line(CHECK, Verdict.WRONG, text, "Put its CA into the caBundles; see docs/operations.md.")
+    host = f"{NAME}.{snapshot.namespace}.svc"
+    if host not in _hosts(leaf):
+        text = f"the certificate is not for {host}, by which the API server calls the webhook."
+        yield Line(CHECK, Verdict.WRONG, text, f"Make one whose subjectAltName has DNS:{host}.")
+    digest = leaf.fingerprint(hashes.SHA256()).hex()
+    stale = [each.name for each in replicas if each.report.serving and each.report.serving != digest]
+    if stale:
+        text = f"replicas {listed(stale)} serve another certificate than Secret {SECRET} has; a rotation passes so."
+        yield Line(CHECK, Verdict.NOTE, text)
+    yield _validity(leaf.not_valid_after_utc, now)
+
+
+def _vouches(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
+    if authority == leaf:  # self-signed
+        return True
+    try:
+        leaf.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _hosts(leaf: x509.Certificate) -> list[str]:
+    try:
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return []
+    return names.get_values_for_type(x509.DNSName)
+
+
+def _reported(replicas: Sequence[Replica], unseen: Unseen | None, now: dt.datetime) -> Iterator[Line]:
+    """What replicas say of theirs: the Secret itself may not be read, and need not be."""
+    ends = [end for each in replicas if (end := _moment(each.report.not_after)) is not None]
+    if ends:
+        yield _validity(min(ends), now)
+    elif unseen is not None:
+        yield Line(CHECK, Verdict.UNKNOWN, f"{unseen.why} No replica reports its certificate either.", unseen.fix)
+
+
+def _moment(text: str) -> dt.datetime | None:
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+
+
+def _validity(end: dt.datetime, now: dt.datetime) -> Line:
+    day = f"{end:%Y-%m-%d %H:%M} UTC"
+    if end <= now:
+        return Line(CHECK, Verdict.WRONG, f"the serving certificate expired on {day}: every call fails.", _NEW_ONE)
+    if end - now < NEAR_END:
+        return Line(CHECK, Verdict.NOTE, f"the serving certificate ends soon, on {day}.", _NEW_ONE)
+    return Line(CHECK, Verdict.WELL, f"valid until {day}.")

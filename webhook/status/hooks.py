@@ -1,0 +1,222 @@
+"""Webhook configurations: there, pointing at us, as they were shipped, and the only ones."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from neuron import names
+from webhook.status.lines import Line, Verdict, listed
+from webhook.status.snapshot import NAME, Object, Snapshot, Unseen
+
+CHECK: Final = "webhooks"
+RELEASES: Final = "releases"
+
+_SHIPPED_AS: Final = "deploy/manifests/webhook.yaml and validating.yaml, or the chart"
+_SUFFIX: Final = f".{names.DRIVER}"
+_SHORTEST: Final = 3
+"""Seconds: the making of a template may take two."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shipped:
+    """What matters of an entry as it is shipped.
+
+    Attributes:
+        path: of the Service.
+        failure_policy: what becomes of objects when nobody answers.
+        unanswered: what it means to have the other one.
+        side_effects: allowed values.
+        covers: group, resource and operation of what it has to see.
+        conditions: whether it is narrowed by matchConditions.
+        reinvocation: `reinvocationPolicy`; empty for validating ones, which have none.
+    """
+
+    path: str
+    failure_policy: str
+    unanswered: str
+    side_effects: tuple[str, ...]
+    covers: tuple[tuple[str, str, str], ...]
+    conditions: bool
+    reinvocation: str = ""
+
+
+SHIPPED: Final[Mapping[str, Mapping[str, Shipped]]] = {
+    "MutatingWebhookConfiguration": {
+        "mutate.neuron.aws.com": Shipped(
+            "/mutate",
+            "Fail",
+            "Neuron pods that nobody converts stay Pending",
+            ("NoneOnDryRun",),
+            (("", "pods", "CREATE"), ("", "pods", "UPDATE")),
+            conditions=True,
+            reinvocation="IfNeeded",
+        )
+    },
+    "ValidatingWebhookConfiguration": {
+        "claims.validate.neuron.aws.com": Shipped(
+            "/validate",
+            "Fail",
+            "claims that nobody checks hang later",
+            ("None", "NoneOnDryRun"),
+            tuple(
+                ("resource.k8s.io", resource, operation)
+                for resource in ("resourceclaims", "resourceclaimtemplates", "deviceclasses")
+                for operation in ("CREATE", "UPDATE")
+            ),
+            conditions=False,
+        ),
+        "pods.validate.neuron.aws.com": Shipped(
+            "/validate",
+            "Ignore",
+            "workloads are refused while nobody answers, and all they would miss is warnings",
+            ("None", "NoneOnDryRun"),
+            (("", "pods", "CREATE"), ("apps", "deployments", "CREATE"), ("batch", "jobs", "CREATE")),
+            conditions=True,
+        ),
+    },
+}
+
+
+def check(snapshot: Snapshot) -> Iterator[Line]:
+    """Everything about our own configurations."""
+    for kind, items in (
+        ("MutatingWebhookConfiguration", snapshot.mutating),
+        ("ValidatingWebhookConfiguration", snapshot.validating),
+    ):
+        if isinstance(items, Unseen):
+            yield Line(CHECK, Verdict.UNKNOWN, items.why, items.fix)
+        else:
+            yield from _configuration(kind, items, snapshot)
+
+
+def _configuration(kind: str, items: Iterable[Object], snapshot: Snapshot) -> Iterator[Line]:
+    ours = next((item for item in items if item["metadata"]["name"] == NAME), None)
+    if ours is None:
+        lost = "nothing is converted" if kind.startswith("Mutating") else "nothing is validated"
+        yield Line(CHECK, Verdict.WRONG, f"{kind} {NAME} does not exist: {lost}.", f"Apply it: {_SHIPPED_AS}.")
+        return
+    entries = {entry["name"]: entry for entry in ours.get("webhooks") or ()}
+    lines = []
+    for name, shipped in SHIPPED[kind].items():
+        entry = entries.get(name)
+        if entry is None:
+            text = f"{kind} {NAME} has no entry {name}."
+            lines.append(Line(CHECK, Verdict.WRONG, text, f"Apply it as shipped: {_SHIPPED_AS}."))
+        else:
+            lines += [*_target(entry, shipped, snapshot), *_edits(entry, shipped, snapshot.namespace)]
+    yield from lines
+    if not any(line.verdict is Verdict.WRONG for line in lines):
+        yield Line(CHECK, Verdict.WELL, f"{kind} {NAME}: {listed(SHIPPED[kind])}.")
+
+
+def _target(entry: Object, shipped: Shipped, snapshot: Snapshot) -> Iterator[Line]:
+    """Whom it calls, and whether it could trust the answer."""
+    name, config = entry["name"], entry.get("clientConfig") or {}
+    fix = f"Set clientConfig as shipped: {_SHIPPED_AS}."
+    service = config.get("service")
+    if service is None:
+        yield Line(CHECK, Verdict.NOTE, f"{name} calls {config.get('url')}, not a Service.")
+    else:
+        called = f"{service.get('namespace')}/{service.get('name')}"
+        if called != f"{snapshot.namespace}/{NAME}":
+            text = f"{name} calls Service {called}; the webhook's is {snapshot.namespace}/{NAME}."
+            yield Line(CHECK, Verdict.WRONG, text, fix)
+        if service.get("path") != shipped.path:
+            text = f"{name} calls path {service.get('path')!r}, where nobody reviews; it is {shipped.path!r}."
+            yield Line(CHECK, Verdict.WRONG, text, fix)
+        ports = _ports(snapshot)
+        port = service.get("port") or 443
+        if ports and port not in ports:
+            text = f"{name} calls port {port} of the Service, which has {listed(map(str, ports))}."
+            yield Line(CHECK, Verdict.WRONG, text, fix)
+    if not config.get("caBundle"):
+        text = f"{name} has no caBundle: the API server does not trust the webhook, every call fails."
+        yield Line(CHECK, Verdict.WRONG, text, "Put the CA of the serving certificate there; see docs/operations.md.")
+
+
+def _ports(snapshot: Snapshot) -> list[int]:
+    if isinstance(snapshot.service, Unseen) or not snapshot.service:
+        return []
+    return [port["port"] for port in snapshot.service[0]["spec"].get("ports") or ()]
+
+
+def _edits(entry: Object, shipped: Shipped, namespace: str) -> Iterator[Line]:
+    """What somebody changed since it was shipped, as far as it changes what happens."""
+    for text in _differences(entry, shipped, namespace):
+        yield Line(CHECK, Verdict.NOTE, f"{entry['name']}: {text}.")
+
+
+def _differences(entry: Object, shipped: Shipped, namespace: str) -> Iterator[str]:
+    policy = entry.get("failurePolicy") or "Fail"
+    if policy != shipped.failure_policy:
+        yield f"failurePolicy is {policy}, shipped is {shipped.failure_policy}: {shipped.unanswered}"
+    timeout = entry.get("timeoutSeconds") or 10
+    if shipped.path == "/mutate" and timeout < _SHORTEST:
+        yield f"timeoutSeconds is {timeout}, too short for the making of a template ({_SHORTEST} at least)"
+    missing = [wanted for wanted in shipped.covers if not _covered(entry.get("rules") or (), *wanted)]
+    if missing:
+        words = listed(f"{operation} of {resource}" for _, resource, operation in missing)
+        yield f"its rules leave out {words}: the webhook never sees them"
+    if shipped.conditions and not entry.get("matchConditions"):
+        yield "its matchConditions are gone: every pod of the cluster waits for the webhook"
+    if entry.get("sideEffects") not in shipped.side_effects:
+        yield f"sideEffects is {entry.get('sideEffects')}, shipped is {shipped.side_effects[0]}"
+    if shipped.reinvocation and entry.get("reinvocationPolicy") != shipped.reinvocation:
+        yield "reinvocationPolicy is not IfNeeded: what later webhooks add to a pod is not converted"
+    if entry.get("objectSelector"):
+        yield "it has an objectSelector: objects that it leaves out are never seen"
+    if shipped.path == "/mutate":
+        inside = sorted({"kube-system", namespace} - _excluded(entry.get("namespaceSelector") or {}))
+        if inside:
+            yield f"its namespaceSelector does not leave out {listed(inside)}, whose pods now wait for the webhook"
+
+
+def _covered(rules: Iterable[Mapping[str, Any]], group: str, resource: str, operation: str) -> bool:
+    return any(
+        {group, "*"} & set(rule.get("apiGroups") or ())
+        and {resource, "*", "*/*"} & set(rule.get("resources") or ())
+        and {operation, "*"} & set(rule.get("operations") or ())
+        for rule in rules
+    )
+
+
+def _excluded(selector: Object) -> set[str]:
+    """Namespaces that a selector names as left out. One that picks by a label of its own leaves out all others."""
+    excluded: set[str] = set()
+    for expression in selector.get("matchExpressions") or ():
+        if expression.get("key") == "kubernetes.io/metadata.name" and expression.get("operator") == "NotIn":
+            excluded |= set(expression.get("values") or ())
+    return excluded
+
+
+def check_releases(snapshot: Snapshot) -> Iterator[Line]:
+    """Whether this is the only installation: two convert the same pods twice, each with its own settings."""
+    others: list[str] = []
+    unseen: list[Unseen] = []
+    for kind, items in (
+        ("MutatingWebhookConfiguration", snapshot.mutating),
+        ("ValidatingWebhookConfiguration", snapshot.validating),
+    ):
+        if isinstance(items, Unseen):
+            unseen.append(items)
+        else:
+            others += [f"{kind} {item['metadata']['name']}" for item in items if _is_another(item)]
+    for kind, items in (("Deployment", snapshot.deployments), ("DaemonSet", snapshot.daemon_sets)):
+        if isinstance(items, Unseen):
+            unseen.append(items)
+            continue
+        places = [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in items]
+        others += [f"{kind} {place}/{name}" for place, name in places if place != snapshot.namespace]
+    if others:
+        text = f"there is a second installation: {listed(others)}."
+        yield Line(RELEASES, Verdict.WRONG, text, "Remove one of the two: helm uninstall, or kubectl delete.")
+    for each in unseen:
+        yield Line(RELEASES, Verdict.UNKNOWN, each.why, each.fix)
+    if not others and not unseen:
+        yield Line(RELEASES, Verdict.WELL, f"one, in namespace {snapshot.namespace}.")
+
+
+def _is_another(item: Object) -> bool:
+    """Whether a webhook configuration is that of another installation."""
+    ours = any(entry["name"].endswith(_SUFFIX) for entry in item.get("webhooks") or ())
+    return ours and item["metadata"]["name"] != NAME

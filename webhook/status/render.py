@@ -1,0 +1,89 @@
+"""Lines on one screen, or as JSON."""
+
+import shutil
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import orjson
+
+from webhook.status.lines import Line, Verdict, overall
+
+MARKS: Final = {Verdict.WELL: "✓", Verdict.NOTE: "!", Verdict.WRONG: "✗", Verdict.UNKNOWN: "?"}
+ASCII_MARKS: Final = {**MARKS, Verdict.WELL: "+", Verdict.WRONG: "x"}
+_COLOURS: Final = {Verdict.WELL: 32, Verdict.NOTE: 33, Verdict.WRONG: 31, Verdict.UNKNOWN: 36}
+_NARROWEST: Final = 60
+_WIDEST: Final = 160
+
+
+def as_text(headline: str, lines: Sequence[Line], *, encoding: str, colour: bool, width: int | None) -> str:
+    """For people.
+
+    Args:
+        headline: what was looked at.
+        lines: what was found.
+        encoding: of the terminal: marks outside of it become ASCII.
+        colour: whether marks are coloured.
+        width: columns to break lines at; None: not at all.
+    """
+    marks = MARKS if _encodable("".join(MARKS.values()), encoding) else ASCII_MARKS
+    room = max((len(line.check) for line in lines), default=0)
+    out = [_clean(headline, encoding)]
+    title = ""
+    for line in lines:
+        shown = line.check if line.check != title else ""
+        title = line.check
+        mark = marks[line.verdict]
+        painted = f"\x1b[{_COLOURS[line.verdict]}m{mark}\x1b[0m" if colour else mark
+        indent = " " * (room + 4)
+        words = _wrapped(_clean(line.text, encoding), len(indent), width)
+        out.append(f"{painted} {shown:<{room}}  {words}")
+        if line.fix:
+            out.append(f"{indent}{_wrapped('-> ' + _clean(line.fix, encoding), len(indent), width)}")
+    out.append(_summary(lines))
+    return "".join(f"{each}\n" for each in out)
+
+
+def _summary(lines: Iterable[Line]) -> str:
+    every = tuple(lines)
+    counts = {verdict: sum(line.verdict is verdict for line in every) for verdict in Verdict}
+    rest = {"to note": counts[Verdict.NOTE], "unknown": counts[Verdict.UNKNOWN]}
+    told = ", ".join(f"{count} {word}" for word, count in rest.items() if count)
+    wrong = counts[Verdict.WRONG]
+    start = f"{wrong} wrong" if wrong else "Nothing wrong was seen" if counts[Verdict.UNKNOWN] else "All is well"
+    return f"{start}{', ' if told else ''}{told}."
+
+
+def _wrapped(text: str, indent: int, width: int | None) -> str:
+    if width is None or indent + len(text) <= width:
+        return text
+    broken = textwrap.wrap(text, max(20, width - indent), break_long_words=False, break_on_hyphens=False)
+    return ("\n" + " " * indent).join(broken)
+
+
+def _clean(text: str, encoding: str) -> str:
+    """Printable where it is going: what comes out of a cluster must not steer a terminal."""
+    line = "".join(letter if letter.isprintable() else " " for letter in text)
+    return line if _encodable(line, encoding) else line.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def _encodable(text: str, encoding: str) -> bool:
+    try:
+        text.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def terminal_width() -> int:
+    """Columns of the terminal, within reason."""
+    return min(max(shutil.get_terminal_size().columns, _NARROWEST), _WIDEST)
+
+
+def as_json(address: str, namespace: str, lines: Sequence[Line]) -> str:
+    """For programs."""
+    checks = [
+        {"check": line.check, "verdict": line.verdict.value, "text": line.text, "fix": line.fix} for line in lines
+    ]
+    document = {"cluster": address, "namespace": namespace, "verdict": overall(lines).value, "checks": checks}
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()

@@ -1,0 +1,241 @@
+"""Everything that `neuron-dra status` looks at, fetched once. What may not be read is kept as `Unseen`, with why."""
+
+import asyncio
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from neuron import names
+from webhook.cluster.api import (
+    FORBIDDEN,
+    NOT_FOUND,
+    RESOURCE_GROUP,
+    UNAUTHORIZED,
+    ApiServer,
+    ApiServerError,
+    Resource,
+    StatusError,
+    UnreachableError,
+    UnreadableError,
+    rule_text,
+)
+from webhook.cluster.caches import DEVICE_CLASSES, NAMESPACES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_SLICES
+from webhook.cluster.replicas import LABELS, LEASES
+from webhook.cluster.rights import RULES, SECRET, Rule
+
+NAME: Final = "neuron-dra"
+"""Of the webhook configurations, the Service and the label `app.kubernetes.io/name`."""
+
+MUTATING: Final = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
+VALIDATING: Final = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations")
+DEPLOYMENTS: Final = Resource("apps", "v1", "deployments")
+DAEMON_SETS: Final = Resource("apps", "v1", "daemonsets")
+SERVICES: Final = Resource("", "v1", "services")
+SECRETS: Final = Resource("", "v1", "secrets")
+NODES: Final = Resource("", "v1", "nodes")
+ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices")
+_ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessreviews")
+
+_TIMEOUT: Final = 15.0
+_PAGE: Final = "500"
+_AT_A_TIME: Final = 8
+
+Object: TypeAlias = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unseen:
+    """What could not be read.
+
+    Attributes:
+        why: one sentence.
+        rule: the RBAC rule that is missing, as YAML; empty where that is not the reason.
+    """
+
+    why: str
+    rule: str = ""
+
+    @property
+    def fix(self) -> str:
+        """What to do."""
+        return f"Give yourself this rule: {self.rule}" if self.rule else ""
+
+
+Seen: TypeAlias = tuple[Object, ...] | Unseen
+Asked: TypeAlias = tuple[Rule, str, str]
+"""A rule, one of its resources and one of its verbs."""
+
+
+class NoAnswerError(Exception):
+    """There is nothing to look at: the cluster does not answer, or does not accept us."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What was found. Collections hold objects as JSON; what may not exist is a collection of one or none.
+
+    Attributes:
+        address: URL of the API server.
+        namespace: where the webhook runs.
+        version: `/version`.
+        versions: served versions of `resource.k8s.io`, e.g. `("v1", "v1beta2")`.
+        account: user name of the webhook's ServiceAccount.
+        rights: what that account may do; None where the API server did not say.
+    """
+
+    address: str
+    namespace: str
+    version: Object | Unseen
+    versions: tuple[str, ...] | Unseen
+    mutating: Seen = ()
+    validating: Seen = ()
+    deployments: Seen = ()
+    daemon_sets: Seen = ()
+    service: Seen = ()
+    endpoint_slices: Seen = ()
+    secret: Seen = ()
+    leases: Seen = ()
+    device_classes: Seen = ()
+    resource_slices: Seen = ()
+    nodes: Seen = ()
+    templates: Seen = ()
+    namespaces: Seen = ()
+    account: str = ""
+    rights: Mapping[Asked, bool] | Unseen = dataclasses.field(default_factory=dict)
+
+
+async def fetch(server: ApiServer, address: str, namespace: str) -> Snapshot:
+    """Look at everything.
+
+    Raises:
+        NoAnswerError: the cluster does not answer, or does not accept our credentials.
+    """
+    return await _Fetcher(server, namespace).snapshot(address)
+
+
+class _Fetcher:
+    def __init__(self, server: ApiServer, namespace: str) -> None:
+        self._server = server
+        self._namespace = namespace
+        self._turns = asyncio.Semaphore(_AT_A_TIME)
+
+    async def snapshot(self, address: str) -> Snapshot:
+        version = await self._first()
+        label = f"app.kubernetes.io/name={NAME}"
+        replicas = ",".join(f"{key}={value}" for key, value in LABELS.items())
+        here = self._namespace
+        wanted = {
+            "mutating": self._list(MUTATING),
+            "validating": self._list(VALIDATING),
+            "deployments": self._list(DEPLOYMENTS, labelSelector=label),
+            "daemon_sets": self._list(DAEMON_SETS, labelSelector=label),
+            "service": self._get(SERVICES, NAME),
+            "endpoint_slices": self._list(ENDPOINT_SLICES, here, labelSelector=f"kubernetes.io/service-name={NAME}"),
+            "secret": self._get(SECRETS, SECRET),
+            "leases": self._list(LEASES, here, labelSelector=replicas),
+            "device_classes": self._list(DEVICE_CLASSES),
+            "resource_slices": self._list(RESOURCE_SLICES, fieldSelector=f"spec.driver={names.DRIVER}"),
+            "nodes": self._list(NODES),
+            "templates": self._list(
+                RESOURCE_CLAIM_TEMPLATES, labelSelector=f"{names.LABEL_MANAGED_BY}={names.MANAGER}"
+            ),
+            "namespaces": self._list(NAMESPACES),
+        }
+        fetched = dict(zip(wanted, await asyncio.gather(*wanted.values()), strict=True))
+        account = f"system:serviceaccount:{here}:{_account(fetched['deployments'], here)}"
+        versions, rights = await asyncio.gather(self._versions(), self._rights(account))
+        return Snapshot(address, here, version, versions, **fetched, account=account, rights=rights)
+
+    async def _first(self) -> Object | Unseen:
+        try:
+            return await self._read("GET", "/version")
+        except (UnreachableError, UnreadableError) as error:
+            raise NoAnswerError(f"{error}.") from error
+        except StatusError as error:
+            if error.code == UNAUTHORIZED:
+                raise NoAnswerError("the API server does not accept these credentials.") from error
+            return Unseen(f"/version cannot be read: {error}.")
+
+    async def _versions(self) -> tuple[str, ...] | Unseen:
+        try:
+            group = await self._read("GET", f"/apis/{RESOURCE_GROUP}")
+        except ApiServerError as error:
+            if isinstance(error, StatusError) and error.code == NOT_FOUND:
+                return ()
+            return Unseen(f"/apis/{RESOURCE_GROUP} cannot be read: {error}.")
+        return tuple(each["version"] for each in group.get("versions") or ())
+
+    async def _list(self, resource: Resource, namespace: str = "", **query: str) -> Seen:
+        found: list[Object] = []
+        more: str | None = ""
+        try:
+            while more is not None:
+                asked = {**query, "limit": _PAGE} | ({"continue": more} if more else {})
+                page = await self._read("GET", resource.path(namespace), query=asked)
+                found += page.get("items") or ()
+                more = (page.get("metadata") or {}).get("continue") or None
+        except ApiServerError as error:
+            return _unseen(error, resource, "list", namespace)
+        return tuple(found)
+
+    async def _get(self, resource: Resource, name: str) -> Seen:
+        try:
+            return (await self._read("GET", resource.path(self._namespace, name)),)
+        except ApiServerError as error:
+            if isinstance(error, StatusError) and error.code == NOT_FOUND:
+                return ()
+            return _unseen(error, resource, "get", self._namespace)
+
+    async def _rights(self, account: str) -> Mapping[Asked, bool] | Unseen:
+        asked = [(rule, resource, verb) for rule in RULES for resource in rule.resources for verb in rule.verbs]
+        try:
+            answers = await asyncio.gather(*(self._may(account, each) for each in asked))
+        except ApiServerError as error:
+            return _unseen(error, _ACCESS_REVIEWS, "create", "")
+        return dict(zip(asked, answers, strict=True))
+
+    async def _may(self, account: str, asked: Asked) -> bool:
+        rule, resource, verb = asked
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{self._namespace}", "system:authenticated"]
+        wanted = {"group": rule.group, "resource": resource, "verb": verb}
+        if rule.own:
+            wanted["namespace"] = self._namespace
+        if rule.names:
+            wanted["name"] = rule.names[0]
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {"user": account, "groups": groups, "resourceAttributes": wanted},
+        }
+        answer = await self._read("POST", _ACCESS_REVIEWS.path(), body=body)
+        return bool((answer.get("status") or {}).get("allowed"))
+
+    async def _read(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        async with self._turns:
+            content = await self._server.request(method, path, timeout=_TIMEOUT, **options)
+        try:
+            item = orjson.loads(content)
+        except orjson.JSONDecodeError as error:
+            raise UnreadableError(f"{path} is not JSON: {error}") from error
+        if not isinstance(item, dict):
+            raise UnreadableError(f"{path} is no API object")
+        return item
+
+
+def _account(deployments: Seen, namespace: str) -> str:
+    """The webhook's ServiceAccount: by its Deployment, else by the name that is shipped."""
+    for each in () if isinstance(deployments, Unseen) else deployments:
+        labels = each["metadata"].get("labels") or {}
+        if each["metadata"]["namespace"] == namespace and LABELS.items() <= labels.items():
+            return str(each["spec"]["template"]["spec"].get("serviceAccountName") or "default")
+    return NAME
+
+
+def _unseen(error: ApiServerError, resource: Resource, verb: str, namespace: str) -> Unseen:
+    where = f" in namespace {namespace}" if namespace else ""
+    if isinstance(error, StatusError) and error.code == FORBIDDEN and error.missing_right:
+        rule = rule_text(resource.group, (resource.plural,), (verb,))
+        return Unseen(f"you may not {verb} {resource}{where}.", rule)
+    return Unseen(f"cannot {verb} {resource}{where}: {error}.")
