@@ -123,7 +123,14 @@ def test_a_test_that_could_never_pass_is_refused(values: Object, namespace: str)
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({}, ["in mode shadow", "helm test anything", "kubectl annotate namespace <name> neuron.aws.com/convert=convert"]),
+        (
+            {},
+            [
+                "in mode shadow",
+                "helm test anything",
+                "kubectl annotate namespace <name> neuron.aws.com/convert=convert",
+            ],
+        ),
         ({"conversion": {"mode": "convert"}}, ["in mode convert", "neuron.aws.com/convert=off"]),
         ({"conversion": {"mode": "off"}}, ["Nothing is converted"]),
         (SECRET, ["The Secret neuron-dra-tls must exist in neuron-dra"]),
@@ -220,7 +227,7 @@ def test_a_replica_ends_without_losing_a_review(default: list[Object]) -> None:
     sleep = spec["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
     given = flags(spec)
     drain = int(given["--drain-delay"][0]) + int(given["--drain-timeout"][0])
-    assert 0 < sleep
+    assert sleep > 0
     assert spec["terminationGracePeriodSeconds"] > sleep + drain
     assert spec["priorityClassName"] == "system-cluster-critical"
     budget = find(default, "PodDisruptionBudget")["spec"]
@@ -302,6 +309,19 @@ def test_rules_for_policies_get_an_entry_of_their_own(everything: list[Object]) 
     assert extra["rules"] == EVERYTHING["validation"]["extraRules"]
     assert extra["matchConditions"] == EVERYTHING["validation"]["matchConditions"]
     assert (extra["failurePolicy"], extra["clientConfig"]["service"]["path"]) == ("Fail", "/validate")
+
+
+def test_the_release_does_not_wait_for_itself_to_check_its_own_classes() -> None:
+    extra = {"a.example.com": {}, "b.example.com": {}}
+    for values, names in [
+        ({}, "['neuron.aws.com']"),
+        ({"deviceClasses": {"extra": extra}}, "['neuron.aws.com', 'a.example.com', 'b.example.com']"),
+    ]:
+        claims = find(render(values), "ValidatingWebhookConfiguration")["webhooks"][0]
+        [condition] = claims["matchConditions"]
+        assert condition["expression"].endswith(f"in {names})")
+    none = {"deviceClasses": {"default": {"enabled": False}}}
+    assert "matchConditions" not in find(render(none), "ValidatingWebhookConfiguration")["webhooks"][0]
 
 
 # --- certificates ---------------------------------------------------------------------------------------------

@@ -10,16 +10,17 @@ import click
 if TYPE_CHECKING:
     from webhook.cluster.probe import Outcome
 
-NOT_CONVERTED = 1
-NO_CLUSTER = 2
 
-
-class ProbeError(click.ClickException):
+class NotConvertedError(click.ClickException):
     """Ends the command with one line on stderr."""
 
-    def __init__(self, message: str, code: int) -> None:
-        super().__init__(message)
-        self.exit_code = code
+    exit_code = 1
+
+
+class NoClusterError(click.ClickException):
+    """Ends the command with one line on stderr."""
+
+    exit_code = 2
 
 
 @click.command
@@ -48,7 +49,7 @@ def probe(kubeconfig: Path | None, namespace: str, timeout: float) -> None:
     """
     outcome = asyncio.run(_probe(kubeconfig, namespace, timeout))
     if not outcome.converted:
-        raise ProbeError(outcome.message, NOT_CONVERTED)
+        raise NotConvertedError(outcome.message)
     click.echo(f"converted: the pod would use ResourceClaimTemplate {outcome.message}")
 
 
@@ -59,7 +60,7 @@ async def _probe(kubeconfig: Path | None, namespace: str, timeout: float) -> "Ou
     try:
         connection = await kube.Connection.open(lambda: kube.load_configuration(kubeconfig))
     except kube.ClusterUnavailableError as error:
-        raise ProbeError(str(error), NO_CLUSTER) from error
+        raise NoClusterError(str(error)) from error
     try:
         return await run(connection, namespace, timeout, clock=time.monotonic, sleep=asyncio.sleep)
     finally:

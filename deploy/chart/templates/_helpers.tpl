@@ -90,3 +90,8 @@ true
 true
 {{- end -}}
 {{- end }}
+
+{{/* Names of the DeviceClasses of the release, as a JSON list. */}}
+{{- define "neuron-dra.deviceClasses" -}}
+{{- concat (ternary (list "neuron.aws.com") list .Values.deviceClasses.default.enabled) (keys .Values.deviceClasses.extra | sortAlpha) | toJson -}}
+{{- end }}
