@@ -1,4 +1,4 @@
-"""The chart on a real API server: installed, upgraded and removed by Helm's own engine; its rights, and their limits."""
+"""The chart on a real API server: installed, upgraded and removed by Helm's engine; its rights, and their limits."""
 
 import base64
 import copy
@@ -280,7 +280,8 @@ def test_a_replica_works_with_the_rights_of_its_account(
         watched = admin.create(pod("watched"), "default")
         assert legacy_names(watched.body)
         assert any("NEU208" in warning for warning in watched.warnings)
-        converted = admin.create(pod("converted", annotations={"neuron.aws.com/convert": "convert"}), "default")
+        asking = {"neuron.aws.com/convert": "convert"}
+        converted = admin.create(pod("converted", annotations=asking), "default")
         assert is_converted(converted.body), replica.process.tail()
         assert generated_templates(admin, "default")
         left_alone = admin.create(
