@@ -311,12 +311,12 @@ OWN, ANYWHERE = NAMESPACE, "default"
 def test_rights_reach_as_far_as_they_must_and_no_further(plane: ControlPlane, helm: Helm) -> None:
     helm.install({"prune": {"enabled": True}})
     table = [
-        (WEBHOOK, OWN, "get update patch list watch", "secrets/neuron-dra-tls", True),
+        (WEBHOOK, OWN, "get patch list watch", "secrets/neuron-dra-tls", True),
         (WEBHOOK, OWN, "create", "secrets", True),
         (WEBHOOK, OWN, "get update list delete", "secrets", False),
         (WEBHOOK, OWN, "get", "secrets/other", False),
         (WEBHOOK, ANYWHERE, "get create", "secrets/neuron-dra-tls", False),
-        (WEBHOOK, OWN, "get list watch create update patch delete", "leases.coordination.k8s.io", True),
+        (WEBHOOK, OWN, "list watch create patch delete", "leases.coordination.k8s.io", True),
         (WEBHOOK, ANYWHERE, "get create", "leases.coordination.k8s.io", False),
         (WEBHOOK, ANYWHERE, "create patch", "events.events.k8s.io", True),
         (WEBHOOK, ANYWHERE, "get list watch create", "resourceclaimtemplates", True),
@@ -326,7 +326,7 @@ def test_rights_reach_as_far_as_they_must_and_no_further(plane: ControlPlane, he
             (WEBHOOK, "", verbs, f"{kind}/{name}", allowed)
             for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
             for verbs, name, allowed in (
-                ("get list watch patch", "neuron-dra", True),
+                ("list watch patch", "neuron-dra", True),
                 ("update delete", "neuron-dra", False),
                 ("get patch", "another", False),
             )

@@ -161,7 +161,7 @@ def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`bin` of an empty virtual environment into which the lock and the wheel were installed."""
     home = tmp_path_factory.mktemp("venv")
     subprocess.run([sys.executable, "-m", "venv", home], check=True)
-    pip = [home / "bin" / "python", "-m", "pip", "--quiet", "install"]
+    pip = [home / "bin" / "python", "-m", "pip", "--quiet", "install", "--no-compile"]
     locked = subprocess.run(
         [*pip, "--require-hashes", "--only-binary", ":all:", "-r", ROOT / "requirements" / "runtime.txt"],
         capture_output=True,
