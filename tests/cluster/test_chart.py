@@ -3,6 +3,7 @@
 import base64
 import copy
 import json
+import shutil
 import ssl
 import subprocess
 import sys
@@ -112,12 +113,12 @@ def test_the_api_server_takes_every_object_and_makes_the_pods(plane: ControlPlan
     values = copy.deepcopy(EVERYTHING)
     del values["webhook"]["nodeSelector"]
     helm.install(values)
-    assert len(eventually("the replicas", lambda: (p := pods_of(admin, "webhook"))[1:] and p)) == 2
-    assert eventually("the driver on both nodes", lambda: len(pods_of(admin, "kubelet-plugin")) == 2)
-    policy = eventually("the policy to be type-checked", lambda: type_checked(plane))
+    assert len(eventually("the replicas", lambda: (p := pods_of(admin, "webhook"))[1:] and p, timeout=60)) == 2
+    assert eventually("the driver on both nodes", lambda: len(pods_of(admin, "kubelet-plugin")) == 2, timeout=60)
+    policy = eventually("the policy to be type-checked", lambda: type_checked(plane), timeout=60)
     assert policy["status"]["typeChecking"].get("expressionWarnings", []) == []
     helm.uninstall()
-    assert eventually("nothing to be left", lambda: not leftovers(plane))
+    assert eventually("nothing to be left", lambda: not leftovers(plane), timeout=60)
 
 
 def type_checked(plane: ControlPlane) -> Object | None:
@@ -130,7 +131,7 @@ def test_without_the_driver_a_restricted_namespace_will_do(admin: Api, helm: Hel
     admin.merge("Namespace", NAMESPACE, {"metadata": {"labels": {label: "restricted"}}})
     try:
         helm.install({"kubeletPlugin": {"enabled": False}})
-        assert eventually("the replicas", lambda: len(pods_of(admin, "webhook")) == 2)
+        assert eventually("the replicas", lambda: len(pods_of(admin, "webhook")) == 2, timeout=60)
     finally:
         admin.merge("Namespace", NAMESPACE, {"metadata": {"labels": {label: None}}})
 
@@ -150,6 +151,15 @@ def test_a_second_release_is_refused_wherever_it_goes(plane: ControlPlane, admin
         other.uninstall()
         other.close()
         helm.uninstall("another")
+
+
+def test_a_cluster_that_is_too_old_is_told_what_is_needed(helm: Helm, tmp_path: Path) -> None:
+    demanding = tmp_path / "neuron-dra"
+    shutil.copytree(CHART, demanding)
+    about = demanding / "Chart.yaml"
+    about.write_text(about.read_text().replace(">=1.34.0-0", ">=9.9.0-0"))
+    with pytest.raises(helm_sdk.HelmReleaseError, match=r"requires kubeVersion: >=9\.9\.0-0 which is incompatible"):
+        helm.install({}, chart=demanding)
 
 
 # --- upgrade --------------------------------------------------------------------------------------------------
@@ -365,16 +375,23 @@ def may(admin: Api, who: str, where: str, verb: str, what: str) -> bool:
 
 
 @pytest.fixture
-def driver_token(plane: ControlPlane, admin: Api, helm: Helm, nodes: None) -> str:
+def driver_token(plane: ControlPlane, admin: Api, helm: Helm, nodes: None) -> Iterator[str]:
     """A token as the driver's pod on node-1 has it, once the API server acts on the policy."""
     helm.install({"webhook": {"replicas": 1}, "admission": {"claims": {"enabled": False}}})
-    name = eventually("the driver on node-1", lambda: bound_to(admin, "node-1"))
+    name = eventually("the driver on node-1", lambda: bound_to(admin, "node-1"), timeout=60)
     kubectl = plane.kubectl().within(NAMESPACE)
     bound = ("--bound-object-kind=Pod", f"--bound-object-name={name}")
     token = kubectl.must("create", "token", PLUGIN, *bound).stdout.strip()
     canary = resource_slice("node-2", "trn2.48xlarge")
-    eventually("the policy to be in force", lambda: refusal(plane, token, "create", canary, "--dry-run=server"))
-    return token
+    eventually(
+        "the policy to be in force",
+        lambda: refusal(plane, token, "create", canary, "--dry-run=server"),
+        timeout=60,
+    )
+    yield token
+    helm.uninstall()
+    # No kubelet lets go of the pod that was bound by hand.
+    admin.delete_all("Pod", NAMESPACE, force=True)
 
 
 def bound_to(admin: Api, node: str) -> str:
@@ -382,7 +399,7 @@ def bound_to(admin: Api, node: str) -> str:
     for each in pods_of(admin, "kubelet-plugin"):
         terms = each["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         fields = [field for term in terms["nodeSelectorTerms"] for field in term.get("matchFields", ())]
-        if fields and fields[0]["values"] == [node]:
+        if fields and fields[0]["values"] == [node] and "deletionTimestamp" not in each["metadata"]:
             name = str(each["metadata"]["name"])
             if not each["spec"].get("nodeName"):
                 target = {"apiVersion": "v1", "kind": "Node", "name": node}

@@ -134,11 +134,11 @@ class TestNeverInTheWay:
     """Rule 12: other pods do not even reach the webhook."""
 
     def test_pods_of_kube_system_are_left_alone(self, api: Api, webhook: Webhook) -> None:
-        before = webhook.edge.reviews()
+        before = webhook.reviews()
         stored = api.create(pod("system"), "kube-system", dry_run=True).body
         assert legacy_names(stored)
         assert not is_converted(stored)
-        assert webhook.edge.reviews() == before
+        assert webhook.reviews() == before
 
     @pytest.mark.parametrize(
         "manifest",
@@ -154,10 +154,10 @@ class TestNeverInTheWay:
     def test_pods_without_neuron_are_admitted_without_asking_us(
         self, api: Api, webhook: Webhook, namespace: str, manifest: Object
     ) -> None:
-        before = webhook.edge.reviews()
+        before = webhook.reviews()
         stored = api.create(manifest, namespace).body
         assert not is_converted(stored)
-        assert webhook.edge.reviews() == before
+        assert webhook.reviews() == before
 
     @pytest.mark.parametrize(
         "manifest",
@@ -169,9 +169,9 @@ class TestNeverInTheWay:
         ids=["container", "second-container", "init-container"],
     )
     def test_pods_with_neuron_do_reach_us(self, api: Api, webhook: Webhook, namespace: str, manifest: Object) -> None:
-        before = webhook.edge.reviews()
+        before = webhook.reviews()
         assert is_converted(api.create(manifest, namespace).body)
-        assert webhook.edge.reviews() > before
+        assert webhook.reviews() > before
 
     def test_other_pods_are_admitted_while_the_webhook_is_down(
         self, api: Api, webhook: Webhook, namespace: str
