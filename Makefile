@@ -5,9 +5,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 ARGS   ?=
+BUILDER ?= docker
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint format bench cluster-test proto lock clean
+.PHONY: help install run test lint format bench cluster-test manifests images sbom proto lock clean
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +46,17 @@ bench: $(STAMP) ## measure, side by side in one run
 
 cluster-test: $(STAMP) ## tests on a real control plane from KUBEBUILDER_ASSETS
 	$(BIN)/python -m pytest tests/cluster $(ARGS)
+
+manifests: $(STAMP) ## render deploy/manifests from the chart, and copy the policy packs into it
+	$(BIN)/python deploy/render.py
+
+images: ## build both images with docker (BUILDER=podman for another; PYTHON_IMAGE=name@sha256:... pins the base)
+	$(BUILDER) build -f deploy/Dockerfile $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) --target webhook -t neuron-dra:$(VERSION) .
+	$(BUILDER) build -f deploy/Dockerfile $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) --target kubelet-plugin -t neuron-dra-kubelet-plugin:$(VERSION) .
+
+sbom: $(STAMP) ## write dist/sbom.cdx.json: what the images have from the lock, as CycloneDX
+	@mkdir -p dist
+	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --of JSON -o dist/sbom.cdx.json requirements/runtime.txt
 
 proto: $(STAMP) ## generate the kubelet's protocols again from their .proto files
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. kubeletplugin/pb/*.proto tests/cluster/pb/*.proto

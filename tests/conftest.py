@@ -2,9 +2,14 @@
 
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.support.serving import make_certificates
+
+# How long an example takes says how busy the machine is; what must be fast has tests that count.
+hypothesis.settings.register_profile("neuron-dra", deadline=None)
+hypothesis.settings.load_profile("neuron-dra")
 
 
 @pytest.fixture(scope="session")

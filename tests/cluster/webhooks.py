@@ -150,7 +150,8 @@ class Webhook:
 def install_rbac(plane: ControlPlane) -> Path:
     """Apply the shipped RBAC; returns a kubeconfig of the webhook's ServiceAccount and nothing more."""
     documents = load(MANIFESTS / "rbac.yaml")
-    account = next(each["metadata"] for each in documents if each["kind"] == "ServiceAccount")
+    accounts = [each["metadata"] for each in documents if each["kind"] == "ServiceAccount"]
+    account = next(each for each in accounts if each["name"] == "neuron-dra")
     namespace = account["namespace"]
     if plane.admin.find("Namespace", namespace) is None:
         made: dict[str, Any] = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}

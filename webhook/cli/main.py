@@ -9,6 +9,7 @@ _COMMANDS: Final = {
     "convert": ("webhook.cli.convert", "Rewrite manifests offline, as the webhook would."),
     "validate": ("webhook.cli.validate", "Say what is wrong in manifests, before a cluster does."),
     "policy": ("webhook.cli.policy", "Check, test, explain and export policy files."),
+    "probe": ("webhook.cli.probe", "Say whether a cluster's webhook converts a pod, in a dry run."),
     "status": ("webhook.cli.status", "Say whether an installation is well, and if not, why."),
     "webhook": ("webhook.cli.webhook", "Serve admission reviews over HTTPS."),
 }

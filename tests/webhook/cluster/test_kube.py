@@ -475,8 +475,9 @@ class Clock:
         return self.now
 
 
-def manifest(file: str, kind: str) -> Any:
-    (found,) = (item for item in yaml.safe_load_all((MANIFESTS / file).read_text()) if item["kind"] == kind)
+def manifest(file: str, kind: str, name: str = "neuron-dra") -> Any:
+    items = yaml.safe_load_all((MANIFESTS / file).read_text())
+    (found,) = (item for item in items if (item["kind"], item["metadata"]["name"]) == (kind, name))
     return found
 
 
@@ -513,8 +514,12 @@ def test_every_rule_that_is_shipped_is_known_by_name() -> None:
     """What is missing is told as the rule to add: see `webhook.cluster.rights`."""
     shipped = [
         (kind == "Role", rule["apiGroups"], rule["resources"], rule["verbs"], rule.get("resourceNames", []))
-        for kind in ("ClusterRole", "Role")
-        for rule in manifest("rbac.yaml", kind)["rules"]
+        for kind, name in (
+            ("ClusterRole", "neuron-dra"),
+            ("ClusterRole", "neuron-dra-certificates"),
+            ("Role", "neuron-dra"),
+        )
+        for rule in manifest("rbac.yaml", kind, name)["rules"]
     ]
     known = [(rule.own, [rule.group], [*rule.resources], [*rule.verbs], [*rule.names]) for rule in RULES]
     assert sorted(shipped) == sorted(known)

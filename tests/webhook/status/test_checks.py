@@ -97,7 +97,7 @@ WRONG: list[Any] = [
     ),
     pytest.param(
         mutating(service={"port": 8443}),
-        "mutate.neuron.aws.com calls port 8443 of the Service, which has 443.",
+        "mutate.neuron.aws.com calls port 8443 of the Service, which has 443, 9090.",
         id="wrong port",
     ),
     pytest.param(

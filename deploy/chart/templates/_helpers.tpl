@@ -1,0 +1,97 @@
+{{/* Labels of every object. Call with (dict "root" $ "component" "webhook"); component may be missing. */}}
+{{- define "neuron-dra.labels" -}}
+{{ include "neuron-dra.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace "+" "_") }}
+{{- end }}
+
+{{/* What selects the pods of a component. */}}
+{{- define "neuron-dra.selector" -}}
+app.kubernetes.io/name: neuron-dra
+{{- with .component }}
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+{{- end }}
+
+{{/* An image reference. Call with (dict "root" $ "image" .Values.webhook.image). */}}
+{{- define "neuron-dra.image" -}}
+{{- $repository := .image.repository -}}
+{{- with .root.Values.image.registry -}}
+{{- $repository = printf "%s/%s" (trimSuffix "/" .) $repository -}}
+{{- end -}}
+{{- if .image.digest -}}
+{{- printf "%s@%s" $repository .image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $repository (.root.Values.image.tag | default .root.Chart.AppVersion) -}}
+{{- end -}}
+{{- end }}
+
+{{/* Container security of everything that needs no host. */}}
+{{- define "neuron-dra.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/* Pod security of everything that needs no host. */}}
+{{- define "neuron-dra.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{/* The namespaces that are left alone, as a JSON list. */}}
+{{- define "neuron-dra.excludedNamespaces" -}}
+{{- concat (list "kube-system" .Release.Namespace) .Values.admission.excludedNamespaces | uniq | toJson -}}
+{{- end }}
+
+{{/* How the API server reaches the webhook. Call with (dict "root" $ "path" "/mutate"). */}}
+{{- define "neuron-dra.clientConfig" -}}
+service:
+  name: neuron-dra
+  namespace: {{ .root.Release.Namespace }}
+  path: {{ .path }}
+{{- if and (eq .root.Values.certificates.mode "secret") .root.Values.certificates.caBundle }}
+caBundle: {{ .root.Values.certificates.caBundle }}
+{{- end }}
+{{- end }}
+
+{{/* Annotations of the webhook configurations. */}}
+{{- define "neuron-dra.configurationAnnotations" -}}
+{{- if eq .Values.certificates.mode "cert-manager" }}
+annotations:
+  cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/neuron-dra-webhook
+{{- end }}
+{{- end }}
+
+{{/* Which namespaces the webhook is asked about. */}}
+{{- define "neuron-dra.namespaceSelector" -}}
+matchExpressions:
+  - key: kubernetes.io/metadata.name
+    operator: NotIn
+    values: [{{ include "neuron-dra.excludedNamespaces" . | fromJsonArray | join ", " }}]
+{{- end }}
+
+{{/* "true" where the webhook writes the CA into the webhook configurations itself. */}}
+{{- define "neuron-dra.injects" -}}
+{{- if or (eq .Values.certificates.mode "managed") (and (eq .Values.certificates.mode "secret") (not .Values.certificates.caBundle)) -}}
+true
+{{- end -}}
+{{- end }}
+
+{{/* "true" where there are policy files. */}}
+{{- define "neuron-dra.policies" -}}
+{{- if or .Values.policies.packs .Values.policies.files .Values.policies.existingConfigMap -}}
+true
+{{- end -}}
+{{- end }}
+
+{{/* Names of the DeviceClasses of the release, as a JSON list. */}}
+{{- define "neuron-dra.deviceClasses" -}}
+{{- concat (ternary (list "neuron.aws.com") list .Values.deviceClasses.default.enabled) (keys .Values.deviceClasses.extra | sortAlpha) | toJson -}}
+{{- end }}

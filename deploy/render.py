@@ -1,0 +1,87 @@
+"""Writes what is made from the chart and for it: `make manifests`.
+
+- `deploy/manifests/*.yaml`: the chart with its default values, for those who have no Helm;
+- `deploy/chart/files/packs/`: the shipped policy files. A chart cannot read outside of its folder.
+"""
+
+import re
+from pathlib import Path
+from typing import Final
+
+import helm_python as helm
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+CHART: Final = ROOT / "deploy" / "chart"
+MANIFESTS: Final = ROOT / "deploy" / "manifests"
+PACKS: Final = ROOT / "policies" / "packs"
+
+NAME: Final = "neuron-dra"
+NAMESPACE: Final = "neuron-dra"
+
+FILES: Final = {
+    "rbac.yaml": (
+        "Namespace, ServiceAccounts and rights.",
+        ("webhook/rbac.yaml", "kubelet-plugin/rbac.yaml"),
+    ),
+    "webhook.yaml": (
+        "The webhook. Needs rbac.yaml. Until its Deployment is available, Neuron pods are refused.",
+        (
+            "webhook/certificates.yaml",
+            "webhook/service.yaml",
+            "webhook/deployment.yaml",
+            "webhook/pdb.yaml",
+            "networkpolicies.yaml",
+            "webhook/mutating.yaml",
+        ),
+    ),
+    "validating.yaml": (
+        "Checks claims, templates, DeviceClasses, pods and workloads. Needs webhook.yaml.",
+        ("webhook/validating.yaml",),
+    ),
+    "kubelet-plugin.yaml": (
+        "The DRA driver on nodes with Neuron devices, and its DeviceClass. Needs rbac.yaml.",
+        ("kubelet-plugin/admission-policy.yaml", "kubelet-plugin/daemonset.yaml", "deviceclasses.yaml"),
+    ),
+}
+"""File -> what its first line says, and the templates it is made of."""
+
+_NAMESPACE: Final = f"""\
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: {NAMESPACE}
+  labels:
+    app.kubernetes.io/name: neuron-dra
+    # The driver's pods mount directories of the host.
+    pod-security.kubernetes.io/enforce: privileged
+"""
+_HELM_ONLY: Final = re.compile(r"^ *(helm\.sh/chart|app\.kubernetes\.io/managed-by): .*\n", re.MULTILINE)
+
+
+def manifests() -> dict[str, str]:
+    """Name -> content of every file of plain manifests."""
+    with helm.Chart.load(CHART) as chart:
+        rendered = chart.render({}, name=NAME, namespace=NAMESPACE)
+    texts = {path.partition("/templates/")[2]: text for path, text in rendered.items()}
+    made = {}
+    for file, (about, templates) in FILES.items():
+        parts = [_NAMESPACE] if file == "rbac.yaml" else []
+        parts += [_HELM_ONLY.sub("", texts[template]).strip() + "\n" for template in templates]
+        header = f"# {about}\n# Rendered from deploy/chart with its default values: `make manifests`.\n"
+        made[file] = header + "---\n".join(parts)
+    return made
+
+
+def main() -> None:
+    """Write all of it."""
+    packs = CHART / "files" / "packs"
+    for stale in packs.glob("*.yaml"):
+        stale.unlink()
+    for pack in PACKS.glob("*.yaml"):
+        (packs / pack.name).write_bytes(pack.read_bytes())
+    for name, text in manifests().items():
+        (MANIFESTS / name).write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""The chart, rendered by Helm's own engine."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import helm_python as helm
+import yaml
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+CHART: Final = ROOT / "deploy" / "chart"
+NAMESPACE: Final = "neuron-dra"
+
+Object = dict[str, Any]
+
+EVERYTHING: Final[Object] = {
+    "certificates": {"mode": "cert-manager"},
+    "policies": {
+        "packs": ["device-limit", "privileged"],
+        "files": {"own.yaml": "kind: ValidatingPolicy\n"},
+        "existingConfigMap": "more-policies",
+    },
+    "webhook": {
+        "workers": 0,
+        "maxInflight": 200,
+        "clientCA": {"secretName": "api-server-ca", "names": ["kube-apiserver", "front-proxy"]},
+        "nodeSelector": {"role": "system"},
+        "podAnnotations": {"team": "ml"},
+        "extraArgs": ["--hint-affinity"],
+    },
+    "validation": {
+        "extraRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["services"]}],
+        "matchConditions": [{"name": "not-system", "expression": "request.userInfo.username != 'root'"}],
+    },
+    "deviceClasses": {
+        "default": {"extendedResourceName": "aws.amazon.com/neuron"},
+        "extra": {"trn2.example.com": {"selectors": [{"cel": {"expression": "device.driver == 'neuron.aws.com'"}}]}},
+    },
+    "monitoring": {
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "prometheusRule": {"enabled": True},
+        "dashboard": {"enabled": True},
+    },
+    "prune": {"enabled": True},
+    "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]},
+}
+"""Values that switch on all that is off by default."""
+
+
+def render_texts(values: Mapping[str, Any] | None = None, namespace: str = NAMESPACE) -> dict[str, str]:
+    """What each template renders to, by its path below `templates/`."""
+    with helm.Chart.load(CHART) as chart:
+        rendered = chart.render(dict(values or {}), name="anything", namespace=namespace)
+    return {path.partition("/templates/")[2]: text for path, text in rendered.items()}
+
+
+def render(values: Mapping[str, Any] | None = None, namespace: str = NAMESPACE) -> list[Object]:
+    """Every object that the chart renders to, test hooks included."""
+    texts = render_texts(values, namespace)
+    return [
+        document
+        for path, text in sorted(texts.items())
+        if path.endswith(".yaml")
+        for document in yaml.safe_load_all(text)
+        if document
+    ]
+
+
+def find(objects: list[Object], kind: str, name: str = "neuron-dra") -> Object:
+    """The object of that kind and name."""
+    [found] = [each for each in objects if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def pod_specs(objects: list[Object]) -> dict[str, Object]:
+    """Pod specs by kind and name of what makes the pods."""
+    specs = {}
+    for each in objects:
+        name = f"{each['kind']}/{each['metadata']['name']}"
+        match each["kind"]:
+            case "Deployment" | "DaemonSet":
+                specs[name] = each["spec"]["template"]["spec"]
+            case "CronJob":
+                specs[name] = each["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+            case "Pod":
+                specs[name] = each["spec"]
+    return specs
+
+
+def flags(spec: Object) -> dict[str, list[str]]:
+    """Flags of the only container, with all values that each is given."""
+    found: dict[str, list[str]] = {}
+    for argument in spec["containers"][0].get("args", ()):
+        flag, _, value = argument.partition("=")
+        found.setdefault(flag, []).append(value)
+    return found

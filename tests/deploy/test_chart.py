@@ -1,0 +1,416 @@
+"""The chart: what its values do, and what every object that it makes is held to."""
+
+import re
+from typing import Any
+
+import helm_python as helm
+import pytest
+import yaml
+
+from deploy import render as rendering
+from neuron.instances import TYPES
+from tests.deploy.charts import CHART, EVERYTHING, NAMESPACE, ROOT, Object, find, flags, pod_specs, render, render_texts
+from webhook import settings
+
+COMING = {"--workers", "--max-inflight"} | {
+    "--client-ca",
+    "--client-name",
+}
+"""Flags that the chart may give to the server before the server of this tree knows them."""
+
+SECRET: Object = {"certificates": {"mode": "secret"}}
+INLINE: Object = {"certificates": {"mode": "secret", "caBundle": "QUJD"}}
+
+
+@pytest.fixture(scope="module")
+def default() -> list[Object]:
+    return render()
+
+
+@pytest.fixture(scope="module")
+def everything() -> list[Object]:
+    return render(EVERYTHING)
+
+
+def kinds(objects: list[Object]) -> set[tuple[str, str]]:
+    return {(each["kind"], each["metadata"]["name"]) for each in objects}
+
+
+# --- the chart itself -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING, SECRET], ids=["default", "everything", "secret"])
+def test_helm_lints_it_without_a_word_of_weight(values: Object) -> None:
+    report = helm.lint(CHART, values, strict=True, namespace=NAMESPACE)
+    assert report["errors"] == []
+    assert {message["error"] for message in report["messages"]} <= {"icon is recommended"}
+
+
+def test_versions_are_those_of_the_distribution_and_of_the_api_that_is_needed() -> None:
+    about = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version
+    assert (about["appVersion"], about["kubeVersion"]) == (version[1], ">=1.34.0-0")
+
+
+def test_the_plain_manifests_are_what_the_chart_renders() -> None:
+    written = {path.name: path.read_text() for path in (ROOT / "deploy" / "manifests").iterdir()}
+    assert written == rendering.manifests(), "run `make manifests`"
+
+
+def test_the_plain_manifests_leave_no_object_of_the_chart_out(default: list[Object]) -> None:
+    texts = rendering.manifests().values()
+    written = [each for text in texts for each in yaml.safe_load_all(text)]
+    charted = [each for each in default if "helm.sh/hook" not in each["metadata"].get("annotations", {})]
+    assert kinds(written) == kinds(charted) | {("Namespace", NAMESPACE)}
+    labels = [key for each in written for key in each["metadata"].get("labels", {})]
+    assert not [key for key in labels if "helm" in key or key.endswith("managed-by")]
+
+
+def test_the_packs_of_the_chart_are_those_of_the_program() -> None:
+    charted = {path.name: path.read_text() for path in (CHART / "files" / "packs").iterdir()}
+    shipped = {path.name: path.read_text() for path in (ROOT / "policies" / "packs").glob("*.yaml")}
+    assert charted == shipped, "run `make manifests`"
+    with helm.Chart.load(CHART) as chart:
+        schema = chart.schema
+    assert schema
+    offered = schema["properties"]["policies"]["properties"]["packs"]["items"]["enum"]
+    assert {f"{name}.yaml" for name in offered} == set(shipped)
+
+
+def test_the_driver_runs_on_every_type_of_the_catalogue() -> None:
+    with helm.Chart.load(CHART) as chart:
+        assert chart.values["kubeletPlugin"]["instanceTypes"] == [each.name for each in TYPES]
+
+
+@pytest.mark.parametrize(
+    ("values", "fault"),
+    [
+        ({"replicas": 3}, "at '': additional properties 'replicas' not allowed"),
+        ({"webhook": {"replica": 3}}, "at '/webhook': additional properties 'replica' not allowed"),
+        ({"webhook": {"replicas": 0}}, "at '/webhook/replicas': minimum: got 0, want 1"),
+        (
+            {"conversion": {"mode": "on"}},
+            "at '/conversion/mode': value must be one of 'convert', 'convert-if-enriched', 'shadow', 'off'",
+        ),
+        ({"admission": {"claims": {"failurePolicy": "fail"}}}, "value must be one of 'Fail', 'Ignore'"),
+        ({"admission": {"claims": {"timeoutSeconds": 31}}}, "at '/admission/claims/timeoutSeconds': maximum"),
+        ({"policies": {"packs": ["privilege"]}}, "at '/policies/packs/0': value must be one of 'device-limit'"),
+        ({"policies": {"files": {"readme.md": "x"}}}, "additional properties 'readme.md' not allowed"),
+        ({"certificates": {"mode": "auto"}}, "one of 'managed', 'cert-manager', 'secret'"),
+        ({"certificates": {"mode": "secret", "caBundle": "-----BEGIN"}}, "at '/certificates/caBundle'"),
+        ({"validation": {"extraRules": [{"resources": ["pods"]}]}}, "missing properties 'apiGroups', 'apiVersions'"),
+        ({"webhook": {"extraArgs": ["mode=off"]}}, "at '/webhook/extraArgs/0'"),
+        ({"kubeletPlugin": {"cdiDir": "run/cdi"}}, "at '/kubeletPlugin/cdiDir'"),
+    ],
+)
+def test_values_that_cannot_be_are_refused_with_their_place(values: Object, fault: str) -> None:
+    with pytest.raises(helm.HelmValuesError, match=re.escape(fault)):
+        render(values)
+
+
+def test_a_policy_file_cannot_stand_in_for_a_pack_unnoticed() -> None:
+    with pytest.raises(helm.HelmRenderError, match=r"policies\.files has privileged\.yaml, .* of the pack privileged"):
+        render({"policies": {"packs": ["privileged"], "files": {"privileged.yaml": "x"}}})
+
+
+@pytest.mark.parametrize(("values", "namespace"), [({"test": {"namespace": "kube-system"}}, "x"), ({}, "default")])
+def test_a_test_that_could_never_pass_is_refused(values: Object, namespace: str) -> None:
+    with pytest.raises(helm.HelmRenderError, match="which the webhook leaves alone, so the test could never pass"):
+        render(values, namespace)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            {},
+            [
+                "in mode shadow",
+                "helm test anything",
+                "kubectl annotate namespace <name> neuron.aws.com/convert=convert",
+            ],
+        ),
+        ({"conversion": {"mode": "convert"}}, ["in mode convert", "neuron.aws.com/convert=off"]),
+        ({"conversion": {"mode": "off"}}, ["Nothing is converted"]),
+        (SECRET, ["The Secret neuron-dra-tls must exist in neuron-dra"]),
+        ({"kubeletPlugin": {"enabled": False}}, ["converted pods need another driver"]),
+    ],
+    ids=["shadow", "convert", "off", "secret", "no-driver"],
+)
+def test_the_notes_say_what_to_do_next(values: Object, said: list[str]) -> None:
+    notes = render_texts(values)["NOTES.txt"]
+    assert [text for text in said if text not in notes] == []
+
+
+# --- what every object is held to -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING, SECRET], ids=["default", "everything", "secret"])
+def test_names_are_fixed_and_objects_labelled(values: Object) -> None:
+    for each in render(values):
+        metadata = each["metadata"]
+        if each["kind"] != "DeviceClass":
+            assert re.fullmatch(r"neuron-dra(-[a-z-]+)?", metadata["name"])
+        assert metadata["labels"]["app.kubernetes.io/name"] == "neuron-dra"
+        assert metadata["labels"]["helm.sh/chart"].startswith("neuron-dra-")
+
+
+def test_pods_may_do_nothing_they_need_not(everything: list[Object]) -> None:
+    specs = pod_specs(everything)
+    assert set(specs) == {
+        "Deployment/neuron-dra",
+        "DaemonSet/neuron-dra-kubelet-plugin",
+        "CronJob/neuron-dra-prune",
+        "Pod/neuron-dra-test",
+    }
+    for name, spec in specs.items():
+        pod = spec["securityContext"]
+        assert pod["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+        # The driver writes into directories of root.
+        assert pod.get("runAsNonRoot", False) is (name != "DaemonSet/neuron-dra-kubelet-plugin")
+        [container] = spec["containers"]
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert "memory" in container["resources"]["limits"]
+        assert "cpu" not in container["resources"]["limits"]
+
+
+def test_tokens_are_only_where_they_are_asked_for(everything: list[Object]) -> None:
+    accounts = {each["metadata"]["name"]: each for each in everything if each["kind"] == "ServiceAccount"}
+    assert {account["automountServiceAccountToken"] for account in accounts.values()} == {False}
+    for spec in pod_specs(everything).values():
+        assert spec["serviceAccountName"] in accounts
+        assert spec["enableServiceLinks"] is False
+
+
+def test_the_rendered_rights_are_these_and_no_others(everything: list[Object]) -> None:
+    managed = [each for each in render({"prune": {"enabled": True}}) if each["kind"] in ("Role", "ClusterRole")]
+    found = {f"{each['kind']}/{each['metadata']['name']}": each["rules"] for each in managed}
+    assert found == yaml.safe_load((ROOT / "tests" / "golden" / "chart" / "rbac.yaml").read_text())
+    for each in [*managed, *everything]:
+        for rule in each.get("rules", ()) if each["kind"].endswith("Role") else ():
+            assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+
+
+@pytest.mark.parametrize(
+    ("values", "secrets", "configurations"),
+    [({}, True, True), (SECRET, False, True), (INLINE, False, False), (EVERYTHING, False, False)],
+    ids=["managed", "secret", "secret-and-bundle", "cert-manager"],
+)
+def test_rights_follow_who_keeps_the_certificates(values: Object, secrets: bool, configurations: bool) -> None:
+    objects = render(values)
+    resources = [resource for rule in find(objects, "Role")["rules"] for resource in rule["resources"]]
+    assert ("secrets" in resources) is secrets
+    assert (("ClusterRole", "neuron-dra-certificates") in kinds(objects)) is configurations
+
+
+# --- the webhook ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING, SECRET], ids=["default", "everything", "secret"])
+def test_the_server_knows_every_flag_it_is_given(values: Object) -> None:
+    known = {setting.flag for setting in settings.declarations()}
+    given = set(flags(pod_specs(render(values))["Deployment/neuron-dra"]))
+    assert given - COMING <= known
+
+
+def test_a_replica_ends_without_losing_a_review(default: list[Object]) -> None:
+    deployment = find(default, "Deployment")["spec"]
+    assert deployment["replicas"] == 2
+    assert deployment["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+    spec = deployment["template"]["spec"]
+    sleep = spec["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    given = flags(spec)
+    drain = int(given["--drain-delay"][0]) + int(given["--drain-timeout"][0])
+    assert sleep > 0
+    assert spec["terminationGracePeriodSeconds"] > sleep + drain
+    assert spec["priorityClassName"] == "system-cluster-critical"
+    budget = find(default, "PodDisruptionBudget")["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"]["matchLabels"].items() <= deployment["template"]["metadata"]["labels"].items()
+
+
+def test_the_grace_period_follows_the_drain() -> None:
+    values = {"webhook": {"preStopSeconds": 0, "drainDelaySeconds": 60, "drainTimeoutSeconds": 90}}
+    spec = pod_specs(render(values))["Deployment/neuron-dra"]
+    assert spec["terminationGracePeriodSeconds"] == 155
+    assert "lifecycle" not in spec["containers"][0]
+
+
+def test_conversion_begins_in_shadow_mode(default: list[Object]) -> None:
+    given = flags(pod_specs(default)["Deployment/neuron-dra"])
+    assert given["--mode"] == ["shadow"]
+    assert given["--exclude-namespace"] == ["kube-system", NAMESPACE]
+    assert not any(flag.startswith("--no-hint") for flag in given)
+
+
+def test_what_conversion_does_is_up_to_values() -> None:
+    conversion = {
+        "mode": "convert",
+        "deviceClass": "trn.example.com",
+        "hints": {"affinity": False},
+        "onTemplateFailure": "admit",
+    }
+    given = flags(pod_specs(render({"conversion": conversion}))["Deployment/neuron-dra"])
+    assert given["--mode"] == ["convert"]
+    assert given["--device-class"] == ["trn.example.com"]
+    assert given["--on-template-failure"] == ["admit"]
+    assert [flag for flag in given if flag.startswith("--no-hint")] == ["--no-hint-affinity"]
+
+
+def test_entries_ask_and_fail_as_designed(default: list[Object]) -> None:
+    entries = {
+        entry["name"]: entry
+        for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+        for entry in find(default, kind)["webhooks"]
+    }
+    answers = {name: (entry["failurePolicy"], entry["timeoutSeconds"]) for name, entry in entries.items()}
+    assert answers == {
+        "mutate.neuron.aws.com": ("Fail", 5),
+        "claims.validate.neuron.aws.com": ("Fail", 5),
+        "pods.validate.neuron.aws.com": ("Ignore", 2),
+    }
+    for entry in entries.values():
+        assert entry["namespaceSelector"]["matchExpressions"][0]["values"] == ["kube-system", NAMESPACE]
+        assert entry["clientConfig"]["service"]["namespace"] == NAMESPACE
+    assert {condition["name"] for condition in entries["mutate.neuron.aws.com"]["matchConditions"]} == {"neuron"}
+
+
+def test_entries_follow_values() -> None:
+    one = {"failurePolicy": "Ignore", "timeoutSeconds": 3}
+    objects = render(
+        {
+            "admission": {
+                "conversion": one,
+                "claims": {"enabled": False},
+                "workloads": {"failurePolicy": "Fail"},
+                "excludedNamespaces": ["kube-node-lease", "kube-system"],
+            }
+        }
+    )
+    [mutating] = find(objects, "MutatingWebhookConfiguration")["webhooks"]
+    [workloads] = find(objects, "ValidatingWebhookConfiguration")["webhooks"]
+    assert {key: mutating[key] for key in one} == one
+    assert workloads["failurePolicy"] == "Fail"
+    excluded = ["kube-system", NAMESPACE, "kube-node-lease"]
+    assert mutating["namespaceSelector"]["matchExpressions"][0]["values"] == excluded
+    assert flags(pod_specs(objects)["Deployment/neuron-dra"])["--exclude-namespace"] == excluded
+
+
+def test_rules_for_policies_get_an_entry_of_their_own(everything: list[Object]) -> None:
+    entries = find(everything, "ValidatingWebhookConfiguration")["webhooks"]
+    assert [entry["name"].partition(".")[0] for entry in entries] == ["claims", "pods", "policies"]
+    extra = entries[-1]
+    assert extra["rules"] == EVERYTHING["validation"]["extraRules"]
+    assert extra["matchConditions"] == EVERYTHING["validation"]["matchConditions"]
+    assert (extra["failurePolicy"], extra["clientConfig"]["service"]["path"]) == ("Fail", "/validate")
+
+
+def test_the_release_does_not_wait_for_itself_to_check_its_own_classes() -> None:
+    extra = {"a.example.com": {}, "b.example.com": {}}
+    for values, names in [
+        ({}, "['neuron.aws.com']"),
+        ({"deviceClasses": {"extra": extra}}, "['neuron.aws.com', 'a.example.com', 'b.example.com']"),
+    ]:
+        claims = find(render(values), "ValidatingWebhookConfiguration")["webhooks"][0]
+        [condition] = claims["matchConditions"]
+        assert condition["expression"].endswith(f"in {names})")
+    none = {"deviceClasses": {"default": {"enabled": False}}}
+    assert "matchConditions" not in find(render(none), "ValidatingWebhookConfiguration")["webhooks"][0]
+
+
+# --- certificates ---------------------------------------------------------------------------------------------
+
+
+def bundles(objects: list[Object]) -> list[Any]:
+    found = []
+    for each in objects:
+        if each["kind"].endswith("WebhookConfiguration"):
+            found += [entry["clientConfig"].get("caBundle") for entry in each["webhooks"]]
+    return found
+
+
+def test_managed_certificates_need_no_volume_and_no_bundle(default: list[Object]) -> None:
+    spec = pod_specs(default)["Deployment/neuron-dra"]
+    given = flags(spec)
+    assert (given["--tls-secret"], given["--service"]) == (["neuron-dra-tls"], ["neuron-dra"])
+    assert given["--webhook-configuration"] == ["neuron-dra"]
+    assert "--tls-dir" not in given
+    assert [volume["name"] for volume in spec["volumes"]] == ["tmp"]
+    fields = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in spec["containers"][0]["env"]}
+    assert fields == {
+        "NEURON_DRA_POD_NAME": "metadata.name",
+        "NEURON_DRA_POD_UID": "metadata.uid",
+        "NEURON_DRA_NAMESPACE": "metadata.namespace",
+    }
+    # Whatever Helm wrote into these fields it would write again over what the webhook has put there.
+    assert "caBundle" not in yaml.safe_dump_all(default)
+    assert not {"data", "stringData", "type"} & set(find(default, "Secret", "neuron-dra-tls"))
+
+
+def test_cert_manager_signs_with_a_ca_that_outlives_the_certificate(everything: list[Object]) -> None:
+    serving = find(everything, "Certificate", "neuron-dra-webhook")["spec"]
+    assert serving["dnsNames"][0] == "neuron-dra.neuron-dra.svc"
+    assert serving["issuerRef"]["name"] == "neuron-dra"
+    assert find(everything, "Issuer")["spec"] == {"ca": {"secretName": "neuron-dra-ca"}}
+    assert find(everything, "Certificate", "neuron-dra-ca")["spec"]["isCA"] is True
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        annotations = find(everything, kind)["metadata"]["annotations"]
+        assert annotations == {"cert-manager.io/inject-ca-from": "neuron-dra/neuron-dra-webhook"}
+    assert bundles(everything) == [None] * 4
+
+
+def test_an_issuer_of_the_admin_is_used_instead() -> None:
+    issuer = {"name": "company", "kind": "ClusterIssuer"}
+    objects = render({"certificates": {"mode": "cert-manager", "certManager": {"issuerRef": issuer}}})
+    assert find(objects, "Certificate", "neuron-dra-webhook")["spec"]["issuerRef"] == issuer
+    assert "Issuer" not in {kind for kind, _ in kinds(objects)}
+
+
+@pytest.mark.parametrize(("values", "injects", "bundle"), [(SECRET, True, None), (INLINE, False, "QUJD")])
+def test_a_secret_of_the_admin_is_mounted(values: Object, injects: bool, bundle: str | None) -> None:
+    objects = render(values)
+    spec = pod_specs(objects)["Deployment/neuron-dra"]
+    [volume] = [each for each in spec["volumes"] if each["name"] == "tls"]
+    assert volume["secret"] == {"secretName": "neuron-dra-tls", "defaultMode": 0o440}
+    given = flags(spec)
+    assert given["--tls-dir"] == ["/etc/neuron-dra/tls"]
+    assert ("--inject-ca" in given) is injects
+    assert bundles(objects) == [bundle] * 3
+
+
+# --- policies -------------------------------------------------------------------------------------------------
+
+
+def test_without_policies_there_is_nothing_to_load(default: list[Object]) -> None:
+    assert "--policies" not in flags(pod_specs(default)["Deployment/neuron-dra"])
+    assert "ConfigMap" not in {kind for kind, _ in kinds(default)}
+
+
+def test_packs_files_and_a_config_map_meet_in_one_directory(everything: list[Object]) -> None:
+    spec = pod_specs(everything)["Deployment/neuron-dra"]
+    [volume] = [each for each in spec["volumes"] if each["name"] == "policies"]
+    sources = [source["configMap"]["name"] for source in volume["projected"]["sources"]]
+    assert sources == ["neuron-dra-policies", "more-policies"]
+    assert flags(spec)["--policies"] == ["/etc/neuron-dra/policies"]
+    data = find(everything, "ConfigMap", "neuron-dra-policies")["data"]
+    assert set(data) == {"device-limit.yaml", "privileged.yaml", "own.yaml"}
+    assert data["own.yaml"] == EVERYTHING["policies"]["files"]["own.yaml"]
+
+
+def test_packs_arrive_as_they_are() -> None:
+    packs = {path.stem: path.read_text() for path in (ROOT / "policies" / "packs").glob("*.yaml")}
+    data = find(render({"policies": {"packs": sorted(packs)}}), "ConfigMap", "neuron-dra-policies")["data"]
+    assert data == {f"{name}.yaml": text for name, text in packs.items()}
+
+
+def test_only_a_config_map_of_the_admin_makes_none_of_ours() -> None:
+    objects = render({"policies": {"existingConfigMap": "mine"}})
+    assert "ConfigMap" not in {kind for kind, _ in kinds(objects)}
+    [volume] = [v for v in pod_specs(objects)["Deployment/neuron-dra"]["volumes"] if v["name"] == "policies"]
+    assert volume["projected"]["sources"] == [{"configMap": {"name": "mine"}}]

@@ -1,0 +1,252 @@
+"""The chart's parts beside the webhook: driver, classes, network, monitoring, pruning, the test."""
+
+import json
+import shutil
+from collections.abc import Iterator
+
+import helm_python as helm
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from kubeletplugin.cli import main as plugin_main
+from tests.cluster.driver import RULES
+from tests.deploy.charts import CHART, EVERYTHING, Object, find, flags, pod_specs, render
+from webhook.cli.main import main
+
+DRIVER = "neuron-dra-kubelet-plugin"
+MONITORING = {"monitoring": EVERYTHING["monitoring"]}
+
+
+@pytest.fixture(scope="module")
+def default() -> list[Object]:
+    return render()
+
+
+def kinds(objects: list[Object]) -> set[str]:
+    return {each["kind"] for each in objects}
+
+
+# --- the driver -----------------------------------------------------------------------------------------------
+
+
+def test_the_driver_knows_every_flag_it_is_given() -> None:
+    values = {"kubeletPlugin": {"emulate": "trn2.48xlarge", "instanceTypes": []}}
+    given = flags(pod_specs(render(values))[f"DaemonSet/{DRIVER}"])
+    known = CliRunner().invoke(plugin_main, ["--help"], terminal_width=300).output
+    assert [flag for flag in given if f"{flag} " not in known] == []
+    assert given["--emulate"] == ["trn2.48xlarge"]
+
+
+def test_the_driver_has_the_rights_it_is_documented_to_need(default: list[Object]) -> None:
+    assert find(default, "ClusterRole", DRIVER)["rules"] == RULES
+
+
+def test_two_instances_of_the_driver_may_overlap(default: list[Object]) -> None:
+    daemon_set = find(default, "DaemonSet", DRIVER)["spec"]
+    assert daemon_set["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+    spec = daemon_set["template"]["spec"]
+    env = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in spec["containers"][0]["env"]}
+    assert env == {"NEURON_DRA_NODE_NAME": "spec.nodeName", "NEURON_DRA_POD_UID": "metadata.uid"}
+    assert not any("hostPort" in port for port in spec["containers"][0]["ports"])
+
+
+def test_the_driver_sees_of_the_host_what_it_needs(default: list[Object]) -> None:
+    spec = pod_specs(default)[f"DaemonSet/{DRIVER}"]
+    paths = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"]}
+    mounts = {
+        mount["mountPath"]: (paths[mount["name"]], mount.get("readOnly", False))
+        for mount in spec["containers"][0]["volumeMounts"]
+    }
+    assert mounts == {
+        "/sys": ("/sys", True),
+        "/dev": ("/dev", True),
+        "/var/run/cdi": ("/var/run/cdi", False),
+        "/var/lib/kubelet/plugins": ("/var/lib/kubelet/plugins", False),
+        "/var/lib/kubelet/plugins_registry": ("/var/lib/kubelet/plugins_registry", False),
+    }
+    # The kubelet would have to make the file in the host's /dev, which is read only here.
+    assert not spec["containers"][0]["terminationMessagePath"].startswith("/dev/")
+
+
+def test_directories_of_the_host_are_values() -> None:
+    values = {"kubeletPlugin": {"cdiDir": "/etc/cdi", "kubeletDir": "/data/kubelet"}}
+    spec = pod_specs(render(values))[f"DaemonSet/{DRIVER}"]
+    paths = {volume["hostPath"]["path"] for volume in spec["volumes"]}
+    assert paths == {"/sys", "/dev", "/etc/cdi", "/data/kubelet/plugins", "/data/kubelet/plugins_registry"}
+    given = flags(spec)
+    assert given["--kubelet-registry-dir"] == ["/data/kubelet/plugins_registry"]
+
+
+def test_the_driver_goes_where_the_devices_are_and_taints_keep_others_off(default: list[Object]) -> None:
+    spec = pod_specs(default)[f"DaemonSet/{DRIVER}"]
+    required = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    [term] = required["nodeSelectorTerms"]
+    operators = {each["key"]: each["operator"] for each in term["matchExpressions"]}
+    assert operators == {"eks.amazonaws.com/compute-type": "NotIn", "node.kubernetes.io/instance-type": "In"}
+    assert {"key": "aws.amazon.com/neuron", "operator": "Exists", "effect": "NoSchedule"} in spec["tolerations"]
+
+
+def test_the_driver_can_be_brought_in_node_group_by_node_group() -> None:
+    more = {"key": "dedicated", "operator": "Exists"}
+    values = {"kubeletPlugin": {"nodeSelector": {"neuron-driver": "dra"}, "tolerations": [more]}}
+    spec = pod_specs(render(values))[f"DaemonSet/{DRIVER}"]
+    assert spec["nodeSelector"] == {"neuron-driver": "dra"}
+    assert (len(spec["tolerations"]), spec["tolerations"][-1]) == (4, more)
+
+
+def test_the_policy_names_the_account_that_the_driver_runs_as() -> None:
+    objects = render(namespace="ml-system")
+    [condition] = find(objects, "ValidatingAdmissionPolicy", DRIVER)["spec"]["matchConditions"]
+    account = find(objects, "DaemonSet", DRIVER)["spec"]["template"]["spec"]["serviceAccountName"]
+    assert condition["expression"] == f"request.userInfo.username == 'system:serviceaccount:ml-system:{account}'"
+    binding = find(objects, "ValidatingAdmissionPolicyBinding", DRIVER)["spec"]
+    assert binding == {"policyName": DRIVER, "validationActions": ["Deny"]}
+
+
+def test_without_the_driver_nothing_of_it_is_left() -> None:
+    objects = render({"kubeletPlugin": {"enabled": False}})
+    assert not [each for each in objects if each["metadata"]["name"] == DRIVER]
+    assert not kinds(objects) & {"DaemonSet", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+
+
+# --- classes, network -----------------------------------------------------------------------------------------
+
+
+def test_the_default_class_takes_what_the_driver_publishes(default: list[Object]) -> None:
+    spec = find(default, "DeviceClass", "neuron.aws.com")["spec"]
+    assert spec == {"selectors": [{"cel": {"expression": "device.driver == 'neuron.aws.com'"}}]}
+
+
+def test_classes_are_values() -> None:
+    objects = render(EVERYTHING)
+    assert find(objects, "DeviceClass", "neuron.aws.com")["spec"]["extendedResourceName"] == "aws.amazon.com/neuron"
+    extra = EVERYTHING["deviceClasses"]["extra"]["trn2.example.com"]
+    assert find(objects, "DeviceClass", "trn2.example.com")["spec"] == extra
+    assert "DeviceClass" not in kinds(render({"deviceClasses": {"default": {"enabled": False}}}))
+
+
+def test_only_what_listens_is_reached_and_only_the_api_server_is_called(default: list[Object]) -> None:
+    webhook = find(default, "NetworkPolicy")["spec"]
+    ports = [port["port"] for rule in webhook["ingress"] for port in rule["ports"]]
+    container = pod_specs(default)["Deployment/neuron-dra"]["containers"][0]
+    assert sorted(ports) == sorted(port["name"] for port in container["ports"])
+    for name in ("neuron-dra", DRIVER, "neuron-dra-jobs"):
+        policy = find(default, "NetworkPolicy", name)["spec"]
+        assert policy["policyTypes"] == ["Ingress", "Egress"]
+        assert policy["egress"] == [{"ports": [{"port": 443}, {"port": 6443}]}]
+    assert "ingress" not in find(default, "NetworkPolicy", "neuron-dra-jobs")["spec"]
+
+
+def test_metrics_can_be_kept_to_those_who_scrape() -> None:
+    values = {"networkPolicy": EVERYTHING["networkPolicy"]}
+    allowed = EVERYTHING["networkPolicy"]["metricsFrom"]
+    rules = find(render(values), "NetworkPolicy")["spec"]["ingress"]
+    assert [rule.get("from") for rule in rules] == [None, allowed]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ({"networkPolicy": {"enabled": False}}, "NetworkPolicy"),
+        ({"podDisruptionBudget": {"enabled": False}}, "PodDisruptionBudget"),
+        ({"admission": {"conversion": {"enabled": False}}}, "MutatingWebhookConfiguration"),
+        (
+            {"admission": {"claims": {"enabled": False}, "workloads": {"enabled": False}}},
+            "ValidatingWebhookConfiguration",
+        ),
+        ({"kubeletPlugin": {"admissionPolicy": {"enabled": False}}}, "ValidatingAdmissionPolicy"),
+        ({"certificates": {"mode": "secret"}}, "Secret"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_switched_off_is_not_there(default: list[Object], values: Object, kind: str) -> None:
+    assert kind in kinds(default)
+    assert kind not in kinds(render(values))
+
+
+# --- images ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "image"),
+    [
+        ({}, "neuron-dra:0.1.0"),
+        ({"image": {"registry": "registry.example.com/ml/", "tag": "1.2"}}, "registry.example.com/ml/neuron-dra:1.2"),
+        ({"webhook": {"image": {"digest": f"sha256:{'a' * 64}"}}}, f"neuron-dra@sha256:{'a' * 64}"),
+    ],
+    ids=["default", "registry", "digest"],
+)
+def test_images_come_from_where_values_say(values: Object, image: str) -> None:
+    specs = pod_specs(render({**values, "prune": {"enabled": True}}))
+    images = {name: spec["containers"][0]["image"] for name, spec in specs.items()}
+    assert {images[name] for name in images if not name.startswith("DaemonSet")} == {image}
+
+
+# --- monitoring -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stocked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[helm.Chart]:
+    """The chart with an alert and a dashboard whose own braces Helm must leave alone."""
+    folder = tmp_path_factory.mktemp("chart") / "neuron-dra"
+    shutil.copytree(CHART, folder)
+    rule = {"alert": "Down", "expr": "up == 0", "annotations": {"summary": "{{ $labels.pod }} is down"}}
+    groups = {"groups": [{"name": "neuron-dra", "rules": [rule]}]}
+    (folder / "files" / "alerts.yaml").write_text(yaml.safe_dump(groups))
+    (folder / "files" / "dashboard.json").write_text(json.dumps({"title": "{{pod}}"}, indent=1))
+    with helm.Chart.load(folder) as chart:
+        yield chart
+
+
+def test_monitoring_is_off_by_default(default: list[Object]) -> None:
+    assert not kinds(default) & {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
+
+
+def test_alerts_and_dashboard_are_taken_from_the_charts_files(stocked: helm.Chart) -> None:
+    rendered = stocked.render(MONITORING, name="x", namespace="y")
+    rule = yaml.safe_load(rendered["neuron-dra/templates/monitoring/alerts.yaml"])
+    assert rule["spec"]["groups"][0]["rules"][0]["annotations"]["summary"] == "{{ $labels.pod }} is down"
+    board = yaml.safe_load(rendered["neuron-dra/templates/monitoring/dashboard.yaml"])
+    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert json.loads(board["data"]["neuron-dra.json"]) == {"title": "{{pod}}"}
+
+
+def test_monitors_find_what_they_scrape() -> None:
+    objects = render(MONITORING)
+    monitor = find(objects, "ServiceMonitor")
+    service = find(objects, "Service")
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert monitor["spec"]["endpoints"][0]["port"] in {port["name"] for port in service["spec"]["ports"]}
+    pods = find(objects, "PodMonitor", DRIVER)["spec"]
+    labels = find(objects, "DaemonSet", DRIVER)["spec"]["template"]["metadata"]["labels"]
+    assert pods["selector"]["matchLabels"].items() <= labels.items()
+
+
+# --- pruning, the test ----------------------------------------------------------------------------------------
+
+
+def test_pruning_is_a_job_with_an_account_of_its_own(default: list[Object]) -> None:
+    assert "CronJob" not in kinds(default)
+    objects = render({"prune": {"enabled": True, "schedule": "0 1 * * *", "extraArgs": ["--older-than=48h"]}})
+    job = find(objects, "CronJob", "neuron-dra-prune")["spec"]
+    assert (job["schedule"], job["concurrencyPolicy"]) == ("0 1 * * *", "Forbid")
+    spec = pod_specs(objects)["CronJob/neuron-dra-prune"]
+    assert spec["serviceAccountName"] == "neuron-dra-prune"
+    assert spec["containers"][0]["command"] == ["neuron-dra", "templates", "prune"]
+    assert spec["containers"][0]["args"] == ["--older-than=48h"]
+
+
+def test_the_test_runs_a_command_that_exists(default: list[Object]) -> None:
+    container = pod_specs(default)["Pod/neuron-dra-test"]["containers"][0]
+    result = CliRunner().invoke(main, [*container["command"][1:], *container["args"], "--help"])
+    assert (result.exit_code, "dry run" in result.output) == (0, True)
+
+
+def test_the_test_and_its_rights_go_with_it(default: list[Object]) -> None:
+    hooks = [each for each in default if each["metadata"].get("annotations", {}).get("helm.sh/hook") == "test"]
+    assert {each["kind"] for each in hooks} == {"ServiceAccount", "Role", "RoleBinding", "Pod"}
+    assert all("hook-succeeded" in each["metadata"]["annotations"]["helm.sh/hook-delete-policy"] for each in hooks)
+    assert find(hooks, "Role", "neuron-dra-test")["metadata"]["namespace"] == "default"
+    assert "Pod" not in kinds(render({"admission": {"conversion": {"enabled": False}}}))

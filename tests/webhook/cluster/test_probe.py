@@ -1,0 +1,139 @@
+"""`neuron-dra probe`: what of an API server's answers says that the webhook converts."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from webhook.cluster.api import StatusError, UnreachableError
+from webhook.cluster.probe import PAUSE, Outcome, attempt, probe, probe_pod
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Server:
+    """An API server that gives prepared answers, the last one for ever."""
+
+    def __init__(self, *answers: bytes | Exception) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, str, Mapping[str, str] | None, Any]] = []
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        timeout: float,  # noqa: ASYNC109, ARG002 - the port's signature
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        self.asked.append((method, path, query, body))
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def stream(self, path: str, *, query: Mapping[str, str], stall: float) -> AsyncIterator[bytes]:
+        raise NotImplementedError
+
+
+CONVERTED = {
+    **probe_pod(),
+    "spec": {"resourceClaims": [{"name": "neuron", "resourceClaimTemplateName": "neuron-1-ab"}]},
+}
+CONVERTED["metadata"] = {**CONVERTED["metadata"], "labels": {"neuron.aws.com/converted": "true"}}
+GOOD = orjson.dumps(CONVERTED)
+UNTOUCHED = orjson.dumps(probe_pod())
+NOBODY = StatusError(500, 'failed calling webhook "mutate.neuron.aws.com": no endpoints available')
+FORBIDDEN = StatusError(403, 'pods is forbidden: User "u" cannot create resource "pods"')
+TOO_EARLY = StatusError(403, 'error looking up service account default/default: serviceaccount "default" not found')
+
+
+async def test_nothing_is_stored_and_any_mode_converts_it() -> None:
+    server = Server(GOOD)
+    assert await attempt(server, "team") == Outcome(True, "neuron-1-ab")
+    [(method, path, query, body)] = server.asked
+    assert (method, path, query) == ("POST", "/api/v1/namespaces/team/pods", {"dryRun": "All"})
+    assert body["metadata"]["annotations"] == {"neuron.aws.com/convert": "convert"}
+    assert body["spec"]["containers"][0]["resources"] == {"limits": {"aws.amazon.com/neuron": "1"}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "message", "passing"),
+    [
+        (
+            UNTOUCHED,
+            "the MutatingWebhookConfiguration neuron-dra is missing, leaves namespace team",
+            True,
+        ),
+        (NOBODY, "did not admit the pod in namespace team: failed calling webhook", True),
+        (TOO_EARLY, "error looking up service account", True),
+        (FORBIDDEN, 'cannot create resource "pods" (HTTP 403)', False),
+        (UnreachableError("cannot connect to https://x"), "cannot connect to https://x", True),
+        (b"<html>", "the API server's answer is no Pod", False),
+        (b"[]", "the API server's answer is no Pod", False),
+    ],
+    ids=["untouched", "no-endpoints", "new-namespace", "forbidden", "unreachable", "html", "list"],
+)
+async def test_what_went_wrong_is_said(answer: bytes | Exception, message: str, passing: bool) -> None:
+    outcome = await attempt(Server(answer), "team")
+    assert (outcome.converted, outcome.passing) == (False, passing)
+    assert message in outcome.message
+
+
+class Clock:
+    """Time that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        await asyncio.sleep(0)
+
+
+async def test_a_webhook_that_is_just_starting_is_waited_for() -> None:
+    server, clock = Server(NOBODY, UNTOUCHED, GOOD), Clock()
+    assert (await probe(server, "team", 30, clock=clock, sleep=clock.sleep)).converted
+    assert (len(server.asked), clock.now) == (3, 2 * PAUSE)
+
+
+async def test_after_the_time_is_up_the_last_reason_is_said() -> None:
+    server, clock = Server(UNTOUCHED, NOBODY), Clock()
+    outcome = await probe(server, "team", 3 * PAUSE, clock=clock, sleep=clock.sleep)
+    assert "no endpoints" in outcome.message
+    assert (len(server.asked), clock.now) == (4, 3 * PAUSE)
+
+
+async def test_what_time_does_not_mend_is_said_at_once() -> None:
+    server, clock = Server(FORBIDDEN), Clock()
+    await probe(server, "team", 30, clock=clock, sleep=clock.sleep)
+    assert (len(server.asked), clock.now) == (1, 0)
+
+
+def test_the_pod_is_one_that_restricted_namespaces_admit() -> None:
+    [container] = json.loads(json.dumps(probe_pod()))["spec"]["containers"]
+    security = container["securityContext"]
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert (security["runAsNonRoot"], security["allowPrivilegeEscalation"]) == (True, False)
+
+
+def test_without_a_cluster_the_command_says_so(tmp_path: Path) -> None:
+    command = [Path(sys.executable).parent / "neuron-dra", "probe", f"--kubeconfig={tmp_path / 'none'}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"Error: cannot read {tmp_path / 'none'}: No such file or directory\n"

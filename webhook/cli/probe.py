@@ -1,0 +1,67 @@
+"""`neuron-dra probe`: whether a cluster's webhook converts a pod, in a dry run. `helm test` runs it."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from webhook.cluster.probe import Outcome
+
+
+class NotConvertedError(click.ClickException):
+    """Ends the command with one line on stderr."""
+
+    exit_code = 1
+
+
+class NoClusterError(click.ClickException):
+    """Ends the command with one line on stderr."""
+
+    exit_code = 2
+
+
+@click.command
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="File that names cluster and user; without it, the cluster that this runs in.",
+)
+@click.option("--namespace", default="default", show_default=True, metavar="NAME", help="Where to create the pod.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, 3600),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to go on trying while the webhook does not answer.",
+)
+def probe(kubeconfig: Path | None, namespace: str, timeout: float) -> None:
+    """Create a Neuron pod in a dry run, and see whether it comes back converted.
+
+    Needs the right to create pods in that namespace; nothing is stored. The pod asks for conversion by annotation, so
+    this works in shadow mode as well.
+
+    Ends with 0 if it was converted, with 1 if not, and with 2 if there is no cluster to ask.
+    """
+    outcome = asyncio.run(_probe(kubeconfig, namespace, timeout))
+    if not outcome.converted:
+        raise NotConvertedError(outcome.message)
+    click.echo(f"converted: the pod would use ResourceClaimTemplate {outcome.message}")
+
+
+async def _probe(kubeconfig: Path | None, namespace: str, timeout: float) -> "Outcome":  # noqa: ASYNC109 - as above
+    from webhook.cluster import kube
+    from webhook.cluster.probe import probe as run
+
+    try:
+        connection = await kube.Connection.open(lambda: kube.load_configuration(kubeconfig))
+    except kube.ClusterUnavailableError as error:
+        raise NoClusterError(str(error)) from error
+    try:
+        return await run(connection, namespace, timeout, clock=time.monotonic, sleep=asyncio.sleep)
+    finally:
+        await connection.close()
