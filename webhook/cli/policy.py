@@ -33,7 +33,11 @@ def check(context: click.Context, folder: Path) -> None:
     Ends with 0 where nothing is wrong; with 1 if something is; with 2 if the files cannot be read.
     """
     found = _load(context, folder, FAULTY)
-    kinds = {"on validation": len(found.validating), "on conversion": len(found.conversions)}
+    kinds = {
+        "on validation": len(found.validating),
+        "on conversion": len(found.conversions),
+        "on scheduling hints": len(found.hints),
+    }
     told = ", ".join(f"{count} {words}" for words, count in kinds.items() if count) or "none but catalogues"
     click.echo(f"{_counted(found.files, 'file')}: policies {told}. Nothing is wrong.")
 
@@ -127,7 +131,11 @@ def export(context: click.Context, folder: Path, target: str) -> None:  # noqa: 
     from policies.export import NotExportableError, to_vap
 
     code = 0
-    for rule in _load(context, folder, UNREADABLE).validating:
+    policies = _load(context, folder, UNREADABLE)
+    for name in [rule.name for rule in policies.conversions] + [rule.name for rule in policies.hints]:
+        click.echo(f"{name}: not exported: the API server does not convert pods.", err=True)
+        code = FAULTY
+    for rule in policies.validating:
         try:
             objects = to_vap(rule)
         except NotExportableError as error:

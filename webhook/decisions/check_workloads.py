@@ -18,6 +18,7 @@ from webhook.decisions.check_pods import KnownClaim, check_pod
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Outcome
 from webhook.decisions.modes import Mode
+from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.decisions.world import World
 from webhook.ports import NamespaceFacts
 
@@ -31,6 +32,7 @@ def check_template(
     facts: NamespaceFacts,
     conversion: World,
     claims: ClaimWorld,
+    steering: Steering = NO_STEERING,
 ) -> list[Finding]:
     """What the webhook would say of the pods of one pod template.
 
@@ -41,12 +43,13 @@ def check_template(
         facts: what the namespace says.
         conversion: what conversion is decided by.
         claims: what claims are judged by.
+        steering: what policies say about its pods.
 
     Returns:
         Findings with paths in the workload. An error is one for which a pod would be refused.
     """
     own_claims = [name for name, claim in known.items() if claim.judgement is not None and claim.judgement.leaves]
-    decision = convert(template, facts, conversion, own_claims)
+    decision = convert(template, facts, conversion, own_claims, steering)
     findings = [*decision.errors, *decision.warnings]
     if decision.outcome is Outcome.SHADOWED and decision.audit.get("shadow") != Outcome.DENIED:
         findings = [finding for finding in findings if finding.code != "NEU208"]
