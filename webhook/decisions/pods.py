@@ -65,6 +65,7 @@ class _NodeSelector(TypedDict, total=False):
 
 class _NodeAffinity(TypedDict, total=False):
     requiredDuringSchedulingIgnoredDuringExecution: _NodeSelector | None
+    preferredDuringSchedulingIgnoredDuringExecution: list[dict[str, Any]] | None
 
 
 class _Affinity(TypedDict, total=False):
@@ -263,6 +264,27 @@ _DECODER = msgspec.json.Decoder(Pod)
 
 UnreadableError = (msgspec.DecodeError, RecursionError)
 """What decoding raises: the message names the field and what was expected there, or that it nests too deeply."""
+
+
+class _AllLabels(Struct, frozen=True):
+    labels: dict[str, str | None] | None = None
+
+
+class _Labelled(Struct, frozen=True):
+    metadata: _AllLabels | None = None
+
+
+_LABELS_DECODER = msgspec.json.Decoder(_Labelled)
+
+
+def decode_labels(raw: bytes | Raw) -> dict[str, str | None]:
+    """All labels of a Pod. Not part of the view: most of them say which replica it is, and decide nothing.
+
+    Raises:
+        UnreadableError: it is not JSON, or a label is no text.
+    """
+    metadata = _LABELS_DECODER.decode(raw).metadata
+    return (metadata.labels if metadata else None) or {}
 
 
 def place(error: BaseException) -> tuple[str, str]:

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import orjson
 
-from neuron.instances import Catalogue
 from policies import matching
 from policies.engine import Clock
 from policies.evaluate import Verdict, evaluate
@@ -42,7 +41,7 @@ class PolicedReviewer:
 
     def __init__(
         self,
-        make: Callable[[Catalogue], Reviewer],
+        make: Callable[[PolicySet], Reviewer],
         store: PolicyStore,
         namespaces: NamespaceView,
         excluded_namespaces: frozenset[str],
@@ -53,7 +52,7 @@ class PolicedReviewer:
         """Review.
 
         Args:
-            make: makes the other reviewer, anew for every set of policies: they may change the catalogue.
+            make: makes the other reviewer, anew for every set of policies.
             store: the policies in force.
             namespaces: what is known of them.
             excluded_namespaces: namespaces whose objects are left alone.
@@ -73,7 +72,7 @@ class PolicedReviewer:
     def _take(self, policies: PolicySet) -> None:
         """Everything that is derived of a set, at once."""
         self._policies = policies
-        self._inner = self._make(policies.catalogue)
+        self._inner = self._make(policies)
         self._candidates: dict[tuple[object, ...], tuple[ValidatingRule, ...]] = {}
         self._logged: set[tuple[str, str]] = set()
 
