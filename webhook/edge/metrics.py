@@ -78,7 +78,7 @@ class Histogram:
 class PathMetrics:
     """What is counted for one path. Touched by the event loop alone; read by whoever scrapes."""
 
-    __slots__ = ("body_bytes", "duration", "errors", "inflight", "reviews")
+    __slots__ = ("body_bytes", "duration", "errors", "inflight", "reviews", "shed")
 
     def __init__(self) -> None:
         self.inflight = 0
@@ -86,6 +86,7 @@ class PathMetrics:
         self.body_bytes = Histogram(BODY_BOUNDS)
         self.reviews: dict[_Series, int] = {}
         self.errors: dict[int, int] = {}
+        self.shed: dict[str, int] = {}
 
     def reviewed(self, request: wire.AdmissionRequest, rendered: Rendered, seconds: float, size: int) -> None:
         """One review was answered."""
@@ -112,6 +113,8 @@ class Metrics(Collector):
 
     def __init__(self, version: str) -> None:
         self._paths: dict[str, PathMetrics] = {}
+        self._counters: list[tuple[str, str, Callable[[], float]]] = []
+        self._histograms: list[tuple[str, str, Histogram]] = []
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
@@ -127,6 +130,14 @@ class Metrics(Collector):
         """Show a number that somebody else keeps, read whenever metrics are."""
         Gauge(name, documentation, registry=self.registry).set_function(read)
 
+    def counter(self, name: str, documentation: str, read: Callable[[], float]) -> None:
+        """Show a number that somebody else counts, read whenever metrics are; `name` is without `_total`."""
+        self._counters.append((name, documentation, read))
+
+    def histogram(self, name: str, documentation: str, histogram: Histogram) -> None:
+        """Show a histogram that somebody else keeps."""
+        self._histograms.append((name, documentation, histogram))
+
     def collect(self) -> Iterator[Metric]:
         """All families, as of now. Called by the scraping thread, hence the copies."""
         reviews = CounterMetricFamily("neuron_dra_reviews", "Reviews answered.", labels=_REVIEW_LABELS)
@@ -134,6 +145,12 @@ class Metrics(Collector):
             "neuron_dra_review_errors",
             "Requests that got an HTTP error instead of a review (499: the client went away first).",
             labels=("path", "code"),
+        )
+        shed = CounterMetricFamily(
+            "neuron_dra_shed_reviews",
+            "Reviews refused with HTTP 503: too many being decided (busy), waited longer than the caller does (late), "
+            "too many large bodies (memory).",
+            labels=("path", "reason"),
         )
         inflight = GaugeMetricFamily("neuron_dra_inflight_reviews", "Reviews being answered.", labels=("path",))
         duration = HistogramMetricFamily(
@@ -146,10 +163,18 @@ class Metrics(Collector):
                 reviews.add_metric(labels, count)
             for code, count in counts.errors.copy().items():
                 errors.add_metric((path, str(code)), count)
+            for why, count in counts.shed.copy().items():
+                shed.add_metric((path, why), count)
             inflight.add_metric((path,), counts.inflight)
             for family, histogram in ((duration, counts.duration), (body_bytes, counts.body_bytes)):
                 family.add_metric((path,), histogram.buckets(), histogram.total)
-        yield from (reviews, errors, inflight, duration, body_bytes)
+        yield from (reviews, errors, shed, inflight, duration, body_bytes)
+        for name, documentation, read in self._counters:
+            yield CounterMetricFamily(name, documentation, read())
+        for name, documentation, histogram in self._histograms:
+            alone = HistogramMetricFamily(name, documentation)
+            alone.add_metric((), histogram.buckets(), histogram.total)
+            yield alone
 
 
 class MetricsServer:

@@ -5,14 +5,13 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from policies.engine import Clock
 from policies.evaluate import first_match
 from policies.programs import PodRule
 from webhook.decisions.modes import Mode
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.edge.wire import AdmissionRequest
+from webhook.policing.failures import place
 from webhook.policing.subjects import subject_of
 from webhook.ports import NamespaceView
 
@@ -31,15 +30,16 @@ class PolicySteer:
         self._logged: set[str] = set()
 
     def __call__(self, request: AdmissionRequest) -> Steering:
-        """What the first policy that matches says."""
+        """What the first policy that matches says.
+
+        Raises:
+            msgspec.DecodeError: policies cannot read the pod; without them it must not pass.
+        """
         if not self._rules:
             return NO_STEERING
-        try:
-            subject = subject_of(request, self._namespaces)
-        except msgspec.DecodeError:
-            return NO_STEERING  # reading the pod says what is wrong with it
+        subject = subject_of(request, self._namespaces)
         rule, errors = first_match(self._rules, subject, self._clock)
-        for error in errors:
+        for error in map(place, errors):
             if error not in self._logged and len(self._logged) < _ERRORS_LOGGED:
                 self._logged.add(error)
                 log.warning("policy failed", extra={"error": error})
