@@ -11,6 +11,7 @@ import datetime as dt
 import importlib.metadata
 import logging
 import socket
+import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
@@ -27,11 +28,14 @@ from webhook.certificate_files import CertificateFolder
 from webhook.certificates import Certificates, keeping
 from webhook.cluster.api import TimedApiServer
 from webhook.edge import logs, server
+from webhook.edge.acceptor import Acceptor
 from webhook.edge.bodies import BodyReader
+from webhook.edge.callers import Callers, ClientAuthority
 from webhook.edge.endpoints import AdmissionEndpoint, Reviewer
 from webhook.edge.health import Check, HealthEndpoint, Lifecycle
 from webhook.edge.live_certificate import LiveCertificate
 from webhook.edge.metrics import METRICS_PATH, Metrics, MetricsServer
+from webhook.edge.shedding import Gate, LoopLag, creates_template, never
 from webhook.mutate import Mutator
 from webhook.ports import Refusals, TemplateStore, WorldView
 from webhook.refusals import TellingReviewer
@@ -101,6 +105,9 @@ def build(
     metrics: Metrics,
     decisions: logs.DecisionLog,
     lifecycle: Lifecycle,
+    callers: Callers | None = None,
+    max_inflight: int = 0,
+    lag: LoopLag | None = None,
 ) -> Application:
     """The application.
 
@@ -111,11 +118,18 @@ def build(
         metrics: counts them.
         decisions: logs them.
         lifecycle: where the process stands.
+        callers: who may send reviews; None: everybody.
+        max_inflight: reviews of one path decided at once; 0: any number.
+        lag: how long requests wait for the event loop, measured by the server.
     """
-    admission = {
-        path: AdmissionEndpoint(path, reviewer, bodies, metrics.path(path), decisions, lifecycle)
-        for path, reviewer in reviewers.items()
-    }
+    lag = lag or LoopLag()
+
+    def endpoint(path: str, reviewer: Reviewer) -> Endpoint:
+        counts = metrics.path(path)
+        gate = Gate(path, counts, max_inflight, lag, creates_template if path == "/validate" else never)
+        return AdmissionEndpoint(path, reviewer, bodies, counts, decisions, lifecycle, gate, callers)
+
+    admission = {path: endpoint(path, reviewer) for path, reviewer in reviewers.items()}
     health = {
         "/livez": HealthEndpoint("livez", {}, lifecycle),
         "/readyz": HealthEndpoint("readyz", checks, lifecycle),
@@ -166,8 +180,10 @@ async def assemble(settings: Settings) -> AsyncIterator[Service]:
     log.info("configuration", extra={"settings": settings.as_written()})
     lifecycle = Lifecycle()
     metrics = Metrics(version())
+    lag = LoopLag()
     async with contextlib.AsyncExitStack() as stack:
         certificates = _certificates(settings)
+        authority = _client_authority(settings, certificates.live.context)
         listener = stack.enter_context(server.listen(settings.host, settings.port, "--host", "--port"))
         metrics_url = _serve_metrics(settings, metrics, stack)
         world, api_server = await _world(settings, metrics, stack)
@@ -199,6 +215,9 @@ async def assemble(settings: Settings) -> AsyncIterator[Service]:
             metrics=metrics,
             decisions=decisions,
             lifecycle=lifecycle,
+            callers=None if authority is None else Callers(settings.client_name),
+            max_inflight=settings.max_inflight,
+            lag=lag,
         )
         running = server.Server(
             application,
@@ -207,7 +226,11 @@ async def assemble(settings: Settings) -> AsyncIterator[Service]:
             head_timeout=settings.body_timeout,
             drain_delay=settings.drain_delay,
             drain_timeout=settings.drain_timeout,
+            max_connections=settings.max_connections,
+            authority=authority,
+            lag=lag,
         )
+        _watch_edge(metrics, running.acceptor, lag)
         yield Service(
             server.url(listener, "https"), metrics_url, settings.tls_dir / files.CA_FILE, world, running, listener
         )
@@ -270,6 +293,17 @@ def _certificates(settings: Settings) -> Certificates:
     return certificates
 
 
+def _client_authority(settings: Settings, tls: ssl.SSLContext) -> ClientAuthority | None:
+    if settings.client_ca is not None:
+        return ClientAuthority(settings.client_ca, tls)
+    if settings.client_name:
+        raise StartupError(
+            "--client-name needs --client-ca: a name counts only in a certificate that was verified. Give the CA's "
+            "file as well, or drop the name."
+        )
+    return None
+
+
 def _serve_metrics(settings: Settings, metrics: Metrics, stack: contextlib.AsyncExitStack) -> str:
     if not settings.metrics_port:
         return ""
@@ -282,6 +316,15 @@ def _serve_metrics(settings: Settings, metrics: Metrics, stack: contextlib.Async
 
 def _watch(metrics: Metrics, decisions: logs.DecisionLog) -> None:
     metrics.gauge("neuron_dra_decision_lines_lost", "Decision lines that could not be written.", lambda: decisions.lost)
+
+
+def _watch_edge(metrics: Metrics, acceptor: Acceptor, lag: LoopLag) -> None:
+    metrics.gauge("neuron_dra_open_connections", "Connections, handshakes included.", lambda: acceptor.open)
+    metrics.counter(
+        "neuron_dra_refused_connections", "Connections closed because there were too many.", lambda: acceptor.refused
+    )
+    metrics.counter("neuron_dra_failed_handshakes", "TLS handshakes that failed.", lambda: acceptor.failed)
+    metrics.histogram("neuron_dra_event_loop_lag_seconds", "How late a timer was, ten times a second.", lag.delays)
 
 
 async def _reviewers(

@@ -4,8 +4,6 @@ import dataclasses
 from collections import OrderedDict
 from collections.abc import Hashable
 
-import msgspec
-
 from neuron.findings import Finding, warning
 from neuron.instances import Catalogue
 from neuron.templates import Template
@@ -16,6 +14,7 @@ from webhook.decisions.modes import Mode
 from webhook.decisions.restore_pods import Labels, restore
 from webhook.decisions.steering import NO_STEERING, Steer
 from webhook.decisions.world import ConversionOptions, conversion_world
+from webhook.edge import nesting
 from webhook.edge.wire import ABSENT, AdmissionRequest
 from webhook.ports import ClusterView, TemplateStore, TemplateUnavailableError
 
@@ -100,7 +99,7 @@ class Mutator:
         mode = Mode(self._options.mode)
         steer, steerings = self._steer, []
         if steer is not None:
-            templates = leader_worker_sets.pod_templates(msgspec.json.decode(request.object))
+            templates = leader_worker_sets.pod_templates(nesting.decode(request.object))
             steerings = [steer.of_template(template, request.namespace) for template in templates]
         return leader_worker_sets.place(workload, request.namespace, facts, self._cluster, mode, steerings)
 

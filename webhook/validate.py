@@ -27,6 +27,7 @@ from webhook.decisions.records import find_conversion
 from webhook.decisions.steering import NO_STEERING, SteerTemplate
 from webhook.decisions.world import ConversionOptions, World, conversion_world
 from webhook.device_selectors import DeviceSelectors
+from webhook.edge import nesting
 from webhook.edge.wire import ABSENT, AdmissionRequest
 from webhook.messages import fitting
 from webhook.offline.manifests import POD_TEMPLATES, Manifest, path_text
@@ -187,7 +188,7 @@ class Validator:
             _decode(request.oldObject).spec
         ):
             return _SAME_SPEC
-        manifest = Manifest((), msgspec.json.decode(raw), kind.group, kind.kind, request.namespace, request.name)
+        manifest = Manifest((), nesting.decode(raw), kind.group, kind.kind, request.namespace, request.name)
         facts = self._cluster.namespace(request.namespace)
         findings: list[Finding] = []
         modes: set[int] = set()
@@ -223,7 +224,7 @@ def read_spec(kind: str, raw: bytes) -> Any:
     Raises:
         pods.UnreadableError: it is not JSON, or nested too deeply.
     """
-    spec: Any = msgspec.json.decode(raw)
+    spec: Any = nesting.decode(raw)
     try:
         typed: Any = msgspec.json.decode(raw, type=_SHAPES[kind])
     except msgspec.ValidationError:

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from neuron import names
+from webhook.edge import nesting
 from webhook.edge.wire import ABSENT
 
 _EMPTY = (b"", b"null")
@@ -86,6 +87,7 @@ def _part(raw: Raw, shape: Any, where: str) -> Any:
 
     Raises:
         msgspec.ValidationError: a type is wrong; the message names the place in the pod.
+        nesting.TooDeepError: it nests too deeply.
     """
     if bytes(raw) in _EMPTY:
         return None
@@ -94,7 +96,7 @@ def _part(raw: Raw, shape: Any, where: str) -> Any:
     except msgspec.ValidationError as error:
         what, at, place = str(error).partition(" - at `$")
         raise msgspec.ValidationError(f"{what} - at `$.{where}{place if at else '`'}") from error
-    return msgspec.json.decode(raw)
+    return nesting.decode(raw)
 
 
 class Container(Struct, frozen=True):
@@ -262,7 +264,7 @@ class Pod(Struct, frozen=True):
 _NO_ANNOTATIONS = Annotations()
 _DECODER = msgspec.json.Decoder(Pod)
 
-UnreadableError = (msgspec.DecodeError, RecursionError)
+UnreadableError = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 """What decoding raises: the message names the field and what was expected there, or that it nests too deeply."""
 
 

@@ -9,18 +9,21 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+import msgspec
 import orjson
 
+from neuron.findings import Finding
 from policies import matching
 from policies.engine import Clock
 from policies.evaluate import Verdict, evaluate
 from policies.loader import PolicySet
 from policies.programs import ValidatingRule
-from webhook.decisions.decision import Decision
+from webhook.decisions.decision import Decision, denied
 from webhook.decisions.decision import Outcome as Decided
 from webhook.edge.endpoints import Reviewer
 from webhook.edge.wire import AdmissionRequest
 from webhook.messages import fitting
+from webhook.policing.failures import place
 from webhook.policing.metrics import PolicyMetrics
 from webhook.policing.store import PolicyStore, WallClock
 from webhook.policing.subjects import bare_subject, subject_of
@@ -84,8 +87,12 @@ class PolicedReviewer:
         decision = await self._inner.review(request)
         if not candidates or request.namespace in self._excluded:
             return decision
+        try:
+            subject = subject_of(request, self._namespaces)
+        except msgspec.DecodeError as error:
+            return decision if decision.errors else denied("unreadable", _unreadable(request, error))
         now = self._now()
-        verdicts = evaluate(candidates, subject_of(request, self._namespaces), now, self._clock)
+        verdicts = evaluate(candidates, subject, now, self._clock)
         self._metrics.judged(verdicts)
         self._log_errors(verdicts)
         return merged(decision, verdicts, now)
@@ -106,10 +113,10 @@ class PolicedReviewer:
         """Each error once for every set of policies: an expression that fails, fails on every replica."""
         for verdict in verdicts:
             for error in verdict.errors:
-                key = (verdict.rule.name, error)
+                key = (verdict.rule.name, place(error))
                 if key not in self._logged and len(self._logged) < _ERRORS_LOGGED:
                     self._logged.add(key)
-                    log.warning("policy failed", extra={"policy": verdict.rule.name, "error": error})
+                    log.warning("policy failed", extra={"policy": verdict.rule.name, "error": key[1]})
 
 
 # --- decisions ----------------------------------------------------------------------------------------------
@@ -154,6 +161,12 @@ def merged(decision: Decision, verdicts: Iterable[Verdict], now: dt.datetime) ->
         status_reason=reason,
         audit=audit,
     )
+
+
+def _unreadable(request: AdmissionRequest, error: Exception) -> Finding:
+    """Policies that cannot read an object must not let it pass."""
+    message = f"policies cannot read the {request.kind.kind}: {error}."
+    return Finding("NEU114", "", message, "Compare it with the API reference of its kind.")
 
 
 def _audit_key(key: str) -> str:

@@ -6,8 +6,6 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
-
 from neuron.scheduling import missing_labels
 from policies import matching
 from policies.engine import Clock
@@ -18,6 +16,7 @@ from policies.subjects import Subject, of_object
 from webhook.decisions.modes import Mode
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.edge.wire import AdmissionRequest
+from webhook.policing.failures import place
 from webhook.policing.subjects import namespace_object, subject_of
 from webhook.ports import NamespaceView
 
@@ -37,14 +36,12 @@ class PolicySteer:
         self._logged: set[str] = set()
 
     def __call__(self, request: AdmissionRequest) -> Steering:
-        """What the first policies that match say."""
-        if self._idle:
-            return NO_STEERING
-        try:
-            subject = subject_of(request, self._namespaces)
-        except msgspec.DecodeError:
-            return NO_STEERING  # reading the pod says what is wrong with it
-        return self._find(subject)
+        """What the first policies that match say.
+
+        Raises:
+            msgspec.DecodeError: policies cannot read the pod; without them it must not pass.
+        """
+        return NO_STEERING if self._idle else self._find(subject_of(request, self._namespaces))
 
     def of_template(self, template: Mapping[str, Any], namespace: str) -> Steering:
         """What they say about the pods of a pod template."""
@@ -56,7 +53,7 @@ class PolicySteer:
 
     def _find(self, subject: Subject) -> Steering:
         steering, errors = find_steering(self._policies, subject, self._clock)
-        for error in errors:
+        for error in map(place, errors):
             if error not in self._logged and len(self._logged) < _ERRORS_LOGGED:
                 self._logged.add(error)
                 log.warning("policy failed", extra={"error": error})
