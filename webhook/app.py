@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import dataclasses
 import datetime as dt
+import importlib
 import importlib.metadata
 import logging
 import socket
@@ -15,6 +16,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, Final, Protocol
 
+from prometheus_client.registry import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
@@ -32,6 +34,10 @@ from webhook.ports import TemplateStore, WorldView
 from webhook.settings import Settings, StartupError
 from webhook.standalone import StandaloneWorld
 from webhook.validate import Validator
+from webhook.workers.lines import WholeLines
+from webhook.workers.member import Pulse
+from webhook.workers.metrics import AllWorkers, Answering
+from webhook.workers.seat import Seat
 
 log = logging.getLogger(__name__)
 
@@ -146,36 +152,41 @@ class Service:
 
 
 @contextlib.asynccontextmanager
-async def assemble(settings: Settings) -> AsyncIterator[Service]:
-    """The parts of one run, alive as long as the context.
+async def assemble(settings: Settings, seat: Seat | None = None) -> AsyncIterator[Service]:
+    """The parts of one run, alive as long as the context; `seat` is for one of several workers.
 
     Raises:
         StartupError: on entering: one of them cannot be had.
     """
-    log.info("configuration", extra={"settings": settings.as_written()})
+    if seat is None or seat.member.leads:
+        log.info("configuration", extra={"settings": settings.as_written()})
     lifecycle = Lifecycle()
+    checks: dict[str, Check] = {}
     metrics = Metrics(version())
     async with contextlib.AsyncExitStack() as stack:
+        siblings = _join(seat, checks, lifecycle, stack)
         certificates = _certificates(settings)
         tls = server.tls_context(certificates.certificate, certificates.key, settings.tls_min_version)
-        listener = stack.enter_context(server.listen(settings.host, settings.port, "--host", "--port"))
-        metrics_url = _serve_metrics(settings, metrics, stack)
+        listener = stack.enter_context(seat.listener if seat else listen(settings))
+        metrics_url = _serve_metrics(settings, metrics, stack, seat)
         world = await _world(settings, stack)
+        stream = WholeLines(sys.stderr.fileno()) if seat else sys.stderr.buffer
         decisions = logs.DecisionLog(
-            sys.stderr.buffer, logs.resolve(settings.log_format), enabled=logging.getLogger().isEnabledFor(logging.INFO)
+            stream, logs.resolve(settings.log_format), enabled=logging.getLogger().isEnabledFor(logging.INFO)
         )
         stack.callback(decisions.flush)
         _watch(metrics, decisions, certificates)
-        checks: dict[str, Check] = {
+        reviewers, more_checks = await _reviewers(settings, world, metrics, stack)
+        checks |= {
             "tls": lambda: _check_certificate(certificates.not_after),
             "caches": world.ready,
             "serving": lifecycle.check_serving,
             "shutdown": lifecycle.check_shutdown,
+            **more_checks,
         }
-        reviewers, more_checks = await _reviewers(settings, world, metrics, stack)
         application = build(
             reviewers,
-            checks | more_checks,
+            checks | siblings,
             bodies=BodyReader(settings.max_body_bytes, settings.body_timeout),
             metrics=metrics,
             decisions=decisions,
@@ -188,12 +199,13 @@ async def assemble(settings: Settings) -> AsyncIterator[Service]:
             head_timeout=settings.body_timeout,
             drain_delay=settings.drain_delay,
             drain_timeout=settings.drain_timeout,
+            among=seat.member if seat else None,
         )
         yield Service(server.url(listener, "https"), metrics_url, certificates, world, running, listener)
 
 
-async def serve(settings: Settings) -> None:
-    """One run, until SIGTERM or SIGINT.
+async def serve(settings: Settings, seat: Seat | None = None) -> None:
+    """One run, until SIGTERM or SIGINT; `seat` is for one of several workers.
 
     Raises:
         StartupError: something that it needs cannot be had.
@@ -210,12 +222,47 @@ async def serve(settings: Settings) -> None:
 
     with server.on_signals(stop):
         try:
-            async with assemble(settings) as service:
+            async with assemble(settings, seat) as service:
                 await service.run()
         except asyncio.CancelledError:
             if service is not None:
                 raise
     log.info("stopped")
+
+
+def prepare(settings: Settings) -> None:
+    """Do what several workers need only once, before they are forked: load what they share, make certificates.
+
+    Starts no thread and no event loop.
+
+    Raises:
+        StartupError: there are no certificates.
+    """
+    _certificates(settings)
+    if settings.policies is not None:
+        importlib.import_module("webhook.policing.assembly")
+    if not settings.standalone:
+        importlib.import_module("webhook.cluster.kube")
+
+
+def listen(settings: Settings) -> socket.socket:
+    """The socket where reviews arrive.
+
+    Raises:
+        StartupError: the address cannot be had.
+    """
+    return server.listen(settings.host, settings.port, "--host", "--port")
+
+
+def listen_for_scrapes(settings: Settings) -> socket.socket | None:
+    """The socket where Prometheus asks; None where metrics are not served.
+
+    Raises:
+        StartupError: the address cannot be had.
+    """
+    if not settings.metrics_port:
+        return None
+    return server.listen(settings.metrics_host, settings.metrics_port, "--metrics-host", "--metrics-port")
 
 
 def version() -> str:
@@ -244,13 +291,35 @@ def _certificates(settings: Settings) -> files.CertificateFiles:
     return made
 
 
-def _serve_metrics(settings: Settings, metrics: Metrics, stack: contextlib.AsyncExitStack) -> str:
-    if not settings.metrics_port:
+def _join(
+    seat: Seat | None, own: Mapping[str, Check], lifecycle: Lifecycle, stack: contextlib.AsyncExitStack
+) -> dict[str, Check]:
+    """Tell siblings how this worker does, by its `own` checks once there are any; the check that it has of them."""
+    if seat is None:
+        return {}
+    pulse = Pulse(
+        seat.member,
+        ready=lambda: bool(own) and all(check()[0] for check in own.values()),
+        serving=lambda: lifecycle.serving,
+        draining=lambda: lifecycle.draining,
+    )
+    stack.enter_context(pulse)
+    return {"workers": seat.member.check}
+
+
+def _serve_metrics(settings: Settings, metrics: Metrics, stack: contextlib.AsyncExitStack, seat: Seat | None) -> str:
+    listener = seat.metrics_listener if seat else listen_for_scrapes(settings)
+    if listener is None:
         return ""
-    listener = server.listen(settings.metrics_host, settings.metrics_port, "--metrics-host", "--metrics-port")
-    stack.enter_context(MetricsServer(metrics.registry, listener))
+    registry = metrics.registry
+    if seat is not None:
+        stack.enter_context(Answering(metrics.registry, seat.boxes[seat.member.index]))
+        registry = CollectorRegistry()
+        registry.register(AllWorkers(metrics.registry, seat.member, seat.boxes))
+    stack.enter_context(MetricsServer(registry, listener))
     url = server.url(listener, "http", METRICS_PATH)
-    log.info("serving metrics", extra={"url": url})
+    if seat is None or seat.member.leads:
+        log.info("serving metrics", extra={"url": url})
     return url
 
 

@@ -26,6 +26,8 @@ from starlette.types import ASGIApp
 from webhook.edge.connections import Connection
 from webhook.edge.health import Lifecycle
 from webhook.settings import StartupError
+from webhook.workers.acceptor import Acceptor
+from webhook.workers.member import Member
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +129,7 @@ class Server(uvicorn.Server):
         head_timeout: float,
         drain_delay: float,
         drain_timeout: int,
+        among: Member | None = None,
     ) -> None:
         """Take times in seconds.
 
@@ -137,6 +140,7 @@ class Server(uvicorn.Server):
             head_timeout: for the head of a request.
             drain_delay: how long to go on accepting connections after `stop`.
             drain_timeout: how long requests may take after that.
+            among: the worker that this is, where connections are shared with others.
         """
         super().__init__(
             uvicorn.Config(
@@ -157,6 +161,8 @@ class Server(uvicorn.Server):
         self._lifecycle = lifecycle
         self._head_timeout = head_timeout
         self._drain_delay = drain_delay
+        self._among = among
+        self._acceptors: list[Acceptor] = []
 
     def stop(self) -> None:
         """Drain; called again, stop at once."""
@@ -176,7 +182,11 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: Sequence[socket.socket] | None = None) -> None:
         """Accept connections, then be ready."""
         listeners = list(sockets or ())
-        await super().startup(listeners)
+        if self._among is None:
+            await super().startup(listeners)
+        else:
+            await super().startup([])
+            self._share(listeners, self._among)
         # What exists by now stays: the collector need not look at it again.
         gc.collect()
         gc.freeze()
@@ -200,11 +210,26 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """uvicorn's own, and a look at connections that wait for nothing."""
+        for acceptor in self._acceptors:
+            acceptor.count()
         if counter % _SWEEP_EVERY == 0:
             for connection in list(self.server_state.connections):
                 if isinstance(connection, Connection) and connection.overdue(self._head_timeout, KEEP_ALIVE):
                     connection.transport.close()
         return await super().on_tick(counter)
+
+    def _share(self, listeners: Sequence[socket.socket], member: Member) -> None:
+        """Accept as uvicorn would, but by turns with siblings."""
+        config, state = self.config, self.server_state
+        assert config.ssl is not None  # noqa: S101 - for the type checker: `__init__` sets a context
+
+        def protocol() -> Connection:
+            return Connection(config, state, self.lifespan.state)
+
+        for listener in listeners:
+            acceptor = Acceptor(listener, protocol, config.ssl, member, lambda: len(state.connections))
+            self._acceptors.append(acceptor)
+            self.servers.append(acceptor)  # type: ignore[arg-type]  # uvicorn closes it, and that is all
 
     def _stop_accepting(self) -> None:
         self._lifecycle.serving = False
