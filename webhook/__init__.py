@@ -12,6 +12,7 @@ Imported by nobody.
 | the cluster | `cluster/`; without one, `standalone` |
 | policy files at work | `policing/` |
 | manifests on disk | `offline/` |
+| more processes behind one port | `supervisor`, `workers/` |
 | start and commands | `settings*`, `app`, `cli/`, `demo` |
 
 Read in this order: `edge/wire` -> `decisions/pods` -> `decisions/decision` -> `decisions/convert_pods` ->

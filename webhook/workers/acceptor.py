@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 WAIT: Final = 0.001
 """Seconds that a worker waits for a sibling that has fewer connections."""
-WAITS: Final = 5
+WAITS: Final = 25
 """So many times, then it takes the connection itself: the sibling is busy, or hangs."""
 RETRY: Final = 1.0
 """Seconds to wait when there are no more file descriptors."""

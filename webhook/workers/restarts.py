@@ -17,14 +17,14 @@ class Restarts:
     """How long to wait before a worker is started again: 0, 1, 2, 4 … s."""
 
     def __init__(self) -> None:
-        self._deaths = 0
+        self._next = 0.0
 
     def died(self, ran: float) -> float:
         """Seconds to wait, after a worker that ran so many seconds."""
         if ran >= STEADY_AFTER:
-            self._deaths = 0
-        self._deaths += 1
-        return min(2.0 ** (self._deaths - 2), LONGEST_DELAY) if self._deaths > 1 else 0.0
+            self._next = 0.0
+        delay, self._next = self._next, min(self._next * 2 or 1.0, LONGEST_DELAY)
+        return delay
 
 
 class Silence:
