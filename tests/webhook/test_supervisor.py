@@ -100,6 +100,11 @@ def gone(pid: int) -> bool:
         return True
 
 
+def threads(pid: int) -> int:
+    """Threads of a process: whoever forks must have one."""
+    return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+
 class Load:
     """Clients that send reviews as the API server does: on a connection until it is closed, then on another."""
 
@@ -181,6 +186,7 @@ def test_policies_are_in_force_in_every_worker(tmp_path: Path) -> None:
     with Replica(tmp_path, "--policies", "policies") as replica:
         assert "[+]policies ok" in replica.started().readiness()[1]
         assert set(replica.samples("neuron_dra_policies")) == {"0", "1"}
+        assert threads(replica.process.pid) == 1
 
 
 # --- what cannot start ------------------------------------------------------------------------------------
@@ -246,8 +252,9 @@ def test_a_killed_worker_is_replaced_while_reviews_go_on(replica: Replica) -> No
 def test_a_worker_that_does_not_move_makes_the_replica_unready_and_is_left_out_of_metrics(replica: Replica) -> None:
     os.kill(replica.pid(1), signal.SIGSTOP)
     try:
-        eventually(lambda: replica.readiness()[0] == 503, "the other says so")
-        assert "[-]workers failed: worker 1 has not been heard of for " in replica.readiness()[1]
+        said = "[-]workers failed: worker 1 has not been heard of for "
+        eventually(lambda: said in replica.readiness()[1], "the other says so")
+        assert replica.readiness()[0] == 503
         assert replica.samples("neuron_dra_worker_up") == {"0": 1.0, "1": 0.0}
         assert set(replica.samples("process_resident_memory_bytes")) == {"0"}
     finally:
@@ -396,6 +403,7 @@ def test_told_to_stop_while_starting_it_stops(tmp_path: Path, tls_directory: Pat
         flags = ["--tls-dir", str(tls_directory), "--kubeconfig", "kubeconfig", "--port", "0", "--metrics-port", "0"]
         with Process(["-m", "webhook", "webhook", "--workers", "2", *flags], cwd=tmp_path) as process:
             connections = [silent.accept()[0] for _ in range(2)]
+            assert threads(process.process.pid) == 1
             process.signal(signal.SIGTERM)
             assert process.wait() == 0
             for connection in connections:
