@@ -187,6 +187,7 @@ class Server(uvicorn.Server):
         else:
             await super().startup([])
             self._share(listeners, self._among)
+            self._among.serves()
         # What exists by now stays: the collector need not look at it again.
         gc.collect()
         gc.freeze()

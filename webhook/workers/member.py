@@ -64,6 +64,10 @@ class Member:
         self.slot.flags = (READY if ready else 0) | (DRAINING if draining else 0) | served
         self.slot.beat = self._clock()
 
+    def serves(self) -> None:
+        """Say at once that connections are accepted: the supervisor and siblings need not wait for a heartbeat."""
+        self.slot.flags |= SERVED
+
     def take(self, digest: bytes) -> None:
         """Say that this worker works with the state of that SHA-256 digest from now on."""
         if len(digest) != DIGEST_BYTES or not any(digest):
@@ -75,13 +79,12 @@ class Member:
         return all(slot.pid and slot.digest == digest for slot in self._slots)
 
     def check(self) -> tuple[bool, str]:
-        """A readiness check: whether every sibling is ready, and who is not. Own checks say the rest."""
+        """A readiness check: whether every worker has said that it is ready, and who has not.
+
+        This one is asked as well: if it passed before its siblings have heard of it, they would still contradict.
+        """
         now = self._clock()
-        faults = [
-            f"worker {index} {fault}"
-            for index, slot in enumerate(self._slots)
-            if index != self.index and (fault := _fault(slot, now))
-        ]
+        faults = [f"worker {index} {fault}" for index, slot in enumerate(self._slots) if (fault := _fault(slot, now))]
         return not faults, "; ".join(faults) or f"{self.size} of {self.size}, this is worker {self.index}"
 
     def least_connections(self) -> int | None:

@@ -78,8 +78,7 @@ def test_all_are_ready_when_all_are() -> None:
 def test_a_sibling_that_is_not_ready_is_named(change: Any, said: str) -> None:
     _, (first, second, third) = replica(3)
     change(second)
-    assert first.check() == third.check() == (False, f"worker 1 {said}")
-    assert second.check()[0], "of itself a worker says nothing here: that is for its own checks"
+    assert first.check() == second.check() == third.check() == (False, f"worker 1 {said}")
 
 
 def test_a_heartbeat_may_be_late_but_not_missing() -> None:
@@ -87,7 +86,7 @@ def test_a_heartbeat_may_be_late_but_not_missing() -> None:
     clock.now += int(STALE_AFTER * SECOND)
     assert first.check()[0]
     clock.now += 1
-    assert not first.check()[0]
+    assert first.check()[1].startswith("worker 0 has not been heard of for 5 s")
     assert STALE_AFTER >= 4 * BEAT_EVERY
 
 
@@ -114,6 +113,15 @@ def test_a_worker_that_is_started_again_has_taken_nothing() -> None:
     assert not first.taken_by_all(ONE)
 
 
+def test_serving_is_said_at_once() -> None:
+    """A worker may die before its next heartbeat, and must not pass for one that never started."""
+    member = Member.alone()
+    member.serves()
+    assert member.slot.flags == SERVED
+    member.beat(ready=False, serving=False, draining=False)
+    assert member.slot.flags == SERVED, "for good"
+
+
 def test_a_half_written_digest_is_neither() -> None:
     """Words are written one after the other; whoever reads in between sees a mixture."""
     _, (first, second) = replica(2)
@@ -132,6 +140,7 @@ def test_what_cannot_be_a_digest_is_refused(digest: bytes) -> None:
 def test_a_single_process_is_a_replica_of_one() -> None:
     alone = Member.alone()
     assert (alone.leads, alone.size) == (True, 1)
+    alone.beat(ready=True, serving=True, draining=False)
     assert alone.check() == (True, "1 of 1, this is worker 0")
     assert alone.least_connections() is None
     alone.take(ONE)
