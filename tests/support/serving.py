@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 import uvloop
 
 from certs import files, issue
-from webhook import app
+from webhook.application import build
 from webhook.decisions.decision import Decision, unchanged
 from webhook.edge import logs, server, wire
 from webhook.edge.acceptor import Acceptor
@@ -200,7 +200,7 @@ def serving(
     authority = None if client_ca is None else ClientAuthority(client_ca, tls)
     listener = server.listen("127.0.0.1", 0, "--host", "--port")
     lifecycle, metrics, log, lag = Lifecycle(), Metrics("test"), io.BytesIO(), LoopLag()
-    application = app.build(
+    application = build(
         reviewers,
         checks or {},
         bodies=BodyReader(max_body_bytes, body_timeout),
