@@ -1,4 +1,4 @@
-"""An API server's list, watch, get and create on a loopback socket, with the faults a test asks for.
+"""An API server's list, watch, get, create, patch and delete on a loopback socket, with the faults a test asks for.
 
 The wire is the real one (chunked watches, `metav1.Status`, `410 Expired` in both forms, bookmarks); its words are
 those of kube-apiserver 1.36.
@@ -11,11 +11,13 @@ import datetime as dt
 import ipaddress
 import itertools
 import json
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import jsonpatch
 from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -25,6 +27,7 @@ from cryptography.x509.oid import NameOID
 Object = dict[str, Any]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+_VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
 _EXPIRED = "The resourceVersion for the provided watch is too old."
 
 
@@ -139,7 +142,10 @@ class FakeApi:
         return self._objects[plural][namespace, name]
 
     def fault(self, verb: str, plural: str, handler: Handler, times: int = 1) -> None:
-        """Have the next `times` requests of that verb (list, continue, watch, get, create) answered by `handler`."""
+        """Have the next `times` requests answered by `handler`.
+
+        `verb` is list, continue, watch, get, create, patch or delete.
+        """
         self._faults.append(_Fault(verb, plural, handler, times))
 
     def heal(self) -> None:
@@ -220,7 +226,7 @@ class FakeApi:
         if rest[0] == "namespaces" and len(rest) > 2:
             namespace, rest = rest[1], rest[2:]
         plural, name = rest[0], rest[1] if len(rest) > 1 else ""
-        verb = "create" if request.method == "POST" else "get" if name else "list"
+        verb = _VERBS.get(request.method) or ("get" if name else "list")
         if request.query.get("watch"):
             verb = "watch"
         elif request.query.get("continue"):
@@ -238,9 +244,22 @@ class FakeApi:
             return await self._watch(request, plural)
         if verb == "create":
             return await self._create(request, plural, namespace)
-        if verb == "get":
-            return self._get(plural, namespace, name)
+        if name:
+            return await self._one(request, verb, plural, namespace, name)
         return self._list(request, plural)
+
+    async def _one(self, request: web.Request, verb: str, plural: str, namespace: str, name: str) -> web.Response:
+        found = self._get(plural, namespace, name)
+        if verb == "get" or found.status != 200:
+            return found
+        if verb == "patch":
+            return await self._patch(request, plural, namespace, name)
+        metadata = self.get(plural, name, namespace)["metadata"]
+        conditions = (json.loads(await request.read() or b"{}")).get("preconditions", {})
+        if any(metadata.get(field) != value for field, value in conditions.items()):
+            return _conflict(plural, name, f"Precondition failed: {conditions}")
+        self.remove(plural, name, namespace)
+        return found
 
     def _fault_for(self, verb: str, plural: str) -> Handler | None:
         for fault in self._faults:
@@ -255,7 +274,9 @@ class FakeApi:
             version, items, start = self._pages.pop(token)
         else:
             version, start = str(self._version), 0
-            items = [item for _, item in sorted(self._objects.get(plural, {}).items())]
+            inside = re.search("/namespaces/([^/]+)/", request.path)
+            everything = sorted(self._objects.get(plural, {}).items())
+            items = [item for key, item in everything if inside is None or key[0] == inside[1]]
         metadata = {"resourceVersion": version}
         end = start + (int(request.query.get("limit", "0")) or len(items))
         if end < len(items):
@@ -277,6 +298,20 @@ class FakeApi:
             return web.json_response(status(409, "AlreadyExists", message, kind=plural, name=key[1]), status=409)
         item["metadata"]["namespace"] = namespace
         return web.json_response(self.put(plural, item), status=201)
+
+    async def _patch(self, request: web.Request, plural: str, namespace: str, name: str) -> web.Response:
+        item = self._objects[plural][namespace, name]
+        patch = await request.json()
+        if request.content_type == "application/json-patch+json":
+            patched = jsonpatch.apply_patch(item, patch)
+        else:
+            assert request.content_type == "application/merge-patch+json"
+            patched = _merged(item, patch)
+        if any(patched["metadata"].get(field) != item["metadata"].get(field) for field in ("resourceVersion", "uid")):
+            return _conflict(plural, name, "the object has been modified")
+        if patched == item:
+            return web.json_response(item)
+        return web.json_response(self.put(plural, patched))
 
     async def _watch(self, request: web.Request, plural: str) -> web.StreamResponse:
         since = int(request.query["resourceVersion"])
@@ -310,6 +345,24 @@ class FakeApi:
 
     def _broadcast(self, plural: str, event: str, item: Object) -> None:
         self.emit(plural, _line(event, item))
+
+
+def _conflict(plural: str, name: str, why: str) -> web.Response:
+    message = f'Operation cannot be fulfilled on {plural} "{name}": {why}'
+    return web.json_response(status(409, "Conflict", message, kind=plural, name=name), status=409)
+
+
+def _merged(item: Any, patch: Any) -> Any:
+    """RFC 7396."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(item) if isinstance(item, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _merged(merged.get(key), value)
+    return merged
 
 
 def _line(event: str, item: Object) -> bytes:

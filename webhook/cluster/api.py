@@ -12,7 +12,7 @@ refuse the fields of API servers newer than they are.
 import contextlib
 import dataclasses
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import orjson
@@ -20,6 +20,10 @@ import orjson
 RESOURCE_GROUP: Final = "resource.k8s.io"
 OLDEST_KUBERNETES: Final = "1.34"
 """The first release that serves `resource.k8s.io/v1` by default."""
+
+JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
 
 UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
@@ -31,7 +35,7 @@ SERVER_ERRORS: Final = 500
 
 _EXCERPT: Final = 200
 # The API server's words for a missing permission (apiserver/pkg/endpoints/handlers/responsewriters/errors.go).
-_MISSING_RIGHT: Final = re.compile(r'[^"]* is forbidden: User "(?P<user>[^"]*)" cannot (?P<verb>[a-z]+) ')
+_MISSING_RIGHT: Final = re.compile(r'\S+(?: "[^"]*")? is forbidden: User "(?P<user>[^"]*)" cannot (?P<verb>[a-z]+) ')
 _ANONYMOUS: Final = "system:anonymous"
 
 
@@ -151,9 +155,10 @@ class ApiServer(Protocol):
         *,
         timeout: float,  # noqa: ASYNC109 - one request's share of a budget, kept by the transport
         query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        content_type: str = JSON,
     ) -> bytes:
-        """Body of a successful answer.
+        """Body of a successful answer. `content_type` says what `body` is: an object, or one of the patches.
 
         Raises:
             StatusError: the answer is not a success.
@@ -169,6 +174,12 @@ class ApiServer(Protocol):
             StatusError: on entering: the answer is not a success.
             UnreachableError: on entering or reading.
         """
+
+
+def rule_text(group: str, resources: Iterable[str], verbs: Iterable[str]) -> str:
+    """A rule as a line of YAML, to be pasted under `rules:`."""
+    groups = f'["{group}"]' if not group else f"[{group}]"
+    return f"- {{apiGroups: {groups}, resources: [{', '.join(resources)}], verbs: [{', '.join(verbs)}]}}"
 
 
 def explain(error: ApiServerError, verb: str, resource: Resource) -> str:

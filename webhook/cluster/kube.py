@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from webhook.cluster.api import UNAUTHORIZED, StatusError, UnreachableError
+from webhook.cluster.api import JSON, UNAUTHORIZED, StatusError, UnreachableError
 from webhook.cluster.caches import KubeCluster
 from webhook.cluster.reflector import Reflector, Timing
 from webhook.cluster.templates import KubeTemplates
@@ -170,12 +170,13 @@ class Connection:
         *,
         timeout: float,  # noqa: ASYNC109 - aiohttp keeps it, for connecting as well as for reading
         query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        content_type: str = JSON,
     ) -> bytes:
         """Body of a successful answer; see `ApiServer.request`."""
         limits = aiohttp.ClientTimeout(total=timeout)
         with self._reachable():
-            async with await self._send(method, path, query or {}, body, limits) as response:
+            async with await self._send(method, path, query or {}, body, content_type, limits) as response:
                 content = await response.read()
         if not response.ok:
             raise _status(response, content)
@@ -186,7 +187,7 @@ class Connection:
         """A body in pieces; see `ApiServer.stream`."""
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT, sock_read=stall)
         with self._reachable():
-            response = await self._send("GET", path, query, None, limits)
+            response = await self._send("GET", path, query, None, JSON, limits)
         try:
             if not response.ok:
                 with self._reachable():
@@ -207,14 +208,15 @@ class Connection:
         method: str,
         path: str,
         query: Mapping[str, str],
-        body: Mapping[str, Any] | None,
+        body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
+        content_type: str,
         limits: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
         sent = self._clock()
-        response = await self._exchange(method, path, query, body, limits)
+        response = await self._exchange(method, path, query, body, content_type, limits)
         if response.status == UNAUTHORIZED and await self._renew(sent):
             response.release()
-            response = await self._exchange(method, path, query, body, limits)
+            response = await self._exchange(method, path, query, body, content_type, limits)
         return response
 
     async def _exchange(
@@ -222,15 +224,16 @@ class Connection:
         method: str,
         path: str,
         query: Mapping[str, str],
-        body: Mapping[str, Any] | None,
+        body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
+        content_type: str,
         limits: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
         parts = await self._client.param_serialize(
             method,
             path,
             query_params=list(query.items()),
-            header_params={"Accept": "application/json"},
-            body=body,
+            header_params={"Accept": JSON, "Content-Type": content_type},
+            body=list(body) if isinstance(body, Sequence) else body,
             auth_settings=["BearerToken"],
         )
         answer = await self._client.call_api(*parts, _request_timeout=limits)

@@ -18,6 +18,7 @@ from kubernetes.aio.config import incluster_config
 
 from neuron.templates import Template
 from tests.support.fake_api import FakeApi, answer, eventually, hang, server_certificate
+from tests.support.generated import stored, template
 from webhook.cluster.api import StatusError, UnreachableError
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, KubeCluster
 from webhook.cluster.kube import ClusterUnavailableError, Connection, KubeWorld, connect, load_configuration
@@ -441,6 +442,8 @@ async def test_the_cluster_role_allows_what_is_asked_for_and_nothing_else(cluste
     async with connect(cluster.kubeconfig()) as world:
         cluster.api.fault("create", "resourceclaimtemplates", answer(409, "AlreadyExists", "already exists"))
         await world.templates.ensure("team", TEMPLATE)
+        cluster.api.put("resourceclaimtemplates", stored(4, mark="2026-03-01T12:00:00Z"))
+        await world.templates.ensure("team", template(4))
         await world.view.exists("ResourceClaim", "team", "shared")
         groups = {cache.resource.plural: cache.resource.group for cache in world.caches}
         groups["resourceclaims"] = RESOURCE_CLAIM_TEMPLATES.group
