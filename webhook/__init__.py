@@ -12,6 +12,7 @@ Imported by nobody.
 | the cluster | `cluster/`; without one, `standalone` |
 | policy files at work | `policing/` |
 | manifests on disk | `offline/` |
+| templates that nobody needs | `prune/` |
 | start and commands | `settings*`, `app`, `cli/`, `demo` |
 
 Read in this order: `edge/wire` -> `decisions/pods` -> `decisions/decision` -> `decisions/convert_pods` ->

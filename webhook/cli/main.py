@@ -9,6 +9,7 @@ _COMMANDS: Final = {
     "convert": ("webhook.cli.convert", "Rewrite manifests offline, as the webhook would."),
     "validate": ("webhook.cli.validate", "Say what is wrong in manifests, before a cluster does."),
     "policy": ("webhook.cli.policy", "Check, test, explain and export policy files."),
+    "templates": ("webhook.cli.templates", "List generated ResourceClaimTemplates, and remove those nobody needs."),
     "webhook": ("webhook.cli.webhook", "Serve admission reviews over HTTPS."),
 }
 """Name of a command, which is its name in its module as well -> module, help."""
