@@ -52,24 +52,15 @@ _KEPT: Final = "kept from pruning"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Made:
-    """What an attempt achieved and the cache may not show yet.
-
-    Attributes:
-        digest: of the template that exists, unmarked.
-        until: monotonic seconds up to which that counts.
-        mark: what the cache showed when the attempt began: another mark there is newer than the attempt.
-    """
-
     digest: str
     until: float
-    mark: str
 
 
 class KubeTemplates:
     """A `TemplateStore` in one cluster.
 
-    What was just made counts as known until the watch shows it, so that the pods of a big workload, which arrive
-    together, create their template once; should the watch never show it, it counts for a minute.
+    What was just made, or kept from being removed, counts as known until the watch shows it, so that the pods of a big
+    workload, which arrive together, create their template once; should the watch never show it, it counts for a minute.
     """
 
     def __init__(
@@ -113,9 +104,7 @@ class KubeTemplates:
         if facts is not None and (facts.digest != template.digest or not facts.prune_after):
             return facts.digest == template.digest
         made = self._made.get((namespace, template.name))
-        if made is None or made.digest != template.digest or self._clock() >= made.until:
-            return False
-        return made.mark == (facts.prune_after if facts else "")
+        return made is not None and made.digest == template.digest and self._clock() < made.until
 
     async def ensure(self, namespace: str, template: Template) -> None:
         """Return when the template exists in the namespace, creating it, or taking a mark off it, where need be.
@@ -161,8 +150,9 @@ class KubeTemplates:
         self._made.pop(key, None)
         while self._made and next(iter(self._made.values())).until <= now:
             del self._made[next(iter(self._made))]
+        # A mark that the cache did not show when the attempt began may be newer than what the attempt achieved.
         if self._mark(key, template) == mark and (mark or self._cache.get(*key) is None):
-            self._made[key] = _Made(template.digest, now + _REMEMBERED, mark)
+            self._made[key] = _Made(template.digest, now + _REMEMBERED)
 
     async def _create(self, namespace: str, template: Template) -> None:
         deadline = self._clock() + self._budget

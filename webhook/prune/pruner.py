@@ -289,15 +289,13 @@ class Pruner:
         try:
             await self._server.request("POST", path, timeout=TIMEOUT, query=_QUERY, body=template.manifest())
         except StatusError as error:
-            if error.cause("NamespaceTerminating"):
-                return
-            if error.code != CONFLICT:
+            # Whoever admitted the pod has made it again, or nothing is left to make it for.
+            if error.code != CONFLICT and not error.cause("NamespaceTerminating"):
                 self._fail(template, "made again", error, f"{_needed(pods)}, and it ")
-                return
         except ApiServerError as error:
             self._fail(template, "made again", error, f"{_needed(pods)}, and it ")
-            return
-        self._note(template, Outcome.RESTORED, _needed(pods))
+        else:
+            self._note(template, Outcome.RESTORED, _needed(pods))
 
     async def _send(self, method: str, template: Generated, body: Mapping[str, Any], content_type: str = JSON) -> bytes:
         path = RESOURCE_CLAIM_TEMPLATES.path(*template.key)
@@ -327,7 +325,7 @@ async def _each(items: Iterable[Generated], action: Callable[[Generated], Awaita
 
     async with asyncio.TaskGroup() as group:
         for item in items:
-            group.create_task(one(item))
+            group.create_task(one(item), name=f"prune {item.namespace}/{item.name}")
 
 
 def _preconditions(template: Generated) -> dict[str, Any]:

@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 import datetime as dt
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.support.fake_api import FakeApi, Handler, answer, hang_up, raw
 from tests.support.generated import (
@@ -28,6 +30,7 @@ pytestmark = pytest.mark.anyio
 DAY = dt.timedelta(days=1)
 GRACE = dt.timedelta(minutes=4)
 FOUR, EIGHT, TWO = (template(count).name for count in (4, 8, 2))
+MANIFEST = Path(__file__).parents[3] / "deploy" / "manifests" / "prune.yaml"
 REVIEWS = "selfsubjectaccessreviews"
 
 
@@ -251,6 +254,14 @@ async def test_a_pod_that_turns_up_after_all_gets_its_template_back(api: FakeApi
     assert mark_of(api, FOUR) is None
 
 
+async def test_the_cluster_role_allows_what_is_asked_for_and_nothing_else(api: FakeApi) -> None:
+    await test_a_pod_that_turns_up_after_all_gets_its_template_back(api)
+    asked = {(call.plural, call.verb) for call in api.seen if call.plural != REVIEWS}
+    (role,) = (item for item in yaml.safe_load_all(MANIFEST.read_text()) if item["kind"] == "ClusterRole")
+    allowed = {(what, verb) for rule in role["rules"] for what in rule["resources"] for verb in rule["verbs"]}
+    assert asked == allowed
+
+
 async def test_a_template_whose_removal_was_not_answered_is_healed_too(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
     api.put(PLURAL, stored(8))
@@ -294,6 +305,7 @@ async def test_one_that_the_webhook_made_again_meanwhile_is_as_good(api: FakeApi
 
     api.fault("list", "pods", listed, times=3)
     report = await prune(api)
+    assert told(report) == {FOUR: ("removed", "")}
     assert not report.failed
     assert names(api) == {FOUR}
 
