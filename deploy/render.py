@@ -6,7 +6,7 @@
 
 import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import helm_python as helm
 
@@ -42,8 +42,15 @@ FILES: Final = {
         "The DRA driver on nodes with Neuron devices, and its DeviceClass. Needs rbac.yaml.",
         ("kubelet-plugin/admission-policy.yaml", "kubelet-plugin/daemonset.yaml", "deviceclasses.yaml"),
     ),
+    "prune.yaml": (
+        "Removes generated templates that nobody needs, every night. Needs rbac.yaml.",
+        ("prune/cronjob.yaml",),
+    ),
 }
 """File -> what its first line says, and the templates it is made of."""
+
+VALUES: Final[dict[str, dict[str, Any]]] = {"prune.yaml": {"prune": {"enabled": True}}}
+"""File -> values of the chart that it takes, where these are not the defaults."""
 
 _NAMESPACE: Final = f"""\
 apiVersion: v1
@@ -60,15 +67,15 @@ _HELM_ONLY: Final = re.compile(r"^ *(helm\.sh/chart|app\.kubernetes\.io/managed-
 
 def manifests() -> dict[str, str]:
     """Name -> content of every file of plain manifests."""
-    with helm.Chart.load(CHART) as chart:
-        rendered = chart.render({}, name=NAME, namespace=NAMESPACE)
-    texts = {path.partition("/templates/")[2]: text for path, text in rendered.items()}
     made = {}
-    for file, (about, templates) in FILES.items():
-        parts = [_NAMESPACE] if file == "rbac.yaml" else []
-        parts += [_HELM_ONLY.sub("", texts[template]).strip() + "\n" for template in templates]
-        header = f"# {about}\n# Rendered from deploy/chart with its default values: `make manifests`.\n"
-        made[file] = header + "---\n".join(parts)
+    with helm.Chart.load(CHART) as chart:
+        for file, (about, templates) in FILES.items():
+            rendered = chart.render(VALUES.get(file, {}), name=NAME, namespace=NAMESPACE)
+            texts = {path.partition("/templates/")[2]: text for path, text in rendered.items()}
+            parts = [_NAMESPACE] if file == "rbac.yaml" else []
+            parts += [_HELM_ONLY.sub("", texts[template]).strip() + "\n" for template in templates]
+            header = f"# {about}\n# Rendered from deploy/chart with its default values: `make manifests`.\n"
+            made[file] = header + "---\n".join(parts)
     return made
 
 

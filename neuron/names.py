@@ -51,6 +51,9 @@ POD_CLAIM_FALLBACK: Final = "neuron-dra"
 """The same, where the user has taken `neuron`."""
 TEMPLATE_PREFIX: Final = "neuron-"
 
+ANNOTATION_PRUNE_AFTER: Final = "neuron.aws.com/prune-after"
+"""On a generated template: it goes at that time (RFC 3339) unless somebody removes this mark first."""
+
 # --- attributes that the driver publishes in ResourceSlices ----------------------------------------------
 
 ATTRIBUTE_INSTANCE_TYPE: Final = "instanceType"

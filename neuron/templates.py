@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -10,6 +11,12 @@ from neuron import names
 
 _DIGEST_LENGTH: Final = 12
 _SUMMARY_LENGTH: Final = 40
+
+# A summary starts and ends with a letter or digit, or it could not be told from the dashes around it.
+_NAME: Final = re.compile(
+    rf"{names.TEMPLATE_PREFIX}[a-z0-9](?:[a-z0-9-]{{0,{_SUMMARY_LENGTH - 2}}}[a-z0-9])?"
+    rf"-(?P<digest>[0-9a-f]{{{_DIGEST_LENGTH}}})"
+)
 
 API_VERSION: Final = "resource.k8s.io/v1"
 KIND: Final = "ResourceClaimTemplate"
@@ -46,6 +53,12 @@ def digest(spec: Mapping[str, Any]) -> str:
     """A hash that two template specs share exactly if they mean the same."""
     canonical = json.dumps(normalise(spec), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_LENGTH]
+
+
+def names_itself(name: str, spec: Mapping[str, Any]) -> bool:
+    """Whether `name` is one that `Template.make` gives to `spec`: of our pattern, and with this spec's hash."""
+    match = _NAME.fullmatch(name)
+    return match is not None and match["digest"] == digest(spec)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -14,6 +14,7 @@ Imported by nobody.
 | manifests on disk | `offline/` |
 | an installation seen from outside | `status/` |
 | more processes behind one port | `supervisor`, `workers/` |
+| templates that nobody needs | `prune/` |
 | start and commands | `settings*`, `app`, `cli/`, `demo` |
 
 Read in this order: `edge/wire` -> `decisions/pods` -> `decisions/decision` -> `decisions/convert_pods` ->

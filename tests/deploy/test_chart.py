@@ -58,10 +58,11 @@ def test_the_plain_manifests_are_what_the_chart_renders() -> None:
     assert written == rendering.manifests(), "run `make manifests`"
 
 
-def test_the_plain_manifests_leave_no_object_of_the_chart_out(default: list[Object]) -> None:
+def test_the_plain_manifests_leave_no_object_of_the_chart_out() -> None:
     texts = rendering.manifests().values()
     written = [each for text in texts for each in yaml.safe_load_all(text)]
-    charted = [each for each in default if "helm.sh/hook" not in each["metadata"].get("annotations", {})]
+    with_prune = render({"prune": {"enabled": True}})
+    charted = [each for each in with_prune if "helm.sh/hook" not in each["metadata"].get("annotations", {})]
     assert kinds(written) == kinds(charted) | {("Namespace", NAMESPACE)}
     labels = [key for each in written for key in each["metadata"].get("labels", {})]
     assert not [key for key in labels if "helm" in key or key.endswith("managed-by")]

@@ -12,6 +12,7 @@ import email.utils
 import ipaddress
 import itertools
 import json
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -261,6 +262,10 @@ class FakeApi:
             return found
         if verb == "patch":
             return await self._patch(request, plural, namespace, name)
+        metadata = self.get(plural, name, namespace)["metadata"]
+        conditions = (json.loads(await request.read() or b"{}")).get("preconditions", {})
+        if any(metadata.get(field) != value for field, value in conditions.items()):
+            return _conflict(plural, name, f"Precondition failed: {conditions}")
         self.remove(plural, name, namespace)
         return found
 
@@ -277,7 +282,9 @@ class FakeApi:
             version, items, start = self._pages.pop(token)
         else:
             version, start = str(self._version), 0
-            items = [item for _, item in sorted(self._objects.get(plural, {}).items())]
+            inside = re.search("/namespaces/([^/]+)/", request.path)
+            everything = sorted(self._objects.get(plural, {}).items())
+            items = [item for key, item in everything if inside is None or key[0] == inside[1]]
         metadata = {"resourceVersion": version}
         end = start + (int(request.query.get("limit", "0")) or len(items))
         if end < len(items):
@@ -308,9 +315,8 @@ class FakeApi:
         else:
             assert request.content_type == "application/merge-patch+json"
             patched = _merged(item, patch)
-        if patched["metadata"]["resourceVersion"] != item["metadata"]["resourceVersion"]:
-            message = f'Operation cannot be fulfilled on {plural} "{name}": the object has been modified'
-            return web.json_response(status(409, "Conflict", message, kind=plural, name=name), status=409)
+        if any(patched["metadata"].get(field) != item["metadata"].get(field) for field in ("resourceVersion", "uid")):
+            return _conflict(plural, name, "the object has been modified")
         if patched == item:
             return web.json_response(item)
         return web.json_response(self.put(plural, patched))
@@ -347,6 +353,11 @@ class FakeApi:
 
     def _broadcast(self, plural: str, event: str, item: Object) -> None:
         self.emit(plural, _line(event, item))
+
+
+def _conflict(plural: str, name: str, why: str) -> web.Response:
+    message = f'Operation cannot be fulfilled on {plural} "{name}": {why}'
+    return web.json_response(status(409, "Conflict", message, kind=plural, name=name), status=409)
 
 
 def _merged(item: Any, patch: Any) -> Any:

@@ -82,6 +82,7 @@ class TemplateFacts:
         device_classes: DeviceClasses that it requests, alternatives included.
         ultraserver_mode: of its UltraServerConfig, if it has one that can be read.
         spec: what it asks for.
+        prune_after: when it is going to be removed, as it is marked; empty where it is not.
     """
 
     digest: str
@@ -89,6 +90,7 @@ class TemplateFacts:
     device_classes: frozenset[str]
     ultraserver_mode: int | None
     spec: ClaimSpec
+    prune_after: str = ""
 
 
 class KubeCluster(ClusterClaims):
@@ -374,6 +376,7 @@ def project_template(item: Mapping[str, Any]) -> TemplateFacts:
         frozenset(_device_classes(devices.get("requests") or ())),
         _ultraserver_mode(devices.get("config") or ()),
         read_claim("ResourceClaimTemplate", _API_VERSION, spec)[0],
+        (metadata.get("annotations") or {}).get(names.ANNOTATION_PRUNE_AFTER) or "",
     )
 
 

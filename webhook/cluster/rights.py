@@ -47,7 +47,7 @@ RULES: Final = (
     Rule(
         RESOURCE_GROUP,
         ("resourceclaimtemplates",),
-        ("get", "list", "watch", "create"),
+        ("get", "list", "watch", "create", "patch"),
         "making the templates of converted pods",
     ),
     Rule(RESOURCE_GROUP, ("resourceclaims",), ("get",), "telling pods that their claim does not exist", needed=False),

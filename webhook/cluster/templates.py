@@ -3,6 +3,9 @@
 Templates are named by their content and never change, so creating one twice is harmless: the second attempt finds
 the first. A template that somebody deletes is missed as soon as the watch tells; a pod admitted in between waits
 for its template, as one does that was admitted before the deletion.
+
+`neuron-dra templates prune` marks a template (`names.ANNOTATION_PRUNE_AFTER`) a while before it removes it. One that is
+marked is not relied on: whoever needs it takes the mark away first, which makes the removal fail.
 """
 
 import asyncio
@@ -20,6 +23,7 @@ from neuron.templates import Template, digest
 from webhook.cluster.api import (
     CONFLICT,
     FORBIDDEN,
+    MERGE_PATCH,
     NOT_FOUND,
     OLDEST_KUBERNETES,
     UNAUTHORIZED,
@@ -41,6 +45,10 @@ _REMEMBERED: Final = 60.0
 _UNPROCESSABLE: Final = (422, "Invalid")
 _CONFLICT: Final = (CONFLICT, "Conflict")
 _UNAVAILABLE: Final = (503, "ServiceUnavailable")
+# Whatever mark there is: a template that has none keeps its resourceVersion.
+_UNMARKED: Final = {"metadata": {"annotations": {names.ANNOTATION_PRUNE_AFTER: None}}}
+_CREATED: Final = "created"
+_KEPT: Final = "kept from pruning"
 
 
 @dataclasses.dataclass(slots=True)
@@ -67,8 +75,8 @@ class _Made:
 class KubeTemplates:
     """A `TemplateStore` in one cluster.
 
-    What was just made counts as known until the watch shows it, so that the pods of a big workload, which arrive
-    together, create their template once; should the watch never show it, it counts for a minute.
+    What was just made, or kept from being removed, counts as known until the watch shows it, so that the pods of a big
+    workload, which arrive together, create their template once; should the watch never show it, it counts for a minute.
     """
 
     def __init__(
@@ -108,21 +116,22 @@ class KubeTemplates:
         return len(self._flights)
 
     def holds(self, namespace: str, template: Template) -> bool:
-        """Whether exactly this template is known to exist; answered from memory."""
+        """Whether exactly this template is known to exist, and to stay; answered from memory."""
         facts = self._cache.get(namespace, template.name)
-        if facts is not None:
+        if facts is not None and (facts.digest != template.digest or not facts.prune_after):
             return facts.digest == template.digest
         made = self._made.get((namespace, template.name))
         return made is not None and made.digest == template.digest and self._clock() < made.until
 
     async def ensure(self, namespace: str, template: Template) -> None:
-        """Return when the template exists in the namespace, creating it if it does not.
+        """Return when the template exists in the namespace, creating it, or taking a mark off it, where need be.
 
         Those who ask for the same template at the same time share one attempt, which goes on when some of them
         stop waiting.
 
         Raises:
-            TemplateUnavailableError: it does not exist and cannot be made within the budget.
+            TemplateUnavailableError: it does not exist and cannot be made within the budget, or is going to be removed
+                and cannot be kept.
         """
         if self.holds(namespace, template):
             return
@@ -152,29 +161,59 @@ class KubeTemplates:
     def _watched(self, key: Key, _before: TemplateFacts | None, _after: TemplateFacts | None) -> None:
         self._made.pop(key, None)
 
-    def _remember(self, key: Key, template: Template) -> None:
+    def _mark(self, key: Key, template: Template) -> str:
+        facts = self._cache.get(*key)
+        return facts.prune_after if facts and facts.digest == template.digest else ""
+
+    def _remember(self, key: Key, template: Template, mark: str) -> None:
         now = self._clock()
         self._made.pop(key, None)
         while self._made and next(iter(self._made.values())).until <= now:
             del self._made[next(iter(self._made))]
-        if self._cache.get(*key) is None:
+        # A mark that the cache did not show when the attempt began may be newer than what the attempt achieved.
+        if self._mark(key, template) == mark and (mark or self._cache.get(*key) is None):
             self._made[key] = _Made(template.digest, now + _REMEMBERED)
 
     async def _create(self, namespace: str, template: Template) -> None:
         deadline = self._clock() + self._budget
         failure: ApiServerError = UnreachableError("not tried")
+        key = (namespace, template.name)
+        mark = self._mark(key, template)
         for _ in range(_ATTEMPTS):
             try:
-                await self._post(namespace, template, deadline)
+                if not mark or not await self._keep(namespace, template, deadline):
+                    await self._post(namespace, template, deadline)
             except ApiServerError as error:
                 failure = error
                 if not _worth_a_retry(error) or self._clock() + self._pause >= deadline:
                     break
                 await self._sleep(self._pause)
             else:
-                self._remember((namespace, template.name), template)
+                self._remember(key, template, mark)
                 return
-        raise _unavailable(failure, namespace, template) from failure
+        raise _unavailable(failure, namespace, template, _CREATED) from failure
+
+    async def _keep(self, namespace: str, template: Template, deadline: float) -> bool:
+        """Take the mark off a template; False where it is gone."""
+        try:
+            kept = await self._server.request(
+                "PATCH",
+                RESOURCE_CLAIM_TEMPLATES.path(namespace, template.name),
+                timeout=self._left(deadline),
+                query={"fieldManager": names.MANAGER},
+                body=_UNMARKED,
+                content_type=MERGE_PATCH,
+            )
+        except StatusError as error:
+            if error.code == NOT_FOUND:
+                return False
+            if _worth_a_retry(error):
+                raise
+            raise _unavailable(error, namespace, template, _KEPT) from error
+        found = _loaded(kept)
+        if _digest(found) != template.digest:
+            raise _foreign(namespace, template, found)
+        return True
 
     async def _post(self, namespace: str, template: Template, deadline: float) -> None:
         try:
@@ -203,6 +242,9 @@ class KubeTemplates:
         if _digest(found) != template.digest:
             raise _foreign(namespace, template, found)
         self.counters.found += 1
+        marked = names.ANNOTATION_PRUNE_AFTER in (found["metadata"].get("annotations") or {})
+        if marked and not await self._keep(namespace, template, deadline):
+            raise UnreachableError("it existed, and was pruned before it could be kept")
 
     def _left(self, deadline: float) -> float:
         left = deadline - self._clock()
@@ -220,7 +262,7 @@ def _loaded(body: bytes) -> dict[str, Any]:
         item = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise UnreadableError(f"the answer is not JSON: {error}") from error
-    if not isinstance(item, dict) or not isinstance(item.get("spec"), dict):
+    if not isinstance(item, dict) or not all(isinstance(item.get(part), dict) for part in ("metadata", "spec")):
         raise UnreadableError("the answer is no ResourceClaimTemplate")
     return item
 
@@ -262,8 +304,8 @@ def _changed(namespace: str, template: Template) -> TemplateUnavailableError:
     )
 
 
-def _unavailable(error: ApiServerError, namespace: str, template: Template) -> TemplateUnavailableError:
-    start = f"ResourceClaimTemplate {namespace}/{template.name} could not be created: "
+def _unavailable(error: ApiServerError, namespace: str, template: Template, done: str) -> TemplateUnavailableError:
+    start = f"ResourceClaimTemplate {namespace}/{template.name} could not be {done}: "
     if not isinstance(error, StatusError) or error.passing:
         fix = "Try again; if it lasts, look at the API server and at the webhook's way to it."
         return _error("NEU302", _UNAVAILABLE, template, f"{start}{_words(error)}", fix)

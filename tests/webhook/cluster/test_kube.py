@@ -20,6 +20,7 @@ from neuron.findings import Finding
 from neuron.templates import Template
 from tests.support.clusters import request
 from tests.support.fake_api import FakeApi, answer, eventually, hang, server_certificate
+from tests.support.generated import stored, template
 from webhook.cluster.api import StatusError, UnreachableError
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, KubeCluster
 from webhook.cluster.events import PATCH_EVERY, EventRecorder
@@ -494,6 +495,8 @@ async def test_the_cluster_role_allows_what_is_asked_for_and_nothing_else(
             await recorder.write()
         cluster.api.fault("create", "resourceclaimtemplates", answer(409, "AlreadyExists", "already exists"))
         await world.templates.ensure("team", TEMPLATE)
+        cluster.api.put("resourceclaimtemplates", stored(4, mark="2026-03-01T12:00:00Z"))
+        await world.templates.ensure("team", template(4))
         await world.view.exists("ResourceClaim", "team", "shared")
         groups = {cache.resource.plural: cache.resource.group for cache in world.caches}
         groups |= {"resourceclaims": RESOURCE_CLAIM_TEMPLATES.group, "events": "events.k8s.io"}

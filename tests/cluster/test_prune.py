@@ -1,0 +1,269 @@
+"""`neuron-dra templates prune` on a real control plane, with the rights of its manifest and the webhook at work."""
+
+import contextlib
+import dataclasses
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.api import Api, Object
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.kubectl import Kubectl
+from tests.cluster.manifests import MANAGED_BY, container, generated_templates, pod, template_names
+from tests.cluster.processes import eventually
+from tests.cluster.webhooks import MANIFESTS, Webhook
+
+pytestmark = pytest.mark.usefixtures("webhook")
+
+MARK = "neuron.aws.com/prune-after"
+TEMPLATE = "ResourceClaimTemplate"
+COMMAND = Path(sys.executable).parent / "neuron-dra"
+
+
+@dataclasses.dataclass(frozen=True)
+class Prune:
+    """The command, as its ServiceAccount."""
+
+    kubeconfig: Path
+
+    def argv(self, command: str, namespace: str, *flags: str) -> list[str]:
+        return [
+            str(COMMAND),
+            "templates",
+            command,
+            f"--kubeconfig={self.kubeconfig}",
+            f"--namespace={namespace}",
+            *flags,
+        ]
+
+    def run(self, command: str, namespace: str, *flags: str) -> tuple[int, str, str]:
+        argv = self.argv(command, namespace, *flags)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=90, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    def must(self, namespace: str, *flags: str, older_than: str = "0s", grace: str = "1s") -> dict[str, str]:
+        """Prune; the outcome for each candidate."""
+        chosen = (f"--older-than={older_than}", f"--grace={grace}", "-ojson", *flags)
+        code, stdout, stderr = self.run("prune", namespace, *chosen)
+        assert code == 0, stderr + stdout
+        return {each["name"]: each["outcome"] for each in json.loads(stdout)["templates"]}
+
+
+@pytest.fixture(scope="module")
+def prune(control_plane: ControlPlane, installed_webhook: Webhook) -> Prune:
+    kubectl = control_plane.kubectl().within("neuron-dra")
+    kubectl.must("apply", "-f", str(MANIFESTS / "prune.yaml"))
+    token = kubectl.must("create", "token", "neuron-dra-prune", "--duration=2h").stdout.strip()
+    return Prune(control_plane.token_kubeconfig("neuron-dra-prune", token))
+
+
+def unused(api: Api, namespace: str, devices: int = 4) -> str:
+    """A template that the webhook made for a pod that is no more."""
+    name = f"gone-{devices}"
+    made = api.create(pod(name, container(neuron=devices)), namespace).body
+    api.delete("Pod", name, namespace, force=True)
+    [template] = template_names(made)
+    return template
+
+
+def mark_of(api: Api, name: str, namespace: str) -> str | None:
+    mark: str | None = api.get(TEMPLATE, name, namespace)["metadata"].get("annotations", {}).get(MARK)
+    return mark
+
+
+@contextlib.contextmanager
+def waiting(prune: Prune, api: Api, namespace: str, name: str) -> Iterator["subprocess.Popen[str]"]:
+    """A run that has marked a template and is in a grace that nobody waits for."""
+    argv = prune.argv("prune", namespace, "--older-than=0s", "--grace=10m")
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        try:
+            eventually("the mark", lambda: mark_of(api, name, namespace))
+            yield child
+        finally:
+            child.kill()
+
+
+def test_unused_ones_go_and_those_in_use_stay(api: Api, namespace: str, prune: Prune) -> None:
+    gone = unused(api, namespace)
+    [kept] = template_names(api.create(pod("lives", container(neuron=1)), namespace).body)
+    assert prune.must(namespace) == {gone: "removed"}
+    assert generated_templates(api, namespace) == [kept]
+    assert mark_of(api, kept, namespace) is None
+
+
+def test_the_webhook_makes_a_pruned_one_again(api: Api, namespace: str, prune: Prune) -> None:
+    gone = unused(api, namespace)
+    prune.must(namespace)
+    assert generated_templates(api, namespace) == []
+    assert template_names(api.create(pod("later"), namespace).body) == [gone]
+    assert generated_templates(api, namespace) == [gone]
+
+
+def test_a_dry_run_and_a_list_change_nothing(api: Api, namespace: str, prune: Prune) -> None:
+    gone = unused(api, namespace)
+    before = api.get(TEMPLATE, gone, namespace)
+    assert prune.must(namespace, "--dry-run") == {gone: "candidate"}
+    code, table, _ = prune.run("list", namespace)
+    assert (code, table.splitlines()[1].split()[:2]) == (0, [namespace, gone])
+    assert api.get(TEMPLATE, gone, namespace) == before
+
+
+def test_young_ones_stay(api: Api, namespace: str, prune: Prune) -> None:
+    unused(api, namespace)
+    assert prune.must(namespace, older_than="1h") == {}
+
+
+def test_nothing_but_what_the_webhook_made_is_touched(api: Api, namespace: str, kubectl: Kubectl, prune: Prune) -> None:
+    four, eight = (api.get(TEMPLATE, unused(api, namespace, count), namespace) for count in (4, 8))
+    for each in (four, eight):
+        api.delete(TEMPLATE, each["metadata"]["name"], namespace)
+
+    def make(verb: str, manager: str, name: str, spec: Object, labels: Object) -> None:
+        item = {**four, "metadata": {"name": name, "labels": labels}, "spec": spec}
+        kubectl.must(verb, f"--field-manager={manager}", "-f", "-", stdin=json.dumps(item))
+
+    names = [each["metadata"]["name"] for each in (four, eight)]
+    make("create", "neuron-dra", names[0], eight["spec"], MANAGED_BY)  # another spec than its name says
+    make("apply", "gitops", names[1], eight["spec"], MANAGED_BY)  # printed by `neuron-dra convert`, applied by a user
+    make("create", "neuron-dra", "neuron-4-0123456789ab", four["spec"], MANAGED_BY)  # forged name
+    make("create", "neuron-dra", "my-devices", four["spec"], MANAGED_BY)  # a name of its own
+    labelled = unused(api, namespace, 1)
+    flags = ("--overwrite", "--field-manager=neuron-dra")
+    kubectl.must("label", TEMPLATE, labelled, "app.kubernetes.io/managed-by=somebody", *flags)
+    before = api.list(TEMPLATE, namespace)
+    assert len(before) == 5
+    assert prune.must(namespace) == {}
+    assert api.list(TEMPLATE, namespace) == before
+
+
+def test_an_admission_in_the_grace_keeps_the_template(api: Api, namespace: str, prune: Prune) -> None:
+    name = unused(api, namespace)
+    uid = api.get(TEMPLATE, name, namespace)["metadata"]["uid"]
+    with waiting(prune, api, namespace, name):
+        trial = api.create(pod("trial"), namespace, dry_run=True).body
+        assert template_names(trial) == [name]
+        assert mark_of(api, name, namespace), "a dry run takes no mark off"
+
+        def kept() -> bool:
+            # The webhook learns of the mark a moment after it was set; until then it relies on the template.
+            api.delete("Pod", "in-the-grace", namespace, force=True)
+            api.create(pod("in-the-grace"), namespace)
+            return mark_of(api, name, namespace) is None
+
+        eventually("the mark to be off", kept)
+    assert api.get(TEMPLATE, name, namespace)["metadata"]["uid"] == uid
+
+
+def test_a_killed_run_does_no_harm_and_the_next_one_goes_on(api: Api, namespace: str, prune: Prune) -> None:
+    name = unused(api, namespace)
+    with waiting(prune, api, namespace, name) as child:
+        child.kill()
+        child.wait()
+    assert generated_templates(api, namespace) == [name]
+    assert prune.must(namespace) == {name: "removed"}
+
+
+def test_a_missing_right_is_named_before_anything_is_changed(
+    api: Api, namespace: str, control_plane: ControlPlane, prune: Prune
+) -> None:
+    nobody = Prune(control_plane.user_kubeconfig("prune-nobody"))
+    code, _, stderr = nobody.run("prune", namespace)
+    assert code == 2
+    assert '"prune-nobody" lacks the rule - {apiGroups: [resource.k8s.io]' in stderr
+    role = api.get("ClusterRole", "neuron-dra-prune")
+    rules = [{**rule, "verbs": [verb for verb in rule["verbs"] if verb != "create"]} for rule in role["rules"]]
+    api.merge("ClusterRole", "neuron-dra-prune", {"rules": rules})
+    try:
+
+        def refused() -> str:
+            # RBAC takes a moment to reach the authorizer: until then it is pruned.
+            name = unused(api, namespace)
+            code, _, stderr = prune.run("prune", namespace, "--older-than=0s", "--grace=0s")
+            assert code == 2, stderr
+            assert "resources: [resourceclaimtemplates], verbs: [create]" in stderr
+            return name
+
+        name = eventually("the refusal", refused)
+        assert mark_of(api, name, namespace) is None
+    finally:
+        api.merge("ClusterRole", "neuron-dra-prune", {"rules": role["rules"]})
+
+
+def test_a_webhook_that_may_not_patch_says_so(api: Api, namespace: str, kubectl: Kubectl, prune: Prune) -> None:
+    name = unused(api, namespace)
+    role = api.get("ClusterRole", "neuron-dra")
+    rules = [{**rule, "verbs": [verb for verb in rule["verbs"] if verb != "patch"]} for rule in role["rules"]]
+    api.merge("ClusterRole", "neuron-dra", {"rules": rules})
+    try:
+        with waiting(prune, api, namespace, name):
+
+            def refused() -> bool:
+                result = kubectl.feed("create", pod("refused"))
+                if result.ok:
+                    kubectl.must("delete", "pod", "refused", "--force", "--grace-period=0")
+                    kubectl.must("annotate", TEMPLATE, name, f"{MARK}=2030-01-01T00:00:00Z", "--overwrite")
+                assert "NEU301" in result.stderr, result.stderr
+                assert "may not patch resourceclaimtemplates" in result.stderr
+                return True
+
+            eventually("the refusal", refused)
+    finally:
+        api.merge("ClusterRole", "neuron-dra", {"rules": role["rules"]})
+    eventually("the permission to be back", lambda: kubectl.feed("create", pod("refused")).ok)
+
+
+class Users:
+    """People who create pods, see that their claims are made, and delete them, for as long as they are let."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._live, args=(devices,)) for devices in (1, 4, 8)]
+        self.served = 0
+        self.problems: list[str] = []
+
+    def __enter__(self) -> "Users":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _live(self, devices: int) -> None:
+        number = 0
+        while not self._over.is_set():
+            number += 1
+            name = f"user-{devices}-{number}"
+            try:
+                self._api.create(pod(name, container(neuron=devices)), self._namespace)
+                eventually(f"the claim of {name}", lambda name=name: self._claimed(name))
+                self._api.delete("Pod", name, self._namespace, force=True)
+            except (AssertionError, TimeoutError) as error:
+                self.problems.append(f"{name}: {error}")
+                return
+            self.served += 1
+            # Unused for a while that is sometimes shorter and sometimes longer than a prune.
+            self._over.wait((number * devices * 0.37) % 3)
+
+    def _claimed(self, name: str) -> bool:
+        status = self._api.get("Pod", name, self._namespace).get("status", {})
+        return any(each.get("resourceClaimName") for each in status.get("resourceClaimStatuses", []))
+
+
+def test_prunes_without_end_never_leave_a_pod_without_its_claim(api: Api, namespace: str, prune: Prune) -> None:
+    outcomes: list[str] = []
+    with Users(api, namespace) as users:
+        for _ in range(10):
+            outcomes += prune.must(namespace, grace="2s").values()
+    assert users.problems == []
+    assert users.served > 10
+    assert outcomes.count("removed") > 2

@@ -1,0 +1,207 @@
+"""A template that is marked for removal is not relied on: its mark goes first, or it is made again."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.support.fake_api import FakeApi, answer, eventually, hang, status
+from tests.support.generated import MARK, PLURAL, connected, forbidden, stored, template
+from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts, project_template
+from webhook.cluster.reflector import Reflector, Timing
+from webhook.cluster.templates import KubeTemplates
+from webhook.ports import TemplateUnavailableError
+
+pytestmark = pytest.mark.anyio
+
+FOUR = template(4)
+FIRST, SECOND = "2026-03-01T12:00:00.000001Z", "2026-03-01T13:00:00.000001Z"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with FakeApi().serve() as api:
+        yield api
+
+
+@contextlib.asynccontextmanager
+async def opened(api: FakeApi, *, watch: bool = True, **options: Any) -> AsyncIterator[KubeTemplates]:
+    """A store; without `watch` its cache stays as it was at the start."""
+    async with connected(api) as connection:
+        timing = Timing(backoff=0.002)
+        cache: Reflector[TemplateFacts] = Reflector(
+            connection, RESOURCE_CLAIM_TEMPLATES, project_template, timing=timing
+        )
+        store = KubeTemplates(connection, cache, **{"pause": 0.002, **options})
+        task = asyncio.create_task(cache.run())
+        try:
+            await cache.synced.wait()
+            if not watch:
+                task.cancel()
+            yield store
+        finally:
+            await store.close()
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+def mark_of(api: FakeApi) -> str | None:
+    mark: str | None = api.get(PLURAL, FOUR.name, "team")["metadata"].get("annotations", {}).get(MARK)
+    return mark
+
+
+def marked(api: FakeApi, mark: str) -> None:
+    item = api.get(PLURAL, FOUR.name, "team")
+    api.put(PLURAL, {**item, "metadata": {**item["metadata"], "annotations": {MARK: mark}}})
+
+
+async def test_a_marked_template_is_not_held_and_its_mark_is_taken_off(api: FakeApi) -> None:
+    version = api.put(PLURAL, stored(4, mark=FIRST))["metadata"]["resourceVersion"]
+    async with opened(api) as store:
+        assert not store.holds("team", FOUR)
+        await store.ensure("team", FOUR)
+        assert mark_of(api) is None
+        assert api.get(PLURAL, FOUR.name, "team")["metadata"]["resourceVersion"] != version
+        assert store.holds("team", FOUR)
+        assert api.calls("create", PLURAL) == []
+        [call] = api.calls("patch", PLURAL)
+        assert (call.namespace, call.query) == ("team", {"fieldManager": "neuron-dra"})
+
+
+async def test_a_mark_that_is_off_counts_before_the_watch_tells(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4, mark=FIRST))
+    async with opened(api, watch=False) as store:
+        await asyncio.gather(*(store.ensure("team", FOUR) for _ in range(50)))
+        await store.ensure("team", FOUR)
+        assert store.holds("team", FOUR)
+        assert len(api.calls("patch", PLURAL)) == 1
+
+
+async def test_a_second_mark_is_not_taken_for_the_first(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4, mark=FIRST))
+    async with opened(api) as store:
+        await store.ensure("team", FOUR)
+        marked(api, SECOND)
+        await eventually(lambda: not store.holds("team", FOUR))
+        await store.ensure("team", FOUR)
+        assert mark_of(api) is None
+        assert len(api.calls("patch", PLURAL)) == 2
+
+
+async def test_a_mark_that_comes_while_another_is_taken_off_stays_in_doubt(api: FakeApi) -> None:
+    """The answer does not say which of the two marks it was about."""
+    api.put(PLURAL, stored(4, mark=FIRST))
+    async with opened(api) as store:
+
+        async def marked_again(_: Any) -> Any:
+            from aiohttp import web
+
+            item = stored(4)
+            marked(api, SECOND)
+            await eventually(lambda: store._mark(("team", FOUR.name), FOUR) == SECOND)
+            return web.json_response(item)
+
+        api.fault("patch", PLURAL, marked_again)
+        await store.ensure("team", FOUR)
+        assert not store.holds("team", FOUR)
+
+
+async def test_one_that_was_removed_before_its_mark_was_off_is_made_again(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4, mark=FIRST))
+    async with opened(api, watch=False) as store:
+        api.remove(PLURAL, FOUR.name, "team")
+        await store.ensure("team", FOUR)
+        assert store.holds("team", FOUR)
+        assert mark_of(api) is None
+        assert [len(api.calls(verb, PLURAL)) for verb in ("patch", "create")] == [1, 1]
+
+
+async def test_one_that_turns_out_to_exist_and_to_be_marked_is_kept(api: FakeApi) -> None:
+    async with opened(api, watch=False) as store:
+        api.put(PLURAL, stored(4, mark=FIRST))
+        await store.ensure("team", FOUR)
+        assert mark_of(api) is None
+        assert [len(api.calls(verb, PLURAL)) for verb in ("create", "get", "patch")] == [1, 1, 1]
+
+
+async def test_one_that_is_pruned_between_two_looks_is_made_again(api: FakeApi) -> None:
+    async with opened(api, watch=False) as store:
+        api.put(PLURAL, stored(4, mark=FIRST))
+
+        async def pruned(request: Any) -> Any:
+            api.remove(PLURAL, FOUR.name, "team")
+            return await answer(404, "NotFound", "not found")(request)
+
+        api.fault("patch", PLURAL, pruned)
+        await store.ensure("team", FOUR)
+        assert mark_of(api) is None
+        assert len(api.calls("create", PLURAL)) == 2
+
+
+async def test_a_foreign_template_that_is_marked_is_left_alone(api: FakeApi) -> None:
+    api.put(PLURAL, {**stored(4, mark=FIRST), "spec": stored(8)["spec"]})
+    async with opened(api) as store:
+        with pytest.raises(TemplateUnavailableError, match="exists with another spec"):
+            await store.ensure("team", FOUR)
+        assert mark_of(api) == FIRST
+        assert api.calls("patch", PLURAL) == []
+
+
+async def test_one_that_was_replaced_by_another_spec_is_a_conflict(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4, mark=FIRST))
+    async with opened(api, watch=False) as store:
+        api.put(PLURAL, {**stored(4, mark=FIRST), "spec": stored(8)["spec"]})
+        with pytest.raises(TemplateUnavailableError, match="exists with another spec") as caught:
+            await store.ensure("team", FOUR)
+        assert caught.value.finding.code == "NEU303"
+
+
+async def test_without_the_right_to_patch_the_pod_is_refused_with_the_rule(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4, mark=FIRST))
+    api.fault("patch", PLURAL, answer(403, "Forbidden", forbidden("patch", FOUR.name)), times=9)
+    async with opened(api) as store:
+        with pytest.raises(TemplateUnavailableError) as caught:
+            await store.ensure("team", FOUR)
+        error = caught.value
+        assert (error.finding.code, error.status_code, error.status_reason) == ("NEU301", 403, "Forbidden")
+        assert error.finding.message == (
+            f"ResourceClaimTemplate team/{FOUR.name} could not be kept from pruning: the webhook runs as "
+            f'"bob", which may not patch {PLURAL}.resource.k8s.io in namespace "team".'
+        )
+        assert "verb patch on resourceclaimtemplates" in error.finding.fix or "verbs: [patch]" in error.finding.fix
+        assert len(api.calls("patch", PLURAL)) == 1
+        assert api.calls("create", PLURAL) == []
+
+
+async def test_a_passing_failure_to_take_the_mark_off_is_retried_once(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4, mark=FIRST))
+    api.fault("patch", PLURAL, answer(503, "ServiceUnavailable", "etcdserver: leader changed"))
+    async with opened(api) as store:
+        await store.ensure("team", FOUR)
+        assert mark_of(api) is None
+        assert len(api.calls("patch", PLURAL)) == 2
+
+
+async def test_a_server_that_hangs_costs_the_budget_and_no_more(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4, mark=FIRST))
+    api.fault("patch", PLURAL, hang, times=9)
+    async with opened(api, budget=0.1) as store:
+        begun = asyncio.get_running_loop().time()
+        with pytest.raises(TemplateUnavailableError, match="did not answer in time"):
+            await store.ensure("team", FOUR)
+        assert asyncio.get_running_loop().time() - begun < 2
+
+
+def test_the_status_of_a_named_object_names_the_right() -> None:
+    from webhook.cluster.api import StatusError
+
+    said = StatusError.from_status(status(403, "Forbidden", forbidden("delete", "neuron-4-abc")))
+    assert said.missing_right == ("bob", "delete")

@@ -1,0 +1,37 @@
+"""Options of commands that look at a cluster: which one, and as whom."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import click
+
+CANNOT_LOOK: Final = 2
+
+
+class CannotLookError(click.ClickException):
+    """Ends the command with one line on stderr."""
+
+    exit_code = CANNOT_LOOK
+
+
+def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
+    """`--kubeconfig` and `--context`, as `kubeconfig` and `context_name`."""
+    which = click.option("--context", "context_name", metavar="NAME", help="Context of the kubeconfig.")
+    where = click.option(
+        "--kubeconfig",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Which cluster, and as whom; without it, $KUBECONFIG, ~/.kube/config, or the cluster that this runs in.",
+    )
+    return where(which(command))
+
+
+def default_kubeconfig() -> Path | None:
+    """The file that kubectl would take; None where there is none. Of several in $KUBECONFIG, the first that exists."""
+    named = [Path(each) for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
+    # In a container there may be nobody whose home it is.
+    home = os.environ.get("HOME", "")
+    candidates = named or ([Path(home) / ".kube" / "config"] if home else [])
+    return next((path for path in candidates if path.exists()), None)

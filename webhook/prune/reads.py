@@ -1,0 +1,197 @@
+"""Lists of templates and pods, page by page: of a page, only what matters is kept.
+
+Lists leave `resourceVersion` unset: they show the most recent state, and all pages of one list show the same state
+(https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks).
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+import orjson
+
+from neuron import names
+from webhook.cluster.api import (
+    FORBIDDEN,
+    GONE,
+    NOT_FOUND,
+    OLDEST_KUBERNETES,
+    RESOURCE_GROUP,
+    UNAUTHORIZED,
+    ApiServer,
+    ApiServerError,
+    Resource,
+    StatusError,
+    UnreadableError,
+    rule_text,
+)
+from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES
+from webhook.prune.decide import Generated, Key, read_generated
+
+PODS: Final = Resource("", "v1", "pods")
+PAGE_SIZE: Final = 500
+TIMEOUT: Final = 60.0
+"""Seconds that one request may take."""
+
+_ATTEMPTS: Final = 3
+_PAUSE: Final = 1.0
+_OURS: Final = {"labelSelector": f"{names.LABEL_MANAGED_BY}={names.MANAGER}"}
+
+T = TypeVar("T")
+
+
+class _ListMeta(msgspec.Struct, frozen=True):
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Page(msgspec.Struct, Generic[T], frozen=True):
+    metadata: _ListMeta
+    items: list[T] | None = None
+
+
+class _Claim(msgspec.Struct, frozen=True):
+    template: str | None = msgspec.field(default=None, name="resourceClaimTemplateName")
+
+
+class _PodSpec(msgspec.Struct, frozen=True):
+    claims: list[_Claim] | None = msgspec.field(default=None, name="resourceClaims")
+
+
+class _PodMeta(msgspec.Struct, frozen=True):
+    name: str
+    namespace: str
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    metadata: _PodMeta
+    spec: _PodSpec
+
+
+_decode_pods: Final = msgspec.json.Decoder(_Page[_Pod]).decode
+_decode_raw: Final = msgspec.json.Decoder(_Page[msgspec.Raw]).decode
+
+
+class Reader:
+    """Lists in one cluster. What passes is tried again; what stays is raised as `ApiServerError`."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        namespace: str = "",
+        *,
+        page_size: int = PAGE_SIZE,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        """Read from `server` what is in one namespace; empty: in all."""
+        self._server = server
+        self._namespace = namespace
+        self._page_size = page_size
+        self._sleep = sleep
+
+    async def generated(self) -> tuple[Generated, ...]:
+        """The templates that are ours, by namespace and name."""
+        found: list[Generated] = []
+
+        def take(body: bytes) -> str:
+            page = _decoded(_decode_raw, body)
+            items = (read_generated(orjson.loads(memoryview(raw))) for raw in page.items or ())
+            found.extend(item for item in items if item is not None)
+            return page.metadata.continue_
+
+        await self._pages(RESOURCE_CLAIM_TEMPLATES, _OURS, take, found.clear)
+        return tuple(sorted(found, key=lambda each: each.key))
+
+    async def references(self) -> Mapping[Key, tuple[str, ...]]:
+        """Pods in any phase that refer to a ResourceClaimTemplate: names of pods, by template."""
+        found: defaultdict[Key, list[str]] = defaultdict(list)
+
+        def take(body: bytes) -> str:
+            page = _decoded(_decode_pods, body)
+            for pod in page.items or ():
+                for template in _templates(pod):
+                    found[pod.metadata.namespace, template].append(pod.metadata.name)
+            return page.metadata.continue_
+
+        await self._pages(PODS, {}, take, found.clear)
+        return {key: tuple(sorted(pods)) for key, pods in found.items()}
+
+    async def _pages(
+        self, resource: Resource, query: Mapping[str, str], take: Callable[[bytes], str], start: Callable[[], None]
+    ) -> None:
+        """Give each page to `take`, which returns the token of the next one; `start` comes before every first."""
+        path = resource.path(self._namespace)
+        for attempt in range(1, _ATTEMPTS + 1):
+            start()
+            asked = {**query, "limit": str(self._page_size)}
+            try:
+                while token := take(await self._get(path, asked)):
+                    asked = {**query, "limit": str(self._page_size), "continue": token}
+            except StatusError as error:
+                # The token outlived the history it points into: only a new list is of one moment.
+                if error.code != GONE or attempt == _ATTEMPTS:
+                    raise
+            else:
+                return
+
+    async def _get(self, path: str, query: Mapping[str, str]) -> bytes:
+        for attempt in range(1, _ATTEMPTS):
+            asked_to_wait = 0.0
+            try:
+                return await self._server.request("GET", path, timeout=TIMEOUT, query=query)
+            except StatusError as error:
+                if not error.passing:
+                    raise
+                asked_to_wait = error.retry_after
+            except ApiServerError:
+                pass  # the last attempt says it
+            await self._sleep(max(asked_to_wait, _PAUSE * attempt))
+        return await self._server.request("GET", path, timeout=TIMEOUT, query=query)
+
+
+def _templates(pod: _Pod) -> Iterable[str]:
+    return {claim.template for claim in pod.spec.claims or () if claim.template}
+
+
+def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
+    try:
+        return decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnreadableError(f"the answer is not the API's JSON: {error}") from error
+
+
+def reason(error: ApiServerError, resource: Resource) -> str:
+    """What keeps us from something, and what would mend it; for the end of a sentence."""
+    if not isinstance(error, StatusError):
+        return str(error)
+    if error.code == UNAUTHORIZED:
+        return "the API server does not accept the credentials; renew them in the kubeconfig"
+    if error.code == FORBIDDEN and error.missing_right:
+        user, verb = error.missing_right
+        return f'"{user}" lacks the rule {rule_text(resource.group, (resource.plural,), (verb,))}'
+    if error.code == NOT_FOUND and resource.group == RESOURCE_GROUP:
+        return f"the API server does not serve {RESOURCE_GROUP}/v1; Kubernetes >= {OLDEST_KUBERNETES} is needed"
+    return str(error)
+
+
+def message(error: ApiServerError, verb: str, resource: Resource, namespace: str = "") -> str:
+    """The same as a sentence for an operator."""
+    where = f"in namespace {namespace}" if namespace else "in all namespaces"
+    return f"Cannot {verb} {resource} {where}: {reason(error, resource)}."
+
+
+def review(verb: str, namespace: str) -> dict[str, Any]:
+    """A SelfSubjectAccessReview: may we do this to templates there (empty: everywhere)?"""
+    attributes = {
+        "verb": verb,
+        "group": RESOURCE_CLAIM_TEMPLATES.group,
+        "version": RESOURCE_CLAIM_TEMPLATES.version,
+        "resource": RESOURCE_CLAIM_TEMPLATES.plural,
+        "namespace": namespace,
+    }
+    return {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
