@@ -18,6 +18,7 @@ from webhook.decisions import hints, modes, pods, records
 from webhook.decisions.decision import SEVERAL, Decision, Operation, Outcome, denied, unchanged
 from webhook.decisions.modes import Mode
 from webhook.decisions.patches import add, append, pointer, remove, remove_members, replace, set_members
+from webhook.decisions.quota_advice import uncounted
 from webhook.decisions.records import Amounts, Converted, Record
 from webhook.decisions.steering import NO_STEERING, Steering, allowed, settled, steered
 from webhook.decisions.world import ConversionOptions, World
@@ -180,7 +181,7 @@ def _decide(
         return denied("claim-names-taken", _names_taken())
     hint_patch, hint_warnings = _hint_patch(pod, affinity, selection, found, claim, world.options)
     patch = [*_claim_patch(pod, holders, claim, claim_name, conversion), *_mark_patch(pod, holders), *hint_patch]
-    warnings = (*claim.warnings, *hint_warnings, *_side_effects(facts, world.options, own_claims))
+    warnings = (*claim.warnings, *hint_warnings, *_side_effects(facts, world, own_claims))
     if not patch:
         # The template still has to exist: the pod may come from another namespace, or from a backup.
         return Decision(Outcome.UNCHANGED, "already-converted", templates=(claim.template,))
@@ -314,18 +315,10 @@ def _hint_patch(
     return operations, warnings
 
 
-def _side_effects(facts: NamespaceFacts, options: ConversionOptions, own_claims: Sequence[str]) -> list[Finding]:
+def _side_effects(facts: NamespaceFacts, world: World, own_claims: Sequence[str]) -> list[Finding]:
     """What works differently for a converted pod, said rather than hidden."""
-    found = [
-        warning(
-            "NEU204",
-            "metadata.namespace",
-            f"ResourceQuota {quota} no longer counts this pod.",
-            f"Use {options.device_class}.deviceclass.resource.k8s.io/devices in its spec.hard.",
-            quota,
-        )
-        for quota in facts.quotas
-    ]
+    options = world.options
+    found = uncounted(facts.quotas, world)
     found += [
         warning(
             "NEU205",
