@@ -48,7 +48,16 @@ class Leaf:
 class CountRules:
     """The rules, for one claim."""
 
-    def __init__(self, claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex, catalogue: Catalogue) -> None:
+    def __init__(
+        self,
+        claim: ClaimSpec,
+        leaves: Sequence[Leaf],
+        index: DeviceIndex,
+        catalogue: Catalogue,
+        *,
+        unconnected: bool = False,
+    ) -> None:
+        self._unconnected = unconnected
         self._claim = claim
         self._index = index
         self._catalogue = catalogue
@@ -96,7 +105,7 @@ class CountRules:
             return []
         sums = self._sums(leaf)
         capable = [name for name in types if index.devices(leaf.mask, name) >= count]
-        if all(_never(self._catalogue, name, sums) for name in capable):
+        if not self._unconnected and all(_never(self._catalogue, name, sums) for name in capable):
             return [_unsupported(self._catalogue, "NEU520", leaf.path, count, capable)]
         return self._check_connection(leaf, sums)
 
@@ -263,7 +272,14 @@ def _unsupported(catalogue: Catalogue, code: str, path: str, count: int, types: 
 
 
 def check_together(
-    claim: ClaimSpec, leaves: Sequence[Leaf], used: Collection[str], path: str, index: DeviceIndex, catalogue: Catalogue
+    claim: ClaimSpec,
+    leaves: Sequence[Leaf],
+    used: Collection[str],
+    path: str,
+    index: DeviceIndex,
+    catalogue: Catalogue,
+    *,
+    unconnected: bool = False,
 ) -> list[Finding]:
     """NEU709: what one container uses of a claim, judged as one number of devices.
 
@@ -274,6 +290,7 @@ def check_together(
         path: field path of the container's references.
         index: the devices that exist.
         catalogue: the types they are on.
+        unconnected: whether a policy lets containers have devices that are not connected.
     """
     mine = [leaf for leaf in leaves if leaf.request in used and leaf.mask and not leaf.devices.admin_access]
     requests = list(dict.fromkeys(leaf.request for leaf in mine))
@@ -282,7 +299,7 @@ def check_together(
     total = sum(min(leaf.devices.count for leaf in mine if leaf.request == name) for name in requests)
     types = set.intersection(*(set(index.types(leaf.mask)) for leaf in mine))
     capable = [name for name in index.types(index.everything) if name in types]
-    if capable and all(_never(catalogue, name, {total}) for name in capable):
+    if not unconnected and capable and all(_never(catalogue, name, {total}) for name in capable):
         return [_unsupported(catalogue, "NEU709", path, total, capable)]
     for constraint in claim.constraints:
         if _GROUP.fullmatch(constraint.match_attribute) and all(

@@ -23,7 +23,7 @@ class Claim:
             tuple: the whole claim, by an entry without a request.
         types: names of the instance types that can serve it, in catalogue order.
         connected: whether anything is asked for that an arbitrary set of devices would not do.
-        warnings: what the user should know (NEU202).
+        warnings: what the user should know (NEU202, NEU213, NEU215).
     """
 
     template: Template
@@ -56,6 +56,7 @@ def make_claim(
     device_class: str,
     *,
     only_these: bool,
+    unconnected: bool = False,
 ) -> Claim | list[Finding]:
     """Make the claim of a pod.
 
@@ -65,6 +66,7 @@ def make_claim(
         wishes: what annotations ask of the pod.
         device_class: DeviceClass to request from.
         only_these: whether the claim itself must keep to the candidates (nothing else would).
+        unconnected: whether counts that cannot be connected are served all the same.
 
     Returns:
         The claim, or why no candidate serves the pod.
@@ -72,7 +74,7 @@ def make_claim(
     long_lived = sum(1 for ask in asks if ask.amount and ask.role is not Role.INIT)
     if long_lived > names.MAX_REQUESTS_PER_CLAIM:
         return [_too_many_requests(long_lived)]
-    answers = [serve(entry, asks, wishes) for entry in candidates]
+    answers = [serve(entry, asks, wishes, unconnected=unconnected) for entry in candidates]
     servings = [answer for answer in answers if isinstance(answer, Serving)]
     refusals = [
         (entry, answer) for entry, answer in zip(candidates, answers, strict=True) if isinstance(answer, Refusal)
@@ -97,7 +99,7 @@ def make_claim(
         uses=tuple(builder.use(use) if use else None for use in uses),
         types=types,
         connected=len(alternatives) > 1 or any(alternative.first.spans for alternative in alternatives),
-        warnings=(*_waste(asks, alternatives, wishes), *_left_out(left_out)),
+        warnings=(*_waste(asks, alternatives, wishes), *_unconnected(asks, alternatives), *_left_out(left_out)),
     )
 
 
@@ -277,6 +279,23 @@ def _waste(asks: Sequence[Ask], alternatives: Sequence[_Alternative], wishes: Wi
                 )
                 findings.append(warning("NEU202", ask.resource_path, message, value=str(ask.amount)))
                 break
+    return findings
+
+
+def _unconnected(asks: Sequence[Ask], alternatives: Sequence[_Alternative]) -> list[Finding]:
+    """NEU215 for every container whose devices nothing connects, told for the first type where that is so."""
+    servings = [serving for alternative in alternatives for serving in alternative.servings]
+    findings = []
+    for index, ask in enumerate(asks):
+        loose = next((each for each in servings if each.devices[index] not in (0, *each.entry.counts)), None)
+        if loose is not None:
+            devices, connected = loose.devices[index], ", ".join(map(str, loose.entry.counts))
+            message = (
+                f"{ask.container} gets {devices} devices that need not be connected with each other on"
+                f" {loose.entry.name}: policy allows it."
+            )
+            fix = f"Connected counts: {connected}."
+            findings.append(warning("NEU215", ask.resource_path, message, fix, str(devices)))
     return findings
 
 

@@ -97,6 +97,8 @@ CODES: Final = {
     "NEU211": "The record of a conversion is not readable",
     "NEU212": "The exclusive topology of a LeaderWorkerSet does not fit its UltraServer mode",
     "NEU213": "Instance types that need other requests are left out",
+    "NEU214": "A locked policy overrules an annotation",
+    "NEU215": "Devices of one container need not be connected",
     # 3xx: what the cluster refused
     "NEU301": "The API server refused to create the ResourceClaimTemplate",
     "NEU302": "The API server cannot be reached",

@@ -1,7 +1,7 @@
 """Whether and how one instance type serves a pod's demand.
 
 The counts that go together are those of the Neuron scheduler extension and of the device groups that the DRA
-driver publishes; nothing is ever served by unconnected devices.
+driver publishes; nothing is served by unconnected devices, unless a policy allows it.
 """
 
 import dataclasses
@@ -49,12 +49,14 @@ class Serving:
         layout: its requests.
         spans: the connected sets.
         sets_lnc: whether a NeuronConfig has to set the logical NeuronCore.
+        devices: devices that every ask became, 0 for none.
     """
 
     entry: InstanceType
     layout: Layout
     spans: tuple[Span, ...]
     sets_lnc: bool
+    devices: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,12 +74,20 @@ class Refusal:
     unsuitable: bool = False
 
 
-def serve(entry: InstanceType, asks: Sequence[Ask], wishes: Wishes) -> Serving | Refusal:
-    """Serve the whole pod from one node of this type, or say why not."""
+def serve(entry: InstanceType, asks: Sequence[Ask], wishes: Wishes, *, unconnected: bool = False) -> Serving | Refusal:
+    """Serve the whole pod from one node of this type, or say why not.
+
+    Args:
+        entry: the instance type.
+        asks: the pod's containers; init containers first.
+        wishes: what annotations ask.
+        unconnected: whether a count that cannot be connected is served by devices that need not be. Rings excepted:
+            what their counts mean is consecutive devices.
+    """
     refusal = _refuse_wishes(entry, wishes)
     if refusal is not None:
         return refusal
-    answers = [_devices_for(entry, ask, wishes) for ask in asks]
+    answers = [_devices_for(entry, ask, wishes, unconnected=unconnected) for ask in asks]
     if refusals := [answer for answer in answers if isinstance(answer, Refusal)]:
         findings = tuple(finding for each in refusals for finding in each.findings)
         return Refusal(findings, ring=all(each.ring for each in refusals))
@@ -91,11 +101,11 @@ def serve(entry: InstanceType, asks: Sequence[Ask], wishes: Wishes) -> Serving |
         return refusal
     if wishes.ultraserver_mode is not None and list(layout.counts.values()) != [entry.devices]:
         return Refusal((_whole_node_only(entry, layout, wishes.ultraserver_mode, asks),))
-    spans = _spans(entry, layout)
+    spans = _spans(entry, layout, devices)
     if spans is None:
         return Refusal((_unconnectable(entry, layout, asks),))
     sets_lnc = wishes.lnc is not None and entry.configures_logical_neuron_core
-    return Serving(entry, layout, spans, sets_lnc)
+    return Serving(entry, layout, spans, sets_lnc, tuple(devices))
 
 
 def _refuse_wishes(entry: InstanceType, wishes: Wishes) -> Refusal | None:
@@ -123,12 +133,16 @@ def _refuse_wishes(entry: InstanceType, wishes: Wishes) -> Refusal | None:
     return None
 
 
-def _devices_for(entry: InstanceType, ask: Ask, wishes: Wishes) -> int | Refusal:
-    """Devices that one ask becomes; cores are rounded up to a count that can be connected."""
+def _devices_for(entry: InstanceType, ask: Ask, wishes: Wishes, *, unconnected: bool) -> int | Refusal:
+    """Devices that one ask becomes; cores are rounded up to a count that can be connected.
+
+    Where devices need not be connected, cores are rounded up to whole devices only: nothing else is bought with more.
+    """
     if not ask.amount:
         return 0
+    loose = unconnected and entry.topology is not Topology.RING
     if not ask.in_cores:
-        if ask.amount in entry.counts:
+        if ask.amount in entry.counts or (loose and ask.amount <= max(entry.counts)):
             return ask.amount
         ring = entry.topology is Topology.RING and entry.devices is not None and ask.amount < entry.devices
         return Refusal((_unsupported_count(entry, ask),), ring)
@@ -139,16 +153,23 @@ def _devices_for(entry: InstanceType, ask: Ask, wishes: Wishes) -> int | Refusal
     rounded = next((count for count in entry.counts if count >= exact), None)
     if rounded is None:
         return Refusal((_too_many_cores(entry, ask, wishes.lnc),))
+    if loose:
+        return exact
     # Three devices of a ring are consecutive; rounding them up to all twelve would quadruple the bill.
     if entry.topology is Topology.RING and rounded != exact:
         return Refusal((_unsupported_count(entry, ask),), ring=True)
     return rounded
 
 
-def _spans(entry: InstanceType, layout: Layout) -> tuple[Span, ...] | None:
-    """The connected sets of a layout; None where one of them cannot be asked for."""
+def _spans(entry: InstanceType, layout: Layout, devices: Sequence[int]) -> tuple[Span, ...] | None:
+    """The connected sets of a layout; None where one of them cannot be asked for.
+
+    A container that was granted a count that is not sure to be connected needs no set.
+    """
     spans: dict[tuple[int, ...], Span] = {}
-    for use in {tuple(sorted(use)) for use in layout.uses if use}:
+    for use in {
+        tuple(sorted(use)) for use, count in zip(layout.uses, devices, strict=True) if use and count in entry.counts
+    }:
         size = layout.size(use)
         if size == 1:
             continue

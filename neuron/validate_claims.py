@@ -33,6 +33,7 @@ class ClaimWorld:
         classes: DeviceClasses by name; those of a cluster, or of the files at hand.
         classes_known: whether a class that is not in `classes` does not exist.
         device_class: the class of the driver's chart; without being listed it is taken to select the driver.
+        unconnected: whether a policy lets pods have devices that are not connected: a claim for them is then no error.
     """
 
     catalogue: Catalogue
@@ -41,6 +42,7 @@ class ClaimWorld:
     classes: Mapping[str, ClassSpec] = dataclasses.field(default_factory=dict)
     classes_known: bool = False
     device_class: str = names.DEVICE_CLASS
+    unconnected: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ def judge_claim(claim: ClaimSpec, world: ClaimWorld) -> ClaimJudgement:
     findings += check_configs.check_conflicts(claim, placed)
     findings += check_configs.check_targets(claim, placed, foreign)
     findings += check_configs.check_other_drivers(claim, only_ours=bool(leaves) and not foreign)
-    rules = CountRules(claim, leaves, world.index, world.catalogue)
+    rules = CountRules(claim, leaves, world.index, world.catalogue, unconnected=world.unconnected)
     found = [finding for leaf in leaves for finding in _check_hardware(leaf, placed, matcher, world)]
     found += check_attributes(claim, leaves, world.index)
     found += rules.findings()

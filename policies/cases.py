@@ -2,14 +2,17 @@
 
 import dataclasses
 import datetime as dt
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from policies import schema
+from neuron import names, scheduling
+from policies import matching, schema
 from policies.documents import Path, Problem
 from policies.engine import Clock
 from policies.evaluate import Verdict, evaluate, first_match
-from policies.programs import PodRule, ValidatingRule
+from policies.programs import HintRule, PodRule, ValidatingRule
+from policies.schema_hints import Gets
 from policies.subjects import Subject, of_object
 
 _WORDS: Final = {"allow": "Allow", "deny": "Deny", "warn": "Warn", "audit": "Audit", "except": "Except"}
@@ -32,7 +35,7 @@ class CaseResult:
     seconds: float
 
 
-def run_cases(rule: ValidatingRule | PodRule, clock: Clock) -> Iterator[CaseResult]:
+def run_cases(rule: ValidatingRule | PodRule | HintRule, clock: Clock) -> Iterator[CaseResult]:
     """Run every case of one policy."""
     tests: tuple[schema.Case | schema.PodCase, ...] = (
         rule.tests if isinstance(rule, ValidatingRule) else rule.spec.tests
@@ -43,6 +46,8 @@ def run_cases(rule: ValidatingRule | PodRule, clock: Clock) -> Iterator[CaseResu
             wrong = _validating(rule, case, clock) if isinstance(case, schema.Case) else ""
         else:
             wrong = _pod(rule, case, clock) if isinstance(case, schema.PodCase) else ""
+            if isinstance(rule, HintRule) and isinstance(case, schema.HintCase) and not wrong and case.gets is not None:
+                wrong = _gets(rule, case.object, case.gets)
         path: Path = ("spec", "tests", at, "expect")
         message = f"test '{case.name}' of {rule.name}: {wrong}"
         failure = rule.document.problem(path, message) if wrong else None
@@ -84,10 +89,50 @@ def _details(verdict: Verdict | None) -> str:
     return f" {'; '.join(dict.fromkeys(said))}" if said else ""
 
 
-def _pod(rule: PodRule, case: schema.PodCase, clock: Clock) -> str:
+def _pod(rule: PodRule | HintRule, case: schema.PodCase, clock: Clock) -> str:
     subject = of_object(case.object, namespace_object=case.namespace_object)
-    found, errors = first_match((rule,), subject, clock)
+    found: PodRule | HintRule | None
+    if isinstance(rule, HintRule):
+        found, errors = first_match((rule,), subject, clock)
+    else:
+        found, errors = first_match((rule,), subject, clock)
     came = "NoMatch" if found is None else "Match"
     if came == case.expect:
         return ""
     return f"expected {case.expect}, came {came}.{f' {errors[0]}' if errors else ''}"
+
+
+def _gets(rule: HintRule, pod: Mapping[str, Any], wanted: Gets) -> str:
+    """What a pod gets, against what it has to get; the built-in hints are as the policy says, and else on."""
+    spec, hints = _mapping(pod.get("spec")), rule.hints
+    affinity = _mapping(_mapping(spec.get("affinity")).get("nodeAffinity"))
+    required = _mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
+    term = next(iter(_mappings(required.get("nodeSelectorTerms"))), {})
+    own = str(spec.get("schedulerName") or names.DEFAULT_SCHEDULER)
+    came: dict[str, tuple[object, object]] = {
+        "tolerations": (
+            None if wanted.tolerations is None else list(wanted.tolerations),
+            scheduling.missing_tolerations(_mappings(spec.get("tolerations")), hints, neuron=True),
+        ),
+        "schedulerName": (
+            wanted.scheduler_name,
+            scheduling.scheduler_for(own, hints, legacy=True) or own,
+        ),
+        "labels": (wanted.labels, dict(scheduling.missing_labels(matching.labels_of(pod), hints))),
+        "required": (
+            None if wanted.required is None else list(wanted.required),
+            scheduling.missing_requirements(term, hints.required),
+        ),
+    }
+    for field, (expected, actual) in came.items():
+        if expected is not None and expected != actual:
+            return f"expected {field} {json.dumps(expected)}, came {json.dumps(actual)}."
+    return ""
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _mappings(value: object) -> list[Mapping[str, Any]]:
+    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []

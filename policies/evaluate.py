@@ -8,12 +8,12 @@ import dataclasses
 import datetime as dt
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from policies import matching
 from policies.engine import Budget, CelError, Clock, Limits, Program
 from policies.evaluator.values import kind_of
-from policies.programs import Binding, Check, Condition, Exemption, PodRule, ValidatingRule
+from policies.programs import Binding, Check, Condition, Exemption, HintRule, PodRule, ValidatingRule
 from policies.subjects import Subject
 
 POLICY_LIMITS: Final = Limits(seconds=0.1)
@@ -117,9 +117,12 @@ def evaluate(
     return tuple(verdicts)
 
 
+AnyPodRule = TypeVar("AnyPodRule", PodRule, HintRule)
+
+
 def first_match(
-    rules: Sequence[PodRule], subject: Subject, clock: Clock, limits: Limits = POLICY_LIMITS
-) -> tuple[PodRule | None, tuple[str, ...]]:
+    rules: Sequence[AnyPodRule], subject: Subject, clock: Clock, limits: Limits = POLICY_LIMITS
+) -> tuple[AnyPodRule | None, tuple[str, ...]]:
     """The first policy on pods that means this one.
 
     Returns:

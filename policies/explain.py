@@ -2,15 +2,15 @@
 
 import datetime as dt
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from policies import matching
 from policies.engine import Budget, CelError, Clock
-from policies.evaluate import POLICY_LIMITS, Outcome, Variables, all_hold, evaluate
+from policies.evaluate import POLICY_LIMITS, Outcome, Variables, all_hold, evaluate, first_match
 from policies.evaluator.values import kind_of
 from policies.loader import PolicySet
-from policies.programs import Condition, PodRule, ValidatingRule
+from policies.programs import Condition, HintRule, PodRule, ValidatingRule
 from policies.subjects import Subject
 
 _LONGEST_VALUE: Final = 200
@@ -36,16 +36,51 @@ def explain(policies: PolicySet, subject: Subject, now: dt.datetime, clock: Cloc
     for rule in policies.validating:
         yield from _validating(rule, subject, now, clock)
     if subject.kind == "Pod" and subject.group == "":
-        chosen = False
-        for pod_rule in policies.conversions:
-            why = _unmet_by_pod(pod_rule, subject, clock)
-            if why:
-                yield f"{pod_rule.name}: does not steer its conversion: {why}"
-            elif chosen:
-                yield f"{pod_rule.name}: does not steer its conversion: an earlier policy does"
-            else:
-                chosen = True
-                yield f"{pod_rule.name}: steers its conversion"
+        yield from _pod(policies.conversions, subject, clock, "steers its conversion", "does not steer its conversion")
+        chosen, _ = first_match(policies.hints, subject, clock)
+        for line in _pod(policies.hints, subject, clock, "gives scheduling hints", "gives no scheduling hints"):
+            yield line
+            if chosen is not None and line == f"{chosen.name}: gives scheduling hints":
+                yield from (f"    {each}" for each in _hints(chosen))
+
+
+def _pod(
+    rules: Sequence[PodRule | HintRule], subject: Subject, clock: Clock, does: str, does_not: str
+) -> Iterator[str]:
+    chosen = False
+    for rule in rules:
+        why = _unmet_by_pod(rule, subject, clock)
+        if why:
+            yield f"{rule.name}: {does_not}: {why}"
+        elif chosen:
+            yield f"{rule.name}: {does_not}: an earlier policy does"
+        else:
+            chosen = True
+            yield f"{rule.name}: {does}"
+
+
+def _hints(rule: HintRule) -> Iterator[str]:
+    """What a policy says of each hint, one line each."""
+    spec, hints = rule.spec, rule.hints
+    if spec.tolerations is not None:
+        yield f"tolerations: {_said(hints.toleration, 'that of the Neuron taint', hints.tolerations)}"
+    if spec.node_affinity is not None:
+        yield f"required node affinity: {_said(hints.affinity, 'the instance types', hints.required)}"
+        if hints.preferred:
+            yield f"preferred node affinity: {json.dumps(hints.preferred)}"
+    if spec.scheduler_name is not None:
+        yield f"scheduler name: {hints.scheduler_name if hints.scheduler else 'as the pod says'}"
+    if spec.labels is not None:
+        whose = "before the pod's own" if hints.replaces_labels else "where the pod has none"
+        yield f"labels, {whose}: {json.dumps(dict(hints.labels))}"
+    if spec.leader_worker_set is not None:
+        yield f"exclusive topology of LeaderWorkerSets: {spec.leader_worker_set.exclusive_topology.lower()}"
+
+
+def _said(built_in: bool | None, words: str, entries: Sequence[Mapping[str, object]]) -> str:
+    parts = [words] if built_in else []
+    parts += [json.dumps(entry) for entry in entries]
+    return ", ".join(parts) or "none"
 
 
 def _validating(rule: ValidatingRule, subject: Subject, now: dt.datetime, clock: Clock) -> Iterator[str]:
@@ -83,7 +118,7 @@ def _unmet(conditions: tuple[Condition, ...], activation: dict[str, object], clo
     return failure
 
 
-def _unmet_by_pod(rule: PodRule, subject: Subject, clock: Clock) -> str:
+def _unmet_by_pod(rule: PodRule | HintRule, subject: Subject, clock: Clock) -> str:
     if not matching.pod_matches(rule.spec.match, subject):
         return "its namespaces or selectors select something else"
     return _unmet(rule.conditions, {**subject.activation({}), "variables": {}}, clock)

@@ -16,7 +16,7 @@ from policies.cases import run_cases
 from policies.cel import Cel
 from policies.documents import Document, Problem
 from policies.engine import CelEngine, Clock
-from policies.programs import Binding, ExpressionCompiler, PodRule, ValidatingRule
+from policies.programs import Binding, ExpressionCompiler, HintRule, PodRule, ValidatingRule
 from policies.reading import RefusedError, parse
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -43,6 +43,7 @@ class PolicySet:
     Attributes:
         validating: on validation, in the order of files.
         conversions: on conversion, in their own order.
+        hints: on scheduling hints, in their own order.
         catalogue: instance types with what policies add or change.
         digest: of all files; empty for no policies.
         files: number of files.
@@ -53,11 +54,17 @@ class PolicySet:
     catalogue: Catalogue = dataclasses.field(default_factory=Catalogue)
     digest: str = ""
     files: int = 0
+    hints: tuple[HintRule, ...] = ()
 
     @property
-    def rules(self) -> tuple[ValidatingRule | PodRule, ...]:
+    def rules(self) -> tuple[ValidatingRule | PodRule | HintRule, ...]:
         """All policies."""
-        return (*self.validating, *self.conversions)
+        return (*self.validating, *self.conversions, *self.hints)
+
+    @property
+    def unconnected(self) -> bool:
+        """Whether some pods may have devices that are not connected."""
+        return any(rule.spec.unconnected == "Allow" for rule in self.conversions)
 
     @property
     def soonest_expiry(self) -> dt.datetime | None:
@@ -138,7 +145,7 @@ def load(
     loaded = _Assembly(engine or Cel(), reader)
     if reader.problems:
         raise PolicyError(reader.problems)
-    found = PolicySet(loaded.validating, loaded.conversions, loaded.catalogue, digest(files), len(files))
+    found = PolicySet(loaded.validating, loaded.conversions, loaded.catalogue, digest(files), len(files), loaded.hints)
     results = [result for rule in found.rules for result in run_cases(rule, clock)] if run_tests else []
     failures = [result.failure for result in results if result.failure is not None]
     if failures:
@@ -205,6 +212,7 @@ class _Assembly:
             if isinstance(policy, schema.ValidatingAdmissionPolicy | schema.ValidatingPolicy)
         )
         self.conversions = self._ordered(reader.of(schema.ConversionPolicy))
+        self.hints = self._ordered_hints(reader.of(schema.SchedulingHintPolicy))
         self.catalogue = self._catalogue(reader.of(schema.InstanceTypeCatalog))
         self._families(reader.of(schema.ConversionPolicy))
 
@@ -264,19 +272,40 @@ class _Assembly:
 
     def _ordered(self, found: Sequence[tuple[Document, schema.ConversionPolicy]]) -> tuple[PodRule, ...]:
         rules = []
-        orders: dict[int, str] = {}
+        self._check_orders(found)
         for document, policy in found:
-            order, name = policy.spec.order, policy.metadata.name
-            if order in orders:
-                message = f"spec.order {order} is that of '{orders[order]}' as well; nothing says which comes first."
-                self._say(document, ("spec", "order"), message)
-            orders[order] = name
             if policy.spec.locked and policy.spec.mode is None:
                 self._say(document, ("spec", "locked"), "spec.locked locks spec.mode, which is missing.")
             compiler = ExpressionCompiler(self._engine, document)
             rules.append(compiler.pods(policy))
             self._problems += compiler.problems
         return tuple(sorted(rules, key=lambda rule: rule.spec.order))
+
+    def _ordered_hints(self, found: Sequence[tuple[Document, schema.SchedulingHintPolicy]]) -> tuple[HintRule, ...]:
+        rules = []
+        self._check_orders(found)
+        for document, policy in found:
+            spec = policy.spec
+            if not any(
+                (spec.tolerations, spec.node_affinity, spec.scheduler_name, spec.labels, spec.leader_worker_set)
+            ):
+                self._say(document, ("spec",), "spec says nothing of any hint: it would do nothing.")
+            compiler = ExpressionCompiler(self._engine, document)
+            rules.append(compiler.hints(policy))
+            self._problems += compiler.problems
+        return tuple(sorted(rules, key=lambda rule: rule.spec.order))
+
+    def _check_orders(
+        self, found: Sequence[tuple[Document, schema.ConversionPolicy | schema.SchedulingHintPolicy]]
+    ) -> None:
+        """Policies of one kind have orders of their own."""
+        orders: dict[int, str] = {}
+        for document, policy in found:
+            order = policy.spec.order
+            if order in orders:
+                message = f"spec.order {order} is that of '{orders[order]}' as well; nothing says which comes first."
+                self._say(document, ("spec", "order"), message)
+            orders[order] = policy.metadata.name
 
     def _families(self, found: Sequence[tuple[Document, schema.ConversionPolicy]]) -> None:
         known = self.catalogue.families()
@@ -286,6 +315,12 @@ class _Assembly:
                     message = f"spec.families[{at}] is '{family}', which no instance type has."
                     hint = did_you_mean(family, known) or f" Known are {', '.join(known)}."
                     self._say(document, ("spec", "families", at), message + hint)
+            types = [entry for entry in self.catalogue if entry.family in policy.spec.families]
+            connected_otherwise = any(each.topology in (Topology.TORUS, Topology.SWITCH) for each in types)
+            if policy.spec.unconnected == "Allow" and types and not connected_otherwise:
+                listed = ", ".join(policy.spec.families)
+                message = f"spec.unconnected is for Trn, and {listed} are rings, whose counts are consecutive devices."
+                self._say(document, ("spec", "unconnected"), message)
 
     # --- the catalogue --------------------------------------------------------------------------------------
 

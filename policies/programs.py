@@ -5,10 +5,13 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Any
 
+from neuron import names
+from neuron.scheduling import SchedulingHints
 from policies import schema
 from policies.documents import Document, Path, Problem
 from policies.engine import CelEngine, CelError, Program
 from policies.evaluator.types import BOOL, DYN, STRING, Type
+from policies.schema_hints import PreferredSchedulingTerm, manifest
 from policies.subjects import types_with
 
 
@@ -97,6 +100,17 @@ class PodRule:
     spec: schema.ConversionPolicySpec
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class HintRule:
+    """A policy on scheduling hints, with its conditions compiled and its words as conversion takes them."""
+
+    name: str
+    document: Document
+    conditions: tuple[Condition, ...]
+    spec: schema.SchedulingHintPolicySpec
+    hints: SchedulingHints
+
+
 class ExpressionCompiler:
     """Compiles the expressions of one document; what is wrong with them is collected, with file and line."""
 
@@ -156,6 +170,12 @@ class ExpressionCompiler:
         conditions = self._conditions(("spec", "match", "conditions"), policy.spec.match.conditions)
         return PodRule(policy.metadata.name, self._document, conditions, policy.spec)
 
+    def hints(self, policy: schema.SchedulingHintPolicy) -> HintRule:
+        """Compile a policy on scheduling hints. The result is good only if no problem was found."""
+        conditions = self._conditions(("spec", "match", "conditions"), policy.spec.match.conditions)
+        name = policy.metadata.name
+        return HintRule(name, self._document, conditions, policy.spec, scheduling_hints(name, policy.spec))
+
     def _conditions(self, path: Path, conditions: tuple[schema.MatchCondition, ...]) -> tuple[Condition, ...]:
         compiled = []
         for at, condition in enumerate(conditions):
@@ -199,6 +219,30 @@ class ExpressionCompiler:
 
     def _say(self, path: Path, message: str) -> None:
         self.problems.append(self._document.problem(path, message))
+
+
+def scheduling_hints(name: str, spec: schema.SchedulingHintPolicySpec) -> SchedulingHints:
+    """What a policy says of each hint; where it says nothing, the server's settings hold."""
+    tolerations, affinity, scheduler = spec.tolerations, spec.node_affinity, spec.scheduler_name
+    labels, sets = spec.labels, spec.leader_worker_set
+    return SchedulingHints(
+        policy=name,
+        toleration=None if tolerations is None else tolerations.action == "Add",
+        affinity=None if affinity is None else affinity.action == "Add",
+        scheduler=None if scheduler is None else scheduler.action == "Replace",
+        exclusive_topology=sets is None or sets.exclusive_topology == "On",
+        tolerations=tuple(manifest(each) for each in (tolerations.items if tolerations else ())),
+        required=tuple(manifest(each) for each in (affinity.required if affinity else ())),
+        preferred=tuple(_preferred(each) for each in (affinity.preferred if affinity else ())),
+        scheduler_name=(scheduler.name if scheduler else None) or names.DEFAULT_SCHEDULER,
+        labels=dict(labels.items) if labels else {},
+        replaces_labels=labels is not None and labels.action == "Replace",
+    )
+
+
+def _preferred(term: PreferredSchedulingTerm) -> dict[str, Any]:
+    expressions = [manifest(each) for each in term.preference.match_expressions]
+    return {"weight": term.weight, "preference": {"matchExpressions": expressions}}
 
 
 def _text(path: Path) -> str:

@@ -100,6 +100,8 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
 def _path_text(path: tuple[str | int, ...]) -> str:
     text = ""
     for step in path:
+        if step == "[key]":  # pydantic's word for "the key itself"
+            continue
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
     return text
 

@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from neuron.instances import Topology
+from policies import schema_hints
 from policies.schema_base import Expression, Identifier, Metadata, Mode, Model, Moment, Name, Object, Text
 
 API_VERSION: Final = "policy.neuron.aws.com/v1alpha1"
@@ -221,6 +222,12 @@ class ConversionPolicySpec(Model):
     families: tuple[Text, ...] = ()
     device_class: Name | None = None
     logical_neuron_core: Literal[1, 2] | None = None
+    unconnected: Annotated[
+        Literal["Deny", "Allow"],
+        Field(
+            description="Allow: counts that no connected group has are served by devices that need not be connected."
+        ),
+    ] = "Deny"
 
 
 class ConversionPolicy(Model):
@@ -230,6 +237,37 @@ class ConversionPolicy(Model):
     kind: Literal["ConversionPolicy"]
     metadata: Metadata
     spec: ConversionPolicySpec
+
+
+# --- scheduling hints ---------------------------------------------------------------------------------------
+
+
+class HintCase(PodCase):
+    """A pod, whether the policy is about it, and what it gets."""
+
+    gets: schema_hints.Gets | None = None
+
+
+class SchedulingHintPolicySpec(Model):
+    """Scheduling hints of converted pods. What is not given stays as the server's settings have it."""
+
+    order: Annotated[StrictInt, Field(ge=0, description="Policies are tried from the lowest on; the first match wins.")]
+    match: PodMatch = PodMatch()
+    tests: tuple[HintCase, ...] = ()
+    tolerations: schema_hints.TolerationHints | None = None
+    node_affinity: schema_hints.NodeAffinityHints | None = None
+    scheduler_name: schema_hints.SchedulerNameHint | None = None
+    labels: schema_hints.LabelHints | None = None
+    leader_worker_set: schema_hints.LeaderWorkerSetHint | None = None
+
+
+class SchedulingHintPolicy(Model):
+    """`policy.neuron.aws.com/v1alpha1` SchedulingHintPolicy."""
+
+    api_version: Literal["policy.neuron.aws.com/v1alpha1"]
+    kind: Literal["SchedulingHintPolicy"]
+    metadata: Metadata
+    spec: SchedulingHintPolicySpec
 
 
 # --- the catalogue ------------------------------------------------------------------------------------------
@@ -275,6 +313,7 @@ AnyPolicy = (
     | ValidatingAdmissionPolicyBinding
     | ValidatingPolicy
     | ConversionPolicy
+    | SchedulingHintPolicy
     | InstanceTypeCatalog
 )
 
@@ -283,6 +322,7 @@ KINDS: Final[dict[tuple[str, str], type[AnyPolicy]]] = {
     (VAP_API_VERSION, "ValidatingAdmissionPolicyBinding"): ValidatingAdmissionPolicyBinding,
     (API_VERSION, "ValidatingPolicy"): ValidatingPolicy,
     (API_VERSION, "ConversionPolicy"): ConversionPolicy,
+    (API_VERSION, "SchedulingHintPolicy"): SchedulingHintPolicy,
     (API_VERSION, "InstanceTypeCatalog"): InstanceTypeCatalog,
 }
 """apiVersion and kind of every file -> its model."""

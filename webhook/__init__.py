@@ -13,6 +13,7 @@ Imported by nobody.
 | policy files at work | `policing/` |
 | manifests on disk | `offline/` |
 | an installation seen from outside | `status/` |
+| more processes behind one port | `supervisor`, `workers/` |
 | start and commands | `settings*`, `app`, `cli/`, `demo` |
 
 Read in this order: `edge/wire` -> `decisions/pods` -> `decisions/decision` -> `decisions/convert_pods` ->

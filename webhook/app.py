@@ -1,37 +1,40 @@
 """Composition root: puts the parts together for one run.
 
-`build` makes the application out of parts. `assemble` makes the parts out of settings, in the order in which they can
-fail, and takes them down in reverse. `serve` is the whole run.
+`assemble` makes the parts out of settings, in the order in which they can fail, and takes them down in reverse.
+`serve` is the whole run.
 """
 
 import asyncio
 import contextlib
 import dataclasses
 import datetime as dt
+import importlib
 import importlib.metadata
 import logging
 import socket
+import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-from starlette.applications import Starlette
-from starlette.responses import JSONResponse
-from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from prometheus_client.registry import CollectorRegistry
 
 from certs import files, issue
 from neuron.instances import Catalogue
+from webhook.application import build
 from webhook.certificate_files import CertificateFolder
 from webhook.certificates import Certificates, keeping
 from webhook.cluster.api import TimedApiServer
 from webhook.edge import logs, server
+from webhook.edge.acceptor import Acceptor
 from webhook.edge.bodies import BodyReader
-from webhook.edge.endpoints import AdmissionEndpoint, Reviewer
-from webhook.edge.health import Check, HealthEndpoint, Lifecycle
+from webhook.edge.callers import Callers, ClientAuthority
+from webhook.edge.endpoints import Reviewer
+from webhook.edge.health import Check, Lifecycle
 from webhook.edge.live_certificate import LiveCertificate
 from webhook.edge.metrics import METRICS_PATH, Metrics, MetricsServer
+from webhook.edge.shedding import LoopLag
 from webhook.mutate import Mutator
 from webhook.ports import Refusals, TemplateStore, WorldView
 from webhook.refusals import TellingReviewer
@@ -39,12 +42,14 @@ from webhook.replica_report import Policies, report
 from webhook.settings import Settings, StartupError
 from webhook.standalone import StandaloneWorld
 from webhook.validate import Validator
+from webhook.workers.lines import WholeLines
+from webhook.workers.member import Pulse
+from webhook.workers.metrics import AllWorkers, Answering
+from webhook.workers.seat import Seat
 
 log = logging.getLogger(__name__)
 
 DISTRIBUTION: Final = "neuron-dra"
-
-Endpoint = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
 
 
 class World(Protocol):
@@ -64,69 +69,6 @@ class World(Protocol):
 
     def ready(self) -> tuple[bool, str]:
         """Whether enough is known to answer, and a word on what is not."""
-
-
-class Application(Starlette):
-    """Starlette without what fixed paths do not need.
-
-    Every endpoint is an ASGI application that answers its own errors, other methods included. So Starlette's error
-    layers have nothing to catch, and a path is all that there is to a route: together, matching and wrapping would
-    cost more than deciding about a pod.
-    """
-
-    def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
-        super().__init__(routes=[Route(path, endpoint) for path, endpoint in endpoints.items()])
-        self.router.redirect_slashes = False
-        self.router.default = _not_found
-        self._endpoints = dict(endpoints)
-
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
-        """Hand over to the endpoint of the path, or to Starlette if there is none."""
-        if scope["type"] == "http":
-            endpoint = self._endpoints.get(scope["path"])
-            if endpoint is not None:
-                return endpoint(scope, receive, send)
-        return super().__call__(scope, receive, send)
-
-    def build_middleware_stack(self) -> ASGIApp:
-        """No middleware."""
-        return self.router
-
-
-def build(
-    reviewers: Mapping[str, Reviewer],
-    checks: Mapping[str, Check],
-    *,
-    bodies: BodyReader,
-    metrics: Metrics,
-    decisions: logs.DecisionLog,
-    lifecycle: Lifecycle,
-) -> Application:
-    """The application.
-
-    Args:
-        reviewers: who decides, by path.
-        checks: what readiness depends on, by name.
-        bodies: reads reviews.
-        metrics: counts them.
-        decisions: logs them.
-        lifecycle: where the process stands.
-    """
-    admission = {
-        path: AdmissionEndpoint(path, reviewer, bodies, metrics.path(path), decisions, lifecycle)
-        for path, reviewer in reviewers.items()
-    }
-    health = {
-        "/livez": HealthEndpoint("livez", {}, lifecycle),
-        "/readyz": HealthEndpoint("readyz", checks, lifecycle),
-    }
-    return Application({**admission, **health})
-
-
-async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
-    paths = ", ".join(route.path for route in scope["app"].routes)
-    message = f"There is nothing at {scope['path'][:100]!r}. This server has {paths}."
-    await JSONResponse({"message": message}, 404)(scope, receive, send)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -157,48 +99,58 @@ class Service:
 
 
 @contextlib.asynccontextmanager
-async def assemble(settings: Settings) -> AsyncIterator[Service]:
-    """The parts of one run, alive as long as the context.
+async def assemble(settings: Settings, seat: Seat | None = None) -> AsyncIterator[Service]:
+    """The parts of one run, alive as long as the context; `seat` is for one of several workers.
 
     Raises:
         StartupError: on entering: one of them cannot be had.
     """
-    log.info("configuration", extra={"settings": settings.as_written()})
+    if seat is None or seat.member.leads:
+        log.info("configuration", extra={"settings": settings.as_written()})
     lifecycle = Lifecycle()
+    checks: dict[str, Check] = {}
     metrics = Metrics(version())
+    lag = LoopLag()
     async with contextlib.AsyncExitStack() as stack:
         certificates = _certificates(settings)
-        listener = stack.enter_context(server.listen(settings.host, settings.port, "--host", "--port"))
-        metrics_url = _serve_metrics(settings, metrics, stack)
+        siblings = _join(seat, checks, lifecycle, certificates, stack)
+        authority = _client_authority(settings, certificates.live.context)
+        listener = stack.enter_context(seat.listener if seat else listen(settings))
+        metrics_url = _serve_metrics(settings, metrics, stack, seat)
         world, api_server = await _world(settings, metrics, stack)
-        await stack.enter_async_context(keeping(settings, certificates, api_server))
+        await stack.enter_async_context(_keeping(settings, certificates, api_server, seat))
+        stream = WholeLines(sys.stderr.fileno()) if seat else sys.stderr.buffer
         decisions = logs.DecisionLog(
-            sys.stderr.buffer, logs.resolve(settings.log_format), enabled=logging.getLogger().isEnabledFor(logging.INFO)
+            stream, logs.resolve(settings.log_format), enabled=logging.getLogger().isEnabledFor(logging.INFO)
         )
         stack.callback(decisions.flush)
         _watch(metrics, decisions)
         certificates.show(metrics)
-        checks: dict[str, Check] = {
+        reviewers, more_checks, policies = await _reviewers(settings, world, metrics, stack)
+        if world.refusals is not None:
+            reviewers = {**reviewers, "/mutate": TellingReviewer(reviewers["/mutate"], world.refusals)}
+        checks |= {
             "tls": certificates.check,
             "caches": world.ready,
             "serving": lifecycle.check_serving,
             "shutdown": lifecycle.check_shutdown,
+            **more_checks,
         }
-        reviewers, more_checks, policies = await _reviewers(settings, world, metrics, stack)
-        if world.refusals is not None:
-            reviewers = {**reviewers, "/mutate": TellingReviewer(reviewers["/mutate"], world.refusals)}
-        checks |= more_checks
-        certificates.describe = lambda: report(version(), settings.mode.value, checks, policies)
+        everything = checks | siblings
+        certificates.describe = lambda: report(version(), settings.mode.value, everything, policies)
         metrics.gauge(
-            "neuron_dra_ready", "1 where /readyz passes.", lambda: all(check()[0] for check in checks.values())
+            "neuron_dra_ready", "1 where /readyz passes.", lambda: all(check()[0] for check in everything.values())
         )
         application = build(
             reviewers,
-            checks,
+            everything,
             bodies=BodyReader(settings.max_body_bytes, settings.body_timeout),
             metrics=metrics,
             decisions=decisions,
             lifecycle=lifecycle,
+            callers=None if authority is None else Callers(settings.client_name),
+            max_inflight=settings.max_inflight,
+            lag=lag,
         )
         running = server.Server(
             application,
@@ -207,14 +159,19 @@ async def assemble(settings: Settings) -> AsyncIterator[Service]:
             head_timeout=settings.body_timeout,
             drain_delay=settings.drain_delay,
             drain_timeout=settings.drain_timeout,
+            max_connections=settings.max_connections,
+            authority=authority,
+            lag=lag,
+            among=seat.member if seat else None,
         )
+        _watch_edge(metrics, running.acceptor, lag)
         yield Service(
             server.url(listener, "https"), metrics_url, settings.tls_dir / files.CA_FILE, world, running, listener
         )
 
 
-async def serve(settings: Settings) -> None:
-    """One run, until SIGTERM or SIGINT.
+async def serve(settings: Settings, seat: Seat | None = None) -> None:
+    """One run, until SIGTERM or SIGINT; `seat` is for one of several workers.
 
     Raises:
         StartupError: something that it needs cannot be had.
@@ -231,12 +188,47 @@ async def serve(settings: Settings) -> None:
 
     with server.on_signals(stop):
         try:
-            async with assemble(settings) as service:
+            async with assemble(settings, seat) as service:
                 await service.run()
         except asyncio.CancelledError:
             if service is not None:
                 raise
     log.info("stopped")
+
+
+def prepare(settings: Settings) -> None:
+    """Do what several workers need only once, before they are forked: load what they share, make certificates.
+
+    Starts no thread and no event loop.
+
+    Raises:
+        StartupError: there are no certificates.
+    """
+    _certificates(settings)
+    if settings.policies is not None:
+        importlib.import_module("webhook.policing.assembly")
+    if not settings.standalone:
+        importlib.import_module("webhook.cluster.kube")
+
+
+def listen(settings: Settings) -> socket.socket:
+    """The socket where reviews arrive.
+
+    Raises:
+        StartupError: the address cannot be had.
+    """
+    return server.listen(settings.host, settings.port, "--host", "--port")
+
+
+def listen_for_scrapes(settings: Settings) -> socket.socket | None:
+    """The socket where Prometheus asks; None where metrics are not served.
+
+    Raises:
+        StartupError: the address cannot be had.
+    """
+    if not settings.metrics_port:
+        return None
+    return server.listen(settings.metrics_host, settings.metrics_port, "--metrics-host", "--metrics-port")
 
 
 def version() -> str:
@@ -270,18 +262,81 @@ def _certificates(settings: Settings) -> Certificates:
     return certificates
 
 
-def _serve_metrics(settings: Settings, metrics: Metrics, stack: contextlib.AsyncExitStack) -> str:
-    if not settings.metrics_port:
+def _client_authority(settings: Settings, tls: ssl.SSLContext) -> ClientAuthority | None:
+    if settings.client_ca is not None:
+        return ClientAuthority(settings.client_ca, tls)
+    if settings.client_name:
+        raise StartupError(
+            "--client-name needs --client-ca: a name counts only in a certificate that was verified. Give the CA's "
+            "file as well, or drop the name."
+        )
+    return None
+
+
+def _join(
+    seat: Seat | None,
+    own: Mapping[str, Check],
+    lifecycle: Lifecycle,
+    certificates: Certificates,
+    stack: contextlib.AsyncExitStack,
+) -> dict[str, Check]:
+    """Tell siblings how this worker does, by its `own` checks once there are any; the check that it has of them."""
+    if seat is None:
+        return {}
+    pulse = Pulse(
+        seat.member,
+        ready=lambda: bool(own) and all(check()[0] for check in own.values()),
+        serving=lambda: lifecycle.serving,
+        draining=lambda: lifecycle.draining,
+        state=lambda: certificates.taken.digest,
+    )
+    stack.enter_context(pulse)
+    return {"workers": seat.member.check}
+
+
+def _keeping(
+    settings: Settings, certificates: Certificates, server: TimedApiServer | None, seat: Seat | None
+) -> contextlib.AbstractAsyncContextManager[None]:
+    """The certificate's keeper. Of several workers all follow the Secret, and the first one writes."""
+    if seat is None:
+        return keeping(settings, certificates, server)
+    member = seat.member
+    return keeping(
+        settings,
+        certificates,
+        server,
+        leads=member.leads,
+        everywhere=lambda taken: member.taken_by_all(taken.digest),
+    )
+
+
+def _serve_metrics(settings: Settings, metrics: Metrics, stack: contextlib.AsyncExitStack, seat: Seat | None) -> str:
+    listener = seat.metrics_listener if seat else listen_for_scrapes(settings)
+    if listener is None:
         return ""
-    listener = server.listen(settings.metrics_host, settings.metrics_port, "--metrics-host", "--metrics-port")
-    stack.enter_context(MetricsServer(metrics.registry, listener))
+    registry = metrics.registry
+    if seat is not None:
+        stack.enter_context(Answering(metrics.registry, seat.boxes[seat.member.index]))
+        registry = CollectorRegistry()
+        registry.register(AllWorkers(metrics.registry, seat.member, seat.boxes))
+    stack.enter_context(MetricsServer(registry, listener))
     url = server.url(listener, "http", METRICS_PATH)
-    log.info("serving metrics", extra={"url": url})
+    if seat is None or seat.member.leads:
+        log.info("serving metrics", extra={"url": url})
     return url
 
 
 def _watch(metrics: Metrics, decisions: logs.DecisionLog) -> None:
     metrics.gauge("neuron_dra_decision_lines_lost", "Decision lines that could not be written.", lambda: decisions.lost)
+
+
+def _watch_edge(metrics: Metrics, acceptor: Acceptor, lag: LoopLag) -> None:
+    metrics.gauge("neuron_dra_open_connections", "Connections, handshakes included.", lambda: acceptor.open)
+    metrics.counter(
+        "neuron_dra_refused_connections", "Connections closed because there were too many.", lambda: acceptor.refused
+    )
+    metrics.counter("neuron_dra_failed_handshakes", "TLS handshakes that failed.", lambda: acceptor.failed)
+    metrics.histogram("neuron_dra_event_loop_lag_seconds", "How late a timer was, ten times a second.", lag.delays)
 
 
 async def _reviewers(

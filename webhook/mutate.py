@@ -11,9 +11,10 @@ from webhook.decisions import leader_worker_sets, pods
 from webhook.decisions.convert_pods import convert, find_own_claims
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.modes import Mode
-from webhook.decisions.restore_pods import restore
+from webhook.decisions.restore_pods import Labels, restore
 from webhook.decisions.steering import NO_STEERING, Steer
 from webhook.decisions.world import ConversionOptions, conversion_world
+from webhook.edge import nesting
 from webhook.edge.wire import ABSENT, AdmissionRequest
 from webhook.ports import ClusterView, TemplateStore, TemplateUnavailableError
 
@@ -80,13 +81,27 @@ class Mutator:
             if request.operation == "UPDATE" and request.oldObject == ABSENT:
                 return _NO_OBJECT
             if request.operation == "UPDATE":
-                return restore(pods.decode(request.object), pods.decode(request.oldObject))
+                return self._update_pod(request)
             return unchanged("operation")
         if kind.kind == "LeaderWorkerSet" and kind.group == _LWS_GROUP and request.operation == "CREATE":
-            workload = leader_worker_sets.decode(request.object)
-            facts = self._cluster.namespace(request.namespace)
-            return leader_worker_sets.place(workload, request.namespace, facts, self._cluster, Mode(self._options.mode))
+            return self._create_leader_worker_set(request)
         return unchanged("unknown-kind")
+
+    def _update_pod(self, request: AdmissionRequest) -> Decision:
+        def labels() -> tuple[Labels, Labels]:
+            return pods.decode_labels(request.object), pods.decode_labels(request.oldObject)
+
+        return restore(pods.decode(request.object), pods.decode(request.oldObject), labels)
+
+    def _create_leader_worker_set(self, request: AdmissionRequest) -> Decision:
+        workload = leader_worker_sets.decode(request.object)
+        facts = self._cluster.namespace(request.namespace)
+        mode = Mode(self._options.mode)
+        steer, steerings = self._steer, []
+        if steer is not None:
+            templates = leader_worker_sets.pod_templates(nesting.decode(request.object))
+            steerings = [steer.of_template(template, request.namespace) for template in templates]
+        return leader_worker_sets.place(workload, request.namespace, facts, self._cluster, mode, steerings)
 
     def _create_pod(self, request: AdmissionRequest) -> Decision:
         if not pods.may_concern_us(bytes(request.object)):

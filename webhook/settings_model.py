@@ -148,6 +148,33 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
     metrics_port: Annotated[_Port, _about("Plain HTTP port of /metrics; 0: none.", metavar="PORT")] = 9090
 
+    client_ca: Annotated[
+        Path | None,
+        _about(
+            "PEM file of CAs: reviews are then answered only to clients with a certificate of one of them.",
+            metavar="FILE",
+        ),
+    ] = None
+    client_name: Annotated[
+        tuple[str, ...],
+        _about(
+            "Common or subject alternative name that the client certificate must have; may be repeated.",
+            expected="names",
+            metavar="NAME",
+        ),
+    ] = ()
+
+    max_connections: Annotated[
+        Annotated[int, msgspec.Meta(ge=0, le=1_000_000)],
+        _about("Connections held at once; more are closed at once. 0: any number.", metavar="NUMBER"),
+    ] = 1000
+    max_inflight: Annotated[
+        Annotated[int, msgspec.Meta(ge=0, le=1_000_000)],
+        _about(
+            "Reviews of one path decided at once; more get HTTP 503, new ResourceClaimTemplates excepted. 0: any.",
+            metavar="NUMBER",
+        ),
+    ] = 300
     max_body_bytes: Annotated[
         Annotated[int, msgspec.Meta(ge=1024, le=1 << 30)],
         _about("Largest review to read. An UPDATE carries two objects of up to 3 MiB each.", metavar="BYTES"),
@@ -168,6 +195,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[int, msgspec.Meta(ge=1, le=3600)],
         _about("Seconds that reviews may take after that; then they are cut off.", metavar="SECONDS"),
     ] = 25
+
+    workers: Annotated[
+        Annotated[int, msgspec.Meta(ge=0, le=64)],
+        _about("Processes that answer reviews; 0: one per usable core, at most 4.", metavar="NUMBER"),
+    ] = 1
 
     log_format: Annotated[
         Literal["auto", "json", "text"], _about("Format of the log; auto: text on a terminal, else JSON.")

@@ -24,8 +24,10 @@ from webhook.decisions.check_pods import KnownClaim, check_pod, claim_names
 from webhook.decisions.decision import Decision, Outcome, unchanged
 from webhook.decisions.modes import Mode
 from webhook.decisions.records import find_conversion
+from webhook.decisions.steering import NO_STEERING, SteerTemplate
 from webhook.decisions.world import ConversionOptions, World, conversion_world
 from webhook.device_selectors import DeviceSelectors
+from webhook.edge import nesting
 from webhook.edge.wire import ABSENT, AdmissionRequest
 from webhook.messages import fitting
 from webhook.offline.manifests import POD_TEMPLATES, Manifest, path_text
@@ -69,10 +71,22 @@ class Validator:
     """Decides whether objects may stay as they are.
 
     What a claim's spec says decides about it, so the claims of all replicas, and the template they come from, are
-    judged once; a decision is forgotten when the catalogue, the slices or the DeviceClasses change.
+    judged once; a decision is forgotten when the catalogue, the slices or the DeviceClasses change. What policies say
+    about conversion counts for the pods of workloads; `unconnected` counts for every claim, as no claim says whose it
+    is.
     """
 
-    def __init__(self, options: ConversionOptions, catalogue: Catalogue, cluster: ValidationView) -> None:
+    def __init__(
+        self,
+        options: ConversionOptions,
+        catalogue: Catalogue,
+        cluster: ValidationView,
+        steer: SteerTemplate | None = None,
+        *,
+        unconnected: bool = False,
+    ) -> None:
+        self._steer = steer
+        self._unconnected = unconnected
         self._options = options
         self._catalogue = catalogue
         self._cluster = cluster
@@ -105,7 +119,8 @@ class Validator:
         """Take in what the cluster knows."""
         self._seen = (self._cluster.version, self._cluster.claim_version)
         self._conversion: World = conversion_world(self._options, self._catalogue, self._cluster)
-        self._world: ClaimWorld = claim_world(self._options, self._conversion.catalogue, self._cluster)
+        world = claim_world(self._options, self._conversion.catalogue, self._cluster)
+        self._world: ClaimWorld = dataclasses.replace(world, unconnected=self._unconnected)
         self._decisions.clear()
         self._judgements.clear()
 
@@ -173,7 +188,7 @@ class Validator:
             _decode(request.oldObject).spec
         ):
             return _SAME_SPEC
-        manifest = Manifest((), msgspec.json.decode(raw), kind.group, kind.kind, request.namespace, request.name)
+        manifest = Manifest((), nesting.decode(raw), kind.group, kind.kind, request.namespace, request.name)
         facts = self._cluster.namespace(request.namespace)
         findings: list[Finding] = []
         modes: set[int] = set()
@@ -181,7 +196,10 @@ class Validator:
             pod = pods.view(template)
             known = await self._claims(pod, request.namespace)
             path = path_text(steps)
-            findings += check_workloads.check_template(path, pod, known, facts, self._conversion, self._world)
+            steering = NO_STEERING
+            if self._steer is not None and pod.concerns_us:
+                steering = self._steer(template, request.namespace)
+            findings += check_workloads.check_template(path, pod, known, facts, self._conversion, self._world, steering)
             modes |= check_workloads.ultraserver_modes(pod, known, facts, Mode(self._options.mode))
         findings += check_workloads.check_size(kind.kind, manifest.data, modes)
         return _decision(check_workloads.as_warnings(kind.kind, findings), "valid")
@@ -206,7 +224,7 @@ def read_spec(kind: str, raw: bytes) -> Any:
     Raises:
         pods.UnreadableError: it is not JSON, or nested too deeply.
     """
-    spec: Any = msgspec.json.decode(raw)
+    spec: Any = nesting.decode(raw)
     try:
         typed: Any = msgspec.json.decode(raw, type=_SHAPES[kind])
     except msgspec.ValidationError:

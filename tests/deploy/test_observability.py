@@ -29,12 +29,6 @@ ALERTS = yaml.safe_load((ROOT / "deploy/chart/files/alerts.yaml").read_text())
 DASHBOARD = json.loads((ROOT / "deploy/chart/files/dashboard.json").read_text())
 OPERATIONS = (ROOT / "docs/operations.md").read_text()
 
-PENDING: dict[str, frozenset[str]] = {
-    "neuron_dra_shed_reviews_total": frozenset(),
-    "neuron_dra_event_loop_lag_seconds": frozenset(),
-}
-"""Series that alerts and dashboard use already and the code does not export yet, with their labels."""
-
 TARGET = frozenset({"instance", "job", "namespace", "pod"})
 """Labels that Prometheus gives to whatever it scrapes."""
 
@@ -204,7 +198,7 @@ def grouping(expression: str) -> set[str]:
 
 
 def known(exported: Exported, name: str) -> set[str] | frozenset[str] | None:
-    return exported.labels.get(name, PENDING.get(name))
+    return exported.labels.get(name)
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
@@ -224,11 +218,7 @@ def test_an_expression_asks_for_series_and_labels_that_exist(exported: Exported,
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_only_what_only_grows_is_asked_for_its_rate(exported: Exported, expression: str) -> None:
     for name in re.findall(r"(?:rate|increase)\((\w+)", expression):
-        assert exported.kinds.get(name, "counter" if name in PENDING else "?") in ("counter", "histogram")
-
-
-def test_what_is_pending_is_not_exported(exported: Exported) -> None:
-    assert PENDING.keys().isdisjoint(exported.labels)
+        assert exported.kinds.get(name) in ("counter", "histogram")
 
 
 def quoted(text: str) -> set[str]:
@@ -280,4 +270,4 @@ def test_the_documentation_lists_every_series_of_ours_with_its_labels(exported: 
         family = re.sub(r"_(bucket|sum|count)$", "", name) if exported.kinds[name] == "histogram" else name
         if name.startswith("neuron_dra_") and not name.endswith("_created"):
             ours.setdefault(family, set()).update(labels - {"le"})
-    assert {name: labels for name, labels in told.items() if name not in PENDING} == ours
+    assert told == ours

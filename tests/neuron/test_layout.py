@@ -171,6 +171,37 @@ def test_what_is_served_can_be_placed(containers: list[tuple[str, int]]) -> None
         assert placeable(serving.layout, groups)
 
 
+MIXED = st.lists(st.tuples(ROLES, st.sampled_from([0, 1, 2, 3, 4, 5, 7, 8, 12])), min_size=1, max_size=5)
+
+
+@settings(max_examples=400, deadline=None)
+@given(MIXED, st.booleans())
+@example([("init", 4), ("sidecar", 5), ("app", 7)], False)
+@example([("init", 8), ("sidecar", 3), ("app", 5)], False)
+def test_what_is_served_unconnected_can_be_placed(containers: list[tuple[str, int]], in_cores: bool) -> None:
+    containers = sorted(containers, key=lambda each: each[0] == "app")
+    entry = Catalogue().get("trn1.32xlarge")
+    assert entry is not None
+    resource, per_device = ("aws.amazon.com/neuroncore", 2) if in_cores else (DEVICE, 1)
+    wanted = [
+        dataclasses.replace(ask, amount=count * per_device, resource=resource if count else "")
+        for ask, (_, count) in zip(asks(*[role for role, _ in containers]), containers, strict=True)
+    ]
+    serving = serve(entry, wanted, Wishes(), unconnected=True)
+    roles, devices = [role for role, _ in containers], [count for _, count in containers]
+    if not isinstance(serving, Serving):
+        # A pod of one container is refused for nothing but the size of the node.
+        assert len(containers) > 1
+        return
+    groups = {span.requests: span.group for span in serving.spans if span.group}
+    assert placeable(serving.layout, groups)
+    assert serving.layout.total == legacy_total(roles, devices) <= entry.devices
+    for count, use in zip(devices, serving.layout.uses, strict=True):
+        assert serving.layout.size(use) >= count
+        # What can be connected still is.
+        assert count not in (4, 8) or tuple(sorted(use)) in groups
+
+
 def test_init_containers_around_a_sidecar_share_one_set() -> None:
     layout = lay_out(asks("init", "sidecar", "init", "app"), [8, 4, 8, 4], COUNTS)
     assert set(layout.uses[0]) == set(layout.uses[2]) == {3, EXTRA}

@@ -43,7 +43,7 @@ CHECK = "validations: [{expression: 'true'}]"
         pytest.param(
             "apiVersion: v1\nkind: Frog",
             "0.yaml:2: kind 'Frog' is unknown. Known are ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, "
-            "ValidatingPolicy, ConversionPolicy, InstanceTypeCatalog "
+            "ValidatingPolicy, ConversionPolicy, SchedulingHintPolicy, InstanceTypeCatalog "
             "(policy.neuron.aws.com/v1alpha1, admissionregistration.k8s.io/v1).",
             id="kind-without-likeness",
         ),
@@ -174,4 +174,4 @@ def test_the_schemas_accept_what_the_models_accept(text: str) -> None:
 
 
 def test_every_kind_has_a_schema() -> None:
-    assert len(schema_files()) == len(KINDS) == 5
+    assert len(schema_files()) == len(KINDS) == 6

@@ -7,11 +7,13 @@ from typing import Any
 
 from msgspec import Raw
 
-from neuron.instances import Catalogue, Observation
+from neuron.instances import Observation
 from neuron.templates import Template
+from policies.loader import NO_POLICIES, PolicySet
 from webhook.decisions.world import ConversionOptions
 from webhook.edge.wire import ABSENT, AdmissionRequest, GroupVersionKind
 from webhook.mutate import Mutator
+from webhook.policing.steering import PolicySteer
 from webhook.ports import NO_FACTS, NamespaceFacts, TemplateUnavailableError
 
 
@@ -32,6 +34,12 @@ class FakeCluster:
 
     def namespace(self, name: str) -> NamespaceFacts:
         return self.namespaces.get(name, NO_FACTS)
+
+    def namespace_labels(self, name: str) -> Mapping[str, str] | None:
+        return {} if name in self.namespaces else None
+
+    def quotas(self, name: str) -> Mapping[str, int] | None:  # noqa: ARG002 - nobody knows which there are
+        return None
 
     def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:
         return self.template_classes.get((namespace, name), frozenset())
@@ -56,8 +64,15 @@ class FakeTemplates:
         self.made[namespace, template.name] = template
 
 
-def mutator(cluster: FakeCluster | None = None, templates: FakeTemplates | None = None, **options: Any) -> Mutator:
-    return Mutator(ConversionOptions(**options), Catalogue(), cluster or FakeCluster(), templates or FakeTemplates())
+def mutator(
+    cluster: FakeCluster | None = None,
+    templates: FakeTemplates | None = None,
+    policies: PolicySet = NO_POLICIES,
+    **options: Any,
+) -> Mutator:
+    cluster = cluster or FakeCluster()
+    steer = PolicySteer(policies, cluster)
+    return Mutator(ConversionOptions(**options), policies.catalogue, cluster, templates or FakeTemplates(), steer)
 
 
 def request(

@@ -1,7 +1,8 @@
 """Golden cases: a folder with a review, and what has to come out of it.
 
 `review.json` is an AdmissionReview as the API server sends it; `cluster.json` (optional) says what the webhook knows
-of the cluster and how it is set up. `decision.json`, `patch.json`, `object.json` and `templates.json` are expected.
+of the cluster and how it is set up; `policies.yaml` (optional) holds policies. `decision.json`, `patch.json`,
+`object.json` and `templates.json` are expected.
 `python -m tests.support.golden` writes the expectations anew; read the diff before committing it.
 """
 
@@ -15,6 +16,7 @@ import msgspec
 
 from neuron import names
 from neuron.instances import Observation
+from policies.loader import load
 from tests.support.clusters import FakeCluster, mutator
 from webhook.edge.wire import AdmissionReview
 from webhook.ports import LegacyQuota, NamespaceFacts
@@ -46,7 +48,8 @@ def outcome(case: Path) -> dict[str, Any]:
             for name, facts in setup.get("namespaces", {}).items()
         },
     )
-    decision = asyncio.run(mutator(cluster, **setup.get("options", {})).review(review.request))
+    files = {path.name: path.read_bytes() for path in case.glob("policies.yaml")}
+    decision = asyncio.run(mutator(cluster, policies=load(files), **setup.get("options", {})).review(review.request))
     manifest = json.loads(text)["request"]["object"]
     return {
         "decision.json": {

@@ -26,13 +26,16 @@ from urllib.parse import urlsplit
 import uvloop
 
 from certs import files, issue
-from webhook import app
+from webhook.application import build
 from webhook.decisions.decision import Decision, unchanged
 from webhook.edge import logs, server, wire
+from webhook.edge.acceptor import Acceptor
 from webhook.edge.bodies import BodyReader
+from webhook.edge.callers import Callers, ClientAuthority
 from webhook.edge.endpoints import Reviewer
 from webhook.edge.health import Check, Lifecycle
 from webhook.edge.metrics import Metrics
+from webhook.edge.shedding import LoopLag
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 20.0
@@ -161,6 +164,10 @@ class Running:
         self._thread.join(timeout)
         assert not self._thread.is_alive(), f"the server still runs after {timeout} s"
 
+    @property
+    def acceptor(self) -> Acceptor:
+        return self._server.acceptor
+
     def decisions(self) -> list[dict[str, Any]]:
         """Decision lines, as soon as there are any."""
         eventually(lambda: self.log.getvalue().endswith(b"\n"), "decisions are logged")
@@ -182,19 +189,27 @@ def serving(
     drain_delay: float = 0.0,
     drain_timeout: int = 5,
     tls_min_version: Literal["1.2", "1.3"] = "1.3",
+    max_connections: int = 0,
+    max_inflight: int = 0,
+    client_ca: Path | None = None,
+    client_names: tuple[str, ...] = (),
 ) -> Iterator[Running]:
     """The application with these reviewers, on a free port, over TLS, for the length of the context."""
     certificates = make_certificates(directory)
     tls = server.tls_context(certificates.certificate, certificates.key, tls_min_version)
+    authority = None if client_ca is None else ClientAuthority(client_ca, tls)
     listener = server.listen("127.0.0.1", 0, "--host", "--port")
-    lifecycle, metrics, log = Lifecycle(), Metrics("test"), io.BytesIO()
-    application = app.build(
+    lifecycle, metrics, log, lag = Lifecycle(), Metrics("test"), io.BytesIO(), LoopLag()
+    application = build(
         reviewers,
         checks or {},
         bodies=BodyReader(max_body_bytes, body_timeout),
         metrics=metrics,
         decisions=logs.DecisionLog(log),
         lifecycle=lifecycle,
+        callers=None if authority is None else Callers(client_names),
+        max_inflight=max_inflight,
+        lag=lag,
     )
     running = server.Server(
         application,
@@ -203,6 +218,9 @@ def serving(
         head_timeout=body_timeout,
         drain_delay=drain_delay,
         drain_timeout=drain_timeout,
+        max_connections=max_connections,
+        authority=authority,
+        lag=lag,
     )
     loop = uvloop.new_event_loop()
 

@@ -37,7 +37,11 @@ def check(context: click.Context, folder: Path) -> None:
     from webhook.policing.coverage import notes
 
     found = _load(context, folder, FAULTY)
-    kinds = {"on validation": len(found.validating), "on conversion": len(found.conversions)}
+    kinds = {
+        "on validation": len(found.validating),
+        "on conversion": len(found.conversions),
+        "on scheduling hints": len(found.hints),
+    }
     told = ", ".join(f"{count} {words}" for words, count in kinds.items() if count) or "none but catalogues"
     click.echo(f"{_counted(found.files, 'file')}: policies {told}. Nothing is wrong.")
     for note in notes(found.validating):
@@ -132,7 +136,11 @@ def export(context: click.Context, folder: Path, target: str) -> None:  # noqa: 
     from policies.export import NotExportableError, to_vap
 
     code = 0
-    for rule in _load(context, folder, UNREADABLE).validating:
+    policies = _load(context, folder, UNREADABLE)
+    for name in [rule.name for rule in policies.conversions] + [rule.name for rule in policies.hints]:
+        click.echo(f"{name}: not exported: the API server does not convert pods.", err=True)
+        code = FAULTY
+    for rule in policies.validating:
         try:
             objects = to_vap(rule)
         except NotExportableError as error:

@@ -11,6 +11,7 @@ server, so there is nobody to elect and nobody to wait for when a replica dies.
 import asyncio
 import dataclasses
 import datetime as dt
+import hashlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -42,6 +43,11 @@ class Taken:
 
     bundle: str = ""
     serving: str = ""
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of both: 32 bytes that are equal where both are."""
+        return hashlib.sha256(f"{self.bundle} {self.serving}".encode()).digest()
 
 
 Everywhere = Callable[[Taken], bool]

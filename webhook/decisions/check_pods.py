@@ -146,7 +146,15 @@ def _check_together(
             continue
         everything = [each.name for each in judgement.spec.requests]
         used = everything if any(not each.request for each in together) else [each.request for each in together]
-        findings += check_together(judgement.spec, judgement.leaves, used, path, world.index, world.catalogue)
+        findings += check_together(
+            judgement.spec,
+            judgement.leaves,
+            used,
+            path,
+            world.index,
+            world.catalogue,
+            unconnected=world.unconnected,
+        )
     return findings
 
 

@@ -43,7 +43,7 @@ def check_template(
         facts: what the namespace says.
         conversion: what conversion is decided by.
         claims: what claims are judged by.
-        steering: what policies say about its conversion.
+        steering: what policies say about its pods.
 
     Returns:
         Findings with paths in the workload. An error is one for which a pod would be refused.

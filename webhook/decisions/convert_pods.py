@@ -13,15 +13,17 @@ from neuron.claims import Claim, make_claim
 from neuron.demand import Ask, Role
 from neuron.findings import Finding, as_warning, warning
 from neuron.instances import InstanceType
+from neuron.scheduling import with_required
 from neuron.serving import Wishes
 from webhook.decisions import hints, modes, pods, records
+from webhook.decisions.added_hints import NOTHING_ADDED, AddedHints
 from webhook.decisions.decision import SEVERAL, Decision, Operation, Outcome, denied, unchanged
 from webhook.decisions.modes import Mode
 from webhook.decisions.patches import add, append, pointer, remove, remove_members, replace, set_members
 from webhook.decisions.quota_advice import uncounted
 from webhook.decisions.records import Amounts, Converted, Record
-from webhook.decisions.steering import NO_STEERING, Steering, allowed, settled, steered
-from webhook.decisions.world import ConversionOptions, World
+from webhook.decisions.steering import NO_STEERING, Steering, allowed, disagree, overruled, settled, steered
+from webhook.decisions.world import World
 from webhook.edge.wire import ABSENT
 from webhook.ports import ClusterView, NamespaceFacts
 
@@ -80,15 +82,17 @@ def convert(
     holders = _holders(pod, conversion.record if conversion else None)
     if conversion is None and not any(holder.ask.amount or holder.findings for holder in holders):
         return unchanged("not-neuron")
-    settings = settled(modes.resolve(pod.annotations, facts, Mode(world.options.mode)), steering)
+    said = modes.resolve(pod.annotations, facts, Mode(world.options.mode))
+    settings = settled(said, steering)
+    told = overruled(said, steering) if conversion is None else []
     if settings.mode is Mode.OFF:
-        words = (as_warning(finding) for finding in settings.misspelt_mode)
-        return _about(unchanged(f"mode-off-by-{settings.source}", *words), holders)
+        misspelt = (as_warning(finding) for finding in settings.misspelt_mode)
+        return _about(unchanged(f"mode-off-by-{settings.source}", *misspelt, *told), holders)
     if pod.spec.nodeName:
         return _about(unchanged("node-name", _bound(pod.spec.nodeName)), holders)
     decision = _decide(pod, facts, steered(world, steering), settings, holders, conversion, own_claims, steering)
-    if steering.policy and decision.audit:
-        decision = dataclasses.replace(decision, audit={**decision.audit, "conversion-policy": steering.policy})
+    if told or steering is not NO_STEERING:
+        decision = dataclasses.replace(decision, warnings=(*decision.warnings, *told), audit=_audit(decision, steering))
     return _about(_shadow(decision) if settings.mode is Mode.SHADOW else decision, holders)
 
 
@@ -96,6 +100,12 @@ def _about(decision: Decision, holders: Sequence[_Holder]) -> Decision:
     """The decision, with the legacy resource that it is about."""
     asked = {resource for holder in holders for resource in holder.amounts}
     return dataclasses.replace(decision, resource=SEVERAL if len(asked) > 1 else "".join(asked))
+
+
+def _audit(decision: Decision, steering: Steering) -> Mapping[str, str]:
+    """Which policies steered a conversion."""
+    by = {"conversion-policy": steering.policy, "scheduling-hint-policy": steering.hints.policy}
+    return {**decision.audit, **{key: name for key, name in by.items() if name}} if decision.audit else {}
 
 
 def find_own_claims(pod: pods.Pod, namespace: str, cluster: ClusterView, device_class: str) -> tuple[str, ...]:
@@ -158,16 +168,19 @@ def _decide(
     findings = [*settings.findings, *(finding for holder in holders for finding in holder.findings)]
     if findings:
         return denied("bad-request", *findings)
-    affinity = pod.decode_affinity()
-    selection = candidates.NodeSelection(
-        settings.instance_types, pod.decode_node_selector(), hints.required_terms(affinity)
-    )
-    found, findings = allowed(*candidates.find(world.catalogue, selection, world.families), steering)
+    selection, found, findings = _find_candidates(pod, world, settings, steering)
     if findings:
         return denied("no-candidate", *findings)
     asks = [holder.ask for holder in holders]
     only_these = bool(settings.instance_types or steering.families)
-    claim = make_claim(asks, found, settings.wishes, world.options.device_class, only_these=only_these)
+    claim = make_claim(
+        asks,
+        found,
+        settings.wishes,
+        world.options.device_class,
+        only_these=only_these,
+        unconnected=steering.unconnected,
+    )
     if isinstance(claim, list):
         return denied("unservable", *claim)
     if (
@@ -179,9 +192,12 @@ def _decide(
     claim_name = conversion.claim if conversion else _free_name(pod, holders)
     if claim_name is None:
         return denied("claim-names-taken", _names_taken())
-    hint_patch, hint_warnings = _hint_patch(pod, affinity, selection, found, claim, world.options)
-    patch = [*_claim_patch(pod, holders, claim, claim_name, conversion), *_mark_patch(pod, holders), *hint_patch]
-    warnings = (*claim.warnings, *hint_warnings, *_side_effects(facts, world, own_claims))
+    enough = candidates.pins_types(selection) and len(claim.types) == len(found)
+    recorded = conversion.record.hints if conversion else NOTHING_ADDED
+    given = hints.give(pod, selection, None if enough else claim.types, world.options, steering, recorded)
+    marks = _mark_patch(pod, holders, given.added)
+    patch = [*_claim_patch(pod, holders, claim, claim_name, conversion), *marks, *given.labels, *given.patch]
+    warnings = (*claim.warnings, *given.warnings, *_side_effects(facts, world, own_claims))
     if not patch:
         # The template still has to exist: the pod may come from another namespace, or from a backup.
         return Decision(Outcome.UNCHANGED, "already-converted", templates=(claim.template,))
@@ -195,6 +211,20 @@ def _decide(
         warnings=() if conversion and conversion.template == claim.template.name else warnings,
         audit={"template": claim.template.name},
     )
+
+
+def _find_candidates(
+    pod: pods.Pod, world: World, settings: modes.Settings, steering: Steering
+) -> tuple[candidates.NodeSelection, tuple[InstanceType, ...], list[Finding]]:
+    """Where the pod may run, by its own words and by what policies require; without any, why."""
+    terms, selector = hints.required_terms(pod.decode_affinity()), pod.decode_node_selector()
+    alone = candidates.NodeSelection(settings.instance_types, selector, terms)
+    # What a policy requires is in the pod's own affinity when it comes here a second time: it has to count at once.
+    both = dataclasses.replace(alone, terms=with_required(terms, steering.hints.required))
+    found, findings = allowed(*candidates.find(world.catalogue, both, world.families), steering)
+    if findings and allowed(*candidates.find(world.catalogue, alone, world.families), steering)[0]:
+        findings = [disagree(steering)]
+    return both, found, findings
 
 
 def _served_in_tree(asks: Sequence[Ask], claim: Claim, settings: modes.Settings, world: World) -> bool:
@@ -269,7 +299,7 @@ def _refer(holder: _Holder, entries: list[dict[str, str]]) -> list[Operation]:
     return [remove(f"{path}/{index}") for index in reversed(stale)] + append(path, current, missing)
 
 
-def _mark_patch(pod: pods.Pod, holders: Sequence[_Holder]) -> list[Operation]:
+def _mark_patch(pod: pods.Pod, holders: Sequence[_Holder], added: AddedHints) -> list[Operation]:
     """The label and the record."""
     amounts = {
         section: {
@@ -277,7 +307,7 @@ def _mark_patch(pod: pods.Pod, holders: Sequence[_Holder]) -> list[Operation]:
         }
         for section in ("containers", "initContainers")
     }
-    return mark(pod, Record(amounts["containers"], amounts["initContainers"]).encode())
+    return mark(pod, Record(amounts["containers"], amounts["initContainers"], added).encode())
 
 
 def mark(pod: pods.Pod, record: str | None) -> list[Operation]:
@@ -293,26 +323,6 @@ def mark(pod: pods.Pod, record: str | None) -> list[Operation]:
         *set_members("/metadata/labels", labels, {names.LABEL_CONVERTED: "true"}),
         *set_members("/metadata/annotations", annotations, {names.ANNOTATION_CONVERTED_FROM: record}),
     ]
-
-
-def _hint_patch(
-    pod: pods.Pod,
-    affinity: Mapping[str, Any] | None,
-    selection: candidates.NodeSelection,
-    found: Sequence[InstanceType],
-    claim: Claim,
-    options: ConversionOptions,
-) -> tuple[list[Operation], list[Finding]]:
-    operations: list[Operation] = []
-    warnings: list[Finding] = []
-    if options.hint_scheduler:
-        operations, warnings = hints.scheduler(pod.spec.schedulerName)
-    if options.hint_toleration:
-        operations += hints.toleration(pod.decode_tolerations())
-    enough = candidates.pins_types(selection) and len(claim.types) == len(found)
-    if options.hint_affinity and not enough and not candidates.is_sagemaker(selection):
-        operations += hints.node_affinity(affinity, claim.types)
-    return operations, warnings
 
 
 def _side_effects(facts: NamespaceFacts, world: World, own_claims: Sequence[str]) -> list[Finding]:

@@ -4,7 +4,9 @@ The one workload that is touched at all, and only its metadata: LeaderWorkerSet 
 and pods come too late to carry it.
 """
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -15,6 +17,7 @@ from webhook.decisions import modes, pods
 from webhook.decisions.decision import Decision, Outcome, unchanged
 from webhook.decisions.modes import Mode
 from webhook.decisions.patches import set_members
+from webhook.decisions.steering import NO_STEERING, Steering, settled
 from webhook.ports import ClusterView, NamespaceFacts
 
 
@@ -60,19 +63,42 @@ def decode(raw: bytes | msgspec.Raw) -> LeaderWorkerSet:
     return _DECODER.decode(raw)
 
 
+def pod_templates(workload: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The pod templates of a whole LeaderWorkerSet, in the order of `LeaderWorkerSet.templates`."""
+    both = (workload.get("spec") or {}).get("leaderWorkerTemplate") or {}
+    return [both[name] for name in ("leaderTemplate", "workerTemplate") if both.get(name) is not None]
+
+
 def place(
-    workload: LeaderWorkerSet, namespace: str, facts: NamespaceFacts, cluster: ClusterView, default: Mode
+    workload: LeaderWorkerSet,
+    namespace: str,
+    facts: NamespaceFacts,
+    cluster: ClusterView,
+    default: Mode,
+    steerings: Sequence[Steering] = (),
 ) -> Decision:
-    """Add the exclusive-topology annotation that fits the UltraServer mode of the pod templates."""
+    """Add the exclusive-topology annotation that fits the UltraServer mode of the pod templates.
+
+    Args:
+        workload: its view.
+        namespace: where it is.
+        facts: what its namespace says.
+        cluster: what is known of templates.
+        default: the server's mode.
+        steerings: what policies say about the pods of each of its templates; empty where there are none.
+    """
     nodes = {
         mode
-        for template in workload.templates
-        if (mode := _ultraserver_mode(template, namespace, facts, cluster, default)) is not None
+        for template, steering in itertools.zip_longest(workload.templates, steerings, fillvalue=NO_STEERING)
+        if isinstance(template, pods.Pod)
+        and (mode := _ultraserver_mode(template, namespace, facts, cluster, default, steering)) is not None
     }
     # A set of one node needs no neighbours.
     nodes.discard(1)
     if not nodes:
         return unchanged("no-ultraserver")
+    if (off := next((each for each in steerings if not each.hints.exclusive_topology), None)) is not None:
+        return Decision(Outcome.UNCHANGED, "topology-off-by-policy", audit={"scheduling-hint-policy": off.hints.policy})
     label = names.ultraserver_topology_label(max(nodes))
     annotations = workload.metadata.annotations
     current = annotations.exclusive_topology if annotations else None
@@ -92,14 +118,19 @@ def place(
 
 
 def _ultraserver_mode(
-    template: pods.Pod, namespace: str, facts: NamespaceFacts, cluster: ClusterView, default: Mode
+    template: pods.Pod,
+    namespace: str,
+    facts: NamespaceFacts,
+    cluster: ClusterView,
+    default: Mode,
+    steering: Steering,
 ) -> int | None:
     """The mode that its pods will have: by annotation, or by a template that they name."""
     for entry in template.decode_claims() or ():
         mode = cluster.template_ultraserver_mode(namespace, entry.get("resourceClaimTemplateName") or "")
         if mode is not None:
             return mode
-    settings = modes.resolve(template.annotations, facts, default)
+    settings = settled(modes.resolve(template.annotations, facts, default), steering)
     if settings.mode in (Mode.OFF, Mode.SHADOW) or not template.concerns_us:
         return None
     return settings.wishes.ultraserver_mode

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from neuron import names
+from webhook.edge import nesting
 from webhook.edge.wire import ABSENT
 
 _EMPTY = (b"", b"null")
@@ -65,6 +66,7 @@ class _NodeSelector(TypedDict, total=False):
 
 class _NodeAffinity(TypedDict, total=False):
     requiredDuringSchedulingIgnoredDuringExecution: _NodeSelector | None
+    preferredDuringSchedulingIgnoredDuringExecution: list[dict[str, Any]] | None
 
 
 class _Affinity(TypedDict, total=False):
@@ -85,6 +87,7 @@ def _part(raw: Raw, shape: Any, where: str) -> Any:
 
     Raises:
         msgspec.ValidationError: a type is wrong; the message names the place in the pod.
+        nesting.TooDeepError: it nests too deeply.
     """
     if bytes(raw) in _EMPTY:
         return None
@@ -93,7 +96,7 @@ def _part(raw: Raw, shape: Any, where: str) -> Any:
     except msgspec.ValidationError as error:
         what, at, place = str(error).partition(" - at `$")
         raise msgspec.ValidationError(f"{what} - at `$.{where}{place if at else '`'}") from error
-    return msgspec.json.decode(raw)
+    return nesting.decode(raw)
 
 
 class Container(Struct, frozen=True):
@@ -261,8 +264,29 @@ class Pod(Struct, frozen=True):
 _NO_ANNOTATIONS = Annotations()
 _DECODER = msgspec.json.Decoder(Pod)
 
-UnreadableError = (msgspec.DecodeError, RecursionError)
+UnreadableError = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 """What decoding raises: the message names the field and what was expected there, or that it nests too deeply."""
+
+
+class _AllLabels(Struct, frozen=True):
+    labels: dict[str, str | None] | None = None
+
+
+class _Labelled(Struct, frozen=True):
+    metadata: _AllLabels | None = None
+
+
+_LABELS_DECODER = msgspec.json.Decoder(_Labelled)
+
+
+def decode_labels(raw: bytes | Raw) -> dict[str, str | None]:
+    """All labels of a Pod. Not part of the view: most of them say which replica it is, and decide nothing.
+
+    Raises:
+        UnreadableError: it is not JSON, or a label is no text.
+    """
+    metadata = _LABELS_DECODER.decode(raw).metadata
+    return (metadata.labels if metadata else None) or {}
 
 
 def place(error: BaseException) -> tuple[str, str]:

@@ -2,7 +2,8 @@
 
 `{"containers": {"main": {"aws.amazon.com/neuron": "4"}}, "initContainers": {…}}`, quantities as written. A
 container that asked for zero is in it: a LimitRange default may put the name back between two passes, and a
-container that is not in the record is taken for a new one.
+container that is not in the record is taken for a new one. Where a SchedulingHintPolicy added something, the member
+`hints` says what.
 """
 
 import dataclasses
@@ -13,17 +14,19 @@ from typing import Any
 import orjson
 
 from neuron import names, quantities
-from webhook.decisions import pods
+from webhook.decisions import added_hints, pods
+from webhook.decisions.added_hints import NOTHING_ADDED, AddedHints
 
 Amounts = Mapping[str, str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Record:
-    """Legacy resources by container name, as written."""
+    """Legacy resources by container name, as written, and what a policy added."""
 
     containers: Mapping[str, Amounts]
     init_containers: Mapping[str, Amounts]
+    hints: AddedHints = NOTHING_ADDED
 
     def of(self, container: str) -> Amounts:
         """What one container asked for; names are unique in a pod."""
@@ -40,6 +43,8 @@ class Record:
         value: dict[str, Any] = {"containers": self.containers}
         if self.init_containers:
             value["initContainers"] = self.init_containers
+        if self.hints:
+            value["hints"] = added_hints.encode(self.hints)
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 
@@ -64,12 +69,12 @@ def decode(text: str) -> Record | None:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
         return None
-    if not isinstance(value, dict) or not value.keys() <= {"containers", "initContainers"}:
+    if not isinstance(value, dict) or not value.keys() <= {"containers", "initContainers", "hints"}:
         return None
     containers, init_containers = value.get("containers", {}), value.get("initContainers", {})
     if not (_is_amounts(containers) and _is_amounts(init_containers)):
         return None
-    return Record(containers, init_containers)
+    return Record(containers, init_containers, added_hints.decode(value.get("hints", {})))
 
 
 def _is_amounts(section: object) -> bool:

@@ -3,28 +3,35 @@
 `kubectl apply` over a converted pod arrives with the old claims and the legacy limits; with claims of the user's own
 in the manifest ours has gone from the list; `kubectl replace` arrives without anything that conversion added. Nearly
 all of that is immutable, so what is missing comes back from the old object, at its old place: the API server
-compares lists in order. A changed count is refused here, never swallowed.
+compares lists in order. A changed count is refused here, never swallowed. Policies are not asked: what they said when
+the pod was created is in its record.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 from neuron import demand, names, quantities
 from neuron.demand import Role
 from neuron.findings import Finding
 from webhook.decisions import hints, pods, records
+from webhook.decisions.added_hints import AddedHints
 from webhook.decisions.convert_pods import legacy_now, mark, strip_legacy
 from webhook.decisions.decision import Decision, Operation, Outcome, denied, unchanged
 from webhook.decisions.patches import add, pointer, replace
 from webhook.decisions.records import Converted
 
+Labels: TypeAlias = Mapping[str, str | None]
 
-def restore(new: pods.Pod, old: pods.Pod) -> Decision:
+
+def restore(
+    new: pods.Pod, old: pods.Pod, read_labels: Callable[[], tuple[Labels, Labels]] = lambda: ({}, {})
+) -> Decision:
     """Decide about an UPDATE of a pod.
 
     Args:
         new: the object as it would be stored.
         old: the object as it is stored.
+        read_labels: gives all labels of both, where a policy set some.
     """
     conversion = records.find_conversion(old)
     if conversion is None:
@@ -59,6 +66,9 @@ def restore(new: pods.Pod, old: pods.Pod) -> Decision:
         patch += _restore_spec(new, old, conversion)
     # They belong to the claim, which cannot go: they stay as long as the pod does.
     patch += mark(new, old.annotations.converted_from)
+    added = conversion.record.hints
+    if added.labels or added.replaced_labels:
+        patch += hints.restored_labels(*read_labels(), added)
     if not patch:
         return unchanged("already-converted")
     return Decision(Outcome.RESTORED, "reapplied" if reapplied else "marks-restored", patch=tuple(patch))
@@ -126,12 +136,14 @@ def _restore_container(
     return operations
 
 
-def _reinsert(path: str, new: Any, old: Any, is_ours: Any) -> list[Operation]:
+def _reinsert(
+    path: str, new: Any, old: Any, is_ours: Any, holds: Callable[[Any, Any], bool] = lambda items, item: item in items
+) -> list[Operation]:
     """Insert our items of the old list where they were, if the new list is the old one without them."""
     old_items, new_items = list(old or ()), list(new or ())
     if old_items == new_items:
         return []
-    missing = [(index, item) for index, item in enumerate(old_items) if is_ours(item) and item not in new_items]
+    missing = [(index, item) for index, item in enumerate(old_items) if is_ours(item) and not holds(new_items, item)]
     if not missing:
         return []
     if new is None:
@@ -147,23 +159,24 @@ def _restore_spec(new: pods.Pod, old: pods.Pod, conversion: Converted) -> list[O
         old.decode_claims(),
         lambda entry: entry.get("name") == conversion.claim,
     )
+    added = conversion.record.hints
+    tolerations = old.decode_tolerations() or []
     operations += _reinsert(
         "/spec/tolerations",
         new.decode_tolerations(),
-        old.decode_tolerations(),
-        lambda entry: entry == hints.TOLERATION,
+        tolerations,
+        lambda entry: hints.is_ours(entry, tolerations, added),
+        lambda entries, entry: hints.holds(entries, entry, tolerations),
     )
-    if new.spec.schedulerName in names.LEGACY_SCHEDULERS and old.spec.schedulerName != new.spec.schedulerName:
-        operations.append(replace("/spec/schedulerName", old.spec.schedulerName))
-    return operations + _restore_affinity(new.decode_affinity(), old.decode_affinity())
+    operations += hints.restored_scheduler(new.spec.schedulerName, old.spec.schedulerName, added)
+    return operations + _restore_affinity(new.decode_affinity(), old.decode_affinity(), added)
 
 
-def _restore_affinity(new: Any, old: Any) -> list[Operation]:
-    """Put the old affinity back if all the new one lacks is the hint.
+def _restore_affinity(new: Any, old: Any, added: AddedHints) -> list[Operation]:
+    """Put the old affinity back if all the new one lacks is the hints.
 
-    The hint is an expression on the instance type in every term. Anything else that differs is the user's change,
-    and the API server's to refuse.
+    Anything else that differs is the user's change, and the API server's to refuse.
     """
-    if new == old or not hints.lacks_only_hint(new, old):
+    if new == old or not hints.lacks_only_hints(new, old, added.node_affinity):
         return []
     return [add("/spec/affinity", old)] if new is None else [replace("/spec/affinity", old)]

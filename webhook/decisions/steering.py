@@ -1,10 +1,13 @@
 """What policy files say about one pod's conversion, as conversion takes it. Pure, and free of the policies' schema."""
 
 import dataclasses
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
-from neuron.findings import Finding
+from neuron import names
+from neuron.findings import Finding, warning
 from neuron.instances import InstanceType
+from neuron.scheduling import NO_HINTS, SchedulingHints
 from webhook.decisions.modes import Mode, Settings
 from webhook.decisions.world import World
 from webhook.edge.wire import AdmissionRequest
@@ -12,15 +15,18 @@ from webhook.edge.wire import AdmissionRequest
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Steering:
-    """What the policy that matches a pod says. Hashable: it is part of what a decision depends on.
+    """What the policies that match a pod say. Hashable: it is part of what a decision depends on.
 
     Attributes:
-        policy: its name; empty where none matches.
+        policy: name of the one on conversion; empty where none matches.
         mode: the mode where no annotation gives one; None: the server's.
         locked: `mode` comes before annotations.
         families: the only families allowed; empty for any.
         device_class: DeviceClass to request from; None: the server's.
         lnc: logical NeuronCore where no annotation gives one.
+        unconnected: counts that cannot be connected are served all the same.
+        hints: what the policy on scheduling hints says.
+        labels: labels of `hints` that this pod is to get: the view of a pod does not have its labels.
     """
 
     policy: str = ""
@@ -29,6 +35,9 @@ class Steering:
     families: tuple[str, ...] = ()
     device_class: str | None = None
     lnc: int | None = None
+    unconnected: bool = False
+    hints: SchedulingHints = NO_HINTS
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 NO_STEERING = Steering()
@@ -39,6 +48,38 @@ class Steer(Protocol):
 
     def __call__(self, request: AdmissionRequest) -> Steering:
         """The steering; never raises for what the object holds."""
+
+    def of_template(self, template: Mapping[str, Any], namespace: str) -> Steering:
+        """The steering of the pods that a workload makes of a pod template."""
+
+
+class SteerTemplate(Protocol):
+    """Finds what policies say about the pods of a pod template."""
+
+    def __call__(self, template: Mapping[str, Any], namespace: str) -> Steering:
+        """The steering; never raises for what the template holds."""
+
+
+def overruled(settings: Settings, steering: Steering) -> list[Finding]:
+    """NEU214 where a locked policy comes before an annotation that says something else.
+
+    Args:
+        settings: what annotations say, before the policy.
+        steering: what the policy says.
+    """
+    if not steering.locked or steering.mode in (None, settings.mode) or settings.source == "flag":
+        return []
+    owner = "the pod's" if settings.source == "pod" else "the Namespace's"
+    path = f"metadata.annotations[{names.ANNOTATION_CONVERT}]" if settings.source == "pod" else "metadata.namespace"
+    finding = warning(
+        "NEU214",
+        path,
+        f"policy '{steering.policy}' is locked to mode {steering.mode}: {owner} annotation"
+        f" {names.ANNOTATION_CONVERT} ({settings.mode}) does not count.",
+        "Drop the annotation, or ask the cluster's admins.",
+        settings.mode.value,
+    )
+    return [finding]
 
 
 def settled(settings: Settings, steering: Steering) -> Settings:
@@ -58,6 +99,18 @@ def steered(world: World, steering: Steering) -> World:
     if steering.device_class is not None:
         options = dataclasses.replace(options, device_class=steering.device_class)
     return dataclasses.replace(world, families=steering.families or world.families, options=options)
+
+
+def disagree(steering: Steering) -> Finding:
+    """NEU110 where a pod has candidates, and none of them is where its policy requires it to be."""
+    keys = ", ".join(str(entry.get("key")) for entry in steering.hints.required)
+    return Finding(
+        "NEU110",
+        "spec",
+        f"the pod's node selection and the node affinity that policy '{steering.hints.policy}' requires ({keys}) leave"
+        " no Neuron instance type.",
+        "Select an instance type that the policy allows, or ask the cluster's admins.",
+    )
 
 
 def allowed(

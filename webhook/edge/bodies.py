@@ -1,13 +1,13 @@
 """Reading request bodies: whole, within a size and within a time.
 
-Exceptions: `BodyError` > `BodyTooLargeError`, `BodyTooSlowError`, `ClientGoneError`.
+Exceptions: `BodyError` > `BodyTooLargeError`, `BodyTooManyError`, `BodyTooSlowError`, `ClientGoneError`.
 """
 
 import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from starlette.types import Receive
 
@@ -30,6 +30,10 @@ class BodyTooLargeError(BodyError):
         super().__init__(f"larger than {limit} bytes")
         self.limit = limit
         self.unread = unread
+
+
+class BodyTooManyError(BodyError):
+    """The body is large, and too many large ones are being read already. There is more of it to come."""
 
 
 class BodyTooSlowError(BodyError):
@@ -101,10 +105,19 @@ class Patience:
 
 
 class BodyReader:
-    """Reads bodies of at most `limit` bytes that arrive within `seconds`."""
+    """Reads bodies of at most `limit` bytes that arrive within `seconds`.
+
+    Those above `SMALL` may together hold the memory of `LARGE_AT_ONCE` of the largest while they arrive, so that a few
+    dozen senders cannot make the kernel kill us.
+    """
+
+    SMALL: Final = 64 * 1024
+    """Bytes. Hardly a review is larger; and uvicorn reads that much ahead anyway."""
+    LARGE_AT_ONCE: Final = 4
 
     def __init__(self, limit: int, seconds: float) -> None:
         self._limit = limit
+        self._held = 0
         self._patience = Patience(seconds)
 
     async def read(self, receive: Receive) -> bytes:
@@ -112,18 +125,21 @@ class BodyReader:
 
         Raises:
             BodyTooLargeError: it is larger than the limit, whatever the headers say.
+            BodyTooManyError: it is large, and there are too many of them.
             BodyTooSlowError: it was not there in time.
             ClientGoneError: the client closed the connection.
         """
         return await self._patience.wait(self._whole(receive))
 
-    async def discard(self, receive: Receive) -> None:
-        """Read on and forget, for as long as a body may take.
+    async def discard(self, receive: Receive) -> bool:
+        """Read on and forget, for as long as a body may take; whether its end was seen.
 
         A server that closes a connection with unread data on it resets it, and the client may never see the answer.
         """
         with contextlib.suppress(BodyError):
             await self._patience.wait(_skip(receive))
+            return True
+        return False
 
     async def _whole(self, receive: Receive) -> bytes:
         message = await receive()
@@ -132,16 +148,29 @@ class BodyReader:
         body: bytes | bytearray = message.get("body", b"")
         more = message.get("more_body", False)
         if more:
-            body = bytearray(body)
-        while more and len(body) <= self._limit:
-            message = await receive()
-            if message["type"] != "http.request":
-                raise ClientGoneError
-            body += message.get("body", b"")
-            more = message.get("more_body", False)
+            body, more = await self._rest(bytearray(body), receive)
         if len(body) > self._limit:
             raise BodyTooLargeError(self._limit, unread=more)
         return bytes(body)
+
+    async def _rest(self, body: bytearray, receive: Receive) -> tuple[bytearray, bool]:
+        """The body as far as it may be read, and whether there is more of it."""
+        more, held = True, 0
+        try:
+            while more and len(body) <= self._limit:
+                if len(body) > self.SMALL:
+                    self._held += len(body) - held
+                    held = len(body)
+                    if self._held > self.LARGE_AT_ONCE * self._limit:
+                        raise BodyTooManyError
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise ClientGoneError
+                body += message.get("body", b"")
+                more = message.get("more_body", False)
+        finally:
+            self._held -= held
+        return body, more
 
 
 async def _skip(receive: Receive) -> None:

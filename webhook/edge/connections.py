@@ -8,6 +8,8 @@ from weakref import WeakKeyDictionary
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from webhook.edge.callers import NAMES, names_of
+
 _FEW: Final = 3
 
 
@@ -84,9 +86,17 @@ _TURNS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Turns]] = WeakKeyDict
 class Connection(HttpToolsProtocol):
     """One connection, with the time since when its client owes us the rest of a request's head."""
 
-    def __init__(self, *args: Any, clock: Callable[[], float] = time.monotonic, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        clock: Callable[[], float] = time.monotonic,
+        closed: Callable[[], None] = lambda: None,
+        **kwargs: Any,
+    ) -> None:
+        """Like uvicorn's; `closed` is called when the connection has ended."""
         super().__init__(*args, **kwargs)
         self._clock = clock
+        self._closed = closed
         self._owing_since: float | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -95,6 +105,15 @@ class Connection(HttpToolsProtocol):
         if turns is None:
             turns = _TURNS[self.loop] = Turns(self.loop)
         super().connection_made(CorkedTransport(transport, self.loop, turns))
+        # Once per connection: requests get a copy of this as `scope["state"]`.
+        names = names_of(transport.get_extra_info("ssl_object"))
+        if names is not None:
+            self.app_state = {**self.app_state, NAMES: names}
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """uvicorn's own."""
+        super().connection_lost(exc)
+        self._closed()
 
     def overdue(self, head_timeout: float, first_request_timeout: float) -> bool:
         """Whether the client has owed us a head for too long; asked now and then.

@@ -8,18 +8,23 @@ a refusal.
 import asyncio
 import logging
 import time
+import traceback
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from webhook.decisions.decision import Decision
+from neuron.findings import Finding
+from webhook.decisions.decision import Decision, denied
 from webhook.edge import reviews, wire
-from webhook.edge.bodies import BodyReader, BodyTooLargeError, BodyTooSlowError, ClientGoneError
+from webhook.edge.bodies import BodyReader, BodyTooLargeError, BodyTooManyError, BodyTooSlowError, ClientGoneError
+from webhook.edge.callers import Callers
 from webhook.edge.health import Lifecycle
 from webhook.edge.logs import DecisionLog
 from webhook.edge.metrics import PathMetrics
+from webhook.edge.shedding import Gate
+from webhook.edge.tracing import trace_of
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +32,8 @@ _JSON: Final = (b"content-type", b"application/json")
 _CLOSE: Final = (b"connection", b"close")
 _CLIENT_GONE: Final = 499
 """For metrics only, as nginx counts it: there is nobody left to send a status to."""
+_FRAMES: Final = 20
+"""Innermost frames of a fault that are logged."""
 
 
 class Reviewer(Protocol):
@@ -43,17 +50,25 @@ class HTTPError(Exception):
         status: HTTP status.
         message: goes to the client, in JSON.
         headers: further headers.
-        unread: the request has a body that may still be on its way.
+        unread: the request has a body that may still be on its way, and that nobody waits for: the connection closes.
+        discard: the same, for a client that is to keep its connection: its body is read and forgotten first.
     """
 
     def __init__(
-        self, status: int, message: str, *, headers: dict[str, str] | None = None, unread: bool = False
+        self,
+        status: int,
+        message: str,
+        *,
+        headers: dict[str, str] | None = None,
+        unread: bool = False,
+        discard: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.headers = headers or {}
         self.unread = unread
+        self.discard = discard
 
 
 class AdmissionEndpoint:
@@ -67,15 +82,31 @@ class AdmissionEndpoint:
         metrics: PathMetrics,
         decisions: DecisionLog,
         lifecycle: Lifecycle,
+        gate: Gate,
+        callers: Callers | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Serve `path`; `clock` tells seconds and measures how long reviews take."""
+        """Serve `path`.
+
+        Args:
+            path: of the URL.
+            reviewer: decides.
+            bodies: reads reviews.
+            metrics: counts them.
+            decisions: logs them.
+            lifecycle: where the process stands.
+            gate: sheds load.
+            callers: who may send reviews; None: everybody.
+            clock: tells seconds and measures how long reviews take.
+        """
         self._path = path
         self._reviewer = reviewer
         self._bodies = bodies
         self._metrics = metrics
         self._decisions = decisions
         self._lifecycle = lifecycle
+        self._gate = gate
+        self._callers = callers
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,17 +128,25 @@ class AdmissionEndpoint:
             self._metrics.inflight -= 1
 
     async def _answer(self, started: float, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await self._read(scope, receive)
+        gate = self._gate
+        overload = gate.overload(started, scope)
+        body = await self._read(scope, receive, overload if gate.early else "")
+        request, decision = _decode(body)
+        overload = overload or gate.busy()
+        if overload and not gate.exempt(request):
+            raise HTTPError(503, gate.shed(overload))
+        gate.deciding += 1
         try:
-            request = reviews.decode(body)
-        except reviews.BadReviewError as error:
-            raise HTTPError(400, str(error)) from error
-        try:
-            decision = await self._reviewer.review(request)
+            if decision is None:
+                decision = await self._reviewer.review(request)
             payload = reviews.encode(request, decision)
         except Exception as error:
-            log.exception("review failed", extra={"uid": request.uid, "path": self._path})
+            # Not its text: it may quote the object.
+            extra = {"uid": request.uid, "path": self._path, "error": type(error).__name__, "at": _frames(error)}
+            log.error("review failed", extra=extra)  # noqa: TRY400
             raise HTTPError(500, "The review failed; the webhook's log has the reason under its uid.") from error
+        finally:
+            gate.deciding -= 1
         headers = [_JSON, (b"content-length", b"%d" % len(payload))]
         if self._lifecycle.draining:
             headers.append(_CLOSE)
@@ -115,19 +154,26 @@ class AdmissionEndpoint:
         await send({"type": "http.response.body", "body": payload})
         seconds = self._clock() - started
         self._metrics.reviewed(request, decision.rendered, seconds, len(body))
-        self._decisions.record(request, decision.rendered, seconds)
+        self._decisions.record(request, decision.rendered, seconds, trace_of(scope["headers"]))
 
-    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+    async def _read(self, scope: Scope, receive: Receive, overload: str) -> bytes:
+        refusal = self._callers and self._callers.refusal(scope)
+        if refusal:
+            raise HTTPError(403, refusal, unread=True)
         if scope["method"] != "POST":
             raise HTTPError(405, f"Reviews are sent to {self._path} with POST.", headers={"Allow": "POST"})
         # The API server sends exactly this header; only others are worth parsing.
         if _JSON not in scope["headers"]:
             _check_content_type(scope)
+        if overload:
+            raise HTTPError(503, self._gate.shed(overload), discard=True)
         try:
             return await self._bodies.read(receive)
         except BodyTooLargeError as error:
             message = f"The body is larger than {error.limit} bytes (--max-body-bytes)."
             raise HTTPError(413, message, unread=error.unread) from error
+        except BodyTooManyError as error:
+            raise HTTPError(503, self._gate.shed("memory"), unread=True) from error
         except BodyTooSlowError as error:
             message = f"The body was not complete after {error.seconds:g} s (--body-timeout)."
             raise HTTPError(408, message, headers={"Connection": "close"}) from error
@@ -138,7 +184,8 @@ class AdmissionEndpoint:
         if error.status < 500:
             log.warning("request refused", extra=extra)
         headers = dict(error.headers)
-        if error.unread or self._lifecycle.draining:
+        given_up = error.discard and not await self._bodies.discard(receive)
+        if error.unread or given_up or self._lifecycle.draining:
             headers["Connection"] = "close"
         response = JSONResponse({"message": error.message}, error.status, headers)
         if not error.unread:
@@ -149,6 +196,30 @@ class AdmissionEndpoint:
         await send({"type": "http.response.body", "body": response.body, "more_body": True})
         await self._bodies.discard(receive)
         await send({"type": "http.response.body", "body": b""})
+
+
+def _decode(body: bytes) -> tuple[wire.AdmissionRequest, Decision | None]:
+    """The review, and the refusal that it gets if its object cannot even be skipped.
+
+    Raises:
+        HTTPError: it is none.
+    """
+    try:
+        return reviews.decode(body), None
+    except reviews.BadReviewError as error:
+        raise HTTPError(400, str(error)) from error
+    except reviews.DeepObjectError as error:
+        message = f"the object is not a readable {error.request.kind.kind}: {error}."
+        finding = Finding("NEU114", "", message, "Compare it with the API reference of its kind.")
+        return error.request, denied("unreadable", finding)
+
+
+def _frames(error: BaseException) -> list[str]:
+    """Where an exception was raised, innermost last: file, line and function."""
+    return [
+        f"{frame.filename}:{frame.lineno} {frame.name}"
+        for frame in traceback.extract_tb(error.__traceback__, limit=-_FRAMES)
+    ]
 
 
 def _check_content_type(scope: Scope) -> None:

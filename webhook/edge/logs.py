@@ -17,6 +17,7 @@ import orjson
 
 from webhook.edge import wire
 from webhook.edge.reviews import Rendered
+from webhook.edge.tracing import NO_TRACE
 
 Format = Literal["json", "text"]
 
@@ -62,6 +63,8 @@ class DecisionLine(msgspec.Struct, tag_field="event", tag="decision", omit_defau
     namespace: str = ""
     name: str = ""
     generateName: str = ""  # noqa: N815 - the wire's spelling
+    trace_id: str = ""
+    span_id: str = ""
 
 
 class Timestamps:
@@ -101,8 +104,10 @@ class DecisionLog:
         self._timer: asyncio.TimerHandle | None = None
         self.lost = 0
 
-    def record(self, request: wire.AdmissionRequest, rendered: Rendered, seconds: float) -> None:
-        """Remember a decision that took `seconds`."""
+    def record(
+        self, request: wire.AdmissionRequest, rendered: Rendered, seconds: float, trace: tuple[str, str] = NO_TRACE
+    ) -> None:
+        """Remember a decision that took `seconds`, made for a caller in a trace (`tracing.trace_of`)."""
         if not self._enabled:
             return
         name = request.name
@@ -124,6 +129,7 @@ class DecisionLog:
                 request.namespace,
                 name,
                 generate_name,
+                *trace,
             )
         )
         if len(self._buffer) > FLUSH_ABOVE:

@@ -45,6 +45,8 @@ OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 OTHER: Final = "other"
 """Stands for every kind and operation that nobody registers us for: labels that callers choose must not grow."""
 
+SHED_REASONS: Final = ("busy", "late", "memory")
+
 _REVIEW_LABELS: Final = ("path", "operation", "kind", "outcome", "reason", "dry_run")
 _Series = tuple[str, str, str, str, bool]
 _CONVERSION_LABELS: Final = ("resource", "outcome", "reason")
@@ -79,7 +81,7 @@ class Histogram:
 class PathMetrics:
     """What is counted for one path. Touched by the event loop alone; read by whoever scrapes."""
 
-    __slots__ = ("body_bytes", "conversions", "duration", "errors", "inflight", "reviews")
+    __slots__ = ("body_bytes", "conversions", "duration", "errors", "inflight", "reviews", "shed")
 
     def __init__(self) -> None:
         self.inflight = 0
@@ -88,6 +90,7 @@ class PathMetrics:
         self.reviews: dict[_Series, int] = {}
         self.errors: dict[int, int] = {}
         self.conversions: dict[tuple[str, str, str], int] = {}
+        self.shed = dict.fromkeys(SHED_REASONS, 0)
 
     def reviewed(self, request: wire.AdmissionRequest, rendered: Rendered, seconds: float, size: int) -> None:
         """One review was answered."""
@@ -117,6 +120,8 @@ class Metrics(Collector):
 
     def __init__(self, version: str) -> None:
         self._paths: dict[str, PathMetrics] = {}
+        self._counters: list[tuple[str, str, Callable[[], float]]] = []
+        self._histograms: list[tuple[str, str, Histogram]] = []
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
@@ -132,6 +137,14 @@ class Metrics(Collector):
         """Show a number that somebody else keeps, read whenever metrics are."""
         Gauge(name, documentation, registry=self.registry).set_function(read)
 
+    def counter(self, name: str, documentation: str, read: Callable[[], float]) -> None:
+        """Show a number that somebody else counts, read whenever metrics are; `name` is without `_total`."""
+        self._counters.append((name, documentation, read))
+
+    def histogram(self, name: str, documentation: str, histogram: Histogram) -> None:
+        """Show a histogram that somebody else keeps."""
+        self._histograms.append((name, documentation, histogram))
+
     def collect(self) -> Iterator[Metric]:
         """All families, as of now. Called by the scraping thread, hence the copies."""
         reviews = CounterMetricFamily("neuron_dra_reviews", "Reviews answered.", labels=_REVIEW_LABELS)
@@ -146,6 +159,12 @@ class Metrics(Collector):
             "dry runs are left out.",
             labels=_CONVERSION_LABELS,
         )
+        shed = CounterMetricFamily(
+            "neuron_dra_shed_reviews",
+            "Reviews refused with HTTP 503: too many being decided (busy), waited longer than the caller does (late), "
+            "too many large bodies (memory).",
+            labels=("path", "reason"),
+        )
         inflight = GaugeMetricFamily("neuron_dra_inflight_reviews", "Reviews being answered.", labels=("path",))
         duration = HistogramMetricFamily(
             "neuron_dra_review_duration_seconds", "From the request's head to its answer.", labels=("path",)
@@ -159,10 +178,18 @@ class Metrics(Collector):
                 conversions.add_metric(conversion, count)
             for code, count in counts.errors.copy().items():
                 errors.add_metric((path, str(code)), count)
+            for why, count in counts.shed.copy().items():
+                shed.add_metric((path, why), count)
             inflight.add_metric((path,), counts.inflight)
             for family, histogram in ((duration, counts.duration), (body_bytes, counts.body_bytes)):
                 family.add_metric((path,), histogram.buckets(), histogram.total)
-        yield from (reviews, conversions, errors, inflight, duration, body_bytes)
+        yield from (reviews, conversions, errors, shed, inflight, duration, body_bytes)
+        for name, documentation, read in self._counters:
+            yield CounterMetricFamily(name, documentation, read())
+        for name, documentation, histogram in self._histograms:
+            alone = HistogramMetricFamily(name, documentation)
+            alone.add_metric((), histogram.buckets(), histogram.total)
+            yield alone
 
 
 class MetricsServer:

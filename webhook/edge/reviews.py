@@ -13,7 +13,7 @@ import orjson
 
 from neuron.findings import Finding
 from webhook.decisions.decision import Decision
-from webhook.edge import wire
+from webhook.edge import nesting, wire
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
@@ -30,6 +30,18 @@ _decode: Final = msgspec.json.Decoder(wire.AdmissionReview).decode
 
 class BadReviewError(Exception):
     """The body is no review that could be answered; the message is for whoever configured the caller."""
+
+
+class DeepObjectError(Exception):
+    """The review's object nests deeper than any parser follows; the message says so.
+
+    Attributes:
+        request: the review without its objects.
+    """
+
+    def __init__(self, request: wire.AdmissionRequest) -> None:
+        super().__init__(nesting.TOO_DEEP)
+        self.request = request
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,6 +70,7 @@ def decode(body: bytes) -> wire.AdmissionRequest:
 
     Raises:
         BadReviewError: the body is not JSON, no AdmissionReview, of another version, or without a request or uid.
+        DeepObjectError: it is a review, and its object nests too deeply to be skipped.
     """
     try:
         review = _decode(body)
@@ -68,7 +81,10 @@ def decode(body: bytes) -> wire.AdmissionRequest:
     except UnicodeDecodeError as error:
         raise BadReviewError(f"The body is not UTF-8: {error.reason}.") from error
     except RecursionError as error:
-        raise BadReviewError("The body is nested too deeply to be read.") from error
+        start = nesting.without_objects(body)
+        if start is None:
+            raise BadReviewError(f"The body cannot be read: {nesting.TOO_DEEP}.") from error
+        raise DeepObjectError(decode(start)) from error
     if review.apiVersion != API_VERSION or review.kind != KIND:
         raise BadReviewError(
             f"{_MALFORMED}: this server reads apiVersion {API_VERSION}, kind {KIND}, and got apiVersion "

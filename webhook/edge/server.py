@@ -23,9 +23,13 @@ from typing import Final, Literal
 import uvicorn
 from starlette.types import ASGIApp
 
+from webhook.edge.acceptor import Acceptor
+from webhook.edge.callers import ClientAuthority
 from webhook.edge.connections import Connection
 from webhook.edge.health import Lifecycle
+from webhook.edge.shedding import LoopLag
 from webhook.settings import StartupError
+from webhook.workers.member import Member
 
 log = logging.getLogger(__name__)
 
@@ -133,6 +137,10 @@ class Server(uvicorn.Server):
         head_timeout: float,
         drain_delay: float,
         drain_timeout: int,
+        max_connections: int = 0,
+        authority: ClientAuthority | None = None,
+        lag: LoopLag | None = None,
+        among: Member | None = None,
     ) -> None:
         """Take times in seconds.
 
@@ -143,6 +151,10 @@ class Server(uvicorn.Server):
             head_timeout: for the head of a request.
             drain_delay: how long to go on accepting connections after `stop`.
             drain_timeout: how long requests may take after that.
+            max_connections: connections to hold at once; 0: any number.
+            authority: followed while the server runs.
+            lag: measured while the server runs.
+            among: the worker that this is, where connections are shared with others.
         """
         super().__init__(
             uvicorn.Config(
@@ -163,6 +175,10 @@ class Server(uvicorn.Server):
         self._lifecycle = lifecycle
         self._head_timeout = head_timeout
         self._drain_delay = drain_delay
+        self._authority = authority
+        self._lag = lag or LoopLag()
+        self._among = among
+        self.acceptor = Acceptor(tls, self._connection, max_connections, among)
 
     def stop(self) -> None:
         """Drain; called again, stop at once."""
@@ -182,7 +198,13 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: Sequence[socket.socket] | None = None) -> None:
         """Accept connections, then be ready."""
         listeners = list(sockets or ())
-        await super().startup(listeners)
+        # uvicorn's own, with no sockets: it would take every connection that there is.
+        await super().startup([])
+        for listener in listeners:
+            self.acceptor.start(listener)
+        self._lag.start()
+        if self._among is not None:
+            self._among.serves()
         # What exists by now stays: the collector need not look at it again.
         gc.collect()
         gc.freeze()
@@ -191,6 +213,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """uvicorn's own, then an end to whatever has outlasted it."""
+        self.acceptor.stop()
         await super().shutdown(sockets)
         tasks = list(self.server_state.tasks)
         for task in tasks:
@@ -202,15 +225,28 @@ class Server(uvicorn.Server):
             await asyncio.sleep(_LAST_WORDS)
         for connection in list(self.server_state.connections):
             connection.transport.abort()
+        self._lag.stop()
         await asyncio.sleep(0)
 
     async def on_tick(self, counter: int) -> bool:
         """uvicorn's own, and a look at connections that wait for nothing."""
         if counter % _SWEEP_EVERY == 0:
+            if self._authority is not None and self._authority.follow():
+                # They were let in by what the file said before.
+                for connection in list(self.server_state.connections):
+                    connection.shutdown()
             for connection in list(self.server_state.connections):
                 if isinstance(connection, Connection) and connection.overdue(self._head_timeout, KEEP_ALIVE):
                     connection.transport.close()
         return await super().on_tick(counter)
+
+    def _connection(self) -> Connection:
+        return Connection(
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+            closed=self.acceptor.closed,
+        )
 
     def _stop_accepting(self) -> None:
         self._lifecycle.serving = False

@@ -20,7 +20,7 @@ from webhook.decisions import leader_worker_sets, pods
 from webhook.decisions.convert_pods import convert, find_own_claims
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.modes import Mode
-from webhook.decisions.steering import NO_STEERING
+from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.decisions.world import ConversionOptions, World
 from webhook.offline.manifest_advice import advice
 from webhook.offline.manifest_cluster import ManifestCluster
@@ -181,7 +181,18 @@ class _Converter:
             else:
                 facts = self._cluster.namespace(manifest.namespace)
                 default = Mode(self._world.options.mode)
-                yield _Patch((), leader_worker_sets.place(workload, manifest.namespace, facts, self._cluster, default))
+                steerings = self._steerings(manifest)
+                placed = leader_worker_sets.place(
+                    workload, manifest.namespace, facts, self._cluster, default, steerings
+                )
+                yield _Patch((), placed)
+
+    def _steerings(self, manifest: Manifest) -> list[Steering]:
+        """What policies say about the pods of a LeaderWorkerSet; what is wrong with them is said of its templates."""
+        if self._policies is None:
+            return []
+        templates = leader_worker_sets.pod_templates(manifest.data)
+        return [self._policies.steer(manifest, dict(template), self._cluster)[0] for template in templates]
 
     def _decide_template(self, manifest: Manifest, path: Path, template: dict[str, Any]) -> _Patch:
         pod = pods.view(template)

@@ -9,7 +9,7 @@ Imported only for those who have policies: schema and engine take 20 MiB.
 import copy
 import dataclasses
 import datetime as dt
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ from policies.subjects import CLUSTER_SCOPED, Subject, of_object
 from webhook.decisions.decision import Decision
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.offline.manifests import Manifest, Path
-from webhook.policing.steering import PolicySteer
+from webhook.policing.steering import find_steering
 from webhook.policing.subjects import namespace_object
 from webhook.policing.verdicts import findings
 from webhook.ports import NamespaceView
@@ -77,18 +77,23 @@ class FilePolicies:
         """Instance types, with what policies add or change."""
         return self._policies.catalogue
 
+    @property
+    def unconnected(self) -> bool:
+        """Whether a policy allows devices that are not connected."""
+        return self._policies.unconnected
+
     # --- conversion -----------------------------------------------------------------------------------------------
 
     def steer(
         self, manifest: Manifest, template: dict[str, Any], namespaces: NamespaceView
     ) -> tuple[Steering, list[Finding]]:
         """How the conversion of a template's pods is steered, and which policies could not be asked."""
-        if not self._policies.conversions:
+        if not self._policies.conversions and not self._policies.hints:
             return NO_STEERING, []
         # Mutating webhooks are asked before the API server makes up a name.
         pod = _pod(manifest, template)
-        steer = PolicySteer(self._policies.conversions, namespaces, self._clock)
-        steering, errors = steer.of(self._subject(pod, manifest.namespace, namespaces))
+        subject = self._subject(pod, manifest.namespace, namespaces)
+        steering, errors = find_steering(self._policies, subject, self._clock)
         return steering, [warning("NEU803", "", f"policy {error}; it steers nothing here.") for error in errors]
 
     # --- validation -----------------------------------------------------------------------------------------------
@@ -122,15 +127,18 @@ class FilePolicies:
     ) -> Subject:
         if data.get("kind") in CLUSTER_SCOPED:
             return of_object(data, operation=operation)
-        known = namespace_object(namespace or self._namespace, namespaces)
+        where = namespace or self._namespace
+        known = namespace_object(where, namespaces)
         if not namespace:
             # The API server writes down where an object goes.
             data = {**data, "metadata": {**_mapping(data.get("metadata")), "namespace": self._namespace}}
-        return of_object(data, operation=operation, namespace_object=known, quotas=self._quotas(namespace, namespaces))
+        return of_object(
+            data, operation=operation, namespace_object=known, quotas=self._quotas({namespace, where}, namespaces)
+        )
 
-    def _quotas(self, namespace: str, namespaces: NamespaceView) -> Mapping[str, int] | None:
+    def _quotas(self, places: Collection[str], namespaces: NamespaceView) -> Mapping[str, int] | None:
         """What quotas allow an object; those that name no namespace go where the objects go that name none."""
-        found = [namespaces.quotas(each) for each in {namespace, namespace or self._namespace}]
+        found = [namespaces.quotas(each) for each in places]
         known = [quotas for quotas in found if quotas is not None]
         if not known:
             return None

@@ -227,7 +227,9 @@ class _FileValidator:
         self._view = FileView(list(_all(sources)), live)
         self._conversion = conversion_world(options, policies.catalogue if policies else Catalogue(), self._view)
         world = claim_world(options, self._conversion.catalogue, self._view)
-        self._world = dataclasses.replace(world, classes={**world.classes, **self._view.file_classes()})
+        classes = {**world.classes, **self._view.file_classes()}
+        unconnected = policies is not None and policies.unconnected
+        self._world = dataclasses.replace(world, classes=classes, unconnected=unconnected)
 
     def _for_one_object(self) -> ClaimWorld:
         return dataclasses.replace(self._world, engine=DeviceSelectors())

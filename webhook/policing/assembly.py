@@ -9,7 +9,6 @@ from pathlib import Path
 
 from prometheus_client.registry import CollectorRegistry
 
-from neuron.instances import Catalogue
 from policies.loader import PolicyError, PolicySet
 from webhook.decisions.decision import Decision
 from webhook.decisions.world import ConversionOptions
@@ -39,7 +38,7 @@ class PolicedMutator:
 
     def _take(self, policies: PolicySet) -> None:
         self._policies = policies
-        steer = PolicySteer(policies.conversions, self._view)
+        steer = PolicySteer(policies, self._view)
         self._mutator = Mutator(self._options, policies.catalogue, self._view, self._templates, steer)
 
     async def review(self, request: AdmissionRequest) -> Decision:
@@ -82,8 +81,9 @@ async def policing(
     metrics = PolicyMetrics(store)
     registry.register(metrics)
 
-    def validator(catalogue: Catalogue) -> Reviewer:
-        return Validator(options, catalogue, view)
+    def validator(policies: PolicySet) -> Reviewer:
+        steer = PolicySteer(policies, view).of_template
+        return Validator(options, policies.catalogue, view, steer, unconnected=policies.unconnected)
 
     reviewers: dict[str, Reviewer] = {
         "/mutate": PolicedMutator(options, store, view, templates),

@@ -9,19 +9,21 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+import msgspec
 import orjson
 
-from neuron.instances import Catalogue
+from neuron.findings import Finding
 from policies import matching
 from policies.engine import Clock
 from policies.evaluate import Verdict, evaluate
 from policies.loader import PolicySet
 from policies.programs import ValidatingRule
-from webhook.decisions.decision import Decision
+from webhook.decisions.decision import Decision, denied
 from webhook.decisions.decision import Outcome as Decided
 from webhook.edge.endpoints import Reviewer
 from webhook.edge.wire import AdmissionRequest
 from webhook.messages import fitting
+from webhook.policing.failures import place
 from webhook.policing.metrics import PolicyMetrics
 from webhook.policing.store import PolicyStore, WallClock
 from webhook.policing.subjects import bare_subject, subject_of
@@ -42,7 +44,7 @@ class PolicedReviewer:
 
     def __init__(
         self,
-        make: Callable[[Catalogue], Reviewer],
+        make: Callable[[PolicySet], Reviewer],
         store: PolicyStore,
         namespaces: NamespaceView,
         excluded_namespaces: frozenset[str],
@@ -53,7 +55,7 @@ class PolicedReviewer:
         """Review.
 
         Args:
-            make: makes the other reviewer, anew for every set of policies: they may change the catalogue.
+            make: makes the other reviewer, anew for every set of policies.
             store: the policies in force.
             namespaces: what is known of them.
             excluded_namespaces: namespaces whose objects are left alone.
@@ -73,7 +75,7 @@ class PolicedReviewer:
     def _take(self, policies: PolicySet) -> None:
         """Everything that is derived of a set, at once."""
         self._policies = policies
-        self._inner = self._make(policies.catalogue)
+        self._inner = self._make(policies)
         self._candidates: dict[tuple[object, ...], tuple[ValidatingRule, ...]] = {}
         self._logged: set[tuple[str, str]] = set()
 
@@ -85,8 +87,12 @@ class PolicedReviewer:
         decision = await self._inner.review(request)
         if not candidates or request.namespace in self._excluded:
             return decision
+        try:
+            subject = subject_of(request, self._namespaces)
+        except msgspec.DecodeError as error:
+            return decision if decision.errors else denied("unreadable", _unreadable(request, error))
         now = self._now()
-        verdicts = evaluate(candidates, subject_of(request, self._namespaces), now, self._clock)
+        verdicts = evaluate(candidates, subject, now, self._clock)
         self._metrics.judged(verdicts)
         self._log_errors(verdicts)
         return merged(decision, verdicts, now)
@@ -107,10 +113,10 @@ class PolicedReviewer:
         """Each error once for every set of policies: an expression that fails, fails on every replica."""
         for verdict in verdicts:
             for error in verdict.errors:
-                key = (verdict.rule.name, error)
+                key = (verdict.rule.name, place(error))
                 if key not in self._logged and len(self._logged) < _ERRORS_LOGGED:
                     self._logged.add(key)
-                    log.warning("policy failed", extra={"policy": verdict.rule.name, "error": error})
+                    log.warning("policy failed", extra={"policy": verdict.rule.name, "error": key[1]})
 
 
 # --- decisions ----------------------------------------------------------------------------------------------
@@ -155,6 +161,12 @@ def merged(decision: Decision, verdicts: Iterable[Verdict], now: dt.datetime) ->
         status_reason=reason,
         audit=audit,
     )
+
+
+def _unreadable(request: AdmissionRequest, error: Exception) -> Finding:
+    """Policies that cannot read an object must not let it pass."""
+    message = f"policies cannot read the {request.kind.kind}: {error}."
+    return Finding("NEU114", "", message, "Compare it with the API reference of its kind.")
 
 
 def _audit_key(key: str) -> str:

@@ -1,20 +1,23 @@
-"""ConversionPolicies and a review, to what conversion takes of them."""
+"""Policies on pods and a review, to what conversion takes of them."""
 
+import dataclasses
 import logging
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-import msgspec
-
+from neuron.scheduling import missing_labels
+from policies import matching
 from policies.engine import Clock
 from policies.evaluate import first_match
+from policies.loader import PolicySet
 from policies.programs import PodRule
-from policies.subjects import Subject
+from policies.subjects import Subject, of_object
 from webhook.decisions.modes import Mode
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.edge.wire import AdmissionRequest
-from webhook.policing.subjects import subject_of
+from webhook.policing.failures import place
+from webhook.policing.subjects import namespace_object, subject_of
 from webhook.ports import NamespaceView
 
 log = logging.getLogger(__name__)
@@ -25,31 +28,57 @@ _ERRORS_LOGGED: Final = 100
 class PolicySteer:
     """Steers by one set of policies (`webhook.decisions.steering.Steer`)."""
 
-    def __init__(self, rules: Sequence[PodRule], namespaces: NamespaceView, clock: Clock = time.perf_counter) -> None:
-        self._rules = rules
+    def __init__(self, policies: PolicySet, namespaces: NamespaceView, clock: Clock = time.perf_counter) -> None:
+        self._policies = policies
+        self._idle = not (policies.conversions or policies.hints)
         self._namespaces = namespaces
         self._clock = clock
         self._logged: set[str] = set()
 
     def __call__(self, request: AdmissionRequest) -> Steering:
-        """What the first policy that matches says."""
-        if not self._rules:
+        """What the first policies that match say.
+
+        Raises:
+            msgspec.DecodeError: policies cannot read the pod; without them it must not pass.
+        """
+        return NO_STEERING if self._idle else self._find(subject_of(request, self._namespaces))
+
+    def of_template(self, template: Mapping[str, Any], namespace: str) -> Steering:
+        """What they say about the pods of a pod template."""
+        if self._idle:
             return NO_STEERING
-        try:
-            subject = subject_of(request, self._namespaces)
-        except msgspec.DecodeError:
-            return NO_STEERING  # reading the pod says what is wrong with it
-        steering, errors = self.of(subject)
-        for error in errors:
+        known = namespace_object(namespace, self._namespaces)
+        subject = of_object({**template, "apiVersion": "v1", "kind": "Pod"}, namespace_object=known)
+        return self._find(dataclasses.replace(subject, namespace=namespace))
+
+    def _find(self, subject: Subject) -> Steering:
+        steering, errors = find_steering(self._policies, subject, self._clock)
+        for error in map(place, errors):
             if error not in self._logged and len(self._logged) < _ERRORS_LOGGED:
                 self._logged.add(error)
                 log.warning("policy failed", extra={"error": error})
         return steering
 
-    def of(self, subject: Subject) -> tuple[Steering, tuple[str, ...]]:
-        """What the first policy that matches says, and which ones before it could not be evaluated, and why."""
-        rule, errors = first_match(self._rules, subject, self._clock)
-        return (NO_STEERING if rule is None else steering_of(rule)), errors
+
+def find_steering(policies: PolicySet, subject: Subject, clock: Clock) -> tuple[Steering, tuple[str, ...]]:
+    """What policies say about one pod.
+
+    Args:
+        policies: all of them.
+        subject: the pod's creation.
+        clock: monotonic, in seconds; bounds evaluation.
+
+    Returns:
+        What the first ConversionPolicy and the first SchedulingHintPolicy that match say, and what went wrong on the
+        way.
+    """
+    rule, errors = first_match(policies.conversions, subject, clock)
+    steering = NO_STEERING if rule is None else steering_of(rule)
+    hinting, more = first_match(policies.hints, subject, clock)
+    if hinting is not None:
+        labels = missing_labels(matching.labels_of(subject.object), hinting.hints)
+        steering = dataclasses.replace(steering, hints=hinting.hints, labels=labels)
+    return steering, (*errors, *more)
 
 
 def steering_of(rule: PodRule) -> Steering:
@@ -62,4 +91,5 @@ def steering_of(rule: PodRule) -> Steering:
         families=spec.families,
         device_class=spec.device_class,
         lnc=spec.logical_neuron_core,
+        unconnected=spec.unconnected == "Allow",
     )

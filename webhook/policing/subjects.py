@@ -2,15 +2,14 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from policies.subjects import Subject, namespace_named, plural
+from webhook.edge import nesting
 from webhook.edge.wire import ABSENT, AdmissionRequest
 from webhook.ports import NamespaceView
-
-_decode: Final = msgspec.json.Decoder().decode
 
 
 def bare_subject(request: AdmissionRequest) -> Subject:
@@ -32,7 +31,7 @@ def subject_of(request: AdmissionRequest, namespaces: NamespaceView) -> Subject:
     """A review with its objects decoded.
 
     Raises:
-        msgspec.DecodeError: one of them is no JSON that could be decoded.
+        msgspec.DecodeError: one of them is no JSON that could be decoded, or nests too deeply.
     """
     return dataclasses.replace(
         bare_subject(request),
@@ -59,4 +58,4 @@ def namespace_object(name: str, namespaces: NamespaceView) -> Mapping[str, Any]:
 
 
 def _value(raw: msgspec.Raw) -> Any:
-    return None if raw == ABSENT else _decode(raw)
+    return None if raw == ABSENT else nesting.decode(raw)

@@ -251,3 +251,39 @@ def test_a_policy_with_exceptions_is_not_exported(folder: Path) -> None:
     (folder / "p.yaml").write_text(text)
     message = "few-devices: not exported: it has exceptions, which the API server does not know.\n"
     assert run("export", folder, "--to", "vap") == (1, "", message)
+
+
+# --- scheduling hints -----------------------------------------------------------------------------------------
+
+HINTS = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: SchedulingHintPolicy
+metadata: {name: lease}
+spec:
+  order: 10
+  tolerations: {action: Add, items: [{key: lease, operator: Exists}]}
+  tests:
+  - name: any pod
+    object: {apiVersion: v1, kind: Pod, spec: {tolerations: [{key: aws.amazon.com/neuron, operator: Exists}]}}
+    expect: Match
+    gets: {tolerations: [{key: lease, operator: Exists}]}
+"""
+
+
+def test_a_policy_on_scheduling_hints_is_counted_tested_and_not_exported(folder: Path) -> None:
+    for path in folder.glob("*"):
+        path.unlink()
+    (folder / "hints.yaml").write_text(HINTS)
+    assert run("check", folder) == (0, "1 file: policies 1 on scheduling hints. Nothing is wrong.\n", "")
+    assert run("test", folder) == (0, "pass  lease  any pod\n1 case, 0 failed.\n", "")
+    assert run("export", folder, "--to", "vap") == (
+        1,
+        "",
+        "lease: not exported: the API server does not convert pods.\n",
+    )
+    (folder / "hints.yaml").write_text(
+        HINTS.replace("gets: {tolerations: [{key: lease,", "gets: {tolerations: [{key: a,")
+    )
+    code, out, _ = run("test", folder)
+    assert code == 1
+    assert 'hints.yaml:11: test \'any pod\' of lease: expected tolerations [{"key": "a", "operator": "Exists"}]' in out

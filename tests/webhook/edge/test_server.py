@@ -236,7 +236,7 @@ SLOW_SERVER = """
 import asyncio, sys, uvloop
 from pathlib import Path
 from tests.support.serving import Answering
-from webhook import app
+from webhook.application import build
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader
 from webhook.edge.health import Lifecycle
@@ -246,7 +246,7 @@ async def main():
     logs.configure("json", "info")
     lifecycle = Lifecycle()
     directory = Path(sys.argv[1])
-    application = app.build(
+    application = build(
         {"/slow": Answering(delay=1.5), "/mutate": Answering()},
         {"shutdown": lifecycle.check_shutdown},
         bodies=BodyReader(1 << 20, 5),

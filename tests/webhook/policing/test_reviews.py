@@ -63,8 +63,8 @@ class Bench:
             self._make, self.store, Labelled(), excluded, self.metrics, lambda: NOW, lambda: 0.0
         )
 
-    def _make(self, catalogue: Catalogue) -> Reviewer:
-        self.catalogues.append(catalogue)
+    def _make(self, policies: PolicySet) -> Reviewer:
+        self.catalogues.append(policies.catalogue)
         return self.inner
 
     def review(self, **members: Any) -> Decision:

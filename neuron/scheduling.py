@@ -1,0 +1,150 @@
+"""Scheduling hints of a policy: what they are, and what of them a pod lacks. Pure, on JSON-like values.
+
+Nothing that a pod says itself is taken away, but for labels that a policy replaces and the scheduler name that says
+"whichever": tolerations are only added, node affinity is only narrowed.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from neuron import names
+
+Entry: TypeAlias = Mapping[str, Any]
+"""A toleration, a node selector requirement or a preferred scheduling term, as Kubernetes writes it."""
+
+NEURON_TOLERATION: Final[Entry] = {"key": names.NEURON_TAINT_KEY, "operator": "Exists", "effect": "NoSchedule"}
+"""The built-in toleration."""
+
+_ANY_NODE_SCHEDULERS: Final = (None, "", names.DEFAULT_SCHEDULER, *names.LEGACY_SCHEDULERS)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class SchedulingHints:
+    """What one policy says. Equal only to itself: it is part of what decisions are remembered by.
+
+    Attributes:
+        policy: its name.
+        toleration: whether pods get the built-in toleration; None: the server's setting.
+        affinity: whether pods are kept to instance types that can serve them; None: the server's setting.
+        scheduler: whether scheduler names are replaced; None: the server's setting.
+        exclusive_topology: whether LeaderWorkerSets get the exclusive topology of their UltraServer mode.
+        tolerations: tolerations to add.
+        required: node selector requirements that every required term gets.
+        preferred: preferred scheduling terms to add.
+        scheduler_name: what pods without a scheduler of their own get.
+        labels: labels to set.
+        replaces_labels: whether they come before the pod's own.
+    """
+
+    policy: str = ""
+    toleration: bool | None = None
+    affinity: bool | None = None
+    scheduler: bool | None = None
+    exclusive_topology: bool = True
+    tolerations: tuple[Entry, ...] = ()
+    required: tuple[Entry, ...] = ()
+    preferred: tuple[Entry, ...] = ()
+    scheduler_name: str = names.DEFAULT_SCHEDULER
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    replaces_labels: bool = False
+
+
+NO_HINTS: Final = SchedulingHints()
+"""What holds where no policy matches."""
+
+
+def covers(one: Entry, other: Entry) -> bool:
+    """Whether a toleration tolerates all that another one does.
+
+    The rule is `isSuperset` of `k8s.io/kubernetes/pkg/util/tolerations`.
+    """
+    if one == other:
+        return True
+    if one.get("key") and one.get("key") != other.get("key"):
+        return False
+    if one.get("effect") and one.get("effect") != other.get("effect"):
+        return False
+    seconds, wanted = one.get("tolerationSeconds"), other.get("tolerationSeconds")
+    if seconds is not None and (wanted is None or wanted > seconds):
+        return False
+    if one.get("operator") == "Exists":
+        return True
+    same_key = one.get("key") == other.get("key")
+    return (
+        same_key
+        and one.get("operator") in (None, "", "Equal")
+        and other.get("operator") in (None, "", "Equal")
+        and (one.get("value") or "") == (other.get("value") or "")
+    )
+
+
+def tolerates_neuron(tolerations: Sequence[Entry] | None) -> bool:
+    """Whether a pod tolerates the Neuron taint already, or has its own idea about that taint."""
+    for entry in tolerations or ():
+        tolerates_all = not entry.get("key") and entry.get("operator") == "Exists"
+        effective = entry.get("effect") in (None, "", NEURON_TOLERATION["effect"])
+        if entry.get("key") == names.NEURON_TAINT_KEY or (tolerates_all and effective):
+            return True
+    return False
+
+
+def missing_tolerations(
+    current: Sequence[Entry] | None, hints: SchedulingHints, *, neuron: bool
+) -> list[dict[str, Any]]:
+    """The tolerations that a pod lacks.
+
+    Args:
+        current: its own.
+        hints: what the policy says.
+        neuron: whether the server adds the built-in one where the policy says nothing of it.
+    """
+    wanted = neuron if hints.toleration is None else hints.toleration
+    missing = [dict(NEURON_TOLERATION)] if wanted and not tolerates_neuron(current) else []
+    for entry in hints.tolerations:
+        if not any(covers(each, entry) for each in (*(current or ()), *missing)):
+            missing.append(dict(entry))
+    return missing
+
+
+def scheduler_for(current: str | None, hints: SchedulingHints, *, legacy: bool) -> str | None:
+    """The scheduler name that a pod gets; None where its own is right.
+
+    Args:
+        current: its own.
+        hints: what the policy says.
+        legacy: whether the server replaces names where the policy says nothing of it.
+    """
+    wanted = legacy if hints.scheduler is None else hints.scheduler
+    if not wanted or current not in _ANY_NODE_SCHEDULERS:
+        return None
+    return None if (current or names.DEFAULT_SCHEDULER) == hints.scheduler_name else hints.scheduler_name
+
+
+def missing_labels(current: Mapping[str, Any], hints: SchedulingHints) -> tuple[tuple[str, str], ...]:
+    """The labels that a pod with these labels is to get."""
+    return tuple(
+        (key, value)
+        for key, value in sorted(hints.labels.items())
+        if current.get(key) != value and (hints.replaces_labels or key not in current)
+    )
+
+
+def missing_requirements(term: Entry, required: Sequence[Entry]) -> list[dict[str, Any]]:
+    """The requirements that a node selector term lacks."""
+    has = term.get("matchExpressions") or ()
+    return [dict(entry) for entry in required if entry not in has]
+
+
+def with_required(terms: Sequence[Entry] | None, required: Sequence[Entry]) -> Sequence[Entry] | None:
+    """Node selector terms with requirements added to each. A term without anything matches nothing, and stays so."""
+    if not required:
+        return terms
+    if terms is None:
+        return [{"matchExpressions": [dict(entry) for entry in required]}]
+    return [
+        {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), *missing_requirements(term, required)]}
+        if term.get("matchExpressions") or term.get("matchFields")
+        else term
+        for term in terms
+    ]

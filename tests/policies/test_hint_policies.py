@@ -1,0 +1,342 @@
+"""SchedulingHintPolicy: what is refused when it is loaded, its embedded cases, and what is explained of it."""
+
+import datetime as dt
+import time
+
+import jsonschema
+import pytest
+import yaml
+
+from policies.explain import explain
+from policies.schema import SchedulingHintPolicy, json_schema
+from policies.subjects import of_object
+from tests.policies.files import POD, loaded, problems
+
+HINTS = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: SchedulingHintPolicy
+metadata: {name: lease}
+spec:
+  order: 10
+"""
+EVERYTHING = """
+  match: {namespaces: [default], conditions: [{name: small, expression: neuron.devices <= 8}]}
+  tolerations: {action: Add, items: [{key: lease, operator: Equal, value: ml, effect: NoSchedule}]}
+  nodeAffinity:
+    action: Replace
+    required: [{key: pool, operator: In, values: [neuron]}]
+    preferred: [{weight: 5, preference: {matchExpressions: [{key: zone, operator: Exists}]}}]
+  schedulerName: {action: Replace, name: kueue}
+  labels: {action: Replace, items: {team: ml}}
+  leaderWorkerSet: {exclusiveTopology: Off}
+"""
+
+
+def hints(spec: str = EVERYTHING, name: str = "lease", order: int = 10) -> str:
+    head = HINTS.replace("name: lease", f"name: {name}").replace("order: 10", f"order: {order}")
+    return head + "".join(
+        f"  {line.strip()}\n" if not line.startswith("  ") else f"{line}\n" for line in spec.split("\n")
+    )
+
+
+def tolerations(item: str) -> str:
+    return f"tolerations: {{action: Add, items: [{item}]}}"
+
+
+def required(item: str) -> str:
+    return f"nodeAffinity: {{action: Add, required: [{item}]}}"
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        pytest.param(
+            tolerations("{key: a, operator: Exist}"),
+            "spec.tolerations.items[0].operator is 'Exist': this must be one of Exists, Equal. Did you mean 'Exists'?",
+            id="operator",
+        ),
+        pytest.param(
+            tolerations("{key: a, operator: Exists, efect: NoSchedule}"),
+            "spec.tolerations.items[0].efect: unknown field. Did you mean 'effect'?",
+            id="unknown-field",
+        ),
+        pytest.param(
+            tolerations("{key: a, effect: NoScheduling}"),
+            "spec.tolerations.items[0].effect is 'NoScheduling': this must be one of NoSchedule, PreferNoSchedule, "
+            "NoExecute. Did you mean 'NoSchedule'?",
+            id="effect",
+        ),
+        pytest.param(
+            tolerations("{value: a}"),
+            "spec.tolerations.items[0]: without a key, which tolerates every taint, the operator must be Exists.",
+            id="no-key",
+        ),
+        pytest.param(
+            tolerations("{key: a, operator: Exists, value: b}"),
+            "spec.tolerations.items[0]: value is 'b': with operator Exists there is none.",
+            id="exists-with-a-value",
+        ),
+        pytest.param(
+            tolerations("{key: a, operator: Exists, effect: NoSchedule, tolerationSeconds: 5}"),
+            "spec.tolerations.items[0]: tolerationSeconds needs effect: NoExecute.",
+            id="seconds",
+        ),
+        pytest.param(
+            tolerations("{key: 'a b', operator: Exists}"),
+            "spec.tolerations.items[0].key is 'a b': this must be a label key: at most 63 letters, digits, '-', '_' or "
+            "'.', after an optional DNS name and '/'.",
+            id="key",
+        ),
+        pytest.param(
+            tolerations("{key: A/b, operator: Exists}"),
+            "spec.tolerations.items[0].key is 'A/b': what stands before the '/' of a label key must be a DNS name in "
+            "lower case.",
+            id="key-prefix",
+        ),
+        pytest.param(
+            tolerations("{key: a, value: -b}"),
+            "spec.tolerations.items[0].value is '-b': this must be a label value: at most 63 letters, digits, '-', '_' "
+            "or '.', none of these at an end.",
+            id="value",
+        ),
+        pytest.param(
+            tolerations("{key: a, operator: Exists}, {key: a, operator: Exists}"),
+            "spec.tolerations: the same entry stands in items twice: {'key': 'a', 'operator': 'Exists'}.",
+            id="twice",
+        ),
+        pytest.param(
+            "tolerations: {action: Off, items: [{key: a, operator: Exists}]}",
+            "spec.tolerations: action Off takes no items.",
+            id="off-with-items",
+        ),
+        pytest.param(
+            "tolerations: {action: Replace}",
+            "spec.tolerations: action Replace needs items; to have none, write action: Off.",
+            id="replace-without-items",
+        ),
+        pytest.param(
+            "tolerations: {action: Append}",
+            "spec.tolerations.action is 'Append': this must be one of Add, Replace, Off.",
+            id="action",
+        ),
+        pytest.param("tolerations: {}", "spec.tolerations.action: the field is missing.", id="no-action"),
+        pytest.param(
+            required("{key: a, operator: in, values: [b]}"),
+            "spec.nodeAffinity.required[0].operator is 'in': this must be one of In, NotIn, Exists, DoesNotExist, Gt, "
+            "Lt.",
+            id="requirement",
+        ),
+        pytest.param(
+            required("{key: a, operator: NotIn}"),
+            "spec.nodeAffinity.required[0]: operator NotIn needs values.",
+            id="no-values",
+        ),
+        pytest.param(
+            required("{key: a, operator: Exists, values: [b]}"),
+            "spec.nodeAffinity.required[0]: operator Exists takes no values.",
+            id="values",
+        ),
+        pytest.param(
+            required("{key: a, operator: Gt, values: ['1', '2']}"),
+            "spec.nodeAffinity.required[0]: operator Gt needs exactly one value, a whole number in quotes.",
+            id="greater-than-two",
+        ),
+        pytest.param(
+            required("{key: a, operator: Lt, values: [b]}"),
+            "spec.nodeAffinity.required[0]: operator Lt needs exactly one value, a whole number in quotes.",
+            id="less-than-a-word",
+        ),
+        pytest.param(
+            "nodeAffinity: {action: Off, preferred: [{weight: 1, preference: {matchExpressions: [{key: a, operator: "
+            "Exists}]}}]}",
+            "spec.nodeAffinity: action Off takes no required or preferred.",
+            id="affinity-off",
+        ),
+        pytest.param(
+            "nodeAffinity: {action: Add, preferred: [{weight: 101, preference: {matchExpressions: [{key: a, operator: "
+            "Exists}]}}]}",
+            "spec.nodeAffinity.preferred[0].weight is 101: input should be less than or equal to 100.",
+            id="weight",
+        ),
+        pytest.param(
+            "nodeAffinity: {action: Add, preferred: [{weight: 1, preference: {matchExpressions: []}}]}",
+            "spec.nodeAffinity.preferred[0].preference.matchExpressions: this must not be empty.",
+            id="empty-preference",
+        ),
+        pytest.param(
+            "schedulerName: {action: Replace}",
+            "spec.schedulerName: action Replace needs a name.",
+            id="no-name",
+        ),
+        pytest.param(
+            "schedulerName: {action: Off, name: a}", "spec.schedulerName: action Off takes no name.", id="off-with-name"
+        ),
+        pytest.param(
+            "schedulerName: {action: Replace, name: my-scheduler}",
+            "spec.schedulerName: name is 'my-scheduler', which does not know Dynamic Resource Allocation.",
+            id="legacy-name",
+        ),
+        pytest.param(
+            "labels: {action: Off, items: {a: b}}",
+            "spec.labels.action is 'Off': this must be one of Add, Replace.",
+            id="labels-off",
+        ),
+        pytest.param("labels: {action: Add, items: {}}", "spec.labels.items: this must not be empty.", id="no-labels"),
+        pytest.param(
+            "labels: {action: Add, items: {'a b': c}}",
+            "spec.labels.items.a b is 'a b': this must be a label key: at most 63 letters, digits, '-', '_' or '.', "
+            "after an optional DNS name and '/'.",
+            id="label-key",
+        ),
+        pytest.param(
+            "labels: {action: Add, items: {a: 'b c'}}",
+            "spec.labels.items.a is 'b c': this must be a label value: at most 63 letters, digits, '-', '_' or '.', "
+            "none of these at an end.",
+            id="label-value",
+        ),
+        pytest.param(
+            "labels: {action: Replace, items: {pod-template-hash: x}}",
+            "spec.labels.items.pod-template-hash is 'pod-template-hash': a controller of Kubernetes knows its pods by "
+            "this label; another value breaks it.",
+            id="label-of-a-controller",
+        ),
+        pytest.param(
+            "labels: {action: Add, items: {neuron.aws.com/converted: 'true'}}",
+            "spec.labels.items.neuron.aws.com/converted is 'neuron.aws.com/converted': labels of neuron.aws.com/ are "
+            "written by conversion itself.",
+            id="label-of-ours",
+        ),
+        pytest.param(
+            "leaderWorkerSet: {exclusiveTopology: Never}",
+            "spec.leaderWorkerSet.exclusiveTopology is 'Never': this must be one of On, Off.",
+            id="topology",
+        ),
+    ],
+)
+def test_a_fault_is_told_with_file_and_line(spec: str, message: str) -> None:
+    assert problems(hints(spec)) == [f"0.yaml:7: {message}"]
+
+
+def test_a_policy_that_says_nothing_is_refused() -> None:
+    message = "0.yaml:5: spec says nothing of any hint: it would do nothing."
+    assert problems(HINTS + "  match: {namespaces: [a]}") == [message]
+
+
+def test_orders_are_unique_among_policies_of_the_kind() -> None:
+    conversion = HINTS.replace("SchedulingHintPolicy", "ConversionPolicy")
+    assert problems(conversion, hints()) == []
+    assert problems(hints(), hints(name="other")) == [
+        "1.yaml:6: spec.order 10 is that of 'lease' as well; nothing says which comes first."
+    ]
+
+
+def test_unconnected_is_refused_for_rings_alone() -> None:
+    conversion = HINTS.replace("SchedulingHintPolicy", "ConversionPolicy") + "  unconnected: Allow\n  families: "
+    assert problems(conversion + "[inf1, inf2]") == [
+        "0.yaml:7: spec.unconnected is for Trn, and inf1, inf2 are rings, whose counts are consecutive devices."
+    ]
+    assert problems(conversion + "[inf2, trn2]") == []
+
+
+def test_the_set_says_whether_any_policy_allows_unconnected_devices() -> None:
+    conversion = HINTS.replace("SchedulingHintPolicy", "ConversionPolicy")
+    assert not loaded(conversion).unconnected
+    assert loaded(conversion + "  unconnected: Allow").unconnected
+
+
+def test_the_schema_for_editors_accepts_what_the_loader_does() -> None:
+    data = yaml.safe_load(hints().replace("Off}", "'Off'}"))
+    validator = jsonschema.Draft202012Validator(json_schema(SchedulingHintPolicy))
+    assert list(validator.iter_errors(data)) == []
+    data["spec"]["tolerations"]["action"] = "Append"
+    assert len(list(validator.iter_errors(data))) == 1
+
+
+# --- cases ----------------------------------------------------------------------------------------------------
+
+LEASE = "{key: lease, operator: Equal, value: ml, effect: NoSchedule}"
+BUILT_IN = "{key: aws.amazon.com/neuron, operator: Exists, effect: NoSchedule}"
+
+
+def case(gets: str, pod: str = "", expect: str = "Match") -> str:
+    body = f"{{apiVersion: v1, kind: Pod, metadata: {{namespace: default}}, spec: {{{pod}}}}}"
+    return hints() + f"  tests:\n  - {{name: one, object: {body}, expect: {expect}, gets: {gets}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("gets", "pod"),
+    [
+        pytest.param("{}", "", id="nothing-looked-at"),
+        pytest.param(f"{{tolerations: [{BUILT_IN}, {LEASE}]}}", "", id="tolerations"),
+        pytest.param("{tolerations: []}", "tolerations: [{operator: Exists}]", id="tolerated-already"),
+        pytest.param("{schedulerName: kueue, labels: {team: ml}}", "schedulerName: my-scheduler", id="scheduler"),
+        pytest.param("{schedulerName: volcano}", "schedulerName: volcano", id="own-scheduler"),
+        pytest.param("{required: [{key: pool, operator: In, values: [neuron]}]}", "", id="affinity"),
+        pytest.param("{tolerations: []}", "tolerations: [{operator: Exists}, 5], affinity: 5", id="pod-of-nonsense"),
+    ],
+)
+def test_a_case_that_says_what_a_pod_gets_passes(gets: str, pod: str) -> None:
+    assert problems(case(gets, pod)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param(
+            case("{labels: {team: other}}"),
+            'expected labels {"team": "other"}, came {"team": "ml"}.',
+            id="labels",
+        ),
+        pytest.param(
+            case("{schedulerName: default-scheduler}"),
+            'expected schedulerName "default-scheduler", came "kueue".',
+            id="scheduler",
+        ),
+        pytest.param(
+            case("{required: []}"),
+            'expected required [], came [{"key": "pool", "operator": "In", "values": ["neuron"]}].',
+            id="affinity",
+        ),
+        pytest.param(case("{}", expect="NoMatch"), "expected NoMatch, came Match.", id="match"),
+    ],
+)
+def test_a_failing_case_refuses_the_set(text: str, message: str) -> None:
+    (found,) = problems(text)
+    assert found.endswith(f": test 'one' of lease: {message}")
+
+
+# --- explain --------------------------------------------------------------------------------------------------
+
+IN_DEFAULT = POD | {"metadata": {"name": "train", "namespace": "default"}}
+NOW = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
+
+
+def test_it_is_explained_what_the_first_match_gives() -> None:
+    texts = [
+        hints(),
+        hints("labels: {action: Add, items: {a: b}}", "later", 20),
+        hints("match: {namespaces: [other]}\nlabels: {action: Add, items: {a: b}}", "elsewhere", 5),
+    ]
+    assert list(explain(loaded(*texts), of_object(IN_DEFAULT), NOW, time.monotonic)) == [
+        "elsewhere: gives no scheduling hints: its namespaces or selectors select something else",
+        "lease: gives scheduling hints",
+        '    tolerations: that of the Neuron taint, {"key": "lease", "operator": "Equal", "value": "ml", '
+        '"effect": "NoSchedule"}',
+        '    required node affinity: {"key": "pool", "operator": "In", "values": ["neuron"]}',
+        '    preferred node affinity: [{"weight": 5, "preference": {"matchExpressions": [{"key": "zone", "operator": '
+        '"Exists"}]}}]',
+        "    scheduler name: kueue",
+        '    labels, before the pod\'s own: {"team": "ml"}',
+        "    exclusive topology of LeaderWorkerSets: off",
+        "later: gives no scheduling hints: an earlier policy does",
+    ]
+
+
+def test_hints_that_are_off_are_explained_as_none() -> None:
+    off = "tolerations: {action: Off}\nnodeAffinity: {action: Off}\nschedulerName: {action: Off}"
+    assert list(explain(loaded(hints(off)), of_object(POD), NOW, time.monotonic)) == [
+        "lease: gives scheduling hints",
+        "    tolerations: none",
+        "    required node affinity: none",
+        "    scheduler name: as the pod says",
+    ]

@@ -1,0 +1,135 @@
+"""Connections: how many, how long a handshake may take, and that idle ones are let go of."""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import resource
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.fake_api import eventually as reached
+from tests.support.serving import Answering, Running, eventually, review, serving
+from webhook.edge import acceptor
+from webhook.edge.acceptor import Acceptor
+
+MOST = 4
+
+
+@pytest.fixture
+def running(tls_directory: Path) -> Iterator[Running]:
+    with serving(tls_directory, {"/mutate": Answering()}, max_connections=MOST, body_timeout=0.3) as started:
+        yield started
+
+
+def plain(running: Running) -> socket.socket:
+    host, port = running.url.removeprefix("https://").split(":")
+    return socket.create_connection((host, int(port)), timeout=20)
+
+
+def closed(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_above_the_cap_new_connections_are_closed_and_old_ones_go_on(running: Running) -> None:
+    with contextlib.ExitStack() as stack:
+        old = stack.enter_context(running.client())
+        assert old.review(review()).status == 200
+        for _ in range(MOST - 1):
+            stack.enter_context(running.raw())
+        assert running.acceptor.open == MOST
+        with plain(running) as refused:
+            assert closed(refused)
+        assert (running.acceptor.refused, running.acceptor.open) == (1, MOST)
+        assert old.review(review()).status == 200
+    eventually(lambda: running.acceptor.open == 0, "all are closed")
+    with running.client() as new:
+        assert new.review(review()).status == 200
+
+
+def test_those_that_never_shake_hands_count_and_are_closed_in_time(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acceptor, "HANDSHAKE_TIMEOUT", 0.2)
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(plain(running)) for _ in range(MOST)]
+        eventually(lambda: running.acceptor.open == MOST, "they are accepted")
+        with plain(running) as refused:
+            assert closed(refused)
+        assert all(closed(connection) for connection in silent)
+    eventually(lambda: (running.acceptor.open, running.acceptor.failed) == (0, MOST), "they are counted out")
+    with running.client() as client:
+        assert client.review(review()).status == 200
+
+
+def test_clients_that_vanish_in_their_handshake_are_counted_out(running: Running) -> None:
+    for gone in range(1, 3 * MOST + 1):
+        plain(running).close()
+        eventually(lambda gone=gone: running.acceptor.failed == gone, "it is counted out")
+        assert running.acceptor.open == 0
+
+
+def test_refusals_are_said_once_in_a_while(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+    with contextlib.ExitStack() as stack, caplog.at_level(logging.WARNING):
+        for _ in range(MOST):
+            stack.enter_context(running.raw())
+        for _ in range(10):
+            assert closed(stack.enter_context(plain(running)))
+    said = [record for record in caplog.records if "--max-connections" in record.getMessage()]
+    assert [(vars(record)["open"], vars(record)["refused"]) for record in said] == [(MOST, 1)]
+
+
+def limits(monkeypatch: pytest.MonkeyPatch, soft: int) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
+
+
+@pytest.mark.parametrize(
+    ("asked", "soft", "most"),
+    [(2000, 1024, 960), (100, 1024, 100), (0, 1024, 960), (0, resource.RLIM_INFINITY, 0), (5, 10, 1)],
+    ids=["more-than-there-are", "fewer", "any", "no-limit-at-all", "hardly-any"],
+)
+def test_there_are_no_more_connections_than_file_descriptors(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, asked: int, soft: int, most: int
+) -> None:
+    limits(monkeypatch, soft)
+    assert acceptor._within_descriptors(asked) == most
+    assert ("fewer connections than --max-connections" in caplog.text) == (asked > most)
+
+
+class OutOfDescriptors(socket.socket):
+    """A listener that fails once."""
+
+    failures = 1
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if self.failures:
+            self.failures -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+def test_without_descriptors_accepting_pauses_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(acceptor, "_PAUSE", 0.05)
+
+    async def scenario() -> None:
+        with OutOfDescriptors() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            accepting = Acceptor(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), asyncio.Protocol, 0)
+            accepting.start(listener)
+            with socket.create_connection(listener.getsockname()[:2]):
+                await reached(lambda: accepting.open == 1)
+            await reached(lambda: accepting.open == 0)
+            accepting.stop()
+
+    asyncio.run(scenario())
+    assert "cannot accept connections" in caplog.text

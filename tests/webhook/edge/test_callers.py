@@ -1,0 +1,209 @@
+"""Client certificates: who may send reviews, over real TLS."""
+
+import asyncio
+import datetime as dt
+import logging
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.client_certificates import Authority, authority
+from tests.support.serving import Answering, Client, Running, eventually, review, serving
+from webhook import app
+from webhook.edge.callers import Callers, ClientAuthority, names_of
+from webhook.settings import Settings, StartupError
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return authority(tmp_path_factory.mktemp("ours"), "ours")
+
+
+@pytest.fixture(scope="module")
+def running(tls_directory: Path, ours: Authority) -> Iterator[Running]:
+    with serving(
+        tls_directory, {"/mutate": Answering()}, client_ca=ours.file, client_names=("kube-apiserver", "api.example")
+    ) as started:
+        yield started
+
+
+def client(running: Running, pair: tuple[Path, Path] | None) -> Client:
+    connected = running.client()
+    if pair is not None:
+        connected.context.load_cert_chain(*pair)
+    return connected
+
+
+@pytest.mark.parametrize(
+    ("common_name", "dns"), [("kube-apiserver", ""), ("another", "api.example")], ids=["common-name", "dns-name"]
+)
+def test_a_client_with_a_listed_name_is_answered(running: Running, ours: Authority, common_name: str, dns: str) -> None:
+    with client(running, ours.client(common_name, dns=dns)) as connected:
+        assert [connected.review(review()).status for _ in range(3)] == [200, 200, 200]
+
+
+def test_a_client_without_a_certificate_gets_403(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+    before = running.metrics.path("/mutate").errors.get(403, 0)
+    with client(running, None) as connected:
+        reply = connected.review(review())
+    assert (reply.status, reply.json["message"]) == (
+        403,
+        "Reviews are taken from clients with a certificate of --client-ca; this connection has none.",
+    )
+    assert reply.headers["connection"] == "close"
+    assert running.metrics.path("/mutate").errors[403] == before + 1
+    assert any(vars(record).get("status") == 403 for record in caplog.records)
+
+
+def test_a_client_with_another_name_gets_403(running: Running, ours: Authority) -> None:
+    with client(running, ours.client("mallory", dns="mallory.example")) as connected:
+        reply = connected.review(review())
+    assert (reply.status, reply.json["message"]) == (
+        403,
+        "The client certificate is for mallory, mallory.example, which --client-name does not list.",
+    )
+
+
+def test_without_names_every_verified_certificate_will_do(tls_directory: Path, ours: Authority) -> None:
+    with (
+        serving(tls_directory, {"/mutate": Answering()}, client_ca=ours.file) as running,
+        client(running, ours.client("anybody")) as connected,
+    ):
+        assert connected.review(review()).status == 200
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz"])
+def test_probes_need_no_certificate(running: Running, path: str) -> None:
+    with client(running, None) as connected:
+        assert connected.get(path).status == 200
+
+
+def test_a_certificate_of_another_ca_ends_the_handshake(running: Running, tmp_path: Path) -> None:
+    failed = running.acceptor.failed
+    with (
+        client(running, authority(tmp_path, "theirs").client("kube-apiserver")) as connected,
+        pytest.raises((ssl.SSLError, ConnectionError)),
+    ):
+        connected.review(review())
+    eventually(lambda: running.acceptor.failed == failed + 1, "the handshake is counted")
+
+
+def test_an_expired_certificate_ends_the_handshake(running: Running, ours: Authority) -> None:
+    expired = ours.client("kube-apiserver", age=dt.timedelta(hours=2), left=-dt.timedelta(hours=1))
+    failed = running.acceptor.failed
+    with client(running, expired) as connected, pytest.raises((ssl.SSLError, ConnectionError)):
+        connected.review(review())
+    eventually(lambda: running.acceptor.failed == failed + 1, "the handshake is counted")
+
+
+def test_no_session_outlives_its_verdict(running: Running, ours: Authority) -> None:
+    with client(running, ours.client("kube-apiserver")) as connected:
+        connected.review(review())
+        session = connected.connection.sock.session
+    assert session is None or not session.has_ticket
+
+
+def test_without_a_client_ca_nobody_is_asked(tls_directory: Path) -> None:
+    with serving(tls_directory, {"/mutate": Answering()}) as running, running.client() as connected:
+        assert connected.review(review()).status == 200
+
+
+def test_a_ca_that_joins_the_file_is_trusted_without_a_restart(tls_directory: Path, tmp_path: Path) -> None:
+    old, new = authority(tmp_path, "old"), authority(tmp_path, "new")
+    file = old.file
+    with serving(tls_directory, {"/mutate": Answering()}, client_ca=file) as running:
+        with client(running, old.client("a")) as connected:
+            assert connected.review(review()).status == 200
+            file.write_bytes(old.pem + new.pem)
+
+            def trusted() -> bool:
+                try:
+                    with client(running, new.client("a")) as later:
+                        return later.review(review()).status == 200
+                except (ssl.SSLError, ConnectionError):
+                    return False
+
+            eventually(trusted, "the new CA is trusted")
+        with client(running, old.client("a")) as again:
+            assert again.review(review()).status == 200
+
+
+def context() -> ssl.SSLContext:
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+
+
+def test_a_ca_that_leaves_the_file_is_said_to_need_a_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    old, new = authority(tmp_path, "old"), authority(tmp_path, "new")
+    file = tmp_path / "ca.crt"
+    file.write_bytes(old.pem + new.pem)
+    followed = ClientAuthority(file, context())
+    assert not followed.follow()
+    file.write_bytes(new.pem)
+    assert followed.follow()
+    assert "a client CA was removed: it is trusted until the restart" in caplog.text
+    assert not followed.follow()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(b"rubbish \xff", "it holds no PEM certificate"), (None, "No such file or directory")],
+    ids=["no-pem", "gone"],
+)
+def test_a_file_that_goes_bad_leaves_what_is_trusted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes | None, reason: str
+) -> None:
+    tls = context()
+    file = authority(tmp_path, "ours").file
+    followed = ClientAuthority(file, tls)
+    if content is None:
+        file.unlink()
+    else:
+        file.write_bytes(content)
+    with caplog.at_level(logging.ERROR):
+        assert not followed.follow()
+        assert not followed.follow()
+    said = [vars(record) for record in caplog.records]
+    assert [record["reason"] for record in said] == [f"The client CA file {file} cannot be used: {reason}."]
+    assert len(tls.get_ca_certs()) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(b"", "it holds no PEM certificate"), (None, "No such file or directory")],
+    ids=["empty", "missing"],
+)
+def test_a_server_does_not_start_with_a_file_that_it_cannot_use(
+    tmp_path: Path, content: bytes | None, reason: str
+) -> None:
+    file = tmp_path / "ca.crt"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(StartupError) as error:
+        ClientAuthority(file, context())
+    assert str(error.value) == f"The client CA file {file} cannot be used: {reason}. Check --client-ca."
+
+
+def test_names_without_a_ca_are_refused_at_start(tls_directory: Path) -> None:
+    async def scenario() -> None:
+        settings = Settings(standalone=True, tls_dir=tls_directory, client_name=("kube-apiserver",), metrics_port=0)
+        async with app.assemble(settings):
+            raise AssertionError("it started")
+
+    with pytest.raises(StartupError) as error:
+        asyncio.run(scenario())
+    assert str(error.value) == (
+        "--client-name needs --client-ca: a name counts only in a certificate that was verified. Give the CA's file as "
+        "well, or drop the name."
+    )
+
+
+def test_a_certificate_without_names_is_nobodys() -> None:
+    assert Callers(["a"]).refusal({"state": {"client_names": ()}}) == (
+        "The client certificate is for nobody, which --client-name does not list."
+    )
+
+
+def test_no_connection_has_no_names() -> None:
+    assert names_of(None) is None

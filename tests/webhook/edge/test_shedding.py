@@ -1,0 +1,403 @@
+"""Overload over real TLS: what is shed, how, and what never is."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import math
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client import generate_latest
+
+from tests.support.fake_api import eventually as reached
+from tests.support.serving import Answering, Client, Reply, Running, eventually, free_port, review, serving
+from webhook import app
+from webhook.decisions.decision import Decision, unchanged
+from webhook.edge import wire
+from webhook.edge.bodies import BodyReader, BodyTooManyError
+from webhook.edge.metrics import PathMetrics
+from webhook.edge.shedding import Gate, LoopLag, creates_template, patience
+from webhook.settings import Settings
+
+MOST = 3
+BUSY = {"message": f"Overloaded: {MOST} reviews of /mutate are being decided (--max-inflight)."}
+TEMPLATE = {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaimTemplate"}
+
+
+class Waiting:
+    """A reviewer that waits until it is let go, as one that waits for the API server does."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.begun = 0
+
+    async def review(self, request: wire.AdmissionRequest) -> Decision:
+        self.begun += 1
+        if request.kind.kind != "ResourceClaimTemplate":
+            while not self.go.is_set():  # noqa: ASYNC110 - set by another thread
+                await asyncio.sleep(0.005)
+        return unchanged("not-neuron")
+
+
+class Creating(Waiting):
+    """A `/mutate` that, once told, has a template reviewed by our own `/validate` before it answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.client: Client | None = None
+
+    async def review(self, request: wire.AdmissionRequest) -> Decision:
+        await super().review(request)
+        assert self.client is not None
+        answer = await asyncio.to_thread(self.client.review, review(kind=TEMPLATE), "/validate")
+        return unchanged(f"template-{answer.status}")
+
+
+class Saturated:
+    """A server whose paths are full."""
+
+    def __init__(self, running: Running, waiting: dict[str, Waiting]) -> None:
+        self.running = running
+        self.waiting = waiting
+        self.replies: list[Reply] = []
+        self._threads: list[threading.Thread] = []
+
+    def fill(self, path: str) -> None:
+        def send() -> None:
+            with self.running.client() as client:
+                self.replies.append(client.review(review(), path))
+
+        begun = self.waiting[path].begun
+        threads = [threading.Thread(target=send) for _ in range(MOST)]
+        for thread in threads:
+            thread.start()
+        self._threads += threads
+        eventually(lambda: self.waiting[path].begun == begun + MOST, f"{path} is full")
+
+    def release(self) -> None:
+        for each in self.waiting.values():
+            each.go.set()
+        for thread in self._threads:
+            thread.join()
+
+
+@pytest.fixture
+def saturated(tls_directory: Path) -> Iterator[Saturated]:
+    waiting: dict[str, Waiting] = {"/mutate": Waiting(), "/validate": Waiting()}
+    with serving(tls_directory, waiting, max_inflight=MOST, body_timeout=0.5) as running:
+        full = Saturated(running, waiting)
+        try:
+            yield full
+        finally:
+            full.release()
+
+
+def test_above_the_limit_reviews_get_503_and_those_under_way_their_answer(saturated: Saturated) -> None:
+    saturated.fill("/mutate")
+    with saturated.running.client() as client:
+        for _ in range(3):
+            reply = client.review(review())
+            assert (reply.status, reply.json) == (503, BUSY)
+            assert "retry-after" not in reply.headers, "the API server would try again until its time-out"
+            assert "connection" not in reply.headers, "another handshake would cost more than the review"
+        saturated.release()
+        assert [reply.status for reply in saturated.replies] == [200] * MOST
+        eventually(lambda: client.review(review()).status == 200, "there is room again")
+
+
+def test_what_is_shed_is_counted_and_said_once(saturated: Saturated, caplog: pytest.LogCaptureFixture) -> None:
+    saturated.fill("/mutate")
+    with saturated.running.client() as client, caplog.at_level(logging.WARNING):
+        for _ in range(5):
+            client.review(review())
+    counts = saturated.running.metrics.path("/mutate")
+    assert (counts.shed, counts.errors, counts.inflight) == ({"busy": 5, "late": 0, "memory": 0}, {503: 5}, MOST)
+    exposed = generate_latest(saturated.running.metrics.registry).decode()
+    assert 'neuron_dra_shed_reviews_total{path="/mutate",reason="busy"} 5.0' in exposed
+    said = [vars(record) for record in caplog.records if record.getMessage() == "shedding reviews"]
+    assert [(record["path"], record["reason"], record["shed"]) for record in said] == [("/mutate", "busy", 1)]
+
+
+def test_each_path_has_its_own_limit(saturated: Saturated) -> None:
+    saturated.fill("/mutate")
+    with saturated.running.client() as client:
+        assert client.review(review()).status == 503
+        saturated.waiting["/validate"].go.set()
+        assert client.review(review(), "/validate").status == 200
+
+
+def test_a_shed_body_is_read_and_the_connection_goes_on(saturated: Saturated) -> None:
+    saturated.fill("/mutate")
+    large = json.dumps(review(object={"x": "y" * 1_000_000})).encode()
+    with saturated.running.client() as client:
+        assert [client.review(large).status for _ in range(3)] == [503] * 3
+        chunks = (large[start : start + 50_000] for start in range(0, len(large), 50_000))
+        assert client.ask("POST", "/mutate", chunks, {"Content-Type": "application/json"}).status == 503
+        saturated.waiting["/validate"].go.set()
+        assert client.review(review(), "/validate").status == 200
+
+
+def test_a_shed_body_that_does_not_come_ends_the_connection(saturated: Saturated) -> None:
+    saturated.fill("/mutate")
+    with saturated.running.raw() as connection:
+        connection.sendall(
+            b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+        )
+        answer = b""
+        while piece := connection.recv(4096):
+            answer += piece
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"connection: close" in answer.lower()
+
+
+def test_slow_senders_take_nobodys_place(saturated: Saturated) -> None:
+    head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+    saturated.waiting["/mutate"].go.set()
+    with contextlib.ExitStack() as stack:
+        for _ in range(3 * MOST):
+            stack.enter_context(saturated.running.raw()).sendall(head)
+        counts = saturated.running.metrics.path("/mutate")
+        eventually(lambda: counts.inflight == 3 * MOST, "they have begun")
+        assert stack.enter_context(saturated.running.client()).review(review()).status == 200
+
+
+def test_new_templates_are_reviewed_however_full_it_is(saturated: Saturated) -> None:
+    saturated.fill("/mutate")
+    saturated.fill("/validate")
+    with saturated.running.client() as client:
+        assert client.review(review(), "/validate").status == 503
+        assert [client.review(review(kind=TEMPLATE), "/validate").status for _ in range(20)] == [200] * 20
+        assert client.review(review(kind=TEMPLATE, operation="UPDATE"), "/validate").status == 503
+        assert client.review(review(kind={**TEMPLATE, "kind": "ResourceClaim"}), "/validate").status == 503
+        assert client.review(review(kind=TEMPLATE)).status == 503, "on /mutate nothing waits for them"
+
+
+def test_reviews_that_create_templates_end_though_both_paths_are_full(tls_directory: Path) -> None:
+    waiting: dict[str, Waiting] = {"/mutate": Creating(), "/validate": Waiting()}
+    with serving(tls_directory, waiting, max_inflight=MOST) as running, contextlib.ExitStack() as stack:
+        full = Saturated(running, waiting)
+        creating = waiting["/mutate"]
+        assert isinstance(creating, Creating)
+        full.fill("/validate")
+        full.fill("/mutate")
+        pool = _Pool(running, stack)
+        creating.client = pool  # type: ignore[assignment]
+        creating.go.set()
+        eventually(lambda: len(full.replies) == MOST, "every template was reviewed")
+        full.release()
+        reasons = [line["reason"] for line in running.decisions()]
+    assert reasons.count("template-200") == MOST
+
+
+class _Pool:
+    """A connection for each review: a `Client` is one."""
+
+    def __init__(self, running: Running, stack: contextlib.ExitStack) -> None:
+        self._running = running
+        self._stack = stack
+
+    def review(self, sent: Any, path: str) -> Reply:
+        return self._stack.enter_context(self._running.client()).review(sent, path)
+
+
+# --- work for the processor -------------------------------------------------------------------------------------
+
+
+class Burning(Answering):
+    """A reviewer that keeps the event loop busy."""
+
+    async def review(self, request: wire.AdmissionRequest) -> Decision:
+        if request.kind.kind != "ResourceClaimTemplate":
+            time.sleep(0.1)  # noqa: ASYNC251 - blocking is the point
+        return await super().review(request)
+
+
+def test_work_that_nobody_waits_for_any_more_is_not_begun(tls_directory: Path) -> None:
+    senders = 40
+    work = {"/mutate": Burning(), "/validate": Burning()}
+    replies: list[tuple[int, float]] = []
+
+    def send(client: Client, path: str) -> None:
+        body = json.dumps(review()).encode()
+        started = time.monotonic()
+        reply = client.ask("POST", f"{path}?timeout=1s", body, {"Content-Type": "application/json"})
+        replies.append((reply.status, time.monotonic() - started))
+
+    with serving(tls_directory, work) as running, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(running.client()) for _ in range(senders)]
+        for client in clients:
+            assert client.get("/livez").status == 200
+        threads = [threading.Thread(target=send, args=(client, "/mutate")) for client in clients]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        shed = running.metrics.path("/mutate").shed.get("late", 0)
+        assert [status for status, _ in replies].count(503) == shed
+        assert 5 <= len(work["/mutate"].requests) == senders - shed, "those that were begun in time were answered"
+        assert shed >= 5
+        assert running.metrics.path("/mutate").errors == {503: shed}
+        with running.client() as later:
+            assert later.review(review()).status == 200, "when it is over, nothing is shed"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_requests_have_waited_since_the_timer_ran_and_for_half_of_its_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    timers: list[Any] = []
+
+    async def scenario() -> list[float]:
+        monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda _, tick: timers.append(tick))
+        lag = LoopLag(clock)
+        waited = [clock.now - lag.since]
+        lag.start()
+        for delay in (0.0, 3.0, 0.0):
+            clock.now += LoopLag.INTERVAL + delay
+            timers.pop()()
+            waited.append(clock.now - lag.since)
+            clock.now += 2
+            waited.append(clock.now - lag.since)
+            clock.now -= 2
+        lag.stop()
+        return [*waited, clock.now - lag.since]
+
+    assert asyncio.run(scenario()) == pytest.approx([-math.inf, 0.0, 2.0, 1.5, 3.5, 0.0, 2.0, -math.inf])
+
+
+@pytest.mark.parametrize(
+    ("query", "seconds"),
+    [
+        (b"timeout=5s", 5.0),
+        (b"timeout=1m0s", 60.0),
+        (b"a=b&timeout=2.5s&c=d", 2.5),
+        (b"timeout=999ms", 0.999),
+        (b"timeout=4.998765432s", 4.998765432),
+        (b"timeout=30m", 1800.0),
+        (b"", 10.0),
+        (b"timeout=", 10.0),
+        (b"timeout=abc", 10.0),
+        (b"notimeout=1s", 10.0),
+        (b"timeout=1h", 10.0),
+        (b"timeout=-1s", 10.0),
+    ],
+)
+def test_callers_say_how_long_they_wait(query: bytes, seconds: float) -> None:
+    assert patience(query) == seconds
+
+
+def test_a_limit_of_zero_is_none() -> None:
+    gate = Gate("/mutate", PathMetrics(), 0, LoopLag())
+    gate.deciding = 1_000_000
+    assert gate.overload(time.perf_counter(), {"query_string": b""}) == ""
+
+
+def test_only_new_templates_are_exempt() -> None:
+    def about(kind: str, group: str = "resource.k8s.io", operation: str = "CREATE") -> wire.AdmissionRequest:
+        return wire.AdmissionRequest("u", wire.GroupVersionKind(kind, group, "v1"), operation)
+
+    assert creates_template(about("ResourceClaimTemplate"))
+    assert not creates_template(about("ResourceClaimTemplate", operation="UPDATE"))
+    assert not creates_template(about("ResourceClaimTemplate", group="example.com"))
+    assert not creates_template(about("ResourceClaim"))
+
+
+def test_the_loop_s_lag_is_measured() -> None:
+    lag = LoopLag()
+
+    async def scenario() -> None:
+        lag.start()
+        time.sleep(0.4)  # noqa: ASYNC251 - blocking is the point
+        await reached(lambda: sum(lag.delays.counts) >= 2)
+        lag.stop()
+
+    asyncio.run(scenario())
+    assert lag.delays.total >= 0.25
+
+
+# --- memory -----------------------------------------------------------------------------------------------------
+
+
+def test_large_bodies_share_a_budget_that_small_ones_do_not_need() -> None:
+    limit = 200_000
+    large = 190_000
+
+    async def scenario() -> None:
+        reader = BodyReader(limit, 20)
+        end = asyncio.Event()
+
+        async def read(size: int) -> int:
+            pieces = iter([b"", b"x" * size])
+
+            async def receive() -> dict[str, Any]:
+                piece = next(pieces, None)
+                if piece is None:
+                    await end.wait()
+                return {"type": "http.request", "body": piece or b"", "more_body": piece is not None}
+
+            return len(await reader.read(receive))
+
+        held = [asyncio.create_task(read(large)) for _ in range(BodyReader.LARGE_AT_ONCE)]
+        await asyncio.sleep(0)
+        with pytest.raises(BodyTooManyError):
+            await read(large)
+        small = [asyncio.create_task(read(BodyReader.SMALL)) for _ in range(50)]
+        await asyncio.sleep(0)
+        end.set()
+        assert await asyncio.gather(*held) == [large] * BodyReader.LARGE_AT_ONCE
+        assert await asyncio.gather(*small) == [BodyReader.SMALL] * 50
+        assert await read(large) == large, "what was read is given back"
+
+    asyncio.run(scenario())
+
+
+def test_too_many_large_bodies_are_shed(tls_directory: Path) -> None:
+    limit = 200_000
+    head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    with (
+        serving(tls_directory, {"/mutate": Answering()}, max_body_bytes=limit) as running,
+        contextlib.ExitStack() as stack,
+    ):
+        for _ in range(8):
+            stack.enter_context(running.raw()).sendall(head % limit + b" " * 150_000)
+        counts = running.metrics.path("/mutate")
+        eventually(lambda: counts.shed.get("memory", 0) == 3, "five fit, and three do not")
+        assert stack.enter_context(running.client()).review(review()).status == 200
+
+
+def test_the_server_s_metrics_tell_of_its_load(tls_directory: Path) -> None:
+    port = free_port()
+
+    async def scenario() -> str:
+        settings = Settings(
+            standalone=True,
+            tls_dir=tls_directory,
+            host="127.0.0.1",
+            port=0,
+            metrics_host="127.0.0.1",
+            metrics_port=port,
+        )
+        async with app.assemble(settings) as service:
+            return await asyncio.to_thread(lambda: urlopen(service.metrics_url, timeout=20).read().decode())  # noqa: S310
+
+    exposed = asyncio.run(scenario())
+    for series in (
+        "neuron_dra_open_connections 0.0",
+        "neuron_dra_refused_connections_total 0.0",
+        "neuron_dra_failed_handshakes_total 0.0",
+        'neuron_dra_event_loop_lag_seconds_bucket{le="+Inf"} 0.0',
+        "# TYPE neuron_dra_shed_reviews_total counter",
+    ):
+        assert series in exposed.splitlines()

@@ -1,0 +1,92 @@
+"""The ASGI application: which endpoint answers which path."""
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from webhook.edge import logs
+from webhook.edge.bodies import BodyReader
+from webhook.edge.callers import Callers
+from webhook.edge.endpoints import AdmissionEndpoint, Reviewer
+from webhook.edge.health import Check, HealthEndpoint, Lifecycle
+from webhook.edge.metrics import Metrics
+from webhook.edge.shedding import Gate, LoopLag, creates_template, never
+
+Endpoint = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
+
+
+class Application(Starlette):
+    """Starlette without what fixed paths do not need.
+
+    Every endpoint is an ASGI application that answers its own errors, other methods included. So Starlette's error
+    layers have nothing to catch, and a path is all that there is to a route: together, matching and wrapping would
+    cost more than deciding about a pod.
+    """
+
+    def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
+        super().__init__(routes=[Route(path, endpoint) for path, endpoint in endpoints.items()])
+        self.router.redirect_slashes = False
+        self.router.default = _not_found
+        self._endpoints = dict(endpoints)
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+        """Hand over to the endpoint of the path, or to Starlette if there is none."""
+        if scope["type"] == "http":
+            endpoint = self._endpoints.get(scope["path"])
+            if endpoint is not None:
+                return endpoint(scope, receive, send)
+        return super().__call__(scope, receive, send)
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """No middleware."""
+        return self.router
+
+
+def build(
+    reviewers: Mapping[str, Reviewer],
+    checks: Mapping[str, Check],
+    *,
+    bodies: BodyReader,
+    metrics: Metrics,
+    decisions: logs.DecisionLog,
+    lifecycle: Lifecycle,
+    callers: Callers | None = None,
+    max_inflight: int = 0,
+    lag: LoopLag | None = None,
+) -> Application:
+    """The application.
+
+    Args:
+        reviewers: who decides, by path.
+        checks: what readiness depends on, by name.
+        bodies: reads reviews.
+        metrics: counts them.
+        decisions: logs them.
+        lifecycle: where the process stands.
+        callers: who may send reviews; None: everybody.
+        max_inflight: reviews of one path decided at once; 0: any number.
+        lag: how long requests wait for the event loop, measured by the server.
+    """
+    lag = lag or LoopLag()
+
+    def endpoint(path: str, reviewer: Reviewer) -> Endpoint:
+        counts = metrics.path(path)
+        gate = Gate(path, counts, max_inflight, lag, creates_template if path == "/validate" else never)
+        return AdmissionEndpoint(path, reviewer, bodies, counts, decisions, lifecycle, gate, callers)
+
+    admission = {path: endpoint(path, reviewer) for path, reviewer in reviewers.items()}
+    health = {
+        "/livez": HealthEndpoint("livez", {}, lifecycle),
+        "/readyz": HealthEndpoint("readyz", checks, lifecycle),
+    }
+    return Application({**admission, **health})
+
+
+async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    paths = ", ".join(route.path for route in scope["app"].routes)
+    message = f"There is nothing at {scope['path'][:100]!r}. This server has {paths}."
+    await JSONResponse({"message": message}, 404)(scope, receive, send)

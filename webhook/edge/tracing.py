@@ -1,0 +1,24 @@
+"""W3C Trace Context: the `traceparent` header, which the API server sends where its tracing is on."""
+
+import re
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Final
+
+NO_TRACE: Final = ("", "")
+
+_NAME: Final = itemgetter(0)
+_PARENT: Final = re.compile(
+    rb"(?!ff)(?!00.{54})[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}(?:-.*)?"
+)
+"""https://www.w3.org/TR/trace-context/#traceparent-header: version 00 has exactly these parts, later versions may have
+more; ff is no version, and ids of zeros are none."""
+
+
+def trace_of(headers: Sequence[tuple[bytes, bytes]]) -> tuple[str, str]:
+    """Trace id and the caller's span id in hexadecimal; empty where the header is absent, invalid or there twice."""
+    if b"traceparent" not in map(_NAME, headers):
+        return NO_TRACE
+    values = [value for name, value in headers if name == b"traceparent"]
+    match = _PARENT.fullmatch(values[0]) if len(values) == 1 else None
+    return NO_TRACE if match is None else (match[1].decode(), match[2].decode())
