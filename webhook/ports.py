@@ -14,17 +14,32 @@ from webhook.edge.wire import AdmissionRequest
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class LegacyQuota:
+    """A ResourceQuota that counts legacy Neuron resources.
+
+    Attributes:
+        name: its name.
+        resources: those that it counts, sorted.
+        scoped: whether it has scopes. Such a quota counts no claim, whatever its lines are.
+    """
+
+    name: str
+    resources: tuple[str, ...]
+    scoped: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class NamespaceFacts:
     """What a namespace says about its pods. Hashable: it is part of what a decision depends on.
 
     Attributes:
         annotations: its annotations under `neuron.aws.com/`, sorted.
-        quotas: names of its ResourceQuotas that count a legacy Neuron resource.
+        quotas: its ResourceQuotas that count a legacy Neuron resource, by name.
         limit_ranges: names of its LimitRanges with a min or max for a legacy Neuron resource.
     """
 
     annotations: tuple[tuple[str, str], ...] = ()
-    quotas: tuple[str, ...] = ()
+    quotas: tuple[LegacyQuota, ...] = ()
     limit_ranges: tuple[str, ...] = ()
 
 

@@ -31,7 +31,7 @@ class Helm:
     def upgrade(self, values: dict[str, Any], release: str = RELEASE, chart: Path = CHART) -> None:
         """`helm upgrade --reset-then-reuse-values`, as the notes say, with further values."""
         known = self._config.get_values(release) or {}
-        self._config.upgrade(chart, release, _merged(known, values), namespace=self.namespace, timeout=60)
+        self._config.upgrade(chart, release, merged(known, values), namespace=self.namespace, timeout=60)
 
     def uninstall(self, release: str = RELEASE) -> None:
         """`helm uninstall`; a release that is not there is fine."""
@@ -47,9 +47,10 @@ class Helm:
             self.uninstall(release)
 
 
-def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(below)
+def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Values over values, as Helm lays them."""
+    together = dict(below)
     for key, value in above.items():
-        known = merged.get(key)
-        merged[key] = _merged(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
-    return merged
+        known = together.get(key)
+        together[key] = merged(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+    return together

@@ -14,11 +14,12 @@ from typing import Any
 import jsonpatch
 import msgspec
 
+from neuron import names
 from neuron.instances import Observation
 from policies.loader import load
 from tests.support.clusters import FakeCluster, mutator
 from webhook.edge.wire import AdmissionReview
-from webhook.ports import NamespaceFacts
+from webhook.ports import LegacyQuota, NamespaceFacts
 
 ROOT = Path(__file__).parents[1] / "golden" / "mutate"
 
@@ -41,7 +42,7 @@ def outcome(case: Path) -> dict[str, Any]:
         namespaces={
             name: NamespaceFacts(
                 tuple(sorted(facts.get("annotations", {}).items())),
-                tuple(facts.get("quotas", ())),
+                tuple(LegacyQuota(quota, (names.RESOURCE_NEURON,)) for quota in facts.get("quotas", ())),
                 tuple(facts.get("limitRanges", ())),
             )
             for name, facts in setup.get("namespaces", {}).items()

@@ -245,10 +245,8 @@ class KubeCluster(ClusterClaims):
         self._keep(key[1], dataclasses.replace(self.namespace(key[1]), annotations=annotations))
 
     def _quota_changed(self, key: Key, _: QuotaFacts | None, after: QuotaFacts | None) -> None:
-        facts = self.namespace(key[0])
-        legacy = after is not None and after.legacy
-        self._keep(key[0], dataclasses.replace(facts, quotas=_with(facts.quotas, key[1], present=legacy)))
         self._quotas.keep(key[0], key[1], after)
+        self._keep(key[0], dataclasses.replace(self.namespace(key[0]), quotas=self._quotas.legacy(key[0])))
 
     def _limit_range_changed(self, key: Key, _: bool | None, after: bool | None) -> None:
         facts = self.namespace(key[0])

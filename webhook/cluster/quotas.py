@@ -11,11 +11,12 @@ from typing import Any, Final
 
 from neuron import names
 from neuron.quantities import NotACountError, parse_count
+from webhook.ports import LegacyQuota
 
 NO_QUOTAS: Final[Mapping[str, int]] = MappingProxyType({})
 
 _PREFIXES: Final = ("requests", "limits")
-_LEGACY: Final = frozenset(f"{prefix}.{resource}" for prefix in _PREFIXES for resource in names.LEGACY_RESOURCES)
+_LEGACY: Final = {f"{prefix}.{resource}": resource for prefix in _PREFIXES for resource in names.LEGACY_RESOURCES}
 _CLASS_SUFFIX: Final = ".deviceclass.resource.k8s.io/devices"
 _CLASS_PREFIX: Final = "requests.deviceclass.resource.kubernetes.io/"
 
@@ -25,11 +26,13 @@ class QuotaFacts:
     """What is kept of a ResourceQuota.
 
     Attributes:
-        legacy: whether it counts a resource of the device plugin.
+        legacy: resources of the device plugin that it counts, sorted.
+        scoped: whether it has scopes.
         hard: amounts of `spec.hard` that bound devices, by name, sorted.
     """
 
-    legacy: bool
+    legacy: tuple[str, ...]
+    scoped: bool
     hard: tuple[tuple[str, int], ...]
 
 
@@ -39,8 +42,8 @@ def project_quota(item: Mapping[str, Any]) -> QuotaFacts | None:
     hard = spec.get("hard") or {}
     scoped = bool(spec.get("scopes") or spec.get("scopeSelector"))
     amounts = [] if scoped else [(name, amount) for name in sorted(hard) if (amount := _amount(name, hard)) is not None]
-    legacy = not _LEGACY.isdisjoint(hard)
-    return QuotaFacts(legacy, tuple(amounts)) if legacy or amounts else None
+    legacy = tuple(sorted({_LEGACY[name] for name in hard if name in _LEGACY}))
+    return QuotaFacts(legacy, scoped, tuple(amounts)) if legacy or amounts else None
 
 
 def _amount(name: str, hard: Mapping[str, Any]) -> int | None:
@@ -84,3 +87,8 @@ class NamespaceQuotas:
     def of(self, namespace: str) -> Mapping[str, int]:
         """The amounts of a namespace, by name."""
         return self._merged.get(namespace, NO_QUOTAS)
+
+    def legacy(self, namespace: str) -> tuple[LegacyQuota, ...]:
+        """The quotas of a namespace that count a resource of the device plugin, by name."""
+        known = sorted(self._quotas.get(namespace, {}).items())
+        return tuple(LegacyQuota(name, facts.legacy, facts.scoped) for name, facts in known if facts.legacy)

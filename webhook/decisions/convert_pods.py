@@ -20,9 +20,10 @@ from webhook.decisions.added_hints import NOTHING_ADDED, AddedHints
 from webhook.decisions.decision import SEVERAL, Decision, Operation, Outcome, denied, unchanged
 from webhook.decisions.modes import Mode
 from webhook.decisions.patches import add, append, pointer, remove, remove_members, replace, set_members
+from webhook.decisions.quota_advice import uncounted
 from webhook.decisions.records import Amounts, Converted, Record
 from webhook.decisions.steering import NO_STEERING, Steering, allowed, disagree, overruled, settled, steered
-from webhook.decisions.world import ConversionOptions, World
+from webhook.decisions.world import World
 from webhook.edge.wire import ABSENT
 from webhook.ports import ClusterView, NamespaceFacts
 
@@ -196,7 +197,7 @@ def _decide(
     given = hints.give(pod, selection, None if enough else claim.types, world.options, steering, recorded)
     marks = _mark_patch(pod, holders, given.added)
     patch = [*_claim_patch(pod, holders, claim, claim_name, conversion), *marks, *given.labels, *given.patch]
-    warnings = (*claim.warnings, *given.warnings, *_side_effects(facts, world.options, own_claims))
+    warnings = (*claim.warnings, *given.warnings, *_side_effects(facts, world, own_claims))
     if not patch:
         # The template still has to exist: the pod may come from another namespace, or from a backup.
         return Decision(Outcome.UNCHANGED, "already-converted", templates=(claim.template,))
@@ -324,18 +325,10 @@ def mark(pod: pods.Pod, record: str | None) -> list[Operation]:
     ]
 
 
-def _side_effects(facts: NamespaceFacts, options: ConversionOptions, own_claims: Sequence[str]) -> list[Finding]:
+def _side_effects(facts: NamespaceFacts, world: World, own_claims: Sequence[str]) -> list[Finding]:
     """What works differently for a converted pod, said rather than hidden."""
-    found = [
-        warning(
-            "NEU204",
-            "metadata.namespace",
-            f"ResourceQuota {quota} no longer counts this pod.",
-            f"Use {options.device_class}.deviceclass.resource.k8s.io/devices in its spec.hard.",
-            quota,
-        )
-        for quota in facts.quotas
-    ]
+    options = world.options
+    found = uncounted(facts.quotas, world)
     found += [
         warning(
             "NEU205",

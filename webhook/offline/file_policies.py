@@ -9,7 +9,7 @@ Imported only for those who have policies: schema and engine take 20 MiB.
 import copy
 import dataclasses
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import Any, Final
 
@@ -132,7 +132,18 @@ class FilePolicies:
         if not namespace:
             # The API server writes down where an object goes.
             data = {**data, "metadata": {**_mapping(data.get("metadata")), "namespace": self._namespace}}
-        return of_object(data, operation=operation, namespace_object=known, quotas=namespaces.quotas(where))
+        return of_object(
+            data, operation=operation, namespace_object=known, quotas=self._quotas({namespace, where}, namespaces)
+        )
+
+    def _quotas(self, places: Collection[str], namespaces: NamespaceView) -> Mapping[str, int] | None:
+        """What quotas allow an object; those that name no namespace go where the objects go that name none."""
+        found = [namespaces.quotas(each) for each in places]
+        known = [quotas for quotas in found if quotas is not None]
+        if not known:
+            return None
+        names = set[str]().union(*known)
+        return {name: min(quotas[name] for quotas in known if name in quotas) for name in names}
 
     def _judge(self, subject: Subject) -> list[Finding] | None:
         verdicts = evaluate(self._policies.validating, _named(subject), self._now, self._clock)

@@ -56,11 +56,8 @@ class ManifestCluster:
         namespace = manifest.namespace
         # Whoever keeps quotas of a namespace in these files is taken to keep all of them there.
         self._with_quotas.add(namespace)
-        facts = _read(project_quota, manifest.data)
-        self._quotas.keep(namespace, manifest.name, facts)
-        if facts is not None and facts.legacy:
-            names = {*self._namespaces[namespace].quotas, manifest.name}
-            self._say(namespace, quotas=tuple(sorted(names)))
+        self._quotas.keep(namespace, manifest.name, _read(project_quota, manifest.data))
+        self._say(namespace, quotas=self._quotas.legacy(namespace))
 
     def _say(self, namespace: str, **facts: Any) -> None:
         self._namespaces[namespace] = dataclasses.replace(self._namespaces[namespace], **facts)

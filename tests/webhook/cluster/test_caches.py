@@ -23,7 +23,7 @@ from webhook.cluster.caches import (
     KubeCluster,
     project_template,
 )
-from webhook.ports import NO_FACTS, ClusterView, NamespaceFacts
+from webhook.ports import NO_FACTS, ClusterView, LegacyQuota, NamespaceFacts
 
 Object = dict[str, Any]
 
@@ -95,6 +95,9 @@ def namespace_of(name: str, **annotations: str) -> Object:
 
 def quota_of(name: str, *hard: str) -> Object:
     return {"metadata": {"name": name, "namespace": "team"}, "spec": {"hard": dict.fromkeys(hard, "4")}}
+
+
+Q1, Q2 = LegacyQuota("q1", (NEURON,)), LegacyQuota("q2", (NEURON,))
 
 
 def limits_of(name: str, **limit: object) -> Object:
@@ -316,28 +319,28 @@ def test_only_our_annotations_are_kept_and_sorted(told: Told) -> None:
 
 def test_facts_come_together_from_three_kinds_of_object_and_go_again(told: Told) -> None:
     steps: list[tuple[Callable[[Resource, Object], None], Resource, Object, NamespaceFacts]] = [
-        (told.of, RESOURCE_QUOTAS, quota_of("q2", f"requests.{NEURON}"), NamespaceFacts(quotas=("q2",))),
-        (told.of, RESOURCE_QUOTAS, quota_of("q1", f"requests.{NEURON}"), NamespaceFacts(quotas=("q1", "q2"))),
+        (told.of, RESOURCE_QUOTAS, quota_of("q2", f"requests.{NEURON}"), NamespaceFacts(quotas=(Q2,))),
+        (told.of, RESOURCE_QUOTAS, quota_of("q1", f"requests.{NEURON}"), NamespaceFacts(quotas=(Q1, Q2))),
         (
             told.of,
             LIMIT_RANGES,
             limits_of("l", max={NEURON: "4"}),
-            NamespaceFacts(quotas=("q1", "q2"), limit_ranges=("l",)),
+            NamespaceFacts(quotas=(Q1, Q2), limit_ranges=("l",)),
         ),
         (
             told.of,
             NAMESPACES,
             namespace_of("team", convert="off"),
-            NamespaceFacts((("neuron.aws.com/convert", "off"),), ("q1", "q2"), ("l",)),
+            NamespaceFacts((("neuron.aws.com/convert", "off"),), (Q1, Q2), ("l",)),
         ),
         (
             told.of,
             RESOURCE_QUOTAS,
             quota_of("q1", "requests.cpu"),
-            NamespaceFacts((("neuron.aws.com/convert", "off"),), ("q2",), ("l",)),
+            NamespaceFacts((("neuron.aws.com/convert", "off"),), (Q2,), ("l",)),
         ),
-        (told.gone, NAMESPACES, namespace_of("team"), NamespaceFacts(quotas=("q2",), limit_ranges=("l",))),
-        (told.gone, LIMIT_RANGES, limits_of("l"), NamespaceFacts(quotas=("q2",))),
+        (told.gone, NAMESPACES, namespace_of("team"), NamespaceFacts(quotas=(Q2,), limit_ranges=("l",))),
+        (told.gone, LIMIT_RANGES, limits_of("l"), NamespaceFacts(quotas=(Q2,))),
     ]
     for tell, resource, item, expected in steps:
         tell(resource, item)
@@ -370,7 +373,7 @@ def test_facts_are_the_same_object_while_they_do_not_change(told: Told) -> None:
 )
 def test_quotas_that_count_a_legacy_resource_are_named(told: Told, hard: str, counts: bool) -> None:
     told.of(RESOURCE_QUOTAS, quota_of("q", "pods", hard))
-    assert told.view.namespace("team").quotas == (("q",) if counts else ())
+    assert told.view.namespace("team").quotas == ((LegacyQuota("q", (hard.partition(".")[2],)),) if counts else ())
 
 
 def test_what_quotas_allow_is_unknown_until_they_were_seen(told: Told) -> None:

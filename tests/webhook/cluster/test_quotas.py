@@ -7,7 +7,8 @@ import pytest
 from webhook.cluster.quotas import NO_QUOTAS, NamespaceQuotas, QuotaFacts, project_quota
 
 CLASS = "neuron.aws.com.deviceclass.resource.k8s.io/devices"
-LEGACY = "requests.aws.amazon.com/neuron"
+NEURON = "aws.amazon.com/neuron"
+LEGACY = f"requests.{NEURON}"
 
 
 def quota(hard: dict[str, Any] | None, **spec: Any) -> QuotaFacts | None:
@@ -17,20 +18,20 @@ def quota(hard: dict[str, Any] | None, **spec: Any) -> QuotaFacts | None:
 @pytest.mark.parametrize(
     ("hard", "spec", "expected"),
     [
-        pytest.param({CLASS: "16", "pods": "5"}, {}, QuotaFacts(False, ((CLASS, 16),)), id="class"),
-        pytest.param({LEGACY: "1k"}, {}, QuotaFacts(True, ((LEGACY, 1000),)), id="legacy"),
-        pytest.param({CLASS: 0}, {}, QuotaFacts(False, ((CLASS, 0),)), id="zero"),
+        pytest.param({CLASS: "16", "pods": "5"}, {}, QuotaFacts((), False, ((CLASS, 16),)), id="class"),
+        pytest.param({LEGACY: "1k"}, {}, QuotaFacts((NEURON,), False, ((LEGACY, 1000),)), id="legacy"),
+        pytest.param({CLASS: 0}, {}, QuotaFacts((), False, ((CLASS, 0),)), id="zero"),
         pytest.param(
             {"requests.deviceclass.resource.kubernetes.io/neuron.aws.com": "2"},
             {},
-            QuotaFacts(False, (("requests.deviceclass.resource.kubernetes.io/neuron.aws.com", 2),)),
+            QuotaFacts((), False, (("requests.deviceclass.resource.kubernetes.io/neuron.aws.com", 2),)),
             id="extended-resource-of-a-class",
         ),
-        pytest.param({LEGACY: "4"}, {"scopes": ["Terminating"]}, QuotaFacts(True, ()), id="scopes"),
+        pytest.param({LEGACY: "4"}, {"scopes": ["Terminating"]}, QuotaFacts((NEURON,), True, ()), id="scopes"),
         pytest.param(
             {CLASS: "4"}, {"scopeSelector": {"matchExpressions": []}, "scopes": ["BestEffort"]}, None, id="both"
         ),
-        pytest.param({LEGACY: "four"}, {}, QuotaFacts(True, ()), id="no-count"),
+        pytest.param({LEGACY: "four"}, {}, QuotaFacts((NEURON,), False, ()), id="no-count"),
         pytest.param({"pods": "5", "requests.nvidia.com/gpu": "1"}, {}, None, id="something-else"),
         pytest.param(None, {}, None, id="nothing"),
     ],

@@ -182,6 +182,36 @@ spec: {instanceTypes: [{name: trn9.48xlarge, devices: 16, coresPerDevice: 8, dev
             f"error NEU801 : policy 'limits': {expected}"
         ]
 
+    @pytest.mark.parametrize(
+        ("quotas", "expected"),
+        [
+            pytest.param({"default": "16"}, "16", id="that-name-it"),
+            pytest.param({"": "8"}, "8", id="that-name-none-either"),
+            pytest.param({"default": "16", "": "8"}, "8", id="the-smaller-of-both"),
+            pytest.param({"lab": "4"}, "unknown", id="of-another-namespace"),
+        ],
+    )
+    def test_an_object_without_a_namespace_is_bound_by_the_quotas_of_where_it_goes(
+        self, quotas: dict[str, str], expected: str
+    ) -> None:
+        objects = [
+            {
+                "apiVersion": "v1",
+                "kind": "ResourceQuota",
+                "metadata": {"name": f"q{at}", **({"namespace": namespace} if namespace else {})},
+                "spec": {"hard": {CLASS_QUOTA: amount}},
+            }
+            for at, (namespace, amount) in enumerate(quotas.items())
+        ]
+        text = f"""
+        validations:
+        - expression: "false"
+          messageExpression: >-
+            !neuron.quotasKnown ? 'unknown' : neuron.quotas[?'{CLASS_QUOTA}'].optMap(n, string(n)).orValue('none')
+        """
+        lost = {**FOUR, "metadata": {"name": "lost"}}
+        assert said(file_policies(policy(text)), *objects, lost) == [f"error NEU801 : policy 'limits': {expected}"]
+
 
 class TestConvert:
     def test_a_policy_turns_conversion_off_and_it_is_said(self) -> None:
