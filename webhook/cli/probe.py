@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from webhook.cli.clusters import CannotLookError, cluster_options, default_kubeconfig
+
 if TYPE_CHECKING:
     from webhook.cluster.probe import Outcome
 
@@ -17,19 +19,8 @@ class NotConvertedError(click.ClickException):
     exit_code = 1
 
 
-class NoClusterError(click.ClickException):
-    """Ends the command with one line on stderr."""
-
-    exit_code = 2
-
-
 @click.command
-@click.option(
-    "--kubeconfig",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="File that names cluster and user; without it, the cluster that this runs in.",
-)
+@cluster_options
 @click.option("--namespace", default="default", show_default=True, metavar="NAME", help="Where to create the pod.")
 @click.option(
     "--timeout",
@@ -39,7 +30,7 @@ class NoClusterError(click.ClickException):
     metavar="SECONDS",
     help="How long to go on trying while the webhook does not answer.",
 )
-def probe(kubeconfig: Path | None, namespace: str, timeout: float) -> None:
+def probe(kubeconfig: Path | None, context_name: str | None, namespace: str, timeout: float) -> None:
     """Create a Neuron pod in a dry run, and see whether it comes back converted.
 
     Needs the right to create pods in that namespace; nothing is stored. The pod asks for conversion by annotation, so
@@ -47,20 +38,25 @@ def probe(kubeconfig: Path | None, namespace: str, timeout: float) -> None:
 
     Ends with 0 if it was converted, with 1 if not, and with 2 if there is no cluster to ask.
     """
-    outcome = asyncio.run(_probe(kubeconfig, namespace, timeout))
+    outcome = asyncio.run(_probe(kubeconfig or default_kubeconfig(), context_name, namespace, timeout))
     if not outcome.converted:
         raise NotConvertedError(outcome.message)
     click.echo(f"converted: the pod would use ResourceClaimTemplate {outcome.message}")
 
 
-async def _probe(kubeconfig: Path | None, namespace: str, timeout: float) -> "Outcome":  # noqa: ASYNC109 - as above
+async def _probe(
+    kubeconfig: Path | None,
+    context_name: str | None,
+    namespace: str,
+    timeout: float,  # noqa: ASYNC109 - of the command
+) -> "Outcome":
     from webhook.cluster import kube
     from webhook.cluster.probe import probe as run
 
     try:
-        connection = await kube.Connection.open(lambda: kube.load_configuration(kubeconfig))
+        connection = await kube.Connection.open(lambda: kube.load_configuration(kubeconfig, context_name))
     except kube.ClusterUnavailableError as error:
-        raise NoClusterError(str(error)) from error
+        raise CannotLookError(str(error)) from error
     try:
         return await run(connection, namespace, timeout, clock=time.monotonic, sleep=asyncio.sleep)
     finally:

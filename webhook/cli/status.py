@@ -9,27 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from webhook.cli.clusters import CANNOT_LOOK, CannotLookError, cluster_options, default_kubeconfig
+
 if TYPE_CHECKING:
     from webhook.status.snapshot import Snapshot
 
 WRONG: Final = 1
-CANNOT_LOOK: Final = 2
-
-
-class CannotLookError(click.ClickException):
-    """Ends the command with one line on stderr."""
-
-    exit_code = CANNOT_LOOK
 
 
 @click.command
-@click.option(
-    "--kubeconfig",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Which cluster, and as whom; without it, $KUBECONFIG, ~/.kube/config, or the cluster that this runs in.",
-)
-@click.option("--context", "context_name", metavar="NAME", help="Context of the kubeconfig.")
+@cluster_options
 @click.option("-n", "--namespace", default="neuron-dra", show_default=True, help="Where the webhook is installed.")
 @click.option(
     "-o",
@@ -70,13 +59,6 @@ def status(
     if overall(lines) is Verdict.WRONG:
         context.exit(WRONG)
     context.exit(CANNOT_LOOK if blind(lines, API_SERVER) else 0)
-
-
-def default_kubeconfig() -> Path | None:
-    """The file that kubectl would take; None where there is none. Of several in $KUBECONFIG, the first that exists."""
-    named = [Path(each) for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
-    candidates = named or [Path.home() / ".kube" / "config"]
-    return next((path for path in candidates if path.exists()), None)
 
 
 async def _look(kubeconfig: Path | None, context_name: str | None, namespace: str) -> "Snapshot":

@@ -15,11 +15,14 @@ from click.testing import CliRunner, Result
 from tests.support import installation
 from tests.support.fake_api import FakeApi, Handler, answer
 from webhook.cli.main import main
-from webhook.cli.status import default_kubeconfig
+from webhook.cli.clusters import default_kubeconfig
 from webhook.cluster.replicas import LABELS
 
 VERSION = {"gitVersion": "v1.36.2"}
 GROUP = {"versions": [{"groupVersion": "resource.k8s.io/v1", "version": "v1"}]}
+OURS = frozenset({"services", "endpointslices"})
+"""Collections in a namespace, of which there is ours alone."""
+
 EVERYWHERE = (
     "mutatingwebhookconfigurations",
     "validatingwebhookconfigurations",
@@ -96,7 +99,8 @@ def installed(api: Api) -> Api:
     ):
         assert isinstance(items, tuple)
         for item in items:
-            api.put(plural, dict(item))
+            metadata = {"namespace": "neuron-dra", **item["metadata"]} if plural in OURS else item["metadata"]
+            api.put(plural, {**item, "metadata": metadata})
     return api
 
 
