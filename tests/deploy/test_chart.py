@@ -12,12 +12,6 @@ from neuron.instances import TYPES
 from tests.deploy.charts import CHART, EVERYTHING, NAMESPACE, ROOT, Object, find, flags, pod_specs, render, render_texts
 from webhook import settings
 
-COMING = {"--workers", "--max-inflight"} | {
-    "--client-ca",
-    "--client-name",
-}
-"""Flags that the chart may give to the server before the server of this tree knows them."""
-
 SECRET: Object = {"certificates": {"mode": "secret"}}
 INLINE: Object = {"certificates": {"mode": "secret", "caBundle": "QUJD"}}
 
@@ -217,7 +211,7 @@ def test_rights_follow_who_keeps_the_certificates(values: Object, secrets: bool,
 def test_the_server_knows_every_flag_it_is_given(values: Object) -> None:
     known = {setting.flag for setting in settings.declarations()}
     given = set(flags(pod_specs(render(values))["Deployment/neuron-dra"]))
-    assert given - COMING <= known
+    assert given <= known
 
 
 def test_a_replica_ends_without_losing_a_review(default: list[Object]) -> None:
