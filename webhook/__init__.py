@@ -9,6 +9,7 @@ Imported by nobody.
 | the HTTP edge | `edge/` |
 | decisions, pure | `decisions/` |
 | dispatch and effects | `mutate`, `validate`, `ports`, `claim_world` |
+| the certificate that is served | `certificates`, `certificate_files` |
 | the cluster | `cluster/`; without one, `standalone` |
 | policy files at work | `policing/` |
 | manifests on disk | `offline/` |
