@@ -20,6 +20,7 @@ from certs import material, rotation
 from webhook.cluster.api import ApiServerError
 from webhook.cluster.ca_bundles import CABundles
 from webhook.cluster.leases import Leases
+from webhook.cluster.replicas import Report
 from webhook.cluster.secrets import ManagedSecret, SecretFacts
 from webhook.edge.live_certificate import LiveCertificate, UnservableError
 
@@ -167,6 +168,7 @@ class Keeper:
         problem: why it cannot be kept; empty where it can.
         waiting: what a rotation under way waits for; empty where none is.
         reported: what our Lease says that this replica has taken.
+        secret: name of the Secret.
     """
 
     def __init__(
@@ -196,6 +198,7 @@ class Keeper:
         self.problem = ""
         self.waiting = ""
         self.reported = Taken()
+        self.secret = secret.name
         self._secret = secret
         self._follower = follower
         self._rules = rules
@@ -289,13 +292,17 @@ class Keeper:
             return rotation.Confirmed()
         bundle, now = held.bundle_pem, self._clock()
         digest = material.bundle_digest(bundle)
-        taken = self._leases.agree(lambda report: report.bundle == digest) and self._bundles.carry(bundle)
+        taken = self._agree(lambda report: report.bundle == digest) and self._bundles.carry(bundle)
         serving = material.certificate_digest(held.leaf.certificate) if held.leaf else ""
-        served = self._leases.agree(lambda report: report.serving == serving)
+        served = self._agree(lambda report: report.serving == serving)
         return rotation.Confirmed(
             self._bundle_since.elapsed(digest, now, holds=taken),
             self._serving_since.elapsed(serving, now, holds=served),
         )
+
+    def _agree(self, right: Callable[[Report], bool]) -> bool:
+        # Whoever keeps another Secret, or none, such as a replica on somebody's own machine, will never take ours.
+        return self._leases.agree(lambda report: report.secret != self.secret or right(report))
 
     def _say(self, problem: str) -> None:
         if problem and problem != self.problem:
