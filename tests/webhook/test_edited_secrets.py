@@ -15,6 +15,8 @@ from certs import issue, material, rotation
 from tests.support.fake_api import FakeApi, eventually
 from tests.webhook.test_certificates import (
     MUTATING,
+    NAMESPACE,
+    SECRET,
     SETTINGS,
     anyio_backend,
     api,
@@ -164,6 +166,18 @@ async def test_replicas_with_hosts_of_their_own_agree_on_one_certificate_for_all
             rotation.advance(data(api), now=first.now(), rules=rules(two), confirmed=rotation.Confirmed()).data is None
         )
         assert len(api.calls("patch", "secrets")) == 1
+
+
+async def test_a_secret_comes_back_as_part_of_its_helm_release(api: FakeApi) -> None:
+    marks = {"meta.helm.sh/release-name": "neuron-dra", "meta.helm.sh/release-namespace": NAMESPACE}
+    labels = {"app.kubernetes.io/managed-by": "Helm", "helm.sh/chart": "neuron-dra-0.1.0"}
+    put_secret(api, {}, annotations={**marks, "note": "mine"}, labels=labels)
+    async with kept(api):
+        api.remove("secrets", SECRET, NAMESPACE)
+        await eventually(lambda: (NAMESPACE, SECRET) in api._objects["secrets"])
+        metadata = api.get("secrets", SECRET, NAMESPACE)["metadata"]
+    assert metadata["annotations"] == marks
+    assert metadata["labels"] == {"app.kubernetes.io/name": "neuron-dra", "app.kubernetes.io/managed-by": "Helm"}
 
 
 async def test_somebody_who_empties_it_over_and_over_is_not_answered_at_full_speed(api: FakeApi) -> None:
