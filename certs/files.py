@@ -64,7 +64,10 @@ def load(directory: Path) -> CertificateFiles:
         CertificateFilesError: one is missing or unreadable, or they do not belong together.
     """
     paths = (directory / CERTIFICATE_FILE, directory / KEY_FILE)
-    missing = [path.name for path in paths if not path.exists()]
+    try:
+        missing = [path.name for path in paths if not path.exists()]
+    except OSError as error:
+        raise CertificateFilesError(f"{directory} cannot be read: {error.strerror}.") from error
     if missing:
         raise CertificateFilesError(f"{directory} has no {' and no '.join(missing)}.")
     try:
@@ -147,7 +150,11 @@ def _check_pair(certificate: Path, key: Path) -> None:
         raise _NotGoodError(f"{key.name} is encrypted") from error
     except (ValueError, UnsupportedAlgorithm) as error:
         raise _NotGoodError(f"{key.name} is not a PEM private key") from error
-    if private.public_key() != chain.public_key():
+    try:
+        public = chain.public_key()
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise _NotGoodError(f"{certificate.name} has a key of a kind that is not known") from error
+    if private.public_key() != public:
         raise _NotGoodError(f"{key.name} does not belong to {certificate.name}")
     try:
         # The judge in the end is the TLS library: it refuses keys and digests that it finds too weak.
@@ -159,7 +166,7 @@ def _check_pair(certificate: Path, key: Path) -> None:
 def _check_issuer(serving: x509.Certificate, ca: x509.Certificate) -> None:
     try:
         serving.verify_directly_issued_by(ca)
-    except (ValueError, TypeError, InvalidSignature) as error:
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm) as error:
         raise _NotGoodError(f"{CERTIFICATE_FILE} was not signed by {CA_FILE}") from error
 
 

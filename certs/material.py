@@ -14,6 +14,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 from certs import issue
 
@@ -99,7 +100,7 @@ def read(data: Mapping[str, bytes]) -> Material:
     cas = certificates(data.get(CA, b""), CA)
     key = _ec_key(data.get(CA_KEY))
     if key is not None:
-        signing = [ca for ca in cas if ca.public_key() == key.public_key()]
+        signing = [ca for ca in cas if _belongs(key, ca)]
         if signing:
             cas = (signing[0], *(ca for ca in cas if ca != signing[0]))
         else:
@@ -159,7 +160,7 @@ def read_pair(pair: issue.KeyPair) -> tuple[x509.Certificate, ...]:
         raise UnusableError(f"{KEY} is encrypted") from error
     except (ValueError, UnsupportedAlgorithm) as error:
         raise UnusableError(f"{KEY} is not a PEM private key") from error
-    if key.public_key() != chain[0].public_key():
+    if not _belongs(key, chain[0]):
         raise UnusableError(f"{KEY} does not belong to {CERTIFICATE}")
     return chain
 
@@ -189,11 +190,20 @@ def fault(certificate: x509.Certificate, now: dt.datetime) -> str:
 
 def uncovered(certificate: x509.Certificate, hosts: Iterable[str]) -> list[str]:
     """Hosts that a serving certificate does not name."""
-    try:
-        covered = set(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
-    except (x509.ExtensionNotFound, ValueError):
-        covered = set()
+    covered = _names(certificate)
     return [host for host in hosts if issue.general_name(host) not in covered]
+
+
+def hosts(certificate: x509.Certificate) -> list[str]:
+    """DNS names and IP addresses that a serving certificate names."""
+    return [str(name.value) for name in _names(certificate) if isinstance(name, x509.DNSName | x509.IPAddress)]
+
+
+def _names(certificate: x509.Certificate) -> list[x509.GeneralName]:
+    try:
+        return list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except (x509.ExtensionNotFound, ValueError):
+        return []
 
 
 def _issued(certificate: x509.Certificate, by: x509.Certificate) -> bool:
@@ -220,9 +230,16 @@ def _next(data: Mapping[str, bytes]) -> issue.Authority | None:
         certificate = certificates(data.get(NEXT_CA, b""), NEXT_CA)[0]
     except UnusableError:
         return None
-    if key is None or certificate.public_key() != key.public_key():
+    if key is None or not _belongs(key, certificate):
         return None
     return issue.Authority(certificate, key)
+
+
+def _belongs(key: PrivateKeyTypes, certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.public_key() == key.public_key()
+    except (ValueError, UnsupportedAlgorithm):  # a kind of key that the library does not know
+        return False
 
 
 def _ec_key(pem: bytes | None) -> ec.EllipticCurvePrivateKey | None:

@@ -30,6 +30,9 @@ _LEAF_RENEWAL: Final = 3
 """A leaf is replaced when a third of its lifetime is left, as cert-manager and ACME clients do."""
 
 
+_MOST_HOSTS: Final = 100
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rules:
     """What the certificates have to be like.
@@ -85,6 +88,8 @@ class _Case:
     rules: Rules
     confirmed: Confirmed
     asked: str
+    known: Mapping[str, bytes] | None
+    refused: str
 
 
 def advance(
@@ -95,6 +100,7 @@ def advance(
     confirmed: Confirmed,
     asked: str = "",
     known: Mapping[str, bytes] | None = None,
+    refused: str = "",
 ) -> Step:
     """The next step.
 
@@ -104,7 +110,9 @@ def advance(
         rules: what the certificates have to be like.
         confirmed: what everybody has, of exactly this content.
         asked: a rotation that somebody asks for: `ca` or `leaf`; empty: none.
-        known: content that was good when it was last seen; written back where the Secret lost it.
+        known: content that was good when it was last seen; written back where the Secret lost it, or where making the
+            best of what is there would cut off those who trust the known one.
+        refused: why those who serve can take neither the leaf of this content nor its bundle; empty where they can.
 
     Raises:
         ValueError: a host of the rules cannot be in a certificate.
@@ -113,13 +121,11 @@ def advance(
         held = material.read(data or {})
     except material.UnusableError as why:
         lost = f"the Secret cannot be used: {why}" if data is not None else "there is no Secret"
-        if known is not None and serves(known, now):
-            return Step(dict(known), f"{lost}; written back as it was")
-        return Step(_all_new(now, rules), f"{lost}; new CA and serving certificate made")
+        return _restored(lost, known, now) or Step(_all_new(now, rules), f"{lost}; new CA and serving certificate made")
     if asked not in ("", ASK_CA, ASK_LEAF):
         return Step(None, f"nobody can rotate '{asked}': ask for '{ASK_CA}' or '{ASK_LEAF}'", answered=True)
-    case = _Case(held, now, rules, confirmed, asked)
-    for rule in (_unfit_ca, _unfit_leaf, _ending_leaf, _joining, _leaving, _ending_ca):
+    case = _Case(held, now, rules, confirmed, asked, known if known != data else None, refused)
+    for rule in (_refused, _unfit_ca, _unfit_leaf, _ending_leaf, _joining, _leaving, _ending_ca):
         step = rule(case)
         if step is not None:
             return step
@@ -137,12 +143,23 @@ def serves(data: Mapping[str, bytes], now: dt.datetime) -> bool:
     return not (material.fault(held.leaf.certificate, now) or material.fault(held.leaf.anchor, now))
 
 
+def _refused(case: _Case) -> Step | None:
+    return _restored(case.refused, case.known, case.now) if case.refused else None
+
+
 def _unfit_ca(case: _Case) -> Step | None:
     """A CA that is not valid vouches for nobody, so there is nothing to overlap with."""
     why = material.fault(case.held.current, case.now)
     if not why:
         return None
-    return _at_once(case, f"the CA {why}")
+    why = f"the CA {why}"
+    return _restored(why, case.known, case.now) or _at_once(case, why)
+
+
+def _restored(why: str, known: Mapping[str, bytes] | None, now: dt.datetime) -> Step | None:
+    if known is None or not serves(known, now):
+        return None
+    return Step(dict(known), f"{why}; written back as it was")
 
 
 def _unfit_leaf(case: _Case) -> Step | None:
@@ -150,7 +167,12 @@ def _unfit_leaf(case: _Case) -> Step | None:
     if not why:
         return None
     if case.held.authority is None:
-        return _at_once(case, f"the serving certificate cannot be used ({why}), and the key of its CA is missing")
+        why = f"the serving certificate cannot be used ({why}), and the key of its CA is missing"
+        return _restored(why, case.known, case.now) or _at_once(case, why)
+    # Those who trust what was good before would not accept a leaf of a CA that they do not know.
+    restored = _restored(f"the CA was exchanged, and {why}", case.known, case.now)
+    if restored is not None and case.held.current not in material.read(case.known or {}).bundle:
+        return restored
     return _new_leaf(case, f"new serving certificate: {why}")
 
 
@@ -253,8 +275,20 @@ def _new_leaf(case: _Case, reason: str) -> Step:
     authority = case.held.authority
     if authority is None:
         raise ValueError("The key of the CA is missing.")
-    leaf = _issue_leaf(authority, case.now, case.rules)
+    leaf = _issue_leaf(authority, case.now, dataclasses.replace(case.rules, hosts=_hosts(case)))
     return Step(dataclasses.replace(case.held, leaf=leaf).encode(), reason)
+
+
+def _hosts(case: _Case) -> tuple[str, ...]:
+    """What a new leaf has to name.
+
+    Replicas may be told different hosts, each its own address or an old and a new one in a rollout. Would each drop the
+    other's, they would replace the leaf for ever. Names that nobody needs go with the next renewal.
+    """
+    needed, leaf = case.rules.hosts, case.held.leaf
+    if leaf is None or not material.uncovered(leaf.certificate, needed):
+        return needed
+    return tuple(dict.fromkeys((*needed, *material.hosts(leaf.certificate))))[:_MOST_HOSTS]
 
 
 def _all_new(now: dt.datetime, rules: Rules) -> dict[str, bytes]:

@@ -25,7 +25,7 @@ class CertificateFolder:
     """Serves `tls.crt` and `tls.key` of a directory.
 
     Attributes:
-        bundle: PEM of its `ca.crt`; empty where there is none.
+        bundle: PEM of its `ca.crt`, the last one that what is served chains to; empty where there was none.
         ca_not_after: end of the first CA's validity; None where there is none.
         problem: why the files as they are now are not served; empty where they are.
     """
@@ -70,7 +70,7 @@ class CertificateFolder:
 
     async def fresh_bundle(self) -> bytes:
         """The bundle as the file has it this moment; the last one that could be read where it cannot."""
-        return self._bundle()
+        return self._trusted()
 
     def _take(self) -> None:
         try:
@@ -83,7 +83,12 @@ class CertificateFolder:
             self.problem = f"the certificate in {self._directory} is not served: {why}"
         else:
             self.problem = ""
-        self.bundle = self._bundle()
+        self.bundle = self._trusted()
+
+    def _trusted(self) -> bytes:
+        """API servers must go on accepting what is served, also where new files cannot be."""
+        bundle = self._bundle()
+        return bundle if self._live.accepted_by(bundle) else self.bundle
 
     def _bundle(self) -> bytes:
         try:

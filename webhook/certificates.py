@@ -123,8 +123,9 @@ class Certificates:
         taken = self.keeper.reported if self.keeper else Taken("", self.live.digest)
         not_after = self.live.not_after.isoformat() if self.live.not_after else ""
         problems = tuple(dict.fromkeys((*known.problems, *self.problems())))
+        secret = self.keeper.secret if self.keeper else ""
         return msgspec.structs.replace(
-            known, bundle=taken.bundle, serving=taken.serving, not_after=not_after, problems=problems
+            known, secret=secret, bundle=taken.bundle, serving=taken.serving, not_after=not_after, problems=problems
         )
 
     def ca_not_after(self) -> float:

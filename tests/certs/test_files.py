@@ -1,5 +1,6 @@
 """When certificate files are used as they are, and when they are made again."""
 
+import base64
 import datetime as dt
 import os
 import stat
@@ -191,4 +192,20 @@ def test_files_of_others_need_no_ca_and_may_cover_any_host(tmp_path: Path) -> No
 
 def test_an_empty_directory_lacks_both(tmp_path: Path) -> None:
     with pytest.raises(files.CertificateFilesError, match=r"has no tls\.crt and no tls\.key\."):
+        files.load(tmp_path)
+
+
+def test_a_directory_that_cannot_even_be_looked_at_is_said(tmp_path: Path) -> None:
+    with pytest.raises(files.CertificateFilesError, match=r"cannot be read: File name too long"):
+        files.load(tmp_path / ("d" * 300))
+
+
+def test_a_certificate_whose_kind_of_key_nobody_knows_is_said(tmp_path: Path) -> None:
+    files.ensure(tmp_path, issue.LOCAL_HOSTS, now=NOW)
+    certificate = x509.load_pem_x509_certificate((tmp_path / "tls.crt").read_bytes())
+    der = certificate.public_bytes(serialization.Encoding.DER)
+    changed = der.replace(bytes.fromhex("06072a8648ce3d0201"), bytes.fromhex("06072a8648ce3d027f"))
+    pem = b"-----BEGIN CERTIFICATE-----\n" + base64.encodebytes(changed) + b"-----END CERTIFICATE-----\n"
+    (tmp_path / "tls.crt").write_bytes(pem)
+    with pytest.raises(files.CertificateFilesError, match=r"tls\.crt has a key of a kind that is not known"):
         files.load(tmp_path)

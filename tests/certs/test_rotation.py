@@ -117,6 +117,26 @@ class TestLeaf:
         taken = rotation.advance(fresh, now=NOW, rules=rules, confirmed=NOBODY)
         assert taken.reason == "new serving certificate: the old one does not name other.svc"
 
+    def test_for_further_hosts_names_those_of_before_as_well_until_it_is_renewed(self, fresh: Data) -> None:
+        other = dataclasses.replace(RULES, hosts=(RULES.hosts[0], "10.0.0.1"))
+        both = content(rotation.advance(fresh, now=NOW, rules=other, confirmed=NOBODY))
+        for rules in (RULES, other):
+            assert rotation.advance(both, now=NOW, rules=rules, confirmed=NOBODY).data is None
+        renewed = material.read(content(step(both, NOW + 61 * DAY))).leaf
+        assert renewed is not None
+        assert material.hosts(renewed.certificate) == list(RULES.hosts)
+
+    def test_does_not_gather_hosts_without_end(self, fresh: Data) -> None:
+        data = fresh
+        for start in range(0, 150, 50):
+            hosts = tuple(f"10.0.{start}.{number}" for number in range(50))
+            rules = dataclasses.replace(RULES, hosts=hosts)
+            data = content(rotation.advance(data, now=NOW, rules=rules, confirmed=NOBODY))
+        leaf = material.read(data).leaf
+        assert leaf is not None
+        assert len(material.hosts(leaf.certificate)) == 100
+        assert material.uncovered(leaf.certificate, hosts) == []
+
     def test_that_expired_is_replaced(self, fresh: Data) -> None:
         assert "the old one expired on 2026-09-29" in step(fresh, NOW + 91 * DAY).reason
 
@@ -213,6 +233,32 @@ class TestLost:
     @pytest.mark.parametrize("lost", [None, {}, {"ca.crt": b"x"}, {"tls.crt": b"x"}])
     def test_content_is_written_back_as_it_was(self, fresh: Data, lost: Data | None) -> None:
         assert content(step(lost, known=fresh)) == fresh
+
+    @pytest.mark.parametrize("change", [{"ca.key": b"", "tls.key": b""}, {"tls.crt": b"x", "ca.key": b"x"}])
+    def test_keys_are_written_back(self, fresh: Data, change: Data) -> None:
+        taken = step({**fresh, **change}, known=fresh)
+        assert content(taken) == fresh
+        assert taken.reason.endswith("and the key of its CA is missing; written back as it was")
+
+    def test_an_exchanged_ca_gives_way_to_the_one_that_is_trusted(self, fresh: Data) -> None:
+        other = content(step(None))
+        taken = step({**fresh, "ca.crt": other["ca.crt"], "ca.key": other["ca.key"]}, known=fresh)
+        assert content(taken) == fresh
+        assert taken.reason == (
+            "the CA was exchanged, and the old one was not signed by the current CA; written back as it was"
+        )
+
+    def test_what_those_who_serve_refuse_gives_way(self, fresh: Data) -> None:
+        taken = step(content(step(None)), known=fresh, refused="of another type")
+        assert (content(taken), taken.reason) == (fresh, "of another type; written back as it was")
+
+    def test_a_whole_exchange_that_works_is_taken_as_it_is(self, fresh: Data) -> None:
+        assert step(content(step(None)), known=fresh) == Step(None, "")
+
+    def test_writing_back_ends(self, fresh: Data) -> None:
+        faulty = {**fresh, "tls.key": b"x"}
+        assert content(step(faulty, known=faulty)) != faulty
+        assert step(fresh, known=fresh, refused="of another type").data is None
 
     def test_content_that_nobody_would_accept_is_not_written_back(self, fresh: Data) -> None:
         later = NOW + 91 * DAY

@@ -211,4 +211,5 @@ def test_missing_rights_are_named_at_start(installation: Installation, control_p
         installation.api.delete("ClusterRoleBinding", user)
     assert replica.process.returncode == 3
     assert f"not allowed to list secrets named {SECRET} (API group core) in namespace {NAMESPACE}" in replica.log()
-    assert f"a Role in namespace {NAMESPACE} with the verbs list and watch on them" in replica.log()
+    rule = f'- {{apiGroups: [""], resources: [secrets], resourceNames: [{SECRET}], verbs: [list, watch]}}'
+    assert f"a Role in namespace {NAMESPACE} with this rule: {rule}" in replica.log()

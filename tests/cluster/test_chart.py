@@ -1,5 +1,6 @@
 """The chart on a real API server: installed, upgraded and removed by Helm's engine; its rights, and their limits."""
 
+import asyncio
 import base64
 import copy
 import json
@@ -7,7 +8,7 @@ import shutil
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from tests.cluster.manifests import generated_templates, is_converted, legacy_na
 from tests.cluster.nodes import DRIVER, INSTANCE_TYPE, resource_slice
 from tests.cluster.processes import Process, eventually, free_ports
 from tests.deploy.charts import EVERYTHING, find, render
+from webhook.cluster.kube import Connection, load_configuration
+from webhook.cluster.secrets import ManagedSecret
 
 NAMESPACE = "neuron-system"
 PLUGIN = "neuron-dra-kubelet-plugin"
@@ -180,6 +183,46 @@ def test_an_upgrade_changes_what_values_say_and_leaves_what_the_webhook_keeps(
     assert certificates_kept(plane) == [BUNDLE] * 4
     helm.upgrade({"admission": {"workloads": {"enabled": False}}, "validation": {"extraRules": [RULE]}})
     assert certificates_kept(plane) == [BUNDLE] * 3 + [None]
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["by a replica that knew it", "by one that did not"])
+def test_an_upgrade_takes_a_secret_that_the_webhook_had_to_make_again(
+    plane: ControlPlane, admin: Api, helm: Helm, seen: bool
+) -> None:
+    helm.install({})
+    asyncio.run(make_again(plane, seen=seen))
+    helm.upgrade({"webhook": {"replicas": 3}})
+    labels = plane.kubectl().within(NAMESPACE).get("secret", "neuron-dra-tls")["metadata"]["labels"]
+    assert labels["app.kubernetes.io/managed-by"] == "Helm"
+    assert certificates_kept(plane)[0] == BUNDLE
+    helm.uninstall()
+    assert admin.list("Deployment", NAMESPACE) == []
+
+
+def test_a_new_release_takes_a_secret_that_the_old_one_left_behind(plane: ControlPlane, helm: Helm) -> None:
+    helm.install({})
+    asyncio.run(make_again(plane, seen=True, removed=helm.uninstall))
+    helm.install({})
+    assert certificates_kept(plane)[0] == BUNDLE
+
+
+async def make_again(plane: ControlPlane, *, seen: bool, removed: Callable[[], None] | None = None) -> None:
+    """Delete the Secret, and write it as a replica does that sees it go."""
+    connection = await Connection.open(lambda: load_configuration(plane.admin_kubeconfig))
+    secret = ManagedSecret(connection, NAMESPACE, "neuron-dra-tls")
+    watch = asyncio.create_task(secret.cache.run() if seen else asyncio.sleep(0))
+    try:
+        if seen:
+            await secret.cache.synced.wait()
+        if removed is not None:
+            await asyncio.to_thread(removed)
+        else:
+            plane.kubectl().within(NAMESPACE).must("delete", "secret", "neuron-dra-tls")
+        assert await secret.write(None, {"ca.crt": base64.b64decode(BUNDLE)}, answered=False)
+    finally:
+        watch.cancel()
+        await asyncio.gather(watch, return_exceptions=True)
+        await connection.close()
 
 
 RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["services"]}

@@ -100,6 +100,8 @@ class Release:
     def rotate(self, what: str) -> None:
         """Ask for a new leaf or a new CA; return when it is in service everywhere and nothing is pending."""
         before = self.secret()["data"]
+        # Before it is asked for: a new leaf is there within milliseconds.
+        served = [replica.served_certificate() for replica in self.replicas]
         patch = {"metadata": {"annotations": {"neuron.aws.com/rotate": what}}}
         self.plane.admin.request(
             "PATCH",
@@ -107,7 +109,6 @@ class Release:
             json=patch,
             headers={"content-type": "application/merge-patch+json"},
         )
-        served = [replica.served_certificate() for replica in self.replicas]
 
         def done() -> bool:
             secret = self.secret()

@@ -113,6 +113,21 @@ async def test_a_ca_file_that_goes_leaves_the_known_bundle(mount: Path) -> None:
     assert folder.bundle == await folder.fresh_bundle() == bundle
 
 
+async def test_the_ca_of_a_certificate_that_is_not_served_yet_is_not_given_out(tmp_path: Path) -> None:
+    directory, other = version(tmp_path / "tls"), version(tmp_path / "other")
+    folder, live = opened(directory)
+    bundle = folder.bundle
+    for name in ("ca.crt", "tls.crt"):
+        (directory / name).write_bytes((other / name).read_bytes())
+    assert await folder.fresh_bundle() == bundle
+    await looked(folder)
+    assert folder.bundle == bundle
+    (directory / "tls.key").write_bytes((other / "tls.key").read_bytes())
+    await looked(folder)
+    assert folder.bundle == await folder.fresh_bundle() == (other / "ca.crt").read_bytes()
+    assert live.accepted_by(folder.bundle)
+
+
 def test_files_that_cannot_be_served_are_refused_at_start(tmp_path: Path) -> None:
     with pytest.raises(CertificateFilesError, match=r"has no tls\.crt and no tls\.key"):
         opened(tmp_path)

@@ -325,7 +325,7 @@ async def test_a_ca_waits_for_every_living_replica(api: FakeApi) -> None:
     content = made()
     put_secret(api, content, annotations={"neuron.aws.com/rotate": "ca"})
     now = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=30)
-    lagging = lease_body("pod-2", Report(bundle="old", serving="old"), now)
+    lagging = lease_body("pod-2", Report(secret=SECRET, bundle="old", serving="old"), now)
     api.put("leases", {**lagging, "metadata": {**lagging["metadata"], "namespace": NAMESPACE}})
     async with kept(api) as certificates:
         await eventually(lambda: "next-ca.crt" in data(api))
@@ -334,11 +334,23 @@ async def test_a_ca_waits_for_every_living_replica(api: FakeApi) -> None:
         await eventually(lambda: "once every replica" in certificates.keeper.waiting)  # type: ignore[union-attr]
         await eventually(lambda: certificates.report().bundle == material.bundle_digest(joined["ca.crt"]))
         assert data(api) == joined
-        caught_up = Report(bundle=material.bundle_digest(joined["ca.crt"]), serving=certificates.live.digest)
+        digest = material.bundle_digest(joined["ca.crt"])
+        caught_up = Report(secret=SECRET, bundle=digest, serving=certificates.live.digest)
         body = lease_body("pod-2", caught_up, now)
         api.put("leases", {**body, "metadata": {**body["metadata"], "namespace": NAMESPACE}})
         await eventually(lambda: "next-ca.crt" not in data(api), seconds=10)
         assert material.read(data(api)).bundle == tuple(reversed(material.read(joined).bundle))
+
+
+@pytest.mark.parametrize("secret", ["", "neuron-dra-other"], ids=["without a Secret", "with another Secret"])
+async def test_a_ca_does_not_wait_for_who_will_never_take_it(api: FakeApi, secret: str) -> None:
+    put_secret(api, made(), annotations={"neuron.aws.com/rotate": "ca"})
+    now = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=30)
+    other = lease_body("laptop", Report(secret=secret, serving="other"), now)
+    api.put("leases", {**other, "metadata": {**other["metadata"], "namespace": NAMESPACE}})
+    async with kept(api) as certificates:
+        await eventually(lambda: certificates.live.reloads["success"] == 2, seconds=10)
+        assert "next-ca.crt" not in data(api)
 
 
 async def test_a_process_that_does_not_lead_follows_and_writes_nothing(api: FakeApi) -> None:

@@ -21,6 +21,7 @@ from certs import material, rotation
 from webhook.cluster.api import ApiServerError
 from webhook.cluster.ca_bundles import CABundles
 from webhook.cluster.leases import Leases
+from webhook.cluster.replicas import Report
 from webhook.cluster.secrets import ManagedSecret, SecretFacts
 from webhook.edge.live_certificate import LiveCertificate, UnservableError
 
@@ -30,6 +31,8 @@ Now = Callable[[], dt.datetime]
 
 _RETRY: Final = 1.0
 _LONGEST_INTERVAL: Final = 5.0
+_BETWEEN_WRITES: Final = 1.0
+"""Seconds: replicas that do not agree, as with different settings, must not outdo each other at full speed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,6 +70,7 @@ class Follower:
         known: the last content that could be served.
         taken: what was taken so far.
         problem: why what the Secret holds is not served; empty where it is.
+        refused: why neither its leaf can be served nor its bundle trusted with the leaf in service; empty where it can.
         ca_not_after: end of the current CA's validity; None until a Secret was seen.
         served: set once something is served.
     """
@@ -77,6 +81,7 @@ class Follower:
         self.known: Mapping[str, bytes] | None = None
         self.taken = Taken()
         self.problem = ""
+        self.refused = ""
         self.ca_not_after: dt.datetime | None = None
         self.served = asyncio.Event()
         self._live = live
@@ -98,14 +103,26 @@ class Follower:
         for callback in self._callbacks:
             callback()
 
+    def trusted(self, facts: SecretFacts | None) -> bytes:
+        """The bundle of newer content, where clients that trust it accept what is served then; else the one we have."""
+        try:
+            held = material.read(facts.data if facts else {})
+        except material.UnusableError:
+            return self.bundle
+        pem = held.bundle_pem
+        if self._live.accepted_by(pem):
+            return pem
+        usable = facts is not None and held.leaf is not None and rotation.serves(facts.data, self._now())
+        return pem if usable and held.leaf is not None and self._live.takes(held.leaf.pair) else self.bundle
+
     def _take(self, facts: SecretFacts | None) -> str:
+        self.refused = ""
         if facts is None:
             return f"{self._name} was deleted" if self.known is not None else f"{self._name} does not exist"
         try:
             held = material.read(facts.data)
         except material.UnusableError as why:
             return f"{self._name} cannot be used: {why}"
-        self.bundle, self.ca_not_after = held.bundle_pem, held.current.not_valid_after_utc
         problem = ""
         if held.leaf is None or not rotation.serves(facts.data, self._now()):
             fault = held.leaf_fault or "its serving certificate is not valid now, or none of its CAs signed it"
@@ -117,6 +134,11 @@ class Follower:
                 self.served.set()
             except UnservableError as error:
                 problem = f"the certificate in {self._name} is not served: {error}"
+        # A bundle goes to the API servers, who must go on accepting what is served, whatever became of the leaf.
+        if not self._live.accepted_by(held.bundle_pem):
+            self.refused = problem
+            return problem
+        self.bundle, self.ca_not_after = held.bundle_pem, held.current.not_valid_after_utc
         self.taken = Taken(material.bundle_digest(self.bundle), self._live.digest)
         return problem
 
@@ -152,6 +174,7 @@ class Keeper:
         problem: why it cannot be kept; empty where it can.
         waiting: what a rotation under way waits for; empty where none is.
         reported: what our Lease says that this replica has taken.
+        secret: name of the Secret.
     """
 
     def __init__(
@@ -181,6 +204,7 @@ class Keeper:
         self.problem = ""
         self.waiting = ""
         self.reported = Taken()
+        self.secret = secret.name
         self._secret = secret
         self._follower = follower
         self._rules = rules
@@ -193,6 +217,7 @@ class Keeper:
         self._serving_since = _Since()
         # Often enough to see the end of the shortest wait.
         self._interval = min(_LONGEST_INTERVAL, max(0.1, rules.settle.total_seconds() / 4))
+        self._written = float("-inf")
         self._wake = asyncio.Event()
         follower.on_change(self._wake.set)
 
@@ -214,7 +239,8 @@ class Keeper:
                 pause = _RETRY
             except ValueError as error:
                 self._say(f"no certificate can be made: {error}")
-            await _wait(self._wake, pause)
+            rest = self._rest()
+            await _wait(self._wake, min(pause, rest) if rest > 0 else pause)
 
     async def fresh_bundle(self) -> bytes:
         """The bundle as the Secret has it this moment; ours where the Secret has none.
@@ -222,16 +248,14 @@ class Keeper:
         Raises:
             ApiServerError: the Secret cannot be read.
         """
-        facts = await self._secret.read()
-        try:
-            return material.read(facts.data).bundle_pem if facts is not None else self._follower.bundle
-        except material.UnusableError:
-            return self._follower.bundle
+        return self._follower.trusted(await self._secret.read())
 
     async def _step(self) -> str:
         """Do what is next; returns what keeps us from it."""
         if not self._secret.cache.synced.is_set():
             return self._secret.cache.problem
+        if self._rest() > 0:
+            return ""
         facts = self._secret.facts
         if facts is not None and facts.keeper:
             return (
@@ -245,15 +269,20 @@ class Keeper:
             confirmed=self._confirmed(facts),
             asked=facts.asked if facts else "",
             known=self._follower.known,
+            refused=self._follower.refused,
         )
         if step.data is None and not step.answered:
             self.waiting = step.reason
             return ""
         self.waiting = ""
         if await self._secret.write(facts, step.data, answered=step.answered):
+            self._written = self._clock()
             done = log.info if step.data is not None else log.warning
             done("certificates: %s", step.reason, extra={"secret": f"{self._secret.namespace}/{self._secret.name}"})
         return ""
+
+    def _rest(self) -> float:
+        return self._written + _BETWEEN_WRITES - self._clock()
 
     def _report(self) -> None:
         """Have our Lease say what the whole replica has taken."""
@@ -269,13 +298,17 @@ class Keeper:
             return rotation.Confirmed()
         bundle, now = held.bundle_pem, self._clock()
         digest = material.bundle_digest(bundle)
-        taken = self._leases.agree(lambda report: report.bundle == digest) and self._bundles.carry(bundle)
+        taken = self._agree(lambda report: report.bundle == digest) and self._bundles.carry(bundle)
         serving = material.certificate_digest(held.leaf.certificate) if held.leaf else ""
-        served = self._leases.agree(lambda report: report.serving == serving)
+        served = self._agree(lambda report: report.serving == serving)
         return rotation.Confirmed(
             self._bundle_since.elapsed(digest, now, holds=taken),
             self._serving_since.elapsed(serving, now, holds=served),
         )
+
+    def _agree(self, right: Callable[[Report], bool]) -> bool:
+        # Whoever keeps another Secret, or none, such as a replica on somebody's own machine, will never take ours.
+        return self._leases.agree(lambda report: report.secret != self.secret or right(report))
 
     def _say(self, problem: str) -> None:
         if problem and problem != self.problem:

@@ -34,6 +34,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         version: of the program.
         mode: what conversion does by default.
+        secret: the Secret that it keeps certificates in; empty where somebody else keeps them.
         bundle: hex SHA-256 of the CA bundle it has taken (PEM as in `caBundle`); empty without managed certificates.
         serving: hex SHA-256 of the serving certificate (DER).
         not_after: end of that certificate's validity, RFC 3339.
@@ -45,6 +46,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     version: str = ""
     mode: str = ""
+    secret: str = ""
     bundle: str = ""
     serving: str = ""
     not_after: str = ""

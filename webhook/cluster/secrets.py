@@ -38,6 +38,8 @@ _OWNERS: Final = {
     "controller.cert-manager.io/": "cert-manager",
 }
 """Prefixes of annotations and labels that other keepers of Secrets leave."""
+_HELM: Final = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
+"""What Helm knows the objects of a release by, together with the label `managed-by`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,12 +51,14 @@ class SecretFacts:
         data: the keys that are ours, decoded; what is no base64 counts as not there.
         asked: the rotation that somebody asks for; empty: none.
         keeper: who else writes this Secret; empty: nobody known.
+        release: the marks of the Helm release that it belongs to, labels and annotations; empty: none.
     """
 
     version: str
     data: Mapping[str, bytes] = dataclasses.field(repr=False)
     asked: str
     keeper: str
+    release: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
 
 
 def project_secret(item: Mapping[str, Any]) -> SecretFacts:
@@ -63,13 +67,19 @@ def project_secret(item: Mapping[str, Any]) -> SecretFacts:
     annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
     marks = (*annotations, *labels)
     keeper = next((who for mark in marks for prefix, who in _OWNERS.items() if mark.startswith(prefix)), "")
+    release = _marks_of(labels, (names.LABEL_MANAGED_BY,)), _marks_of(annotations, _HELM)
     data = {}
     for key in KEYS:
         try:
             data[key] = base64.b64decode((item.get("data") or {})[key], validate=True)
         except (KeyError, binascii.Error):
             continue
-    return SecretFacts(metadata["resourceVersion"], data, annotations.get(ANNOTATION_ROTATE, ""), keeper)
+    asked = annotations.get(ANNOTATION_ROTATE, "")
+    return SecretFacts(metadata["resourceVersion"], data, asked, keeper, release if release[1] else ({}, {}))
+
+
+def _marks_of(marks: Mapping[str, str], wanted: tuple[str, ...]) -> dict[str, str]:
+    return {key: marks[key] for key in wanted if key in marks}
 
 
 class ManagedSecret:
@@ -86,6 +96,12 @@ class ManagedSecret:
         self.name = name
         self.cache = Reflector(server, SECRETS, project_secret, namespace=namespace, name=name, timing=timing)
         self._server = server
+        self._release: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
+        self.cache.on_change(self._note)
+
+    def _note(self, _key: object, _before: SecretFacts | None, after: SecretFacts | None) -> None:
+        if after is not None:
+            self._release = after.release
 
     @property
     def facts(self) -> SecretFacts | None:
@@ -137,12 +153,19 @@ class ManagedSecret:
         return explain(error, verb, SECRETS, self.namespace, self.name)
 
     async def _create(self, data: Mapping[str, bytes]) -> None:
-        labels = {"app.kubernetes.io/name": "neuron-dra", names.LABEL_MANAGED_BY: names.MANAGER}
+        # A label managed-by of our own would be in Helm's way: it applies its own value, and conflicts are errors.
+        labels, annotations = self._release
+        metadata = {
+            "name": self.name,
+            "namespace": self.namespace,
+            "labels": {"app.kubernetes.io/name": "neuron-dra", **labels},
+            "annotations": dict(annotations),
+        }
         body = {
             "apiVersion": "v1",
             "kind": "Secret",
             "type": "Opaque",
-            "metadata": {"name": self.name, "namespace": self.namespace, "labels": labels},
+            "metadata": metadata,
             "data": {key: _encoded(value) for key, value in data.items()},
         }
         await self._server.request("POST", SECRETS.path(self.namespace), timeout=_TIMEOUT, body=body)

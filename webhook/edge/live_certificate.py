@@ -81,6 +81,14 @@ class LiveCertificate:
             return False
         return material.anchor(material.read_pair(self._pair), cas) is not None
 
+    def takes(self, pair: KeyPair) -> bool:
+        """Whether `load` would serve this pair."""
+        try:
+            self._judged(pair)
+        except (material.UnusableError, UnservableError, OSError):
+            return False
+        return True
+
     def fault(self, now: dt.datetime) -> str:
         """Why clients refuse what is served, as far as time goes; empty where they do not."""
         if self.not_before is None or self.not_after is None:
