@@ -37,6 +37,17 @@ def control_plane(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> I
         plane.stop()
 
 
+@pytest.fixture(scope="module")
+def own_control_plane(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """For modules that change what belongs to the whole cluster: webhook configurations, their CA, a release."""
+    plane = ControlPlane(assets, tmp_path_factory.mktemp("own-control-plane"))
+    try:
+        plane.start()
+        yield plane
+    finally:
+        plane.stop()
+
+
 @pytest.fixture(scope="session")
 def api(control_plane: ControlPlane) -> Api:
     """The API as system:masters."""

@@ -11,6 +11,7 @@ from certs import rotation
 from tests.cluster.api import Api
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manifests import is_converted, pod
+from tests.cluster.nodes import device_class
 from tests.cluster.processes import eventually
 from tests.cluster.replicas import NAME, NAMESPACE, SECRET, Installation, Replica, Reviews
 from tests.cluster.webhooks import CONFIGURATION_KINDS, install_rbac
@@ -20,16 +21,22 @@ MUTATING, VALIDATING = CONFIGURATION_KINDS
 
 
 @pytest.fixture(scope="module")
-def kubeconfig(control_plane: ControlPlane) -> Path:
+def plane(own_control_plane: ControlPlane) -> ControlPlane:
+    own_control_plane.admin.create(device_class())
+    return own_control_plane
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(plane: ControlPlane) -> Path:
     """The webhook's ServiceAccount with the shipped rights."""
-    return install_rbac(control_plane)
+    return install_rbac(plane)
 
 
 @pytest.fixture
-def installation(control_plane: ControlPlane, kubeconfig: Path) -> Iterator[Installation]:
+def installation(plane: ControlPlane, kubeconfig: Path) -> Iterator[Installation]:
     for kind in CONFIGURATION_KINDS:
-        control_plane.admin.delete(kind, NAME)
-    with Installation(control_plane, kubeconfig) as made:
+        plane.admin.delete(kind, NAME)
+    with Installation(plane, kubeconfig) as made:
         yield made
 
 
@@ -193,7 +200,7 @@ def test_a_configuration_of_another_release_is_reported_and_left_alone(installat
     assert b"" in installation.bundles()
 
 
-def test_missing_rights_are_named_at_start(installation: Installation, control_plane: ControlPlane) -> None:
+def test_missing_rights_are_named_at_start(installation: Installation, plane: ControlPlane) -> None:
     # All that reviews need, and nothing for certificates.
     user = "no-secrets"
     binding = {
@@ -205,7 +212,7 @@ def test_missing_rights_are_named_at_start(installation: Installation, control_p
     }
     installation.api.create(binding)
     try:
-        replica = installation.replica("--sync-timeout=5", kubeconfig=control_plane.user_kubeconfig(user))
+        replica = installation.replica("--sync-timeout=5", kubeconfig=plane.user_kubeconfig(user))
         eventually("it to give up", lambda: not replica.process.running)
     finally:
         installation.api.delete("ClusterRoleBinding", user)

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from tests.cluster.api import Api, Object
-from tests.cluster.controlplane import Assets, ControlPlane
+from tests.cluster.controlplane import ControlPlane
 from tests.cluster.helm import CHART, Helm
 from tests.cluster.kubectl import KubectlError
 from tests.cluster.manifests import generated_templates, is_converted, legacy_names, pod
@@ -38,16 +38,11 @@ BUNDLE = base64.b64encode(b"-----BEGIN CERTIFICATE-----\nkept\n-----END CERTIFIC
 
 
 @pytest.fixture(scope="module")
-def plane(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane of its own: the others' has objects of these names that are not Helm's."""
-    plane = ControlPlane(assets, tmp_path_factory.mktemp("chart-plane"))
-    try:
-        plane.start()
-        plane.admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-        plane.wait_namespace_usable(NAMESPACE)
-        yield plane
-    finally:
-        plane.stop()
+def plane(own_control_plane: ControlPlane) -> ControlPlane:
+    """With the release's namespace."""
+    own_control_plane.admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    own_control_plane.wait_namespace_usable(NAMESPACE)
+    return own_control_plane
 
 
 @pytest.fixture(scope="module")
@@ -372,8 +367,8 @@ def test_rights_reach_as_far_as_they_must_and_no_further(plane: ControlPlane, he
         (WEBHOOK, OWN, "list watch create patch delete", "leases.coordination.k8s.io", True),
         (WEBHOOK, ANYWHERE, "get create", "leases.coordination.k8s.io", False),
         (WEBHOOK, ANYWHERE, "create patch", "events.events.k8s.io", True),
-        (WEBHOOK, ANYWHERE, "get list watch create", "resourceclaimtemplates", True),
-        (WEBHOOK, ANYWHERE, "update patch delete", "resourceclaimtemplates", False),
+        (WEBHOOK, ANYWHERE, "get list watch create patch", "resourceclaimtemplates", True),
+        (WEBHOOK, ANYWHERE, "update delete", "resourceclaimtemplates", False),
         (WEBHOOK, ANYWHERE, "list create", "pods", False),
         *(
             (WEBHOOK, "", verbs, f"{kind}/{name}", allowed)
@@ -385,7 +380,7 @@ def test_rights_reach_as_far_as_they_must_and_no_further(plane: ControlPlane, he
             )
         ),
         (PRUNE, ANYWHERE, "list", "pods", True),
-        (PRUNE, ANYWHERE, "get list patch delete", "resourceclaimtemplates", True),
+        (PRUNE, ANYWHERE, "list patch delete create", "resourceclaimtemplates", True),
         (PRUNE, ANYWHERE, "delete", "pods", False),
         (PLUGIN, ANYWHERE, "get list", "resourceclaims", True),
         (PLUGIN, ANYWHERE, "update delete", "resourceclaims", False),

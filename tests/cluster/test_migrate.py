@@ -10,7 +10,7 @@ import pytest
 
 from tests.cluster import guide
 from tests.cluster.api import ApiError, Object
-from tests.cluster.controlplane import Assets, ControlPlane
+from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manifests import (
     CONVERT,
     NEURON,
@@ -34,17 +34,14 @@ TEAMS = {"team-a": ("serve", 2, 4), "team-b": ("train", 1, 8)}
 
 
 @pytest.fixture(scope="module")
-def cluster(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Journey]:
-    plane = ControlPlane(assets, tmp_path_factory.mktemp("migration-plane"))
-    journey = Journey(plane, tmp_path_factory.mktemp("migration"))
+def cluster(own_control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Journey]:
+    journey = Journey(own_control_plane, tmp_path_factory.mktemp("migration"))
     try:
-        plane.start()
         journey.start()
         populate(journey)
         yield journey
     finally:
         journey.stop()
-        plane.stop()
 
 
 @pytest.fixture

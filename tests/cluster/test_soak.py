@@ -19,7 +19,7 @@ import pytest
 
 import policies
 from tests.cluster.api import Object
-from tests.cluster.controlplane import Assets, ControlPlane
+from tests.cluster.controlplane import ControlPlane
 from tests.cluster.load import Figures, Load
 from tests.cluster.manifests import is_converted, pod
 from tests.cluster.nodes import device_class
@@ -125,17 +125,14 @@ class Release:
 
 
 @pytest.fixture(scope="module")
-def release(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
-    """A control plane of its own: the others' has a webhook already."""
+def release(own_control_plane: ControlPlane) -> Iterator[Release]:
+    """Two replicas behind the Service."""
     address = host_address()
     if address is None:
         pytest.skip("no address but loopback, which EndpointSlices refuse")
-    plane = ControlPlane(assets, tmp_path_factory.mktemp("soak"))
+    own_control_plane.admin.create(device_class())
     with contextlib.ExitStack() as stack:
-        stack.callback(plane.stop)
-        plane.start()
-        plane.admin.create(device_class())
-        made = Release(plane, address)
+        made = Release(own_control_plane, address)
         stack.callback(lambda: [replica.stop() for replica in made.replicas])
         stack.enter_context(made.endpoints)
         made.install()
