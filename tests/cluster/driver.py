@@ -14,19 +14,19 @@ from tests.cluster.kubelet import Kubelet
 from tests.cluster.manifests import claim_template, container, devices_request, pod
 from tests.cluster.nodes import DRIVER
 from tests.cluster.processes import Process, eventually, free_ports
+from tests.cluster.webhooks import MANIFESTS, load
 
-USER: Final = "neuron-dra-kubelet-plugin"
+USER: Final = "driver-under-test"
+"""Has the rights of the driver's shipped ClusterRole, whose own name is taken where the manifests are applied."""
 
-RULES: Final[list[Object]] = [
-    {
-        "apiGroups": ["resource.k8s.io"],
-        "resources": ["resourceslices"],
-        "verbs": ["get", "list", "watch", "create", "update", "delete"],
-    },
-    {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get", "list"]},
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
-]
-"""All that the driver may do; docs/driver.md lists the same."""
+
+def shipped_rules() -> list[Object]:
+    """All that the driver may do."""
+    roles = [each for each in load(MANIFESTS / "rbac.yaml") if each["kind"] == "ClusterRole"]
+    rules: list[Object] = next(role for role in roles if role["metadata"]["name"] == "neuron-dra-kubelet-plugin")[
+        "rules"
+    ]
+    return rules
 
 
 def install_rbac(api: Api) -> None:
@@ -35,7 +35,7 @@ def install_rbac(api: Api) -> None:
         return
     group = "rbac.authorization.k8s.io"
     version = f"{group}/v1"
-    api.create({"apiVersion": version, "kind": "ClusterRole", "metadata": {"name": USER}, "rules": RULES})
+    api.create({"apiVersion": version, "kind": "ClusterRole", "metadata": {"name": USER}, "rules": shipped_rules()})
     api.create(
         {
             "apiVersion": version,
