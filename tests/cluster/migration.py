@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,8 @@ GROUP_LABEL: Final = "eks.amazonaws.com/nodegroup"
 _NAME: Final = "neuron-dra"
 _BIN: Final = Path(sys.executable).parent
 _HELM: Final = re.compile(r"^(helm .*)$", re.MULTILINE)
+_RESTART_GAP: Final = 1.1
+"""Seconds. kubectl refuses a second `rollout restart` within one: it would be the same timestamp."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -222,6 +225,8 @@ class Journey:
             "PLUGIN": PLUGIN,
             "GROUP": f"{GROUP_LABEL}={group}",
         }
+        if "rollout restart" in script:
+            time.sleep(_RESTART_GAP)
         shell = ["bash", "-euo", "pipefail", "-c", script]
         done = subprocess.run(
             shell, cwd=self._directory, env=env, capture_output=True, text=True, timeout=180, check=False

