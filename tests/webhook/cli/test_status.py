@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 
 from tests.support import installation
 from tests.support.fake_api import FakeApi, Handler, answer
-from webhook.cli.main import main
 from webhook.cli.clusters import default_kubeconfig
+from webhook.cli.main import main
 from webhook.cluster.replicas import LABELS
 
 VERSION = {"gitVersion": "v1.36.2"}
