@@ -189,6 +189,11 @@ WRONG: list[Any] = [
         id="two releases by configuration",
     ),
     pytest.param(
+        well(deployments=(deployment("elsewhere"),), daemon_sets=()),
+        "none in namespace neuron-dra, but Deployment elsewhere/neuron-dra.",
+        id="another namespace",
+    ),
+    pytest.param(
         well(device_classes=(named("gpu"),)),
         "DeviceClass neuron.aws.com does not exist: converted pods stay Pending.",
         id="no DeviceClass",
