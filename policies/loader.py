@@ -1,7 +1,6 @@
 """A folder of policy files to one set of policies: all of it, or a list of what is wrong."""
 
 import dataclasses
-import datetime as dt
 import hashlib
 import os
 import time
@@ -65,11 +64,6 @@ class PolicySet:
     def unconnected(self) -> bool:
         """Whether some pods may have devices that are not connected."""
         return any(rule.spec.unconnected == "Allow" for rule in self.conversions)
-
-    @property
-    def soonest_expiry(self) -> dt.datetime | None:
-        """When the first exception expires."""
-        return min((each.expires for rule in self.validating for each in rule.exemptions), default=None)
 
 
 NO_POLICIES: Final = PolicySet()
