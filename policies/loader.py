@@ -1,7 +1,6 @@
 """A folder of policy files to one set of policies: all of it, or a list of what is wrong."""
 
 import dataclasses
-import datetime as dt
 import hashlib
 import os
 import time
@@ -65,11 +64,6 @@ class PolicySet:
     def unconnected(self) -> bool:
         """Whether some pods may have devices that are not connected."""
         return any(rule.spec.unconnected == "Allow" for rule in self.conversions)
-
-    @property
-    def soonest_expiry(self) -> dt.datetime | None:
-        """When the first exception expires."""
-        return min((each.expires for rule in self.validating for each in rule.exemptions), default=None)
 
 
 NO_POLICIES: Final = PolicySet()
@@ -316,6 +310,12 @@ class _Assembly:
                     hint = did_you_mean(family, known) or f" Known are {', '.join(known)}."
                     self._say(document, ("spec", "families", at), message + hint)
             types = [entry for entry in self.catalogue if entry.family in policy.spec.families]
+            lnc = policy.spec.logical_neuron_core
+            if lnc is not None and types and not any(lnc in entry.logical_neuron_cores for entry in types):
+                message = (
+                    f"spec.logicalNeuronCore is {lnc}, which no instance type of {', '.join(policy.spec.families)} has."
+                )
+                self._say(document, ("spec", "logicalNeuronCore"), message)
             connected_otherwise = any(each.topology in (Topology.TORUS, Topology.SWITCH) for each in types)
             if policy.spec.unconnected == "Allow" and types and not connected_otherwise:
                 listed = ", ".join(policy.spec.families)
@@ -326,12 +326,18 @@ class _Assembly:
 
     def _catalogue(self, found: Sequence[tuple[Document, schema.InstanceTypeCatalog]]) -> Catalogue:
         catalogue = Catalogue()
+        seen: dict[str, str] = {}
         for document, policy in found:
             for at, entry in enumerate(policy.spec.instance_types):
+                path: documents.Path = ("spec", "instanceTypes", at)
+                if entry.name in seen:
+                    message = f"instance type {entry.name} is already in {seen[entry.name]}; keep one."
+                    self._say(document, path, message)
+                seen.setdefault(entry.name, f"{document.file}:{document.line(path)}")
                 made = instance_type(entry, catalogue.get(entry.name))
                 fault = _fault(made)
                 if fault:
-                    self._say(document, ("spec", "instanceTypes", at), f"instance type {entry.name}: {fault}.")
+                    self._say(document, path, f"instance type {entry.name}: {fault}.")
                 catalogue = catalogue.extended([made])
         return catalogue
 

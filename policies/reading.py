@@ -94,6 +94,8 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
     if error["type"] in ("literal_error", "enum"):
         allowed = [word.strip("'") for word in error["ctx"]["expected"].replace(" or ", ", ").split(", ")]
         said, hint = f"this must be one of {', '.join(allowed)}", did_you_mean(str(value), allowed)
+        if value in allowed:  # right, but for its quotes
+            hint = " Leave out the quotes."
     return document.problem(path, f"{where} is {shown}: {said}.{hint}")
 
 

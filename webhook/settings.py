@@ -125,6 +125,8 @@ def _plain(value: Any) -> Any:
 
 
 def _decode_path(kind: type, value: Any) -> Any:
+    if value == "":  # To pathlib, the current directory: never what an unset variable in a script means.
+        raise ValueError("empty")
     return kind(value)
 
 

@@ -71,6 +71,8 @@ def test_the_packs_of_the_chart_are_those_of_the_program() -> None:
     assert schema
     offered = schema["properties"]["policies"]["properties"]["packs"]["items"]["enum"]
     assert {f"{name}.yaml" for name in offered} == set(shipped)
+    told = (CHART / "values.yaml").read_text().partition("# Shipped policy files")[2].partition("packs:")[0]
+    assert [name for name in offered if name not in told] == []
 
 
 def test_the_driver_runs_on_every_type_of_the_catalogue() -> None:
@@ -97,6 +99,9 @@ def test_the_driver_runs_on_every_type_of_the_catalogue() -> None:
         ({"validation": {"extraRules": [{"resources": ["pods"]}]}}, "missing properties 'apiGroups', 'apiVersions'"),
         ({"webhook": {"extraArgs": ["mode=off"]}}, "at '/webhook/extraArgs/0'"),
         ({"kubeletPlugin": {"cdiDir": "run/cdi"}}, "at '/kubeletPlugin/cdiDir'"),
+        ({"image": {"registry": "https://registry.example"}}, "at '/image/registry'"),
+        ({"image": {"tag": "0.1.0@sha256:abc"}}, "at '/image/tag'"),
+        ({"webhook": {"workers": 65}}, "at '/webhook/workers': maximum: got 65, want 64"),
     ],
 )
 def test_values_that_cannot_be_are_refused_with_their_place(values: Object, fault: str) -> None:

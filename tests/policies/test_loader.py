@@ -37,6 +37,14 @@ spec: {policyName: replicas, validationActions: [Warn]}
             id="same-name",
         ),
         pytest.param(
+            [
+                CATALOG + "  - {name: trn9.48xlarge, devices: 16}",
+                CATALOG.replace("name: ", "name: other-", 1) + "  - {name: trn9.48xlarge, devices: 8}",
+            ],
+            "1.yaml:7: instance type trn9.48xlarge is already in 0.yaml:7; keep one.",
+            id="same-instance-type",
+        ),
+        pytest.param(
             [policy(f"{CHECK}\nparamKind: {{kind: ConfigMap}}")],
             "0.yaml:11: spec.paramKind is not supported: no object is looked up; use a ValidatingPolicy with params.",
             id="param-kind",
@@ -95,6 +103,11 @@ spec: {policyName: replicas, validationActions: [Warn]}
             [CONVERSION.replace("[trn2]", "[trn1, trn22]")],
             "0.yaml:9: spec.families[1] is 'trn22', which no instance type has. Did you mean 'trn2'?",
             id="family",
+        ),
+        pytest.param(
+            [CONVERSION.replace("[trn2]", "[trn1]").replace("Core: 1", "Core: 2")],
+            "0.yaml:10: spec.logicalNeuronCore is 2, which no instance type of trn1 has.",
+            id="logical-neuron-core",
         ),
         pytest.param(
             [CATALOG + "  - {name: trn9.big, logicalNeuronCores: [1], defaultLogicalNeuronCore: 2}"],

@@ -111,6 +111,11 @@ CHECK = "validations: [{expression: 'true'}]"
             "0.yaml:8: spec.mode is True: this must be one of convert, convert-if-enriched, shadow, off.",
             id="switch",
         ),
+        pytest.param(
+            CONVERSION.replace("Core: 1", "Core: '1'"),
+            "0.yaml:10: spec.logicalNeuronCore is '1': this must be one of 1, 2. Leave out the quotes.",
+            id="quoted-number",
+        ),
         pytest.param(CATALOG, "0.yaml:6: spec.instanceTypes is None: this must be a list.", id="nothing"),
         pytest.param(CATALOG + "    []", "0.yaml:6: spec.instanceTypes: this must not be empty.", id="empty-list"),
         pytest.param(

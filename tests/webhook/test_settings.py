@@ -159,6 +159,7 @@ def test_variables_that_kubernetes_sets_for_services_are_no_settings(value: str)
             "--exclude-namespace is ('ok', 'kube_system'), and must be names of namespaces.",
             id="one-of-several",
         ),
+        pytest.param({"policies": ""}, {}, "--policies is '', and must be a path.", id="empty-path"),
         pytest.param({"log_level": "x" * 200}, {}, f"--log-level is '{'x' * 99}…, and must be one of", id="long"),
         pytest.param(
             {"standalone": True},

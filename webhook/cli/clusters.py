@@ -1,6 +1,7 @@
 """Options of commands that look at a cluster: which one, and as whom."""
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -8,6 +9,8 @@ from typing import Final
 import click
 
 CANNOT_LOOK: Final = 2
+
+_NAMESPACE: Final = re.compile(r"(?=.{1,63}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 class CannotLookError(click.ClickException):
@@ -26,6 +29,17 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
         help="Which cluster, and as whom; without it, $KUBECONFIG, ~/.kube/config, or the cluster that this runs in.",
     )
     return where(which(command))
+
+
+def namespace_name(text: str) -> str:
+    """A namespace's name, as click's type.
+
+    Raises:
+        click.BadParameter: no namespace can be called that; of an empty variable in a script, nothing is to be guessed.
+    """
+    if not _NAMESPACE.fullmatch(text):
+        raise click.BadParameter(f"{text!r} is no name of a namespace: at most 63 of a-z, 0-9 and -.")
+    return text
 
 
 def default_kubeconfig() -> Path | None:

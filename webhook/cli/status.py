@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from webhook.cli.clusters import CANNOT_LOOK, CannotLookError, cluster_options, default_kubeconfig
+from webhook.cli.clusters import CANNOT_LOOK, CannotLookError, cluster_options, default_kubeconfig, namespace_name
 
 if TYPE_CHECKING:
     from webhook.status.snapshot import Snapshot
@@ -19,7 +19,15 @@ WRONG: Final = 1
 
 @click.command
 @cluster_options
-@click.option("-n", "--namespace", default="neuron-dra", show_default=True, help="Where the webhook is installed.")
+@click.option(
+    "-n",
+    "--namespace",
+    type=namespace_name,
+    metavar="NAME",
+    default="neuron-dra",
+    show_default=True,
+    help="Where the webhook is installed.",
+)
 @click.option(
     "-o",
     "--output",

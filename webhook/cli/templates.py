@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from webhook.cli.clusters import CannotLookError, cluster_options, default_kubeconfig
+from webhook.cli.clusters import CannotLookError, cluster_options, default_kubeconfig, namespace_name
 
 if TYPE_CHECKING:
     from webhook.prune.pruner import Pruner, Report
@@ -37,7 +37,7 @@ def duration(text: str) -> dt.timedelta:
     return dt.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
 
 
-_NAMESPACE: Final = click.option("-n", "--namespace", default="", metavar="NAME", help="Only this namespace.")
+_NAMESPACE: Final = click.option("-n", "--namespace", type=namespace_name, metavar="NAME", help="Only this namespace.")
 _ALL: Final = click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces: the default, said out loud.")
 _OUTPUT: Final = click.option(
     "-o",
@@ -59,7 +59,9 @@ def templates() -> None:
 @_NAMESPACE
 @_ALL
 @_OUTPUT
-def list_(kubeconfig: Path | None, context_name: str | None, namespace: str, all_namespaces: bool, output: str) -> None:
+def list_(
+    kubeconfig: Path | None, context_name: str | None, namespace: str | None, all_namespaces: bool, output: str
+) -> None:
     """Show the templates that the webhook made, and how many pods refer to each.
 
     Ends with 0; with 2 if the cluster cannot be looked at.
@@ -98,7 +100,7 @@ def prune(
     /,
     kubeconfig: Path | None,
     context_name: str | None,
-    namespace: str,
+    namespace: str | None,
     all_namespaces: bool,
     older_than: dt.timedelta,
     grace: dt.timedelta,
@@ -129,13 +131,13 @@ def prune(
     context.exit(FAILED if report.failed else 0)
 
 
-def _one_scope(namespace: str, all_namespaces: bool) -> None:
+def _one_scope(namespace: str | None, all_namespaces: bool) -> None:
     if namespace and all_namespaces:
         raise click.UsageError(f"--namespace {namespace} and --all-namespaces exclude each other: give one of them.")
 
 
 @contextlib.asynccontextmanager
-async def _pruner(kubeconfig: Path | None, context_name: str | None, namespace: str) -> AsyncIterator["Pruner"]:
+async def _pruner(kubeconfig: Path | None, context_name: str | None, namespace: str | None) -> AsyncIterator["Pruner"]:
     # The client alone takes half a second to load: not for --help.
     from webhook.cluster import kube
     from webhook.prune.pruner import CannotPruneError, Pruner
@@ -146,7 +148,7 @@ async def _pruner(kubeconfig: Path | None, context_name: str | None, namespace: 
     except kube.ClusterUnavailableError as error:
         raise CannotLookError(str(error)) from error
     try:
-        yield Pruner(connection, namespace, say=lambda line: click.echo(line, err=True))
+        yield Pruner(connection, namespace or "", say=lambda line: click.echo(line, err=True))
     except CannotPruneError as error:
         raise CannotLookError(str(error)) from error
     finally:

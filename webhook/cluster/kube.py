@@ -330,7 +330,8 @@ class Connection:
         except TimeoutError as error:
             raise UnreachableError(f"{self.address} did not answer in time") from error
         except aiohttp.ClientConnectorError as error:
-            why = os.strerror(error.errno) if error.errno else str(error)
+            # The resolver's errors are negative numbers, which only it can put into words.
+            why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
             raise UnreachableError(f"cannot connect to {self.address}: {why}") from error
         except aiohttp.ClientPayloadError as error:
             raise UnreachableError(f"the connection to {self.address} broke off in the middle of an answer") from error

@@ -22,7 +22,7 @@ from webhook.decisions.modes import Mode
 from webhook.decisions.patches import add, append, pointer, remove, remove_members, replace, set_members
 from webhook.decisions.quota_advice import uncounted
 from webhook.decisions.records import Amounts, Converted, Record
-from webhook.decisions.steering import NO_STEERING, Steering, allowed, disagree, overruled, settled, steered
+from webhook.decisions.steering import NO_STEERING, Steering, allowed, disagree, overruled, owned_up, settled, steered
 from webhook.decisions.world import World
 from webhook.edge.wire import ABSENT
 from webhook.ports import ClusterView, NamespaceFacts
@@ -91,6 +91,8 @@ def convert(
     if pod.spec.nodeName:
         return _about(unchanged("node-name", _bound(pod.spec.nodeName)), holders)
     decision = _decide(pod, facts, steered(world, steering), settings, holders, conversion, own_claims, steering)
+    if decision.errors:
+        decision = dataclasses.replace(decision, errors=owned_up(decision.errors, said, steering))
     if told or steering is not NO_STEERING:
         decision = dataclasses.replace(decision, warnings=(*decision.warnings, *told), audit=_audit(decision, steering))
     return _about(_shadow(decision) if settings.mode is Mode.SHADOW else decision, holders)

@@ -1,7 +1,7 @@
 """What policy files say about one pod's conversion, as conversion takes it. Pure, and free of the policies' schema."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from neuron import names
@@ -89,6 +89,25 @@ def settled(settings: Settings, steering: Steering) -> Settings:
     if steering.lnc is not None and settings.wishes.lnc is None:
         settings = dataclasses.replace(settings, wishes=dataclasses.replace(settings.wishes, lnc=steering.lnc))
     return settings
+
+
+def owned_up(findings: Sequence[Finding], said: Settings, steering: Steering) -> tuple[Finding, ...]:
+    """The findings, with NEU111 where it belongs: at the policy, if no annotation gives the logical NeuronCore.
+
+    Args:
+        findings: why nothing can serve a pod.
+        said: what annotations say, before the policy.
+        steering: what the policy says.
+    """
+    if said.wishes.lnc is not None or steering.lnc is None:
+        return tuple(findings)
+    fix = (
+        f"It is the default of policy '{steering.policy}': annotate the pod with {names.ANNOTATION_LNC}, select a trn2"
+        " or trn3 instance type, or ask the cluster's admins."
+    )
+    return tuple(
+        dataclasses.replace(each, path="spec", fix=fix) if each.code == "NEU111" else each for each in findings
+    )
 
 
 def steered(world: World, steering: Steering) -> World:

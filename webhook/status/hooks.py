@@ -192,6 +192,8 @@ def _excluded(selector: Object) -> set[str]:
 def check_releases(snapshot: Snapshot) -> Iterator[Line]:
     """Whether this is the only installation: two convert the same pods twice, each with its own settings."""
     others: list[str] = []
+    elsewhere: list[str] = []
+    here = False
     unseen: list[Unseen] = []
     for kind, items in (
         ("MutatingWebhookConfiguration", snapshot.mutating),
@@ -206,13 +208,19 @@ def check_releases(snapshot: Snapshot) -> Iterator[Line]:
             unseen.append(items)
             continue
         places = [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in items]
-        others += [f"{kind} {place}/{name}" for place, name in places if place != snapshot.namespace]
-    if others:
+        elsewhere += [f"{kind} {place}/{name}" for place, name in places if place != snapshot.namespace]
+        here = here or any(place == snapshot.namespace for place, _ in places)
+    if elsewhere and not (here or unseen):
+        # Most likely a wrong --namespace: nobody is to remove what works.
+        text = f"none in namespace {snapshot.namespace}, but {listed(elsewhere)}."
+        yield Line(RELEASES, Verdict.WRONG, text, "Name the namespace it is in with --namespace.")
+        elsewhere = []
+    if others := others + elsewhere:
         text = f"there is a second installation: {listed(others)}."
         yield Line(RELEASES, Verdict.WRONG, text, "Remove one of the two: helm uninstall, or kubectl delete.")
     for each in unseen:
         yield Line(RELEASES, Verdict.UNKNOWN, each.why, each.fix)
-    if not others and not unseen:
+    if here and not others and not unseen:
         yield Line(RELEASES, Verdict.WELL, f"one, in namespace {snapshot.namespace}.")
 
 

@@ -39,6 +39,9 @@ def check_nodes(snapshot: Snapshot) -> Iterator[Line]:
         return
     published = _published(slices)
     yield _driver(published)
+    if partial := _incomplete(slices):
+        text = f"pools that lack slices, whose devices the scheduler leaves alone: {listed(partial)}."
+        yield Line(NODES, Verdict.NOTE, text, "If it lasts, look at the kubelet plugin's pods there.")
     if isinstance(nodes, Unseen):
         return
     plugin = {item["metadata"]["name"] for item in nodes if _advertises(item)}
@@ -58,17 +61,28 @@ def check_nodes(snapshot: Snapshot) -> Iterator[Line]:
         yield Line(NODES, Verdict.NOTE, text, "Look at the kubelet plugin's pods there.")
 
 
-def _published(slices: tuple[Object, ...]) -> dict[str, list[Object]]:
-    """Attributes of the devices of each node's newest pool generation."""
+def _newest(slices: tuple[Object, ...]) -> list[Object]:
+    """Specs of the slices of each pool's newest generation."""
     newest: dict[str, int] = {}
     for item in slices:
         pool = item["spec"]["pool"]
         newest[pool["name"]] = max(newest.get(pool["name"], 0), int(pool.get("generation") or 0))
+    specs = (item["spec"] for item in slices)
+    return [spec for spec in specs if int(spec["pool"].get("generation") or 0) == newest[spec["pool"]["name"]]]
+
+
+def _incomplete(slices: tuple[Object, ...]) -> list[str]:
+    """Pools of which not every slice is there: the scheduler allocates from complete pools only (KEP-4381)."""
+    pools: defaultdict[str, list[int]] = defaultdict(list)
+    for spec in _newest(slices):
+        pools[spec["pool"]["name"]].append(int(spec["pool"].get("resourceSliceCount") or 0))
+    return [f"{name} ({len(each)} of {max(each)})" for name, each in pools.items() if len(each) < max(each)]
+
+
+def _published(slices: tuple[Object, ...]) -> dict[str, list[Object]]:
+    """Attributes of the devices of each node's newest pool generation."""
     devices: defaultdict[str, list[Object]] = defaultdict(list)
-    for item in slices:
-        spec = item["spec"]
-        if int(spec["pool"].get("generation") or 0) < newest[spec["pool"]["name"]]:
-            continue
+    for spec in _newest(slices):
         for device in spec.get("devices") or ():
             attributes = device.get("attributes") or {}
             if _text(attributes, names.ATTRIBUTE_RESOURCE_TYPE) in ("", names.RESOURCE_TYPE_DEVICE):

@@ -161,6 +161,14 @@ async def test_a_kubeconfig_that_cannot_be_used_is_exit_code_2(tmp_path: Path) -
     assert (result.exit_code, result.stderr) == (2, f"Error: cannot read {tmp_path}/none: No such file or directory\n")
 
 
+@pytest.mark.parametrize("name", ["", "Team_A", "a" * 64])
+@pytest.mark.parametrize("verb", ["list", "prune"])
+async def test_a_namespace_that_cannot_be_never_means_all(verb: str, name: str) -> None:
+    result = await run(verb, "-n", name)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{name!r} is no name of a namespace: at most 63 of a-z, 0-9 and -." in result.stderr
+
+
 async def test_two_scopes_are_one_too_many() -> None:
     result = await run("prune", "-n", "team", "-A")
     assert result.exit_code == 2

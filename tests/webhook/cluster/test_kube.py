@@ -147,6 +147,13 @@ async def test_a_server_that_does_not_listen_is_said(cluster: Cluster) -> None:
     assert "refused" in message or "Connect call failed" in message
 
 
+async def test_a_name_that_does_not_resolve_is_said_in_words(cluster: Cluster) -> None:
+    nowhere = {"server": "https://nowhere.invalid", "certificate-authority": str(cluster.authority)}
+    message = await refused(cluster, cluster.kubeconfig(nowhere), sync_timeout=0.2)
+    assert "cannot connect to https://nowhere.invalid: " in message
+    assert "Unknown error" not in message
+
+
 async def test_a_certificate_that_is_not_trusted_is_said(cluster: Cluster, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -115,6 +115,18 @@ def test_an_annotation_comes_before_the_policys_default() -> None:
     assert '"logicalNeuronCore": 2' in bench.template
 
 
+def test_a_default_that_does_not_fit_is_said_to_be_the_policys() -> None:
+    trn1 = {"node.kubernetes.io/instance-type": "trn1.32xlarge"}
+    bench = Bench(conversion("logicalNeuronCore: 2"))
+    (finding,) = bench.mutate(pod(nodeSelector=trn1)).errors
+    assert (finding.code, finding.path) == ("NEU111", "spec")
+    assert "It is the default of policy 'p'" in finding.fix
+    own = {"neuron.aws.com/logical-neuron-core": "2"}
+    (finding,) = bench.mutate(pod(annotations=own, nodeSelector=trn1)).errors
+    assert finding.path == "metadata.annotations[neuron.aws.com/logical-neuron-core]"
+    assert "policy" not in finding.fix
+
+
 def test_a_pod_cannot_choose_a_family_that_its_policy_does_not_allow() -> None:
     decision = Bench(conversion("families: [trn2]")).mutate(
         pod(annotations={"neuron.aws.com/instance-type": "trn1.32xlarge"})

@@ -189,6 +189,11 @@ WRONG: list[Any] = [
         id="two releases by configuration",
     ),
     pytest.param(
+        well(deployments=(deployment("elsewhere"),), daemon_sets=()),
+        "none in namespace neuron-dra, but Deployment elsewhere/neuron-dra.",
+        id="another namespace",
+    ),
+    pytest.param(
         well(device_classes=(named("gpu"),)),
         "DeviceClass neuron.aws.com does not exist: converted pods stay Pending.",
         id="no DeviceClass",
@@ -325,6 +330,16 @@ def test_only_the_newest_generation_of_a_pool_is_counted() -> None:
     slices = (resource_slice("n1", 16, 1), resource_slice("n1", 4, 2))
     texts = [line.text for line in said(well(resource_slices=slices), Verdict.WELL)]
     assert "4 devices on 1 node (1 trn1.32xlarge, driver 1.0.0)." in texts
+
+
+def test_a_pool_that_lacks_slices_is_noted_and_an_older_generation_does_not_fill_it() -> None:
+    slices = tuple(resource_slice("n1", 4, generation) for generation in (1, 2))
+    for each in slices:
+        each["spec"]["pool"]["resourceSliceCount"] = 2
+    whole = resource_slice("n2")
+    whole["spec"]["pool"]["resourceSliceCount"] = 1
+    texts = [line.text for line in said(well(resource_slices=(*slices, whole)), Verdict.NOTE)]
+    assert texts == ["pools that lack slices, whose devices the scheduler leaves alone: n1 (1 of 2)."]
 
 
 # --- permissions of the webhook ----------------------------------------------------------------------------------
