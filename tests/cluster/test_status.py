@@ -168,7 +168,7 @@ def test_an_installation_is_well_until_something_is_broken(
     rules = [line["fix"] for line in broken.checks if line["check"] == "permissions"]
     assert (
         "Add this rule to its ClusterRole: - {apiGroups: [resource.k8s.io], resources: [resourceclaimtemplates], "
-        "verbs: [get, list, watch, create]}" in rules
+        "verbs: [get, list, watch, create, patch]}" in rules
     )
 
 
