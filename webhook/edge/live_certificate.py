@@ -11,6 +11,7 @@ import os
 import ssl
 import tempfile
 from collections.abc import Iterator
+from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
@@ -19,6 +20,9 @@ from certs import material
 from certs.issue import KeyPair
 
 log = logging.getLogger(__name__)
+
+_REMEMBERED: Final = 8
+"""Bundles of which is known whether they vouch for what is served: mostly there is one, and two in a rotation."""
 
 
 class UnservableError(Exception):
@@ -45,6 +49,7 @@ class LiveCertificate:
         self._pair: KeyPair | None = None
         self._key_type: type[PublicKeyTypes] | None = None
         self._refused: KeyPair | None = None
+        self._accepted: dict[bytes, bool] = {}
 
     def load(self, pair: KeyPair) -> None:
         """Serve this pair from now on; nothing happens where it is served already.
@@ -64,6 +69,7 @@ class LiveCertificate:
             why = f"TLS refuses it: {error.reason}" if isinstance(error, ssl.SSLError) else str(error)
             raise UnservableError(why) from error
         self._pair, self._refused = pair, None
+        self._accepted.clear()
         self._key_type = type(certificate.public_key())
         self.digest = material.certificate_digest(certificate)
         self.not_before, self.not_after = certificate.not_valid_before_utc, certificate.not_valid_after_utc
@@ -75,11 +81,20 @@ class LiveCertificate:
         """Whether clients that trust this PEM bundle accept what is served, times and names aside."""
         if self._pair is None:
             return False
+        # Readiness asks for every entry of every configuration, and a signature takes as long as a review.
+        if bundle not in self._accepted:
+            if len(self._accepted) >= _REMEMBERED:
+                self._accepted.clear()
+            self._accepted[bundle] = self._accepts(self._pair, bundle)
+        return self._accepted[bundle]
+
+    @staticmethod
+    def _accepts(pair: KeyPair, bundle: bytes) -> bool:
         try:
             cas = material.certificates(bundle, material.CA)
         except material.UnusableError:
             return False
-        return material.anchor(material.read_pair(self._pair), cas) is not None
+        return material.anchor(material.read_pair(pair), cas) is not None
 
     def takes(self, pair: KeyPair) -> bool:
         """Whether `load` would serve this pair."""
