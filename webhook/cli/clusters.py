@@ -1,12 +1,16 @@
 """Options of commands that look at a cluster: which one, and as whom."""
 
+import contextlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
+
+if TYPE_CHECKING:
+    from webhook.cluster.kube import Connection
 
 CANNOT_LOOK: Final = 2
 
@@ -49,3 +53,24 @@ def default_kubeconfig() -> Path | None:
     home = os.environ.get("HOME", "")
     candidates = named or ([Path(home) / ".kube" / "config"] if home else [])
     return next((path for path in candidates if path.exists()), None)
+
+
+@contextlib.asynccontextmanager
+async def connected(kubeconfig: Path | None, context_name: str | None) -> AsyncIterator["Connection"]:
+    """The API server that the options name, for as long as the context is open.
+
+    Raises:
+        CannotLookError: on entering: there is none to ask.
+    """
+    # The client alone takes half a second to load: not for --help.
+    from webhook.cluster import kube
+
+    file = kubeconfig or default_kubeconfig()
+    try:
+        connection = await kube.Connection.open(lambda: kube.load_configuration(file, context_name))
+    except kube.ClusterUnavailableError as error:
+        raise CannotLookError(str(error)) from error
+    try:
+        yield connection
+    finally:
+        await connection.close()

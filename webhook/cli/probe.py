@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from webhook.cli.clusters import CannotLookError, cluster_options, default_kubeconfig
+from webhook.cli.clusters import cluster_options, connected
 
 if TYPE_CHECKING:
     from webhook.cluster.probe import Outcome
@@ -38,7 +38,7 @@ def probe(kubeconfig: Path | None, context_name: str | None, namespace: str, tim
 
     Ends with 0 if it was converted, with 1 if not, and with 2 if there is no cluster to ask.
     """
-    outcome = asyncio.run(_probe(kubeconfig or default_kubeconfig(), context_name, namespace, timeout))
+    outcome = asyncio.run(_probe(kubeconfig, context_name, namespace, timeout))
     if not outcome.converted:
         raise NotConvertedError(outcome.message)
     click.echo(f"converted: the pod would use ResourceClaimTemplate {outcome.message}")
@@ -50,14 +50,7 @@ async def _probe(
     namespace: str,
     timeout: float,  # noqa: ASYNC109 - of the command
 ) -> "Outcome":
-    from webhook.cluster import kube
     from webhook.cluster.probe import probe as run
 
-    try:
-        connection = await kube.Connection.open(lambda: kube.load_configuration(kubeconfig, context_name))
-    except kube.ClusterUnavailableError as error:
-        raise CannotLookError(str(error)) from error
-    try:
-        return await run(connection, namespace, timeout, clock=time.monotonic, sleep=asyncio.sleep)
-    finally:
-        await connection.close()
+    async with connected(kubeconfig, context_name) as server:
+        return await run(server, namespace, timeout, clock=time.monotonic, sleep=asyncio.sleep)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from webhook.cli.clusters import CANNOT_LOOK, CannotLookError, cluster_options, default_kubeconfig, namespace_name
+from webhook.cli.clusters import CANNOT_LOOK, CannotLookError, cluster_options, connected, namespace_name
 
 if TYPE_CHECKING:
     from webhook.status.snapshot import Snapshot
@@ -46,7 +46,7 @@ def status(
 
     Ends with 0 where nothing is wrong; with 1 if something is; with 2 if nothing can be looked at.
     """
-    snapshot = asyncio.run(_look(kubeconfig or default_kubeconfig(), context_name, namespace))
+    snapshot = asyncio.run(_look(kubeconfig, context_name, namespace))
     from webhook.status import render
     from webhook.status.checks import API_SERVER, judge
     from webhook.status.lines import Verdict, blind, overall
@@ -70,17 +70,10 @@ def status(
 
 
 async def _look(kubeconfig: Path | None, context_name: str | None, namespace: str) -> "Snapshot":
-    # The client alone takes half a second to load: not for --help.
-    from webhook.cluster import kube
     from webhook.status.snapshot import NoAnswerError, fetch
 
-    try:
-        connection = await kube.Connection.open(lambda: kube.load_configuration(kubeconfig, context_name))
-    except kube.ClusterUnavailableError as error:
-        raise CannotLookError(str(error)) from error
-    try:
-        return await fetch(connection, connection.address, namespace)
-    except NoAnswerError as error:
-        raise CannotLookError(f"{connection.address} cannot be looked at: {error}") from error
-    finally:
-        await connection.close()
+    async with connected(kubeconfig, context_name) as server:
+        try:
+            return await fetch(server, server.address, namespace)
+        except NoAnswerError as error:
+            raise CannotLookError(f"{server.address} cannot be looked at: {error}") from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from webhook.cli.clusters import CannotLookError, cluster_options, default_kubeconfig, namespace_name
+from webhook.cli.clusters import CannotLookError, cluster_options, connected, namespace_name
 
 if TYPE_CHECKING:
     from webhook.prune.pruner import Pruner, Report
@@ -138,18 +138,10 @@ def _one_scope(namespace: str | None, all_namespaces: bool) -> None:
 
 @contextlib.asynccontextmanager
 async def _pruner(kubeconfig: Path | None, context_name: str | None, namespace: str | None) -> AsyncIterator["Pruner"]:
-    # The client alone takes half a second to load: not for --help.
-    from webhook.cluster import kube
     from webhook.prune.pruner import CannotPruneError, Pruner
 
-    file = kubeconfig or default_kubeconfig()
-    try:
-        connection = await kube.Connection.open(lambda: kube.load_configuration(file, context_name))
-    except kube.ClusterUnavailableError as error:
-        raise CannotLookError(str(error)) from error
-    try:
-        yield Pruner(connection, namespace or "", say=lambda line: click.echo(line, err=True))
-    except CannotPruneError as error:
-        raise CannotLookError(str(error)) from error
-    finally:
-        await connection.close()
+    async with connected(kubeconfig, context_name) as server:
+        try:
+            yield Pruner(server, namespace or "", say=lambda line: click.echo(line, err=True))
+        except CannotPruneError as error:
+            raise CannotLookError(str(error)) from error

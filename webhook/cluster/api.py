@@ -13,9 +13,10 @@ import contextlib
 import dataclasses
 import datetime as dt
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
+import msgspec
 import orjson
 
 RESOURCE_GROUP: Final = "resource.k8s.io"
@@ -186,6 +187,33 @@ class TimedApiServer(ApiServer, Protocol):
 
     def now(self) -> dt.datetime:
         """The time by its clock."""
+
+
+_D = TypeVar("_D")
+
+
+def decoded(decode: Callable[[bytes], _D], body: bytes) -> _D:
+    """A body as `decode`, a decoder of msgspec, reads it.
+
+    Raises:
+        UnreadableError: it is something else.
+    """
+    try:
+        return decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnreadableError(f"the answer is not the API's JSON: {error}") from error
+
+
+def loaded(body: bytes) -> Any:
+    """A body as plain data.
+
+    Raises:
+        UnreadableError: it is no JSON.
+    """
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise UnreadableError(f"the answer is not JSON: {error}") from error
 
 
 def rule_text(group: str, resources: Iterable[str], verbs: Iterable[str], names: Iterable[str] = ()) -> str:

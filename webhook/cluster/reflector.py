@@ -27,6 +27,7 @@ from webhook.cluster.api import (
     StatusError,
     UnreachableError,
     UnreadableError,
+    decoded,
     explain,
 )
 
@@ -242,7 +243,7 @@ class Reflector(Generic[T]):
         query = self._query | ({"limit": str(limit)} if limit else {})
         while True:
             path, timeout = self.resource.path(self._namespace), self._timing.list_timeout
-            page = _decoded(_decode_page, await self._server.request("GET", path, timeout=timeout, query=query))
+            page = decoded(_decode_page, await self._server.request("GET", path, timeout=timeout, query=query))
             for number, raw in enumerate(page.items or (), start=1):
                 item = orjson.loads(memoryview(raw))
                 projection = self._project_or_none(item)
@@ -279,7 +280,7 @@ class Reflector(Generic[T]):
                 steady = asyncio.get_running_loop().call_later(_BRIEF, self._recover)
                 async with contextlib.aclosing(lines(chunks)) as events:
                     async for line in events:
-                        self._take(_decoded(_decode_event, line))
+                        self._take(decoded(_decode_event, line))
                         delivered = True
                         self._recover()
         finally:
@@ -386,16 +387,6 @@ async def lines(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
             pending = [other]
             if line.strip():
                 yield line
-
-
-_D = TypeVar("_D")
-
-
-def _decoded(decode: Callable[[bytes], _D], text: bytes) -> _D:
-    try:
-        return decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UnreadableError(f"the answer is not the API's JSON: {error}") from error
 
 
 def _key(item: Mapping[str, Any]) -> Key:

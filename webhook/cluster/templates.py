@@ -15,8 +15,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-import orjson
-
 from neuron import names
 from neuron.findings import Finding
 from neuron.templates import Template, digest
@@ -32,6 +30,7 @@ from webhook.cluster.api import (
     StatusError,
     UnreachableError,
     UnreadableError,
+    loaded,
     rule_text,
 )
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts
@@ -258,10 +257,7 @@ def _worth_a_retry(error: ApiServerError) -> bool:
 
 
 def _loaded(body: bytes) -> dict[str, Any]:
-    try:
-        item = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise UnreadableError(f"the answer is not JSON: {error}") from error
+    item = loaded(body)
     if not isinstance(item, dict) or not all(isinstance(item.get(part), dict) for part in ("metadata", "spec")):
         raise UnreadableError("the answer is no ResourceClaimTemplate")
     return item

@@ -18,8 +18,6 @@ import enum
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
-import orjson
-
 from neuron import names
 from webhook.cluster.api import (
     CONFLICT,
@@ -31,6 +29,7 @@ from webhook.cluster.api import (
     Resource,
     StatusError,
     UnreadableError,
+    loaded,
     rule_text,
 )
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES
@@ -211,7 +210,7 @@ class Pruner:
             answer = await self._server.request(
                 "POST", _REVIEWS.path(), timeout=TIMEOUT, body=review(verb, self._namespace)
             )
-            return bool(_loaded(answer)["status"]["allowed"])
+            return bool(loaded(answer)["status"]["allowed"])
         except (ApiServerError, KeyError, TypeError):
             # Who may not ask, may still be allowed; if not, the request itself says so.
             return True
@@ -240,7 +239,7 @@ class Pruner:
             "annotations": {names.ANNOTATION_PRUNE_AFTER: stamp},
         }
         answer = await self._send("PATCH", template, {"metadata": metadata}, MERGE_PATCH)
-        version = (_loaded(answer).get("metadata") or {}).get("resourceVersion")
+        version = (loaded(answer).get("metadata") or {}).get("resourceVersion")
         if not isinstance(version, str):
             raise UnreadableError("the answer is no ResourceClaimTemplate")
         return version
@@ -337,10 +336,3 @@ def _needed(pods: Collection[str]) -> str:
     first, *others = pods
     more = f" and {len(others)} more" if others else ""
     return f"pod {first}{more} refer{'' if others else 's'} to it"
-
-
-def _loaded(body: bytes) -> Any:
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise UnreadableError(f"the answer is not JSON: {error}") from error

@@ -24,7 +24,7 @@ from webhook.cluster.api import (
     ApiServerError,
     Resource,
     StatusError,
-    UnreadableError,
+    decoded,
     rule_text,
 )
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES
@@ -95,7 +95,7 @@ class Reader:
         found: list[Generated] = []
 
         def take(body: bytes) -> str:
-            page = _decoded(_decode_raw, body)
+            page = decoded(_decode_raw, body)
             items = (read_generated(orjson.loads(memoryview(raw))) for raw in page.items or ())
             found.extend(item for item in items if item is not None)
             return page.metadata.continue_
@@ -108,7 +108,7 @@ class Reader:
         found: defaultdict[Key, list[str]] = defaultdict(list)
 
         def take(body: bytes) -> str:
-            page = _decoded(_decode_pods, body)
+            page = decoded(_decode_pods, body)
             for pod in page.items or ():
                 for template in _templates(pod):
                     found[pod.metadata.namespace, template].append(pod.metadata.name)
@@ -152,13 +152,6 @@ class Reader:
 
 def _templates(pod: _Pod) -> Iterable[str]:
     return {claim.template for claim in pod.spec.claims or () if claim.template}
-
-
-def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
-    try:
-        return decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UnreadableError(f"the answer is not the API's JSON: {error}") from error
 
 
 def reason(error: ApiServerError, resource: Resource) -> str:
