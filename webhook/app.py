@@ -35,6 +35,7 @@ from webhook.edge.health import Check, Lifecycle
 from webhook.edge.live_certificate import LiveCertificate
 from webhook.edge.metrics import METRICS_PATH, Metrics, MetricsServer
 from webhook.edge.shedding import LoopLag
+from webhook.lane import Lane, ThreadLane
 from webhook.mutate import Mutator
 from webhook.ports import Refusals, TemplateStore, WorldView
 from webhook.refusals import TellingReviewer
@@ -126,7 +127,9 @@ async def assemble(settings: Settings, seat: Seat | None = None) -> AsyncIterato
         stack.callback(decisions.flush)
         _watch(metrics, decisions)
         certificates.show(metrics)
-        reviewers, more_checks, policies = await _reviewers(settings, world, metrics, stack)
+        lane = ThreadLane()
+        stack.callback(lane.close)
+        reviewers, more_checks, policies = await _reviewers(settings, world, metrics, lane, stack)
         if world.refusals is not None:
             reviewers = {**reviewers, "/mutate": TellingReviewer(reviewers["/mutate"], world.refusals)}
         checks |= {
@@ -340,18 +343,18 @@ def _watch_edge(metrics: Metrics, acceptor: Acceptor, lag: LoopLag) -> None:
 
 
 async def _reviewers(
-    settings: Settings, world: World, metrics: Metrics, stack: contextlib.AsyncExitStack
+    settings: Settings, world: World, metrics: Metrics, lane: Lane, stack: contextlib.AsyncExitStack
 ) -> tuple[Mapping[str, Reviewer], dict[str, Check], Policies | None]:
     """Who decides, by path, what readiness has to say about it, and the policies in force."""
     options = settings.conversion()
     if settings.policies is None:
-        mutator = Mutator(options, Catalogue(), world.view, world.templates)
-        return {"/mutate": mutator, "/validate": Validator(options, Catalogue(), world.view)}, {}, None
+        mutator = Mutator(options, Catalogue(), world.view, world.templates, lane=lane)
+        return {"/mutate": mutator, "/validate": Validator(options, Catalogue(), world.view, lane=lane)}, {}, None
     # The schema and the engine take 20 MiB: only for those who have policies.
     from webhook.policing.assembly import policing
 
     policed = await stack.enter_async_context(
-        policing(settings.policies, options, world.view, world.templates, metrics.registry)
+        policing(settings.policies, options, world.view, world.templates, metrics.registry, lane)
     )
     return policed.reviewers, {"policies": policed.store.check}, policed.store
 

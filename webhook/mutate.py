@@ -16,6 +16,7 @@ from webhook.decisions.steering import NO_STEERING, Steer
 from webhook.decisions.world import ConversionOptions, conversion_world
 from webhook.edge import nesting
 from webhook.edge.wire import ABSENT, AdmissionRequest
+from webhook.lane import Inline, Lane
 from webhook.ports import ClusterView, TemplateStore, TemplateUnavailableError
 
 _LWS_GROUP = "leaderworkerset.x-k8s.io"
@@ -43,7 +44,10 @@ class Mutator:
         cluster: ClusterView,
         templates: TemplateStore,
         steer: Steer | None = None,
+        *,
+        lane: Lane | None = None,
     ) -> None:
+        self._lane = lane or Inline()
         self._options = options
         self._catalogue = catalogue
         self._cluster = cluster

@@ -29,6 +29,7 @@ from webhook.decisions.world import ConversionOptions, World, conversion_world
 from webhook.device_selectors import DeviceSelectors
 from webhook.edge import nesting
 from webhook.edge.wire import ABSENT, AdmissionRequest
+from webhook.lane import Inline, Lane
 from webhook.messages import fitting
 from webhook.offline.manifests import POD_TEMPLATES, Manifest, path_text
 from webhook.ports import ValidationView
@@ -84,7 +85,9 @@ class Validator:
         steer: SteerTemplate | None = None,
         *,
         unconnected: bool = False,
+        lane: Lane | None = None,
     ) -> None:
+        self._lane = lane or Inline()
         self._steer = steer
         self._unconnected = unconnected
         self._options = options

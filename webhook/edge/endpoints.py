@@ -23,8 +23,9 @@ from webhook.edge.callers import Callers
 from webhook.edge.health import Lifecycle
 from webhook.edge.logs import DecisionLog
 from webhook.edge.metrics import PathMetrics
-from webhook.edge.shedding import Gate
+from webhook.edge.shedding import Gate, patience
 from webhook.edge.tracing import trace_of
+from webhook.lane import LaneError, LaneFullError, answer_within
 
 log = logging.getLogger(__name__)
 
@@ -136,10 +137,14 @@ class AdmissionEndpoint:
         if overload and not gate.exempt(request):
             raise HTTPError(503, gate.shed(overload))
         gate.deciding += 1
+        answer_within(patience(scope["query_string"]))
         try:
             if decision is None:
                 decision = await self._reviewer.review(request)
             payload = reviews.encode(request, decision)
+        except LaneError as error:
+            why = "busy" if isinstance(error, LaneFullError) else "late"
+            raise HTTPError(503, gate.shed(why)) from error
         except Exception as error:
             # Not its text: it may quote the object.
             extra = {"uid": request.uid, "path": self._path, "error": type(error).__name__, "at": _frames(error)}

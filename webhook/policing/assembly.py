@@ -14,6 +14,7 @@ from webhook.decisions.decision import Decision
 from webhook.decisions.world import ConversionOptions
 from webhook.edge.endpoints import Reviewer
 from webhook.edge.wire import AdmissionRequest
+from webhook.lane import Inline, Lane
 from webhook.mutate import Mutator
 from webhook.policing.metrics import PolicyMetrics
 from webhook.policing.reviews import PolicedReviewer
@@ -28,8 +29,14 @@ class PolicedMutator:
     """`/mutate` by the policies in force: a new set gets a new mutator, which remembers nothing of the old one."""
 
     def __init__(
-        self, options: ConversionOptions, store: PolicyStore, view: WorldView, templates: TemplateStore
+        self,
+        options: ConversionOptions,
+        store: PolicyStore,
+        view: WorldView,
+        templates: TemplateStore,
+        lane: Lane | None = None,
     ) -> None:
+        self._lane = lane or Inline()
         self._options = options
         self._store = store
         self._view = view
@@ -39,7 +46,7 @@ class PolicedMutator:
     def _take(self, policies: PolicySet) -> None:
         self._policies = policies
         steer = PolicySteer(policies, self._view)
-        self._mutator = Mutator(self._options, policies.catalogue, self._view, self._templates, steer)
+        self._mutator = Mutator(self._options, policies.catalogue, self._view, self._templates, steer, lane=self._lane)
 
     async def review(self, request: AdmissionRequest) -> Decision:
         """Answer one review, by one set of policies from start to end."""
@@ -68,6 +75,7 @@ async def policing(
     view: WorldView,
     templates: TemplateStore,
     registry: CollectorRegistry,
+    lane: Lane,
 ) -> AsyncIterator[Policing]:
     """Load the policies of a folder, and follow it for as long as the context lasts.
 
@@ -83,11 +91,11 @@ async def policing(
 
     def validator(policies: PolicySet) -> Reviewer:
         steer = PolicySteer(policies, view).of_template
-        return Validator(options, policies.catalogue, view, steer, unconnected=policies.unconnected)
+        return Validator(options, policies.catalogue, view, steer, unconnected=policies.unconnected, lane=lane)
 
     reviewers: dict[str, Reviewer] = {
-        "/mutate": PolicedMutator(options, store, view, templates),
-        "/validate": PolicedReviewer(validator, store, view, options.excluded_namespaces, metrics, _now),
+        "/mutate": PolicedMutator(options, store, view, templates, lane),
+        "/validate": PolicedReviewer(validator, store, view, options.excluded_namespaces, metrics, _now, lane=lane),
     }
     watching = asyncio.create_task(store.watch(), name="policies")
     try:

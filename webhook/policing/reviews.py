@@ -22,6 +22,7 @@ from webhook.decisions.decision import Decision, denied
 from webhook.decisions.decision import Outcome as Decided
 from webhook.edge.endpoints import Reviewer
 from webhook.edge.wire import AdmissionRequest
+from webhook.lane import Inline, Lane
 from webhook.messages import fitting
 from webhook.policing.failures import place
 from webhook.policing.metrics import PolicyMetrics
@@ -51,6 +52,8 @@ class PolicedReviewer:
         metrics: PolicyMetrics,
         now: WallClock,
         clock: Clock = time.perf_counter,
+        *,
+        lane: Lane | None = None,
     ) -> None:
         """Review.
 
@@ -62,7 +65,9 @@ class PolicedReviewer:
             metrics: counts verdicts.
             now: by which exceptions expire.
             clock: bounds and measures evaluation, in seconds.
+            lane: where long evaluations run.
         """
+        self._lane = lane or Inline()
         self._make = make
         self._store = store
         self._namespaces = namespaces

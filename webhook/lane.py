@@ -1,0 +1,209 @@
+"""A lane beside the event loop, for decisions that a tenant's object can make long.
+
+The event loop answers every client. A decision that takes a second on the loop makes every other client wait a second.
+So a decision about a large object, and one that evaluates expressions for the first time, runs in one thread beside the
+loop. The interpreter switches between the two threads every few milliseconds. It cannot switch inside one call into C,
+so the size of what such a call walks has to be bounded before (docs/security.md).
+
+The lane takes turns between namespaces: a namespace that sends many long decisions delays its own.
+
+Exceptions: `LaneError` > `LaneFullError`, `LaneTimeoutError`.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Protocol, TypeVar
+
+Result = TypeVar("Result")
+Clock = Callable[[], float]
+"""Monotonic, in seconds."""
+
+LARGE_OBJECT: Final = 32 * 1024
+"""Bytes of an object from which on decisions about it run in the lane. Hardly a pod or claim is larger."""
+MOST_WAITING: Final = 64
+"""Decisions that wait, of all namespaces together."""
+MOST_WAITING_OF_ONE: Final = 16
+"""Decisions that wait, of one namespace."""
+DEFAULT_PATIENCE: Final = 10.0
+"""Seconds. The API server's default `timeoutSeconds` of a webhook (admissionregistration/v1)."""
+RESERVE: Final = 0.1
+"""Part of the caller's time-out that is kept for sending the answer."""
+
+_deadline: contextvars.ContextVar[float | None] = contextvars.ContextVar("deadline", default=None)
+
+
+class LaneError(Exception):
+    """The decision was not made. The message says why."""
+
+
+class LaneFullError(LaneError):
+    """Too many decisions wait already."""
+
+
+class LaneTimeoutError(LaneError):
+    """The decision was not made in the time that the caller waits."""
+
+
+def answer_within(seconds: float, clock: Clock = time.monotonic) -> None:
+    """Set how long the caller of the current task's review waits."""
+    _deadline.set(clock() + seconds * (1 - RESERVE))
+
+
+@contextlib.contextmanager
+def caller_waits(seconds: float, clock: Clock = time.monotonic) -> Iterator[None]:
+    """Inside the context, the current review has to be answered within `seconds`."""
+    token = _deadline.set(clock() + seconds * (1 - RESERVE))
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+def seconds_left(clock: Clock = time.monotonic) -> float:
+    """Seconds until the current review has to be answered; negative when they are over."""
+    deadline = _deadline.get()
+    return DEFAULT_PATIENCE * (1 - RESERVE) if deadline is None else deadline - clock()
+
+
+class Lane(Protocol):
+    """Where long decisions run."""
+
+    async def run(self, namespace: str, work: Callable[[], Result]) -> Result:
+        """The result of `work`.
+
+        Args:
+            namespace: whose turn it takes; empty for cluster-scoped objects.
+            work: a pure function. It may run in another thread, and may finish after its caller has given up.
+
+        Raises:
+            LaneFullError: too many decisions wait.
+            LaneTimeoutError: it was not done in the time that the caller waits.
+        """
+
+
+class Inline:
+    """A lane that runs everything at once, for offline commands."""
+
+    async def run(self, namespace: str, work: Callable[[], Result]) -> Result:  # noqa: ARG002 - see `Lane`
+        """The result of `work`."""
+        return work()
+
+
+class _Job:
+    """One decision that waits."""
+
+    __slots__ = ("_abandoned", "_future", "_loop", "_work")
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._work = work
+        self._loop = asyncio.get_running_loop()
+        self._future: asyncio.Future[Any] = self._loop.create_future()
+        self._abandoned = False
+
+    async def result(self, seconds: float) -> Any:
+        """Wait for the result.
+
+        Raises:
+            LaneTimeoutError: it is not there after `seconds`.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._future
+        except TimeoutError:
+            raise LaneTimeoutError("this decision takes longer than its caller waits") from None
+        finally:
+            self._abandoned = True
+
+    def run(self) -> None:
+        """Do the work, unless the caller has given up. Runs in the lane's thread."""
+        if self._abandoned:
+            return
+        try:
+            value, error = self._work(), None
+        except Exception as caught:  # noqa: BLE001 - it is raised again where the result is waited for
+            value, error = None, caught
+        with contextlib.suppress(RuntimeError):  # The loop is closed: the process is ending.
+            self._loop.call_soon_threadsafe(self._settle, value, error)
+
+    def _settle(self, value: Any, error: Exception | None) -> None:
+        if self._future.done():
+            return
+        if error is None:
+            self._future.set_result(value)
+        else:
+            self._future.set_exception(error)
+
+
+class ThreadLane:
+    """A lane of one thread. Belongs to the event loop that calls `run`.
+
+    The thread is a daemon: a decision that is under way does not keep the process from ending.
+    """
+
+    def __init__(self, *, waiting: int = MOST_WAITING, of_one: int = MOST_WAITING_OF_ONE) -> None:
+        """Let at most `waiting` decisions wait, `of_one` of them of one namespace."""
+        self._most = waiting
+        self._most_of_one = of_one
+        self._waiting = 0
+        self._queues: OrderedDict[str, deque[_Job]] = OrderedDict()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    async def run(self, namespace: str, work: Callable[[], Result]) -> Result:
+        """See `Lane.run`."""
+        left = seconds_left()
+        if left <= 0:
+            raise LaneTimeoutError("this decision has waited longer than its caller does")
+        job = _Job(work)
+        self._put(namespace, job)
+        result: Result = await job.result(left)
+        return result
+
+    def close(self) -> None:
+        """Let the thread end after the decision that is under way."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    @property
+    def waiting(self) -> int:
+        """Decisions that have not begun."""
+        return self._waiting
+
+    def _put(self, namespace: str, job: _Job) -> None:
+        with self._changed:
+            queue = self._queues.setdefault(namespace, deque())
+            if self._waiting >= self._most or len(queue) >= self._most_of_one:
+                if not queue:
+                    del self._queues[namespace]
+                raise LaneFullError("too many long decisions wait")
+            queue.append(job)
+            self._waiting += 1
+            self._changed.notify()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="lane", daemon=True)
+            self._thread.start()
+
+    def _take(self) -> _Job | None:
+        """The next job, of the namespace whose last turn is longest ago; None when the lane is closed."""
+        with self._changed:
+            while not self._queues and not self._closed:
+                self._changed.wait()
+            if self._closed:
+                return None
+            namespace, queue = self._queues.popitem(last=False)
+            job = queue.popleft()
+            self._waiting -= 1
+            if queue:
+                self._queues[namespace] = queue
+            return job
+
+    def _work(self) -> None:
+        while (job := self._take()) is not None:
+            job.run()
