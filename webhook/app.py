@@ -27,13 +27,13 @@ from webhook.certificate_files import CertificateFolder
 from webhook.certificates import Certificates, keeping
 from webhook.cluster.api import TimedApiServer
 from webhook.edge import logs, server
-from webhook.edge.acceptor import Acceptor
 from webhook.edge.bodies import BodyReader
 from webhook.edge.callers import Callers, ClientAuthority
 from webhook.edge.endpoints import Reviewer
 from webhook.edge.health import Check, Lifecycle
 from webhook.edge.live_certificate import LiveCertificate
 from webhook.edge.metrics import METRICS_PATH, Metrics, MetricsServer
+from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import LoopLag
 from webhook.lane import Lane, ThreadLane
 from webhook.mutate import Mutator
@@ -144,6 +144,7 @@ async def assemble(settings: Settings, seat: Seat | None = None) -> AsyncIterato
         metrics.gauge(
             "neuron_dra_ready", "1 where /readyz passes.", lambda: all(check()[0] for check in everything.values())
         )
+        refusals = RefusalLog()
         application = build(
             reviewers,
             everything,
@@ -154,6 +155,7 @@ async def assemble(settings: Settings, seat: Seat | None = None) -> AsyncIterato
             callers=None if authority is None else Callers(settings.client_name),
             max_inflight=settings.max_inflight,
             lag=lag,
+            refusals=refusals,
         )
         running = server.Server(
             application,
@@ -166,8 +168,9 @@ async def assemble(settings: Settings, seat: Seat | None = None) -> AsyncIterato
             authority=authority,
             lag=lag,
             among=seat.member if seat else None,
+            refusals=refusals,
         )
-        _watch_edge(metrics, running.acceptor, lag)
+        _watch_edge(metrics, running, lag)
         yield Service(
             server.url(listener, "https"), metrics_url, settings.tls_dir / files.CA_FILE, world, running, listener
         )
@@ -333,12 +336,18 @@ def _watch(metrics: Metrics, decisions: logs.DecisionLog) -> None:
     metrics.gauge("neuron_dra_decision_lines_lost", "Decision lines that could not be written.", lambda: decisions.lost)
 
 
-def _watch_edge(metrics: Metrics, acceptor: Acceptor, lag: LoopLag) -> None:
+def _watch_edge(metrics: Metrics, running: server.Server, lag: LoopLag) -> None:
+    acceptor = running.acceptor
     metrics.gauge("neuron_dra_open_connections", "Connections, handshakes included.", lambda: acceptor.open)
     metrics.counter(
         "neuron_dra_refused_connections", "Connections closed because there were too many.", lambda: acceptor.refused
     )
     metrics.counter("neuron_dra_failed_handshakes", "TLS handshakes that failed.", lambda: acceptor.failed)
+    metrics.counter(
+        "neuron_dra_refused_requests",
+        "Requests that no endpoint saw: no HTTP, or a head above its bounds.",
+        lambda: running.refused,
+    )
     metrics.histogram("neuron_dra_event_loop_lag_seconds", "How late a timer was, ten times a second.", lag.delays)
 
 

@@ -14,6 +14,7 @@ from webhook.edge.callers import Callers
 from webhook.edge.endpoints import AdmissionEndpoint, Reviewer
 from webhook.edge.health import Check, HealthEndpoint, Lifecycle
 from webhook.edge.metrics import Metrics
+from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import Gate, LoopLag, creates_template, never
 
 Endpoint = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
@@ -57,6 +58,7 @@ def build(
     callers: Callers | None = None,
     max_inflight: int = 0,
     lag: LoopLag | None = None,
+    refusals: RefusalLog | None = None,
 ) -> Application:
     """The application.
 
@@ -70,13 +72,15 @@ def build(
         callers: who may send reviews; None: everybody.
         max_inflight: reviews of one path decided at once; 0: any number.
         lag: how long requests wait for the event loop, measured by the server.
+        refusals: logs requests that are no reviews.
     """
     lag = lag or LoopLag()
+    refusals = refusals or RefusalLog()
 
     def endpoint(path: str, reviewer: Reviewer) -> Endpoint:
         counts = metrics.path(path)
         gate = Gate(path, counts, max_inflight, lag, creates_template if path == "/validate" else never)
-        return AdmissionEndpoint(path, reviewer, bodies, counts, decisions, lifecycle, gate, callers)
+        return AdmissionEndpoint(path, reviewer, bodies, counts, decisions, lifecycle, gate, callers, refusals)
 
     admission = {path: endpoint(path, reviewer) for path, reviewer in reviewers.items()}
     health = {

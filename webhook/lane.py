@@ -97,13 +97,12 @@ class Inline:
 class _Job:
     """One decision that waits."""
 
-    __slots__ = ("_abandoned", "_future", "_loop", "_work")
+    __slots__ = ("_future", "_loop", "_work")
 
     def __init__(self, work: Callable[[], Any]) -> None:
-        self._work = work
+        self._work: Callable[[], Any] | None = work
         self._loop = asyncio.get_running_loop()
         self._future: asyncio.Future[Any] = self._loop.create_future()
-        self._abandoned = False
 
     async def result(self, seconds: float) -> Any:
         """Wait for the result.
@@ -117,14 +116,16 @@ class _Job:
         except TimeoutError:
             raise LaneTimeoutError("this decision takes longer than its caller waits") from None
         finally:
-            self._abandoned = True
+            # With it goes the object that it is about: others that wait may take long.
+            self._work = None
 
     def run(self) -> None:
         """Do the work, unless the caller has given up. Runs in the lane's thread."""
-        if self._abandoned:
+        work = self._work
+        if work is None:
             return
         try:
-            value, error = self._work(), None
+            value, error = work(), None
         except Exception as caught:  # noqa: BLE001 - it is raised again where the result is waited for
             value, error = None, caught
         with contextlib.suppress(RuntimeError):  # The loop is closed: the process is ending.

@@ -168,6 +168,11 @@ class Running:
     def acceptor(self) -> Acceptor:
         return self._server.acceptor
 
+    @property
+    def refused(self) -> int:
+        """Requests that no endpoint saw."""
+        return self._server.refused
+
     def decisions(self) -> list[dict[str, Any]]:
         """Decision lines, as soon as there are any."""
         eventually(lambda: self.log.getvalue().endswith(b"\n"), "decisions are logged")

@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 HANDSHAKE_TIMEOUT: Final = 5.0
 """Seconds. The API server gives its side 10 (Go's http.Transport), and a whole review hardly ever more than that."""
 
+CLOSE_TIMEOUT: Final = 2.0
+"""Seconds for a client to take what is left for it and to close its side of TLS; asyncio gives it 30."""
+
 WAIT: Final = 0.001
 """Seconds that a worker waits for a sibling that has fewer connections."""
 WAITS: Final = 25
@@ -148,7 +151,11 @@ class Acceptor:
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await asyncio.get_running_loop().connect_accepted_socket(
-                self._make_protocol, connection, ssl=self._tls, ssl_handshake_timeout=HANDSHAKE_TIMEOUT
+                self._make_protocol,
+                connection,
+                ssl=self._tls,
+                ssl_handshake_timeout=HANDSHAKE_TIMEOUT,
+                ssl_shutdown_timeout=CLOSE_TIMEOUT,
             )
         except OSError as error:
             self._count(-1)

@@ -1,4 +1,4 @@
-"""Reading request bodies: whole, within a size and within a time.
+"""Reading request bodies: whole, within a size, a time and a memory.
 
 Exceptions: `BodyError` > `BodyTooLargeError`, `BodyTooManyError`, `BodyTooSlowError`, `ClientGoneError`.
 """
@@ -33,7 +33,15 @@ class BodyTooLargeError(BodyError):
 
 
 class BodyTooManyError(BodyError):
-    """The body is large, and too many large ones are being read already. There is more of it to come."""
+    """The body is large, and the large ones that are here already take all the memory that there is for them.
+
+    Attributes:
+        unread: whether there is more of it to come.
+    """
+
+    def __init__(self, *, unread: bool) -> None:
+        super().__init__("too many large bodies")
+        self.unread = unread
 
 
 class BodyTooSlowError(BodyError):
@@ -107,21 +115,26 @@ class Patience:
 class BodyReader:
     """Reads bodies of at most `limit` bytes that arrive within `seconds`.
 
-    Those above `SMALL` may together hold the memory of `LARGE_AT_ONCE` of the largest while they arrive, so that a few
-    dozen senders cannot make the kernel kill us.
+    Those above `SMALL` may together hold the memory of `LARGE_AT_ONCE` of the largest, from their first bytes until
+    they are released, when they have been answered: a few dozen senders cannot make the kernel kill us.
     """
 
     SMALL: Final = 64 * 1024
     """Bytes. Hardly a review is larger; and uvicorn reads that much ahead anyway."""
-    LARGE_AT_ONCE: Final = 4
+    LARGE_AT_ONCE: Final = 3
 
     def __init__(self, limit: int, seconds: float) -> None:
         self._limit = limit
         self._held = 0
         self._patience = Patience(seconds)
 
-    async def read(self, receive: Receive) -> bytes:
-        """The whole body.
+    @property
+    def held(self) -> int:
+        """Bytes of large bodies that are being read or answered."""
+        return self._held
+
+    async def read(self, receive: Receive) -> bytes | bytearray:
+        """The whole body; `release` it when it is not needed any more.
 
         Raises:
             BodyTooLargeError: it is larger than the limit, whatever the headers say.
@@ -130,6 +143,11 @@ class BodyReader:
             ClientGoneError: the client closed the connection.
         """
         return await self._patience.wait(self._whole(receive))
+
+    def release(self, body: bytes | bytearray) -> None:
+        """Make room for others: this body is not needed any more."""
+        if len(body) > self.SMALL:
+            self._held -= len(body)
 
     async def discard(self, receive: Receive) -> bool:
         """Read on and forget, for as long as a body may take; whether its end was seen.
@@ -141,36 +159,49 @@ class BodyReader:
             return True
         return False
 
-    async def _whole(self, receive: Receive) -> bytes:
+    async def _whole(self, receive: Receive) -> bytes | bytearray:
         message = await receive()
         if message["type"] != "http.request":
             raise ClientGoneError
-        body: bytes | bytearray = message.get("body", b"")
-        more = message.get("more_body", False)
-        if more:
-            body, more = await self._rest(bytearray(body), receive)
-        if len(body) > self._limit:
-            raise BodyTooLargeError(self._limit, unread=more)
-        return bytes(body)
+        body: bytes = message.get("body", b"")
+        if message.get("more_body", False):
+            # Not copied once more at its end: the largest would take twice its size for that moment.
+            return await self._rest(bytearray(body), receive)
+        self._hold(len(body), 0, more=False)
+        return body
 
-    async def _rest(self, body: bytearray, receive: Receive) -> tuple[bytearray, bool]:
-        """The body as far as it may be read, and whether there is more of it."""
-        more, held = True, 0
+    async def _rest(self, body: bytearray, receive: Receive) -> bytearray:
+        more, whole, held = True, False, 0
         try:
-            while more and len(body) <= self._limit:
-                if len(body) > self.SMALL:
-                    self._held += len(body) - held
-                    held = len(body)
-                    if self._held > self.LARGE_AT_ONCE * self._limit:
-                        raise BodyTooManyError
+            while more:
+                held = self._hold(len(body), held, more=True)
                 message = await receive()
                 if message["type"] != "http.request":
                     raise ClientGoneError
                 body += message.get("body", b"")
                 more = message.get("more_body", False)
+            held = self._hold(len(body), held, more=False)
+            whole = True
         finally:
-            self._held -= held
-        return body, more
+            if not whole:
+                self._held -= held
+        return body
+
+    def _hold(self, size: int, held: int, *, more: bool) -> int:
+        """Count a body that has `size` bytes now, `held` of which are counted; what is counted now.
+
+        Raises:
+            BodyTooLargeError: it has too many.
+            BodyTooManyError: there is no room for it.
+        """
+        if size > self._limit:
+            raise BodyTooLargeError(self._limit, unread=more)
+        if size <= self.SMALL:
+            return held
+        if self._held + size - held > self.LARGE_AT_ONCE * self._limit:
+            raise BodyTooManyError(unread=more)
+        self._held += size - held
+        return size
 
 
 async def _skip(receive: Receive) -> None:

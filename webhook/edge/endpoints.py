@@ -17,12 +17,13 @@ from starlette.types import Receive, Scope, Send
 
 from neuron.findings import Finding
 from webhook.decisions.decision import Decision, denied
-from webhook.edge import reviews, wire
+from webhook.edge import nesting, reviews, wire
 from webhook.edge.bodies import BodyReader, BodyTooLargeError, BodyTooManyError, BodyTooSlowError, ClientGoneError
 from webhook.edge.callers import Callers
 from webhook.edge.health import Lifecycle
 from webhook.edge.logs import DecisionLog
 from webhook.edge.metrics import PathMetrics
+from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import Gate, patience
 from webhook.edge.tracing import trace_of
 from webhook.lane import LaneError, LaneFullError, answer_within
@@ -85,6 +86,7 @@ class AdmissionEndpoint:
         lifecycle: Lifecycle,
         gate: Gate,
         callers: Callers | None = None,
+        refusals: RefusalLog | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Serve `path`.
@@ -98,6 +100,7 @@ class AdmissionEndpoint:
             lifecycle: where the process stands.
             gate: sheds load.
             callers: who may send reviews; None: everybody.
+            refusals: logs requests that are no reviews.
             clock: tells seconds and measures how long reviews take.
         """
         self._path = path
@@ -108,6 +111,7 @@ class AdmissionEndpoint:
         self._lifecycle = lifecycle
         self._gate = gate
         self._callers = callers
+        self._refusals = refusals or RefusalLog()
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -132,7 +136,14 @@ class AdmissionEndpoint:
         gate = self._gate
         overload = gate.overload(started, scope)
         body = await self._read(scope, receive, overload if gate.early else "")
-        request, decision = _decode(body)
+        try:
+            await self._decide(started, overload, body, scope, send)
+        finally:
+            self._bodies.release(body)
+
+    async def _decide(self, started: float, overload: str, body: bytes | bytearray, scope: Scope, send: Send) -> None:
+        gate = self._gate
+        request, decision = await _decode(body)
         overload = overload or gate.busy()
         if overload and not gate.exempt(request):
             raise HTTPError(503, gate.shed(overload))
@@ -161,7 +172,7 @@ class AdmissionEndpoint:
         self._metrics.reviewed(request, decision.rendered, seconds, len(body))
         self._decisions.record(request, decision.rendered, seconds, trace_of(scope["headers"]))
 
-    async def _read(self, scope: Scope, receive: Receive, overload: str) -> bytes:
+    async def _read(self, scope: Scope, receive: Receive, overload: str) -> bytes | bytearray:
         refusal = self._callers and self._callers.refusal(scope)
         if refusal:
             raise HTTPError(403, refusal, unread=True)
@@ -178,16 +189,15 @@ class AdmissionEndpoint:
             message = f"The body is larger than {error.limit} bytes (--max-body-bytes)."
             raise HTTPError(413, message, unread=error.unread) from error
         except BodyTooManyError as error:
-            raise HTTPError(503, self._gate.shed("memory"), unread=True) from error
+            raise HTTPError(503, self._gate.shed("memory"), unread=error.unread) from error
         except BodyTooSlowError as error:
             message = f"The body was not complete after {error.seconds:g} s (--body-timeout)."
             raise HTTPError(408, message, headers={"Connection": "close"}) from error
 
     async def _refuse(self, error: HTTPError, scope: Scope, receive: Receive, send: Send) -> None:
         self._metrics.failed(error.status)
-        extra = {"path": self._path, "status": error.status, "reason": error.message, "client": _client(scope)}
         if error.status < 500:
-            log.warning("request refused", extra=extra)
+            self._refusals.refused(self._path, error.status, error.message, _client(scope))
         headers = dict(error.headers)
         given_up = error.discard and not await self._bodies.discard(receive)
         if error.unread or given_up or self._lifecycle.draining:
@@ -203,20 +213,39 @@ class AdmissionEndpoint:
         await send({"type": "http.response.body", "body": b""})
 
 
-def _decode(body: bytes) -> tuple[wire.AdmissionRequest, Decision | None]:
+async def _decode(body: bytes | bytearray) -> tuple[wire.AdmissionRequest, Decision | None]:
     """The review, and the refusal that it gets if its object cannot even be skipped.
 
     Raises:
         HTTPError: it is none.
     """
     try:
+        if len(body) > BodyReader.SMALL:
+            await _scan(body)
         return reviews.decode(body), None
     except reviews.BadReviewError as error:
         raise HTTPError(400, str(error)) from error
     except reviews.DeepObjectError as error:
-        message = f"the object is not a readable {error.request.kind.kind}: {error}."
+        message = f"the object is not a readable {error.request.kind.kind:.100}: {error}."
         finding = Finding("NEU114", "", message, "Compare it with the API reference of its kind.")
         return error.request, denied("unreadable", finding)
+
+
+async def _scan(body: bytes | bytearray) -> None:
+    """Pass unless there is more in the body than may be decoded. Others have their turn between its pieces.
+
+    Raises:
+        reviews.BadReviewError: there is, and it is no review.
+        reviews.DeepObjectError: there is.
+    """
+    scan = nesting.Scan(body, nesting.PARSED_LEVELS)
+    goes_on = True
+    try:
+        while goes_on:
+            goes_on = scan.goes_on()
+            await asyncio.sleep(0)
+    except nesting.TooDeepError as error:
+        raise reviews.unreadable(body, str(error)) from error
 
 
 def _frames(error: BaseException) -> list[str]:

@@ -33,14 +33,14 @@ class BadReviewError(Exception):
 
 
 class DeepObjectError(Exception):
-    """The review's object nests deeper than any parser follows; the message says so.
+    """The review's object nests deeper than any parser follows, or has too much in it; the message says so.
 
     Attributes:
         request: the review without its objects.
     """
 
-    def __init__(self, request: wire.AdmissionRequest) -> None:
-        super().__init__(nesting.TOO_DEEP)
+    def __init__(self, request: wire.AdmissionRequest, message: str = nesting.TOO_DEEP) -> None:
+        super().__init__(message)
         self.request = request
 
 
@@ -65,7 +65,7 @@ class Rendered:
     resource: str = ""
 
 
-def decode(body: bytes) -> wire.AdmissionRequest:
+def decode(body: bytes | bytearray) -> wire.AdmissionRequest:
     """The request of a review.
 
     Raises:
@@ -81,10 +81,7 @@ def decode(body: bytes) -> wire.AdmissionRequest:
     except UnicodeDecodeError as error:
         raise BadReviewError(f"The body is not UTF-8: {error.reason}.") from error
     except RecursionError as error:
-        start = nesting.without_objects(body)
-        if start is None:
-            raise BadReviewError(f"The body cannot be read: {nesting.TOO_DEEP}.") from error
-        raise DeepObjectError(decode(start)) from error
+        raise unreadable(body, nesting.TOO_DEEP) from error
     if review.apiVersion != API_VERSION or review.kind != KIND:
         raise BadReviewError(
             f"{_MALFORMED}: this server reads apiVersion {API_VERSION}, kind {KIND}, and got apiVersion "
@@ -97,6 +94,16 @@ def decode(body: bytes) -> wire.AdmissionRequest:
     if not request.uid:
         raise BadReviewError(f"{_MALFORMED} that can be answered: `request.uid` is empty.")
     return request
+
+
+def unreadable(body: bytes | bytearray, why: str) -> BadReviewError | DeepObjectError:
+    """What to raise for a review that is too deep or too much to be read, for what is before its object.
+
+    Raises:
+        BadReviewError: what is before its object is no review either.
+    """
+    start = nesting.without_objects(body)
+    return BadReviewError(f"The body cannot be read: {why}.") if start is None else DeepObjectError(decode(start), why)
 
 
 def encode(request: wire.AdmissionRequest, decision: Decision) -> bytes:

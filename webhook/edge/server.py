@@ -27,6 +27,7 @@ from webhook.edge.acceptor import Acceptor
 from webhook.edge.callers import ClientAuthority
 from webhook.edge.connections import Connection
 from webhook.edge.health import Lifecycle
+from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import LoopLag
 from webhook.settings import StartupError
 from webhook.workers.member import Member
@@ -126,7 +127,12 @@ def on_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 class Server(uvicorn.Server):
-    """Serves an application over TLS until it is told to stop."""
+    """Serves an application over TLS until it is told to stop.
+
+    Attributes:
+        acceptor: holds its connections.
+        refused: requests that no endpoint saw, because they were no HTTP or had too large a head.
+    """
 
     def __init__(
         self,
@@ -141,6 +147,7 @@ class Server(uvicorn.Server):
         authority: ClientAuthority | None = None,
         lag: LoopLag | None = None,
         among: Member | None = None,
+        refusals: RefusalLog | None = None,
     ) -> None:
         """Take times in seconds.
 
@@ -155,6 +162,7 @@ class Server(uvicorn.Server):
             authority: followed while the server runs.
             lag: measured while the server runs.
             among: the worker that this is, where connections are shared with others.
+            refusals: logs requests that are refused before an endpoint sees them.
         """
         super().__init__(
             uvicorn.Config(
@@ -178,6 +186,8 @@ class Server(uvicorn.Server):
         self._authority = authority
         self._lag = lag or LoopLag()
         self._among = among
+        self._refusals = refusals or RefusalLog()
+        self.refused = 0
         self.acceptor = Acceptor(tls, self._connection, max_connections, among)
 
     def stop(self) -> None:
@@ -246,7 +256,12 @@ class Server(uvicorn.Server):
             server_state=self.server_state,
             app_state=self.lifespan.state,
             closed=self.acceptor.closed,
+            refused=self._refuse,
         )
+
+    def _refuse(self, status: int, message: str, client: str) -> None:
+        self.refused += 1
+        self._refusals.refused("", status, message, client)
 
     def _stop_accepting(self) -> None:
         self._lifecycle.serving = False

@@ -286,10 +286,38 @@ def test_what_is_not_utf8_is_refused() -> None:
         nesting.decode(b'"\xff"')
 
 
-@pytest.mark.parametrize("text", [b"[" + b"{}," * 300_000 + b"1]", b"[" + b"[]," * 2_000_000 + b"1]"])
+@pytest.mark.parametrize("text", [b"[" + b"{}," * 100_000 + b"1]", b"[" + b"[]," * 2_000_000 + b"1]"])
 def test_more_lists_and_objects_than_memory_is_for_are_refused(text: bytes) -> None:
-    with pytest.raises(nesting.TooDeepError, match=r"^it has more than 250000 lists and objects$"):
+    with pytest.raises(nesting.TooDeepError, match=r"^it has more than 100000 lists and objects$"):
         nesting.check(text)
+
+
+@pytest.mark.parametrize("value", [b"1", b'"a"', b"1.5", b'"\\",{}[]"', b"null"])
+def test_more_values_than_memory_is_for_are_refused(value: bytes) -> None:
+    nesting.check(b"[" + (value + b",") * 249_990 + b"1]")
+    with pytest.raises(nesting.TooDeepError, match=r"^it has more than 250000 values$"):
+        nesting.check(b"[" + (value + b",") * 250_000 + b"1]")
+
+
+def test_names_count_with_their_values() -> None:
+    members = b",".join(b'"k%06x":1' % number for number in range(260_000))
+    with pytest.raises(nesting.TooDeepError, match=r"^it has more than 250000 values$"):
+        nesting.check(b"{" + members + b"}")
+
+
+@given(st.binary(min_size=1, max_size=12), st.integers(1, 40), st.integers(1, 64))
+def test_where_a_text_is_cut_makes_no_difference(text: bytes, times: int, piece: int) -> None:
+    text = b'["' + text.replace(b'"', b'\\"[') * times + b'\\\\",[{}],"]"' + b"]"
+
+    def look(size: int) -> tuple[int, int, int]:
+        scan = nesting.Scan(text)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(nesting, "_PIECE", size)
+            while scan.goes_on():
+                pass
+        return scan._depth, scan._containers, scan._values
+
+    assert look(piece) == look(1 << 20)
 
 
 HOSTILE = {
@@ -299,6 +327,8 @@ HOSTILE = {
     "empty-strings": b'["",' * (2 << 20),
     "escapes": b'["' + b'\\"[' * (2 << 20) + b'"]',
     "closing": b"]" * (8 << 20),
+    "commas": b"[" + b"1," * (4 << 20),
+    "names": b'{"a":' * (1 << 20),
 }
 
 
@@ -308,3 +338,16 @@ def test_the_check_takes_no_time_worth_stealing(text: bytes) -> None:
     with contextlib.suppress(nesting.TooDeepError):
         nesting.check(text)
     assert time.process_time() - started < QUICK
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_the_check_lets_others_have_their_turn(text: bytes) -> None:
+    scan = nesting.Scan(text)
+    longest = 0.0
+    with contextlib.suppress(nesting.TooDeepError):
+        going_on = True
+        while going_on:
+            started = time.thread_time()
+            going_on = scan.goes_on()
+            longest = max(longest, time.thread_time() - started)
+    assert longest < 0.05, "a step takes about a millisecond"

@@ -336,7 +336,7 @@ def test_large_bodies_share_a_budget_that_small_ones_do_not_need() -> None:
 
     async def scenario() -> None:
         reader = BodyReader(limit, 20)
-        end = asyncio.Event()
+        end, answered = asyncio.Event(), asyncio.Event()
 
         async def read(size: int) -> int:
             pieces = iter([b"", b"x" * size])
@@ -347,7 +347,10 @@ def test_large_bodies_share_a_budget_that_small_ones_do_not_need() -> None:
                     await end.wait()
                 return {"type": "http.request", "body": piece or b"", "more_body": piece is not None}
 
-            return len(await reader.read(receive))
+            body = await reader.read(receive)
+            await answered.wait()
+            reader.release(body)
+            return len(body)
 
         held = [asyncio.create_task(read(large)) for _ in range(BodyReader.LARGE_AT_ONCE)]
         await asyncio.sleep(0)
@@ -356,9 +359,15 @@ def test_large_bodies_share_a_budget_that_small_ones_do_not_need() -> None:
         small = [asyncio.create_task(read(BodyReader.SMALL)) for _ in range(50)]
         await asyncio.sleep(0)
         end.set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        with pytest.raises(BodyTooManyError):
+            await read(large)
+        answered.set()
         assert await asyncio.gather(*held) == [large] * BodyReader.LARGE_AT_ONCE
         assert await asyncio.gather(*small) == [BodyReader.SMALL] * 50
-        assert await read(large) == large, "what was read is given back"
+        assert reader.held == 0, "what was answered is given back"
+        assert await read(large) == large
 
     asyncio.run(scenario())
 
@@ -373,7 +382,7 @@ def test_too_many_large_bodies_are_shed(tls_directory: Path) -> None:
         for _ in range(8):
             stack.enter_context(running.raw()).sendall(head % limit + b" " * 150_000)
         counts = running.metrics.path("/mutate")
-        eventually(lambda: counts.shed.get("memory", 0) == 3, "five fit, and three do not")
+        eventually(lambda: counts.shed.get("memory", 0) == 4, "four fit, and four do not")
         assert stack.enter_context(running.client()).review(review()).status == 200
 
 
