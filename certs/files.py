@@ -19,6 +19,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
 from certs import issue
+from runtime.files import read_regular
 
 CA_FILE: Final = "ca.crt"
 CERTIFICATE_FILE: Final = "tls.crt"
@@ -132,7 +133,7 @@ def _reuse(directory: Path, hosts: Sequence[str], now: dt.datetime) -> Certifica
 
 def _read_certificate(path: Path) -> x509.Certificate:
     try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
+        return x509.load_pem_x509_certificate(read_regular(path))
     except OSError as error:
         raise _NotGoodError(f"{path.name} cannot be read: {error.strerror}") from error
     except ValueError as error:
@@ -143,7 +144,7 @@ def _check_pair(certificate: Path, key: Path) -> None:
     """Raise unless the key is readable and belongs to the certificate."""
     chain = _read_certificate(certificate)
     try:
-        private = serialization.load_pem_private_key(key.read_bytes(), password=None)
+        private = serialization.load_pem_private_key(read_regular(key), password=None)
     except OSError as error:
         raise _NotGoodError(f"{key.name} cannot be read: {error.strerror}") from error
     except TypeError as error:

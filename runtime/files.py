@@ -20,7 +20,7 @@ _CHUNK: Final = 1 << 16
 
 
 class NotRegularError(OSError):
-    """The path is a directory, FIFO, socket or device."""
+    """The path is a FIFO, socket or device."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(errno.EINVAL, "it is not a regular file", str(path))
@@ -41,19 +41,18 @@ def read_regular(path: Path, limit: int = LARGEST) -> bytes:
         limit: bytes that it may have.
 
     Raises:
-        NotRegularError: it is a directory, FIFO, socket or device.
+        NotRegularError: it is a FIFO, socket or device.
+        IsADirectoryError: it is a directory.
         TooLargeError: it is larger than `limit`.
         OSError: it is not there, or cannot be read.
     """
     # Looked at before it is opened, because opening a device may have effects; and again afterwards, because the name
     # may lead somewhere else by then.
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise NotRegularError(path)
+    _check_kind(path, path.stat())
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise NotRegularError(path)
+        _check_kind(path, status)
         if status.st_size > limit:
             raise TooLargeError(path, limit)
         content = bytearray()
@@ -65,3 +64,10 @@ def read_regular(path: Path, limit: int = LARGEST) -> bytes:
         return bytes(content)
     finally:
         os.close(descriptor)
+
+
+def _check_kind(path: Path, status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(status.st_mode):
+        raise NotRegularError(path)

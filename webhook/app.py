@@ -115,7 +115,7 @@ async def assemble(settings: Settings, seat: Seat | None = None) -> AsyncIterato
     async with contextlib.AsyncExitStack() as stack:
         certificates = _certificates(settings)
         siblings = _join(seat, checks, lifecycle, certificates, stack)
-        authority = _client_authority(settings, certificates.live.context)
+        authority = _client_authority(settings, certificates.live)
         listener = stack.enter_context(seat.listener if seat else listen(settings))
         metrics_url = _serve_metrics(settings, metrics, stack, seat)
         world, api_server = await _world(settings, metrics, stack)
@@ -250,12 +250,16 @@ def _certificates(settings: Settings) -> Certificates:
     certificates = Certificates(LiveCertificate(server.bare_context(settings.tls_min_version)))
     if settings.tls_secret:
         return certificates
+
+    def now() -> dt.datetime:
+        return certificates.now()  # It becomes the API server's time.
+
     reason = None
     try:
         if settings.standalone:
             hosts = [*issue.LOCAL_HOSTS, *([settings.host] if settings.host else [])]
             _, reason = files.ensure(settings.tls_dir, hosts, now=dt.datetime.now(dt.UTC))
-        certificates.folder = CertificateFolder(settings.tls_dir, certificates.live)
+        certificates.folder = CertificateFolder(settings.tls_dir, certificates.live, now)
     except files.CertificateFilesError as error:
         cure = "Choose another directory with --tls-dir."
         if not settings.standalone:
@@ -268,9 +272,13 @@ def _certificates(settings: Settings) -> Certificates:
     return certificates
 
 
-def _client_authority(settings: Settings, tls: ssl.SSLContext) -> ClientAuthority | None:
+def _client_authority(settings: Settings, live: LiveCertificate) -> ClientAuthority | None:
+    def fresh() -> ssl.SSLContext:
+        live.move_to(server.bare_context(settings.tls_min_version))
+        return live.context
+
     if settings.client_ca is not None:
-        return ClientAuthority(settings.client_ca, tls)
+        return ClientAuthority(settings.client_ca, live.context, fresh)
     if settings.client_name:
         raise StartupError(
             "--client-name needs --client-ca: a name counts only in a certificate that was verified. Give the CA's "

@@ -1,7 +1,8 @@
 """A serving certificate that somebody else keeps in a directory: followed while the server runs.
 
 cert-manager and bring-your-own Secrets are mounted; the kubelet swaps all files of a mount at once. Whoever copies
-files one by one is let finish: a key that does not belong to its certificate yet is looked at again.
+files one by one is let finish: a key that does not belong to its certificate yet is looked at again. A pair that
+clients would refuse does not take the place of one that they accept.
 """
 
 import asyncio
@@ -13,11 +14,13 @@ from typing import Final
 
 from certs import files, material
 from certs.issue import KeyPair
+from runtime.files import read_regular
 from webhook.edge.live_certificate import LiveCertificate, UnservableError
 
 log = logging.getLogger(__name__)
 
 _SECONDS_BETWEEN_LOOKS: Final = 2.0
+Now = Callable[[], dt.datetime]
 _Look = tuple[tuple[str, int, int, int], ...]
 
 
@@ -30,8 +33,8 @@ class CertificateFolder:
         problem: why the files as they are now are not served; empty where they are.
     """
 
-    def __init__(self, directory: Path, live: LiveCertificate) -> None:
-        """Load the files for the first time.
+    def __init__(self, directory: Path, live: LiveCertificate, now: Now = lambda: dt.datetime.now(dt.UTC)) -> None:
+        """Load the files for the first time; `now` is the time by the clock of those who verify the certificate.
 
         Raises:
             files.CertificateFilesError: one is missing or unreadable, or they do not belong together.
@@ -41,6 +44,7 @@ class CertificateFolder:
         self.problem = ""
         self._directory = directory
         self._live = live
+        self._now = now
         self._look = _look(directory)
         self._callbacks: list[Callable[[], None]] = []
         files.load(directory)
@@ -74,9 +78,9 @@ class CertificateFolder:
 
     def _take(self) -> None:
         try:
-            certificate = (self._directory / files.CERTIFICATE_FILE).read_bytes()
-            key = (self._directory / files.KEY_FILE).read_bytes()
-            self._live.load(KeyPair(certificate, key))
+            certificate = read_regular(self._directory / files.CERTIFICATE_FILE)
+            key = read_regular(self._directory / files.KEY_FILE)
+            self._live.load(KeyPair(certificate, key), self._now())
         except OSError as error:
             self.problem = f"{error.filename} cannot be read: {error.strerror}"
         except UnservableError as why:
@@ -92,7 +96,7 @@ class CertificateFolder:
 
     def _bundle(self) -> bytes:
         try:
-            cas = material.certificates((self._directory / files.CA_FILE).read_bytes(), files.CA_FILE)
+            cas = material.certificates(read_regular(self._directory / files.CA_FILE), files.CA_FILE)
         except (OSError, material.UnusableError):
             return self.bundle
         self.ca_not_after = cas[0].not_valid_after_utc

@@ -202,7 +202,11 @@ def serving(
     """The application with these reviewers, on a free port, over TLS, for the length of the context."""
     certificates = make_certificates(directory)
     tls = server.tls_context(certificates.certificate, certificates.key, tls_min_version)
-    authority = None if client_ca is None else ClientAuthority(client_ca, tls)
+
+    def fresh() -> ssl.SSLContext:
+        return server.tls_context(certificates.certificate, certificates.key, tls_min_version)
+
+    authority = None if client_ca is None else ClientAuthority(client_ca, tls, fresh)
     listener = server.listen("127.0.0.1", 0, "--host", "--port")
     lifecycle, metrics, log, lag = Lifecycle(), Metrics("test"), io.BytesIO(), LoopLag()
     application = build(

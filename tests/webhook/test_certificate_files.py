@@ -2,6 +2,8 @@
 
 import asyncio
 import datetime as dt
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,75 @@ async def test_half_a_change_leaves_the_old_one_in_service_until_it_is_whole(tmp
     (directory / "tls.key").write_bytes((other / "tls.key").read_bytes())
     await looked(folder)
     assert (folder.problem, live.digest != before) == ("", True)
+
+
+def write(directory: Path, hosts: Sequence[str], *, now: dt.datetime) -> bytes:
+    """Files that somebody else has made, whatever they are worth; the certificate."""
+    ca = issue.make_authority("theirs", now=now, lifetime=dt.timedelta(days=9))
+    pair = issue.issue_serving(ca, "theirs", hosts, now=now, lifetime=dt.timedelta(days=3))
+    (directory / "ca.crt").write_bytes(ca.certificate_pem)
+    (directory / "tls.key").write_bytes(pair.key_pem)
+    (directory / "tls.crt").write_bytes(pair.certificate_pem)
+    return pair.certificate_pem
+
+
+@pytest.mark.parametrize(
+    ("days", "hosts", "why"),
+    [
+        (-10, issue.LOCAL_HOSTS, "it is expired on "),
+        (10, issue.LOCAL_HOSTS, "it is not valid before "),
+        (0, ["another.example"], "it is for another.example, and the one in service, which stays, is for 127.0.0.1, "),
+    ],
+    ids=["expired", "not-yet-valid", "for-another"],
+)
+async def test_a_pair_that_clients_refuse_does_not_replace_one_that_they_accept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, days: int, hosts: Sequence[str], why: str
+) -> None:
+    folder, live = opened(version(tmp_path))
+    before, bundle = live.digest, folder.bundle
+    write(tmp_path, hosts, now=NOW + dt.timedelta(days=days))
+    await looked(folder, looks=5)
+    assert (live.digest, folder.bundle) == (before, bundle)
+    assert folder.problem.startswith(f"the certificate in {tmp_path} is not served: {why}")
+    assert caplog.text.count("is not served") == 1
+    assert live.reloads["failure"] == 1
+    write(tmp_path, issue.LOCAL_HOSTS, now=NOW)
+    await looked(folder)
+    assert (folder.problem, live.digest != before) == ("", True)
+
+
+async def test_where_the_one_in_service_has_expired_any_other_is_no_worse(tmp_path: Path) -> None:
+    write(tmp_path, issue.LOCAL_HOSTS, now=NOW - dt.timedelta(days=10))
+    folder, live = opened(tmp_path)
+    before = live.digest
+    write(tmp_path, ["another.example"], now=NOW)
+    await looked(folder)
+    assert live.digest != before
+    assert not live.fault(NOW)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("name", ["tls.key", "tls.crt", "ca.crt"])
+@pytest.mark.parametrize("kind", ["fifo", "device", "huge"])
+async def test_what_is_no_ordinary_file_freezes_nothing(tmp_path: Path, name: str, kind: str) -> None:
+    folder, live = opened(version(tmp_path))
+    before, bundle = live.digest, folder.bundle
+    path = tmp_path / name
+    path.unlink()
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        with path.open("wb") as file:
+            file.truncate(1 << 40)
+    await looked(folder, looks=2)
+    assert (live.digest, folder.bundle) == (before, bundle)
+    said = "it is larger than 1048576 bytes" if kind == "huge" else "it is not a regular file"
+    assert folder.problem == ("" if name == "ca.crt" else f"{path} cannot be read: {said}")
+    if name != "ca.crt":
+        with pytest.raises(CertificateFilesError, match=said):
+            opened(tmp_path)
 
 
 async def test_a_file_that_goes_is_said_and_what_was_loaded_is_served_on(mount: Path) -> None:

@@ -54,6 +54,7 @@ class Acceptor:
     """Accepts connections for a protocol. Belongs to the event loop's thread.
 
     Attributes:
+        tls: the context of the next handshake.
         open: connections there are, those in their handshake included.
         refused: connections closed at once because there were too many.
         failed: handshakes that came to nothing.
@@ -68,7 +69,7 @@ class Acceptor:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Hold at most `most` connections (0: as many as there are file descriptors), and a fair share of them."""
-        self._tls = tls
+        self.tls = tls
         self._make_protocol = make_protocol
         self._most = _within_descriptors(most)
         self._siblings = siblings
@@ -153,7 +154,7 @@ class Acceptor:
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._make_protocol,
                 connection,
-                ssl=self._tls,
+                ssl=self.tls,
                 ssl_handshake_timeout=HANDSHAKE_TIMEOUT,
                 ssl_shutdown_timeout=CLOSE_TIMEOUT,
             )

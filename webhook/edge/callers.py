@@ -6,12 +6,13 @@ handshake does without, and only reviews insist.
 
 import logging
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, cast
 
 from starlette.types import Scope
 
+from runtime.files import read_regular
 from webhook.settings import StartupError
 
 log = logging.getLogger(__name__)
@@ -56,28 +57,29 @@ class Callers:
 class ClientAuthority:
     """The file of CA certificates that client certificates are checked against, followed while the server runs.
 
-    A CA that joins the file is trusted from the next handshake on. OpenSSL cannot forget one: that takes a restart,
-    and the log says so.
+    OpenSSL's contexts learn and never forget, so each version of the file gets a context of its own: from the next
+    handshake on, exactly the CAs in the file are trusted.
+
+    Attributes:
+        tls: the context for the next handshake.
     """
 
-    def __init__(self, path: Path, tls: ssl.SSLContext) -> None:
-        """Have `tls` ask clients for certificates.
+    def __init__(self, path: Path, tls: ssl.SSLContext, fresh: Callable[[], ssl.SSLContext]) -> None:
+        """Have `tls` ask clients for certificates; `fresh` makes a context that serves the same, and trusts nobody.
 
         Raises:
             StartupError: the file cannot be read or holds no certificate.
         """
+        self.tls = tls
         self._path = path
-        self._tls = tls
+        self._fresh: Callable[[], ssl.SSLContext] = lambda: tls
         self._trusted: frozenset[bytes] = frozenset()
         self._seen: tuple[int, int, int] | None = None
-        tls.verify_mode = ssl.CERT_OPTIONAL
-        # A resumed session would bring a verdict of the past.
-        tls.options |= ssl.OP_NO_TICKET
-        tls.num_tickets = 0
         try:
             self._load()
         except OSError as error:
             raise StartupError(f"{_unusable(path, error)} Check --client-ca.") from error
+        self._fresh = fresh
 
     def follow(self) -> bool:
         """Take in the file if it has changed; whether it was. What cannot be used is logged, once."""
@@ -91,21 +93,25 @@ class ClientAuthority:
             reason = _unusable(self._path, error)
             log.error("client CA not reloaded: those in force stay", extra={"reason": reason})  # noqa: TRY400
             return False
-        log.info("client CA reloaded", extra={"file": str(self._path), "certificates": len(self._trusted)})
-        if before - self._trusted:
-            log.warning("a client CA was removed: it is trusted until the restart", extra={"file": str(self._path)})
+        extra = {"file": str(self._path), "certificates": len(self._trusted), "removed": len(before - self._trusted)}
+        log.info("client CA reloaded", extra=extra)
         return True
 
     def _load(self) -> None:
         self._seen = self._stamp()
-        pem = self._path.read_text(encoding="ascii", errors="ignore")
+        pem = read_regular(self._path).decode("ascii", errors="ignore")
         # Tried on its own first: a file that is half good must not be half trusted.
         alone = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             alone.load_verify_locations(cadata=pem)
         except ValueError as error:
             raise ssl.SSLError(str(error)) from error
-        self._tls.load_verify_locations(cadata=pem)
+        self.tls = self._fresh()
+        self.tls.verify_mode = ssl.CERT_OPTIONAL
+        # A resumed session would bring a verdict of the past.
+        self.tls.options |= ssl.OP_NO_TICKET
+        self.tls.num_tickets = 0
+        self.tls.load_verify_locations(cadata=pem)
         self._trusted = frozenset(alone.get_ca_certs(binary_form=True))
 
     def _stamp(self) -> tuple[int, int, int] | None:

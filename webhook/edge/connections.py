@@ -5,6 +5,7 @@ keep a request's line, headers and trailers in memory, however long they are.
 """
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable
 from http import HTTPStatus
@@ -132,13 +133,24 @@ class Connection(HttpToolsProtocol):
         clock: Callable[[], float] = time.monotonic,
         closed: Callable[[], None] = lambda: None,
         refused: Refused = lambda _status, _message, _client: None,
+        current: Callable[[ssl.SSLContext], bool] = lambda _: True,
         **kwargs: Any,
     ) -> None:
-        """Like uvicorn's; `closed` is called when the connection has ended."""
+        """Like uvicorn's.
+
+        Args:
+            args: uvicorn's.
+            clock: tells seconds.
+            closed: called when the connection has ended.
+            refused: called for a request that no endpoint sees.
+            current: whether what a context trusts is trusted still.
+            kwargs: uvicorn's.
+        """
         super().__init__(*args, **kwargs)
         self._clock = clock
         self._closed = closed
         self._refused = refused
+        self._current = current
         self._owing_since: float | None = None
         # Of the request that is being parsed: whether its end is still to come, and how many bytes were no body.
         self._unfinished = False
@@ -157,7 +169,13 @@ class Connection(HttpToolsProtocol):
             turns = _TURNS[self.loop] = Turns(self.loop)
         super().connection_made(CorkedTransport(transport, self.loop, turns))
         # Once per connection: requests get a copy of this as `scope["state"]`.
-        names = names_of(transport.get_extra_info("ssl_object"))
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None and not self._current(tls.context):
+            # The client CAs changed during the handshake, so what it found out counts no more.
+            self._deaf = True
+            transport.close()
+            return
+        names = names_of(tls)
         if names is not None:
             self.app_state = {**self.app_state, NAMES: names}
 

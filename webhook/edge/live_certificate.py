@@ -21,6 +21,7 @@ from certs.issue import KeyPair
 
 log = logging.getLogger(__name__)
 
+_LONGEST_SHOWN: Final = 100
 _REMEMBERED: Final = 8
 """Bundles of which is known whether they vouch for what is served: mostly there is one, and two in a rotation."""
 
@@ -50,9 +51,15 @@ class LiveCertificate:
         self._key_type: type[PublicKeyTypes] | None = None
         self._refused: KeyPair | None = None
         self._accepted: dict[bytes, bool] = {}
+        self._names: frozenset[str] = frozenset()
 
-    def load(self, pair: KeyPair) -> None:
+    def load(self, pair: KeyPair, now: dt.datetime | None = None) -> None:
         """Serve this pair from now on; nothing happens where it is served already.
+
+        Args:
+            pair: PEM of the chain and its key.
+            now: given where nobody has judged the pair yet: one that clients refuse at that time, or that is for other
+                names, does not take the place of one that they accept.
 
         Raises:
             UnservableError: it cannot be used.
@@ -61,6 +68,8 @@ class LiveCertificate:
             return
         try:
             certificate = self._judged(pair)
+            if now is not None and not self.fault(now):
+                self._compare(certificate, now)
             _load(self.context, pair)
         except (material.UnusableError, UnservableError, OSError) as error:
             if pair != self._refused:
@@ -71,6 +80,7 @@ class LiveCertificate:
         self._pair, self._refused = pair, None
         self._accepted.clear()
         self._key_type = type(certificate.public_key())
+        self._names = _names(certificate)
         self.digest = material.certificate_digest(certificate)
         self.not_before, self.not_after = certificate.not_valid_before_utc, certificate.not_valid_after_utc
         self.reloads["success"] += 1
@@ -108,11 +118,25 @@ class LiveCertificate:
         """Why clients refuse what is served, as far as time goes; empty where they do not."""
         if self.not_before is None or self.not_after is None:
             return "no certificate yet"
-        if now >= self.not_after:
-            return f"expired on {self.not_after.isoformat()}"
-        if now < self.not_before:
-            return f"not valid before {self.not_before.isoformat()}"
-        return ""
+        return _fault(self.not_before, self.not_after, now)
+
+    def move_to(self, context: ssl.SSLContext) -> None:
+        """Serve the same with another context from now on."""
+        if self._pair is not None:
+            _load(context, self._pair)
+        self.context = context
+
+    def _compare(self, certificate: x509.Certificate, now: dt.datetime) -> None:
+        """Raise unless the certificate can take the place of the one in service, which clients accept."""
+        fault = _fault(certificate.not_valid_before_utc, certificate.not_valid_after_utc, now)
+        if fault:
+            raise UnservableError(f"it is {fault}; the one in service stays")
+        names = _names(certificate)
+        if self._names and self._names.isdisjoint(names):
+            raise UnservableError(
+                f"it is for {_shown(names)}, and the one in service, which stays, is for {_shown(self._names)}; if "
+                "that is meant, restart the replicas one after the other"
+            )
 
     def _judged(self, pair: KeyPair) -> x509.Certificate:
         """The serving certificate, once a context that serves nobody has taken the pair."""
@@ -126,6 +150,27 @@ class LiveCertificate:
                 "replicas one after the other"
             )
         return certificate
+
+
+def _fault(not_before: dt.datetime, not_after: dt.datetime, now: dt.datetime) -> str:
+    if now >= not_after:
+        return f"expired on {not_after.isoformat()}"
+    if now < not_before:
+        return f"not valid before {not_before.isoformat()}"
+    return ""
+
+
+def _names(certificate: x509.Certificate) -> frozenset[str]:
+    """DNS names and addresses."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return frozenset()
+    return frozenset(str(name.value) for name in names)
+
+
+def _shown(names: frozenset[str]) -> str:
+    return ", ".join(sorted(names))[:_LONGEST_SHOWN] or "no name"
 
 
 def _load(context: ssl.SSLContext, pair: KeyPair) -> None:

@@ -153,7 +153,7 @@ class Server(uvicorn.Server):
 
         Args:
             app: what answers requests.
-            tls: used for every handshake.
+            tls: used for handshakes, until `authority` has another.
             lifecycle: told when the server serves and drains.
             head_timeout: for the head of a request.
             drain_delay: how long to go on accepting connections after `stop`.
@@ -242,6 +242,7 @@ class Server(uvicorn.Server):
         """uvicorn's own, and a look at connections that wait for nothing."""
         if counter % _SWEEP_EVERY == 0:
             if self._authority is not None and self._authority.follow():
+                self.acceptor.tls = self._authority.tls
                 # They were let in by what the file said before.
                 for connection in list(self.server_state.connections):
                     connection.shutdown()
@@ -257,7 +258,12 @@ class Server(uvicorn.Server):
             app_state=self.lifespan.state,
             closed=self.acceptor.closed,
             refused=self._refuse,
+            current=self._is_current,
         )
+
+    def _is_current(self, tls: ssl.SSLContext) -> bool:
+        """Whether a handshake that ends now was made with the context that is used now."""
+        return tls is self.acceptor.tls
 
     def _refuse(self, status: int, message: str, client: str) -> None:
         self.refused += 1

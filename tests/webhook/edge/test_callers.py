@@ -1,18 +1,25 @@
 """Client certificates: who may send reviews, over real TLS."""
 
 import asyncio
+import contextlib
 import datetime as dt
+import http.client
 import logging
+import os
+import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from certs.issue import KeyPair
 from tests.support.client_certificates import Authority, authority
-from tests.support.serving import Answering, Client, Running, eventually, review, serving
+from tests.support.serving import Answering, Client, Running, eventually, make_certificates, review, serving
 from webhook import app
+from webhook.edge import server
 from webhook.edge.callers import Callers, ClientAuthority, names_of
+from webhook.edge.live_certificate import LiveCertificate
 from webhook.settings import Settings, StartupError
 
 
@@ -134,16 +141,94 @@ def context() -> ssl.SSLContext:
     return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
 
-def test_a_ca_that_leaves_the_file_is_said_to_need_a_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_ca_that_leaves_the_file_is_trusted_no_more(tls_directory: Path, tmp_path: Path) -> None:
     old, new = authority(tmp_path, "old"), authority(tmp_path, "new")
-    file = tmp_path / "ca.crt"
+    file = tmp_path / "both.crt"
     file.write_bytes(old.pem + new.pem)
-    followed = ClientAuthority(file, context())
-    assert not followed.follow()
+    with (
+        serving(tls_directory, {"/mutate": Answering()}, client_ca=file) as running,
+        client(running, old.client("a")) as before,
+        client(running, new.client("b")) as kept,
+    ):
+        assert before.review(review()).status == kept.review(review()).status == 200
+        file.write_bytes(new.pem)
+
+        def trusted() -> bool:
+            try:
+                with client(running, old.client("a")) as later:
+                    return later.review(review()).status == 200
+            except (ssl.SSLError, ConnectionError, http.client.RemoteDisconnected):
+                return False
+
+        eventually(lambda: not trusted(), "the old CA is trusted no more")
+        # The connection that was let in by it has been closed; http.client would open another by itself.
+        before.connection.auto_open = 0
+        with pytest.raises((ConnectionError, http.client.HTTPException, ssl.SSLError)):
+            before.review(review())
+        with client(running, new.client("b")) as again:
+            assert again.review(review()).status == 200
+
+
+def test_a_handshake_that_began_before_a_ca_was_removed_counts_no_more(tls_directory: Path, tmp_path: Path) -> None:
+    old, new = authority(tmp_path, "old"), authority(tmp_path, "new")
+    file = tmp_path / "both.crt"
+    file.write_bytes(old.pem + new.pem)
+    with serving(tls_directory, {"/mutate": Answering()}, client_ca=file) as running:
+        host, port = running.url.removeprefix("https://").split(":")
+        context = ssl.create_default_context(cafile=str(running.certificates.ca))
+        context.load_cert_chain(*old.client("a"))
+        with socket.create_connection((host, int(port)), timeout=10) as plain:
+            eventually(lambda: running.acceptor.open == 1, "its handshake has begun")
+            tls = running.acceptor.tls
+            file.write_bytes(new.pem)
+            eventually(lambda: running.acceptor.tls is not tls, "the CA is removed")
+            answer = b""
+            with (
+                contextlib.suppress(ConnectionError, ssl.SSLError),
+                context.wrap_socket(plain, server_hostname="localhost") as late,
+            ):
+                late.sendall(b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+                answer = late.recv(4096)
+            assert answer == b"", "the connection has ended before the request was heard"
+
+
+def test_a_renewed_serving_certificate_is_served_by_the_context_of_new_cas(tls_directory: Path, tmp_path: Path) -> None:
+    old, new = authority(tmp_path, "old"), authority(tmp_path, "new")
+    file = old.file
+    live = LiveCertificate(server.bare_context("1.3"))
+    pairs = []
+    for name in ("first", "second"):
+        made = make_certificates(tmp_path / name)
+        pairs.append(KeyPair(made.certificate.read_bytes(), made.key.read_bytes()))
+    live.load(pairs[0])
+
+    def fresh() -> ssl.SSLContext:
+        live.move_to(server.bare_context("1.3"))
+        return live.context
+
+    followed = ClientAuthority(file, live.context, fresh)
+    first = followed.tls
     file.write_bytes(new.pem)
     assert followed.follow()
-    assert "a client CA was removed: it is trusted until the restart" in caplog.text
+    assert followed.tls is live.context is not first
+    assert [len(tls.get_ca_certs()) for tls in (first, followed.tls)] == [1, 1]
+    assert followed.tls.get_ca_certs(binary_form=True) != first.get_ca_certs(binary_form=True)
+    live.load(pairs[1])
+    assert live.digest
     assert not followed.follow()
+
+
+@pytest.mark.timeout(20)
+def test_a_fifo_in_the_place_of_the_file_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = authority(tmp_path, "ours").file
+    followed = ClientAuthority(file, context(), context)
+    file.unlink()
+    os.mkfifo(file)
+    assert not followed.follow()
+    assert "it is not a regular file" in str([vars(record) for record in caplog.records])
+    assert len(followed.tls.get_ca_certs()) == 1
+    with pytest.raises(StartupError, match="it is not a regular file"):
+        ClientAuthority(file, context(), context)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +241,7 @@ def test_a_file_that_goes_bad_leaves_what_is_trusted(
 ) -> None:
     tls = context()
     file = authority(tmp_path, "ours").file
-    followed = ClientAuthority(file, tls)
+    followed = ClientAuthority(file, tls, context)
     if content is None:
         file.unlink()
     else:
@@ -181,7 +266,7 @@ def test_a_server_does_not_start_with_a_file_that_it_cannot_use(
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(StartupError) as error:
-        ClientAuthority(file, context())
+        ClientAuthority(file, context(), context)
     assert str(error.value) == f"The client CA file {file} cannot be used: {reason}. Check --client-ca."
 
 
