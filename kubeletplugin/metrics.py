@@ -1,12 +1,14 @@
 """Prometheus metrics of the driver."""
 
 import contextlib
+import socket
 import time
 from collections.abc import Iterator
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.exposition import start_http_server
+
+from runtime import metrics_server
 
 PREFIX: Final = "neuron_dra_plugin"
 
@@ -76,20 +78,22 @@ class Metrics:
 
 
 class MetricsServer:
-    """Serves `/metrics` on a plain HTTP port, in a thread of its own."""
+    """Serves `/metrics` on a plain HTTP port, in threads of its own, until it is closed."""
 
     def __init__(self, metrics: Metrics, host: str, port: int) -> None:
         """Listen. Raises OSError if the port cannot be had."""
-        self._server, self._thread = start_http_server(port, addr=host, registry=metrics.registry)
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, *_, address = found[0]
+        dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        listener = socket.create_server(address[:2], family=family, dualstack_ipv6=dual)
+        self._server = metrics_server.MetricsServer(metrics.registry, listener)
+        self._server.start()
 
     @property
     def port(self) -> int:
         """The port, also where any free one was asked for."""
-        port: int = self._server.server_port
-        return port
+        return self._server.address[1]
 
     def close(self) -> None:
         """Stop listening."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.close()

@@ -22,6 +22,7 @@ from prometheus_client.registry import CollectorRegistry
 
 from certs import files, issue
 from neuron.instances import Catalogue
+from runtime.metrics_server import METRICS_PATH, MetricsServer
 from webhook.application import build
 from webhook.certificate_files import CertificateFolder
 from webhook.certificates import Certificates, keeping
@@ -32,7 +33,7 @@ from webhook.edge.callers import Callers, ClientAuthority
 from webhook.edge.endpoints import Reviewer
 from webhook.edge.health import Check, Lifecycle
 from webhook.edge.live_certificate import LiveCertificate
-from webhook.edge.metrics import METRICS_PATH, Metrics, MetricsServer
+from webhook.edge.metrics import Metrics
 from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import LoopLag
 from webhook.lane import Lane, ThreadLane

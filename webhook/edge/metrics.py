@@ -1,30 +1,19 @@
-"""What the webhook counts, and the plain port where Prometheus reads it.
+"""What the webhook counts; `runtime/metrics_server.py` is the port where Prometheus reads it.
 
 Reviews are counted in dictionaries and lists of the event loop and only take Prometheus' shape when somebody reads
 them: the client library's own counters and histograms lock and loop in Python on every observation.
 """
 
-from __future__ import annotations
-
 import bisect
-import socket
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from socketserver import TCPServer, ThreadingMixIn
-from typing import TYPE_CHECKING, Final
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from collections.abc import Callable, Iterator
+from typing import Final
 
-from prometheus_client import Gauge, GCCollector, Info, PlatformCollector, ProcessCollector, make_wsgi_app
+from prometheus_client import Gauge, GCCollector, Info, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from webhook.edge import wire
 from webhook.edge.reviews import Rendered
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
-
-METRICS_PATH: Final = "/metrics"
 
 DURATION_BOUNDS: Final = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
@@ -190,56 +179,3 @@ class Metrics(Collector):
             alone = HistogramMetricFamily(name, documentation)
             alone.add_metric((), histogram.buckets(), histogram.total)
             yield alone
-
-
-class MetricsServer:
-    """Serves a registry at `/metrics` over plain HTTP, in threads of its own: it answers however busy we are."""
-
-    def __init__(self, registry: CollectorRegistry, listener: socket.socket) -> None:
-        """Serve on a bound socket, which is ours from now on."""
-        self.address: tuple[str, int] = listener.getsockname()[:2]
-        self._server = _WSGIServer(listener, _only_metrics(make_wsgi_app(registry)))
-        # Polling bounds how long stopping takes.
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True)
-
-    def __enter__(self) -> MetricsServer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-
-def _only_metrics(exposition: WSGIApplication) -> WSGIApplication:
-    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        if environ.get("PATH_INFO") == METRICS_PATH:
-            return exposition(environ, start_response)
-        start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
-        return [f"Metrics are at {METRICS_PATH}.\n".encode()]
-
-    return application
-
-
-class _Handler(WSGIRequestHandler):
-    timeout = 10  # A scraper that says nothing must not keep its thread.
-
-    def log_message(self, *args: object) -> None:
-        """Scrapes are not logged."""
-
-
-class _WSGIServer(ThreadingMixIn, WSGIServer):
-    """A WSGI server on a socket that is already bound, so that nobody asks a name server for our name."""
-
-    daemon_threads = True
-
-    def __init__(self, listener: socket.socket, application: WSGIApplication) -> None:
-        host, port = listener.getsockname()[:2]
-        TCPServer.__init__(self, (host, port), _Handler, bind_and_activate=False)
-        self.socket.close()
-        self.socket = listener
-        self.server_name, self.server_port = host, port
-        self.setup_environ()
-        self.set_app(application)
-        self.server_activate()

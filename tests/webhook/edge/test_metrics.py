@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from runtime.metrics_server import MetricsServer
 from webhook.decisions.decision import denied, unchanged
 from webhook.edge import server, wire
-from webhook.edge.metrics import DURATION_BOUNDS, Histogram, Metrics, MetricsServer
+from webhook.edge.metrics import DURATION_BOUNDS, Histogram, Metrics
 from webhook.edge.reviews import Rendered, render
 
 UNCHANGED = render(unchanged("not-neuron"))

@@ -1,0 +1,245 @@
+"""The plain port where Prometheus reads what a process counts.
+
+Served in threads of its own, so that it answers however busy the process is. Anybody in the pod network may connect, so
+threads, heads and times are bounded, and nothing that a client does leaves more than a line in the log.
+"""
+
+import contextlib
+import io
+import logging
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from socketserver import BaseRequestHandler, TCPServer, ThreadingMixIn
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+from prometheus_client import make_wsgi_app
+from prometheus_client.registry import CollectorRegistry
+
+if TYPE_CHECKING:
+    from _typeshed import OptExcInfo
+    from _typeshed.wsgi import WSGIApplication
+
+log = logging.getLogger(__name__)
+
+METRICS_PATH: Final = "/metrics"
+
+MOST_CONNECTIONS: Final = 16
+"""Connections, each with a thread. A Prometheus keeps none; there are two of them where they are replicated."""
+MOST_HEAD: Final = 16 * 1024
+"""Bytes of a request's line and headers."""
+HEAD_TIMEOUT: Final = 5.0
+"""Seconds for a client to send its request, however busy it is in between."""
+ANSWER_TIMEOUT: Final = 10.0
+"""Seconds for a client to take the answer; Prometheus' own default for a scrape (`scrape_timeout`)."""
+
+_SAY_EVERY: Final = 10.0
+_TEXT: Final = ("Content-Type", "text/plain; charset=utf-8")
+
+
+class MetricsServer:
+    """Serves a registry at `/metrics` over plain HTTP.
+
+    Attributes:
+        address: host and port.
+    """
+
+    def __init__(self, registry: CollectorRegistry, listener: socket.socket) -> None:
+        """Serve on a bound socket, which is ours from now on."""
+        self.address: tuple[str, int] = listener.getsockname()[:2]
+        self._server = _Server(listener, registry)
+        # Polling bounds how long stopping takes.
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True)
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def __enter__(self) -> "MetricsServer":
+        """Serve for as long as the context is open."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop listening."""
+        self.close()
+
+
+class _TooLargeError(Exception):
+    """The request's head is above its bound."""
+
+
+class _Handler(BaseRequestHandler):
+    """One connection: one request, one answer."""
+
+    server: "_Server"
+    request: socket.socket
+
+    def handle(self) -> None:
+        try:
+            head = self._head()
+        except _TooLargeError:
+            answer = _answer("431 Request Header Fields Too Large", [_TEXT], b"The request is too large.\n")
+        else:
+            if head is None:
+                return
+            self.server.reading_ended(self.request)
+            try:
+                answer = self.server.answer(head)
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with a collector
+                self.server.failed(error)
+                answer = _answer("500 Internal Server Error", [_TEXT], b"The log of the process says why.\n")
+        self.request.settimeout(ANSWER_TIMEOUT)
+        self.request.sendall(answer)
+
+    def _head(self) -> bytes | None:
+        """The request's head; None where the client has gone or is too slow."""
+        deadline = time.monotonic() + HEAD_TIMEOUT
+        head = bytearray()
+        while b"\r\n\r\n" not in head and b"\n\n" not in head:
+            if len(head) > MOST_HEAD:
+                raise _TooLargeError
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            self.request.settimeout(left)
+            try:
+                data = self.request.recv(4096)
+            except OSError:
+                return None
+            if not data:
+                return None
+            head += data
+        return bytes(head)
+
+
+class _Server(ThreadingMixIn, TCPServer):
+    """On a socket that is bound already, with so many threads at most."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
+
+    def __init__(self, listener: socket.socket, registry: CollectorRegistry) -> None:
+        TCPServer.__init__(self, listener.getsockname()[:2], _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self._exposition: WSGIApplication = make_wsgi_app(registry)
+        self._generating = threading.Lock()
+        self._state = threading.Lock()
+        self._open = 0
+        # Those whose request is still to come, oldest first.
+        self._reading: dict[socket.socket, None] = {}
+        self._said: float | None = None
+        self._failed = 0
+        self.server_activate()
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002 - socketserver's signature
+        """Whether there is a thread for a connection: else the oldest that says nothing makes room."""
+        with self._state:
+            if self._open >= MOST_CONNECTIONS:
+                oldest = next(iter(self._reading), None)
+                if oldest is None:
+                    return False
+                del self._reading[oldest]
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+            self._open += 1
+            self._reading[request] = None
+        return True
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """In a thread of its own, where the system has one."""
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:
+            self._ended(request)
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._ended(request)
+
+    def reading_ended(self, request: socket.socket) -> None:
+        """A request is here: its connection makes room for no other."""
+        with self._state:
+            self._reading.pop(request, None)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - socketserver's signature
+        """Say what went wrong beside the answer; clients that go away say nothing about us."""
+        error = sys.exception()
+        if error is not None and not isinstance(error, OSError):
+            self.failed(error)
+
+    def failed(self, error: BaseException) -> None:
+        """Say in one line that metrics were not served, now and then."""
+        with self._state:
+            self._failed += 1
+            now = time.monotonic()
+            if self._said is not None and now - self._said < _SAY_EVERY:
+                return
+            self._said, failed, self._failed = now, self._failed, 0
+        log.error("metrics not served", extra={"error": type(error).__name__, "failed": failed})
+
+    def answer(self, head: bytes) -> bytes:
+        """The answer to a request, head and body."""
+        line, *fields = head.decode("latin-1").splitlines()
+        parts = line.split(" ")
+        if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
+            return _answer("400 Bad Request", [_TEXT], b"This is no HTTP/1.1.\n")
+        path, _, query = parts[1].partition("?")
+        if unquote(path) != METRICS_PATH:
+            return _answer("404 Not Found", [_TEXT], f"Metrics are at {METRICS_PATH}.\n".encode())
+        headers = {name.strip().lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
+        environ = {
+            "REQUEST_METHOD": parts[0],
+            "PATH_INFO": METRICS_PATH,
+            "QUERY_STRING": query,
+            "HTTP_ACCEPT": headers.get("accept", ""),
+            "HTTP_ACCEPT_ENCODING": headers.get("accept-encoding", ""),
+        }
+        # One at a time: each takes processor time from what the process is there for.
+        if not self._generating.acquire(timeout=ANSWER_TIMEOUT):
+            return _answer("503 Service Unavailable", [_TEXT], b"Too many ask for metrics.\n")
+        try:
+            return self._exposed(environ)
+        finally:
+            self._generating.release()
+
+    def _exposed(self, environ: dict[str, Any]) -> bytes:
+        status, headers = "", [("", "")]
+
+        def start_response(
+            code: str, fields: list[tuple[str, str]], _error: "OptExcInfo | None" = None, /
+        ) -> Callable[[bytes], object]:
+            nonlocal status, headers
+            status, headers = code, fields
+            return io.BytesIO().write
+
+        body: Iterable[bytes] = self._exposition(environ, start_response)
+        return _answer(status, headers, b"".join(body))
+
+    def _ended(self, request: socket.socket) -> None:
+        with self._state:
+            self._open -= 1
+            self._reading.pop(request, None)
+
+
+def _answer(status: str, headers: list[tuple[str, str]], body: bytes) -> bytes:
+    fields = [*headers, ("Content-Length", str(len(body))), ("Connection", "close")]
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields)
+    return f"HTTP/1.1 {status}\r\n{head}\r\n".encode("latin-1") + body
