@@ -6,6 +6,8 @@ import sys
 import time
 from typing import Any, Final, Literal, TextIO
 
+from runtime.text import escaped
+
 _STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"}
 
 
@@ -23,7 +25,7 @@ class JSONFormatter(logging.Formatter):
         }
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(fields, default=str)
+        return escaped(json.dumps(fields, default=str))
 
 
 class TextFormatter(logging.Formatter):
@@ -31,9 +33,11 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line, and its traceback below."""
-        pairs = (f"{key}={json.dumps(value, default=str)}" for key, value in _extra(record).items())
-        line = " ".join((_timestamp(record.created), f"{record.levelname:<7}", record.getMessage(), *pairs))
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        pairs = (f"{key}={escaped(json.dumps(value, default=str))}" for key, value in _extra(record).items())
+        line = " ".join((_timestamp(record.created), f"{record.levelname:<7}", escaped(record.getMessage()), *pairs))
+        if not record.exc_info:
+            return line
+        return "\n".join((line, *map(escaped, self.formatException(record.exc_info).split("\n"))))
 
 
 def configure(form: Literal["json", "text"], level: str, stream: TextIO | None = None) -> None:

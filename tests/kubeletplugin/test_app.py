@@ -342,6 +342,16 @@ def test_logs_are_lines_of_keys(tmp_path: Path) -> None:
     assert logs.TextFormatter().format(record).endswith("ValueError: x")
 
 
+@pytest.mark.parametrize("formatter", [logs.JSONFormatter(), logs.TextFormatter()], ids=["json", "text"])
+def test_a_line_is_one_line_for_every_reader(formatter: logging.Formatter) -> None:
+    text = "a\u2028b\x85c\x7fd\u202ee\nf"
+    record = logging.makeLogRecord({"msg": text, "levelno": 20, "levelname": "INFO", "name": "x", "created": 1.5})
+    record.reason = text
+    line = formatter.format(record)
+    assert line.isprintable()
+    assert line.splitlines() == [line]
+
+
 IMPORTS = {
     "kubeletplugin.cli": {"grpc", "kubernetes", "aiohttp", "webhook", "policies", "certs"},
     "kubeletplugin.app": {"webhook", "policies", "certs", "starlette", "uvicorn", "celpy"},

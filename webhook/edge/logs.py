@@ -1,10 +1,12 @@
 """Structured logs on stderr: one line per decision, and whatever else there is to say.
 
 A record's message is the event, its `extra` are the keys: `log.info("serving", extra={"url": url})`. Bodies of reviews
-are never logged: they carry what users put into their pods.
+are never logged: they carry what users put into their pods. What a line quotes is printable, and no longer than names
+are.
 """
 
 import asyncio
+import json
 import logging
 import re
 import sys
@@ -15,6 +17,7 @@ from typing import Any, BinaryIO, Final, Literal, TextIO
 import msgspec
 import orjson
 
+from runtime.text import escaped, quoted
 from webhook.edge import wire
 from webhook.edge.reviews import Rendered
 from webhook.edge.tracing import NO_TRACE
@@ -25,6 +28,9 @@ FLUSH_AFTER: Final = 0.05
 """Seconds that decision lines may wait to be written together: a system call per review would be the largest cost."""
 FLUSH_ABOVE: Final = 65536
 """Bytes of decision lines that are written without waiting any longer."""
+
+LONGEST_NAME: Final = 253
+"""Letters of a name, namespace or kind: those of an RFC 1123 subdomain. A client that is no API server may send more."""
 
 _STANDARD_ATTRIBUTES: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "color_message"}
 
@@ -118,17 +124,17 @@ class DecisionLog:
             DecisionLine(
                 self._timestamps.format(self._clock()),
                 "info",
-                request.uid,
-                request.operation,
-                request.kind.kind,
+                _short(request.uid),
+                _short(request.operation),
+                _short(request.kind.kind),
                 rendered.outcome,
                 rendered.reason,
                 request.dryRun,
                 rendered.codes,
                 round(seconds * 1000, 3),
-                request.namespace,
-                name,
-                generate_name,
+                _short(request.namespace),
+                _short(name),
+                _short(generate_name),
                 *trace,
             )
         )
@@ -152,8 +158,13 @@ class DecisionLog:
             self.lost += pending.count(b"\n")
 
     def _append_json(self, line: DecisionLine) -> None:
-        self._encode_into(line, self._buffer, -1)
-        self._buffer += b"\n"
+        buffer = self._buffer
+        start = len(buffer)
+        self._encode_into(line, buffer, -1)
+        written = buffer[start:]
+        if not written.isascii() or b"\x7f" in written:
+            buffer[start:] = escaped(written.decode()).encode()
+        buffer += b"\n"
 
     def _append_text(self, line: DecisionLine) -> None:
         fields = msgspec.to_builtins(line)
@@ -178,7 +189,12 @@ class JSONFormatter(logging.Formatter):
         }
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
-        return orjson.dumps(fields, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        try:
+            line = orjson.dumps(fields, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        except TypeError:
+            # A lone surrogate, as in the name of a file that is not UTF-8: orjson has no way to write it.
+            line = json.dumps(fields, default=str)
+        return escaped(line)
 
 
 class TextFormatter(logging.Formatter):
@@ -191,7 +207,9 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line, and its traceback below."""
         line = _text(self._timestamps.format(record.created), record.levelname, record.getMessage(), _extra(record))
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        if not record.exc_info:
+            return line
+        return "\n".join((line, *map(escaped, self.formatException(record.exc_info).split("\n"))))
 
 
 def resolve(form: Literal["auto", "json", "text"]) -> Format:
@@ -228,7 +246,11 @@ def _extra(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _text(ts: str, level: str, event: str, fields: Mapping[str, Any]) -> str:
-    return " ".join((ts, f"{level.upper():<7}", event, *_pairs(fields)))
+    return " ".join((ts, f"{level.upper():<7}", escaped(event), *_pairs(fields)))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
 
 
 def _pairs(fields: Mapping[str, Any]) -> Iterable[str]:
@@ -240,4 +262,4 @@ def _pairs(fields: Mapping[str, Any]) -> Iterable[str]:
         else:
             shown = str(value)
         plain = shown and shown.isprintable() and not set(shown) & {" ", '"', "="}
-        yield f"{key}={shown if plain else orjson.dumps(shown).decode()}"
+        yield f"{key}={shown if plain else quoted(shown)}"

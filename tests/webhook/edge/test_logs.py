@@ -266,3 +266,55 @@ def test_timestamps_agree_with_the_calendar(now: float) -> None:
     expected = dt.datetime.fromtimestamp(int(now * 1000) // 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S")
     timestamps = logs.Timestamps()
     assert timestamps.format(now) == timestamps.format(now) == f"{expected}.{int(now * 1000) % 1000:03d}Z"
+
+
+HOSTILE = "a\u2028b\u2029c\x85d\x7fe\u202ef\u2066g\u200bh\x9bi\U000e0041j\r\nk\x00l\u00a0"
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_a_decision_is_one_line_for_every_reader_whatever_is_in_a_name(form: logs.Format) -> None:
+    asked = request(HOSTILE, namespace=HOSTILE)
+    written = lines((asked, UNCHANGED), (request("next\x7f"), UNCHANGED), (request("é"), UNCHANGED), form=form)
+    assert written.endswith("\n")
+    assert len(written.splitlines()) == 3
+    assert all(line.isprintable() for line in written.splitlines())
+    if form == "json":
+        found = [json.loads(line) for line in written.splitlines()]
+        assert [line["name"] for line in found] == [HOSTILE, "next\x7f", "é"]
+        assert found[0]["namespace"] == HOSTILE
+
+
+@pytest.mark.usefixtures("root_logger")
+@pytest.mark.parametrize("form", ["json", "text"])
+@pytest.mark.parametrize("text", [HOSTILE, "\ud800", HOSTILE + "\udfff"])
+def test_a_record_is_one_line_for_every_reader(form: logs.Format, text: str) -> None:
+    stream = io.StringIO()
+    logs.configure(form, "info", stream)
+    logging.getLogger("x").warning("odd %s", text, extra={"reason": text, "list": [text]})
+    (written,) = stream.getvalue().removesuffix("\n").splitlines()
+    assert written.isprintable()
+    if form == "json":
+        assert json.loads(written)["reason"] == text
+
+
+@pytest.mark.usefixtures("root_logger")
+def test_a_traceback_has_no_other_lines_than_its_own() -> None:
+    stream = io.StringIO()
+    logs.configure("text", "info", stream)
+    logging.getLogger("x").error("odd", exc_info=ValueError(HOSTILE.replace("\n", "")))
+    written = stream.getvalue()
+    assert written.splitlines() == written.removesuffix("\n").split("\n")
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_a_line_is_no_longer_than_names_are(form: logs.Format) -> None:
+    asked = msgspec.structs.replace(
+        request("n" * 100_000, namespace="s" * 100_000),
+        uid="u" * 100_000,
+        operation="o" * 100_000,
+        kind=wire.GroupVersionKind("k" * 100_000),
+    )
+    written = lines((asked, UNCHANGED), form=form)
+    assert len(written) < 5 * logs.LONGEST_NAME + 400
+    body = b'{"metadata":{"generateName":"%s"}}' % (b"g" * 100_000)
+    assert len(lines((request("", body), UNCHANGED), form=form)) < 600

@@ -1,0 +1,42 @@
+"""Text of others stays on its line, and stays what it says."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.text import escaped, quoted
+
+ANY = st.text(alphabet=st.characters(codec=None, exclude_categories=()), max_size=30)
+
+
+@given(ANY)
+def test_a_quoted_text_is_printable_and_can_be_read_back(text: str) -> None:
+    shown = quoted(text)
+    assert shown.isprintable()
+    assert len(shown.splitlines()) == 1
+    # A lone surrogate before another becomes one letter when JSON is read, as in JavaScript.
+    assert json.loads(shown).encode("utf-16", "surrogatepass") == text.encode("utf-16", "surrogatepass")
+
+
+@given(ANY)
+def test_json_that_is_escaped_says_the_same(text: str) -> None:
+    line = json.dumps({"name": text}, ensure_ascii=False)
+    shown = escaped(line)
+    assert shown.isprintable()
+    assert json.loads(shown)["name"].encode("utf-16", "surrogatepass") == text.encode("utf-16", "surrogatepass")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain ü 日本", "plain ü 日本"),
+        ("\u2028\u2029\x85\x7f\x9b", "\\u2028\\u2029\\u0085\\u007f\\u009b"),
+        ("a\u202eb\u2066\u200b\ufeff", "a\\u202eb\\u2066\\u200b\\ufeff"),
+        ("\U000e0041\ud800\n", "\\udb40\\udc41\\ud800\\u000a"),
+        ("no\u00a0break", "no\\u00a0break"),
+    ],
+)
+def test_what_is_escaped(text: str, shown: str) -> None:
+    assert escaped(text) == shown
