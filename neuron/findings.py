@@ -277,6 +277,7 @@ CODES: Final = {
     "NEU708": "A container refers to a request that its claim does not have",
     "NEU709": "Devices that one container uses together are not connected",
     "NEU710": "The size of a LeaderWorkerSet does not fit its UltraServer mode",
+    "NEU711": "Pod templates of a workload were not checked",
     # 8xx: policy files
     "NEU801": "A policy refuses the object",
     "NEU802": "A policy warns of the object",

@@ -1,6 +1,7 @@
 """DRA device selectors on the CEL engine: what `neuron.selection` asks for, done by `policies`."""
 
 import dataclasses
+import functools
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -62,6 +63,8 @@ class DeviceSelectors:
 
     def compile(self, expression: str) -> CompiledSelector:
         """Compile one expression; see `neuron.selection.SelectorEngine`."""
+        if self._deadline is None:
+            _load()
         now = self._clock()
         if self._deadline is None:
             self._deadline = now + _SECONDS_PER_OBJECT
@@ -114,6 +117,12 @@ class _Compiled:
 
 
 _compiled: Final = _Compiled()
+
+
+@functools.cache
+def _load() -> None:
+    """Load the grammar, which takes longer than most selectors do and is nothing that one of them costs."""
+    compile_selector(Cel(_LIMITS), "true")
 
 
 def _compile(expression: str) -> "_Analysed | SelectorError":
