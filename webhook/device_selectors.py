@@ -9,6 +9,7 @@ from typing import Final
 
 from neuron.check_selectors import Judged
 from neuron.device_shapes import Value, Version
+from neuron.findings import short
 from neuron.selection import (
     CompiledSelector,
     Lookup,
@@ -136,6 +137,9 @@ def _compile(expression: str) -> "_Analysed | SelectorError":
         return SelectorTypeError(error.message, _position(error))
     except CelBudgetExceededError as error:
         return SelectorTooCostlyError(error.message, _position(error))
+    except (ArithmeticError, RecursionError, ValueError) as error:
+        # A number or a nesting that Python itself refuses. No review fails for it.
+        return SelectorUnsupportedError(f"it cannot be read: {short(str(error))}")
 
 
 def _position(error: CelError) -> str:

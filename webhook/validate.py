@@ -41,8 +41,8 @@ Result = TypeVar("Result")
 
 _DECISIONS: Final = 8 * 1024 * 1024
 """Bytes of decisions that are remembered; those about templates of pods have as many."""
-_SMALL_WORKLOAD: Final = 8 * 1024
-"""Bytes of a workload that is judged on the event loop: a few pod templates."""
+_FEW_TEMPLATES: Final = 4
+"""Pod templates of a workload that are judged on the event loop: some milliseconds each."""
 _SMALL_SPEC: Final = 4 * 1024
 """Bytes of a spec that is read on the event loop: some milliseconds, whatever it says. Hardly one is larger."""
 _PER_FINDING: Final = 512
@@ -259,9 +259,10 @@ class Validator:
             _decode(request.oldObject).spec
         ):
             return _SAME_SPEC
-        small = len(raw) <= _SMALL_WORKLOAD
+        small = len(raw) <= LARGE_OBJECT
         read_it = functools.partial(read_workload, request, raw)
         workload = read_it() if small else await self._lane.run(request.namespace, read_it)
+        small = small and len(workload.templates) <= _FEW_TEMPLATES
         told: list[Told] = []
         for template in workload.templates:
             await self._judge_templates(template.pod, request.namespace)
