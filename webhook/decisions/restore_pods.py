@@ -16,8 +16,8 @@ from neuron.findings import Finding
 from webhook.decisions import hints, pods, records
 from webhook.decisions.added_hints import AddedHints
 from webhook.decisions.canonical import key_of, keys_of
-from webhook.decisions.convert_pods import legacy_now, mark, strip_legacy
-from webhook.decisions.decision import Decision, Operation, Outcome, denied, unchanged
+from webhook.decisions.convert_pods import mark, strip_legacy
+from webhook.decisions.decision import Decision, Operation, Outcome, cut, denied, unchanged
 from webhook.decisions.patches import add, pointer, replace
 from webhook.decisions.records import Converted
 
@@ -37,9 +37,11 @@ def restore(
     conversion = records.find_conversion(old)
     if conversion is None:
         return unchanged("not-converted")
-    if new.excess() or old.excess():
-        # No converted pod is; whatever this is, the API server refuses it.
+    # No converted pod is like that; the API server refuses the change.
+    if new.excess() is not None:
         return unchanged("too-large")
+    if new.repeated() is not None:
+        return unchanged("duplicate-names")
     sections = (
         ("initContainers", new.init_containers, old.init_containers, conversion.record.init_containers),
         ("containers", new.containers, old.containers, conversion.record.containers),
@@ -52,7 +54,7 @@ def restore(
         for index, container in enumerate(containers):
             where = f"spec.{section}[{index}]"
             resources = container.decode_resources(where)
-            if not legacy_now(resources):
+            if not demand.names_legacy(resources or {}):
                 findings += _removal(container, where, resources, stored.get(container.name), conversion)
                 continue
             reapplied = True
@@ -85,11 +87,12 @@ def _changes(container: str, path: str, resources: Mapping[str, Any], recorded: 
         return findings
     asks = f"{now.resource}: {now.amount}" if now.amount else "no Neuron devices"
     had = f"{before.resource}: {before.amount}" if before.amount else "none"
+    called = cut(container)
     return [
         Finding(
             "NEU115",
             now.resource_path if now.amount else f"{path}.resources.limits",
-            f"container {container} now asks for {asks}, but the pod was converted with {had}, which cannot change.",
+            f"container {called} now asks for {asks}, but the pod was converted with {had}, which cannot change.",
             "Delete the pod and create it again.",
             str(now.amount),
         )
@@ -109,7 +112,8 @@ def _removal(
     """
     before = [] if old is None else (old.decode_resources() or {}).get("claims") or []
     now = (resources or {}).get("claims") or []
-    if not any(entry.get("name") == conversion.claim and entry not in now for entry in before):
+    present = keys_of(now)
+    if not any(entry.get("name") == conversion.claim and key_of(entry) not in present for entry in before):
         return []
     return _changes(new.name, path, {}, conversion.record.of(new.name))
 
