@@ -27,6 +27,7 @@ from webhook.decisions.steering import NO_STEERING, Steering, allowed, disagree,
 from webhook.decisions.world import World
 from webhook.ports import NamespaceFacts
 
+_CORE_VARIABLES: Final = frozenset(names.CORE_VARIABLES)
 _MOST_WARNED: Final = 16
 """Claims of the user's own that are named in warnings."""
 
@@ -245,7 +246,8 @@ def _claim_patch(
     for holder, use in zip(holders, claim.uses, strict=True):
         operations += strip_legacy(holder.pointer, holder.resources)
         operations += _refer(holder, _entries(claim_name, use))
-        if holder.ask.in_cores and holder.ask.amount and not holder.container.core_variables:
+        # All variables are read, whether or not one of them can be of ours: what is appended to has to be a list.
+        if holder.ask.in_cores and holder.ask.amount and _CORE_VARIABLES.isdisjoint(holder.container.variables):
             # Rounding up must not hand out more cores than were asked for; nor must an LNC default of the node.
             variable = {"name": names.ENV_NUM_CORES, "value": str(holder.ask.amount)}
             environment = () if holder.container.has_env else None

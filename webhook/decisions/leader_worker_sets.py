@@ -16,7 +16,7 @@ from neuron.findings import warning
 from webhook.decisions import modes, pods
 from webhook.decisions.decision import Decision, Outcome, cut, unchanged
 from webhook.decisions.modes import Mode
-from webhook.decisions.patches import set_members
+from webhook.decisions.patches import add, set_members
 from webhook.decisions.steering import NO_STEERING, Steering, settled
 from webhook.ports import ClusterView, NamespaceFacts
 
@@ -41,13 +41,13 @@ class _Spec(Struct, frozen=True):
 class LeaderWorkerSet(Struct, frozen=True):
     """`leaderworkerset.x-k8s.io/v1`, as far as it is read."""
 
-    metadata: _Metadata = _Metadata()
-    spec: _Spec = _Spec()
+    metadata: _Metadata | None = None
+    spec: _Spec | None = None
 
     @property
     def templates(self) -> Iterator[pods.Pod]:
         """Its pod templates."""
-        both = self.spec.leaderWorkerTemplate
+        both = self.spec and self.spec.leaderWorkerTemplate
         yield from (template for template in (both and both.leaderTemplate, both and both.workerTemplate) if template)
 
 
@@ -113,7 +113,7 @@ def place(
     if (off := next((each for each in steerings if not each.hints.exclusive_topology), None)) is not None:
         return Decision(Outcome.UNCHANGED, "topology-off-by-policy", audit={"scheduling-hint-policy": off.hints.policy})
     label = names.ultraserver_topology_label(max(nodes))
-    annotations = workload.metadata.annotations
+    annotations = workload.metadata and workload.metadata.annotations
     current = annotations.exclusive_topology if annotations else None
     if len(nodes) > 1 or (current is not None and current != label):
         finding = warning(
@@ -126,7 +126,8 @@ def place(
         )
         return unchanged("topology-mismatch", finding)
     known = None if annotations is None else {names.LWS_EXCLUSIVE_TOPOLOGY: current}
-    patch = set_members("/metadata/annotations", known, {names.LWS_EXCLUSIVE_TOPOLOGY: label})
+    patch = [] if workload.metadata else [add("/metadata", {})]
+    patch += set_members("/metadata/annotations", known, {names.LWS_EXCLUSIVE_TOPOLOGY: label})
     return Decision(Outcome.HINTED, "ultraserver", patch=tuple(patch)) if patch else unchanged("already-placed")
 
 
