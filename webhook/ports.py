@@ -82,6 +82,13 @@ class TemplateStore(Protocol):
             TemplateUnavailableError: it does not exist and cannot be made.
         """
 
+    async def check(self, namespace: str, template: Template) -> bool:
+        """Whether the template exists in the namespace, for a dry run: nothing is created or changed.
+
+        Raises:
+            TemplateUnavailableError: `ensure` would fail: something else has its name, or nobody can be asked.
+        """
+
 
 class TemplateUnavailableError(Exception):
     """A template that a pod needs does not exist and cannot be made.

@@ -1,6 +1,6 @@
 import pytest
 
-from neuron.demand import Role, read
+from neuron.demand import Role, legacy_amounts, read
 
 DEVICE, ALIAS, CORE = "aws.amazon.com/neuron", "aws.amazon.com/neurondevice", "aws.amazon.com/neuroncore"
 
@@ -81,3 +81,24 @@ def test_a_huge_value_is_cut_in_messages() -> None:
     _, (finding,) = read("main", Role.APP, "spec.containers[0]", {DEVICE: "9" * 5000}, {})
     assert len(finding.message) < 200
     assert len(finding.value) == 64
+
+
+def test_a_long_name_is_cut_in_messages() -> None:
+    _, (finding,) = read("x" * 100_000, Role.APP, "spec.containers[0]", {DEVICE: "many"}, {})
+    assert len(finding.message) < 200
+
+
+@pytest.mark.parametrize("value", [None, [], {"a": "b" * 100_000}], ids=["null", "list", "object"])
+@pytest.mark.parametrize("field", ["limits", "requests"])
+def test_what_is_no_quantity_is_refused_wherever_it_stands(field: str, value: object) -> None:
+    asked = {"limits": {DEVICE: "4"}, "requests": {}}
+    asked[field] = asked[field] | {ALIAS: value}
+    _, (finding,) = read("main", Role.APP, "spec.containers[0]", **asked)
+    assert (finding.code, finding.path) == ("NEU101", f"spec.containers[0].resources.{field}[{ALIAS}]")
+    assert len(finding.message) < 200
+
+
+@pytest.mark.parametrize("value", ["4", 4, 4.0, "4.0", "4e0", "4000m", " 4".strip()])
+def test_amounts_are_recorded_as_one_number_however_they_are_written(value: object) -> None:
+    assert legacy_amounts({DEVICE: value}, {DEVICE: "16"}) == {DEVICE: "4"}
+    assert legacy_amounts({}, {DEVICE: value}) == {DEVICE: "4"}

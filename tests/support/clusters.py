@@ -12,6 +12,7 @@ from neuron.templates import Template
 from policies.loader import NO_POLICIES, PolicySet
 from webhook.decisions.world import ConversionOptions
 from webhook.edge.wire import ABSENT, AdmissionRequest, GroupVersionKind
+from webhook.lane import Lane
 from webhook.mutate import Mutator
 from webhook.policing.steering import PolicySteer
 from webhook.ports import NO_FACTS, NamespaceFacts, TemplateUnavailableError
@@ -58,6 +59,11 @@ class FakeTemplates:
     def holds(self, namespace: str, template: Template) -> bool:
         return (namespace, template.name) in self.made
 
+    async def check(self, namespace: str, template: Template) -> bool:
+        if self.refusal is not None:
+            raise self.refusal
+        return self.holds(namespace, template)
+
     async def ensure(self, namespace: str, template: Template) -> None:
         if self.refusal is not None:
             raise self.refusal
@@ -68,11 +74,13 @@ def mutator(
     cluster: FakeCluster | None = None,
     templates: FakeTemplates | None = None,
     policies: PolicySet = NO_POLICIES,
+    lane: Lane | None = None,
     **options: Any,
 ) -> Mutator:
     cluster = cluster or FakeCluster()
     steer = PolicySteer(policies, cluster)
-    return Mutator(ConversionOptions(**options), policies.catalogue, cluster, templates or FakeTemplates(), steer)
+    store = templates or FakeTemplates()
+    return Mutator(ConversionOptions(**options), policies.catalogue, cluster, store, steer, lane=lane)
 
 
 def request(

@@ -1,5 +1,7 @@
 import asyncio
 import json
+import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jsonpatch
@@ -8,12 +10,13 @@ from msgspec import Raw
 
 from neuron.findings import Finding
 from neuron.instances import Observation
+from policies.loader import NO_POLICIES, PolicySet, load
 from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request
 from tests.support.manifests import container, pod
 from webhook.decisions.decision import Decision
 from webhook.edge.wire import AdmissionRequest, GroupVersionKind
 from webhook.mutate import Mutator
-from webhook.ports import TemplateUnavailableError
+from webhook.ports import NamespaceFacts, TemplateUnavailableError
 
 LEGACY = pod(container(neuron="4"))
 
@@ -186,8 +189,127 @@ def test_a_claim_name_of_the_wrong_type_is_refused_with_the_place() -> None:
     assert (error.code, error.path) == ("NEU114", "spec.containers[0].resources.claims[0].name")
 
 
-def test_remembered_decisions_are_bounded() -> None:
+def test_remembered_decisions_are_bounded_in_bytes() -> None:
     subject = mutator()
-    for index in range(300):
-        review(subject, pod(container(f"c{index}", neuron="4")))
-    assert len(subject._decisions) == 256
+    for index in range(400):
+        padding = [{"key": "x" * 20_000, "operator": "Exists"}]
+        review(subject, pod(container(f"c{index}", neuron="4"), tolerations=padding))
+    assert 8 * 2**20 * 0.9 < subject._decisions.size <= 8 * 2**20
+    assert len(subject._decisions) < 300
+
+
+def test_what_namespaces_say_counts_as_remembered() -> None:
+    cluster = FakeCluster()
+    subject = mutator(cluster)
+    for index in range(100):
+        note = ("neuron.aws.com/note", f"{index}" * 100_000)
+        cluster.namespaces["team-a"] = NamespaceFacts((note,))
+        review(subject, LEGACY)
+    assert subject._decisions.size <= 8 * 2**20
+    assert len(subject._decisions) < 20
+
+
+class CountingLane:
+    """Runs everything in one other thread, and counts."""
+
+    def __init__(self) -> None:
+        self.namespaces: list[str] = []
+
+    async def run(self, namespace: str, work: Callable[[], Any]) -> Any:
+        self.namespaces.append(namespace)
+        return await asyncio.to_thread(work)
+
+
+class LoopOnlyCluster(FakeCluster):
+    """A cluster whose caches may be looked at on the event loop only."""
+
+    def namespace(self, name: str) -> NamespaceFacts:
+        assert threading.current_thread() is threading.main_thread()
+        return super().namespace(name)
+
+    def namespace_labels(self, name: str) -> Mapping[str, str] | None:
+        assert threading.current_thread() is threading.main_thread()
+        return super().namespace_labels(name)
+
+    def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:
+        assert threading.current_thread() is threading.main_thread()
+        return super().template_device_classes(namespace, name)
+
+    def template_ultraserver_mode(self, namespace: str, name: str) -> int | None:
+        assert threading.current_thread() is threading.main_thread()
+        return super().template_ultraserver_mode(namespace, name)
+
+
+PADDED = {"note": "x" * 40_000}
+STEERING = {
+    "steer.json": json.dumps(
+        {
+            "apiVersion": "policy.neuron.aws.com/v1alpha1",
+            "kind": "ConversionPolicy",
+            "metadata": {"name": "trn2-only"},
+            "spec": {"order": 1, "match": {"namespaceSelector": {"matchLabels": {"a": "b"}}}, "families": ["trn2"]},
+        }
+    ).encode()
+}
+
+
+def lws(**fields: Any) -> dict[str, Any]:
+    claims = [{"name": "n", "resourceClaimTemplateName": "us"}]
+    template = {"spec": {"containers": [container(neuron="16")], "resourceClaims": claims}}
+    return {"metadata": {}, "spec": {"leaderWorkerTemplate": {"workerTemplate": template}}, **fields}
+
+
+@pytest.mark.parametrize("policies", [NO_POLICIES, load(STEERING)], ids=["no-policies", "policies"])
+class TestLargeObjects:
+    """They are decided beside the event loop, which alone looks into caches."""
+
+    def decide(self, policies: PolicySet, *args: Any, **fields: Any) -> tuple[Decision, list[str]]:
+        lane = CountingLane()
+        cluster = LoopOnlyCluster(
+            template_classes={("team-a", "mine"): frozenset({"neuron.aws.com"})},
+            ultraserver_modes={("team-a", "us"): 4},
+        )
+        return review(mutator(cluster, policies=policies, lane=lane), *args, **fields), lane.namespaces
+
+    def test_a_pod_is_created(self, policies: PolicySet) -> None:
+        own = [{"name": "extra", "resourceClaimTemplateName": "mine"}]
+        small = pod(container(neuron="4"), resourceClaims=own)
+        expected, none = self.decide(policies, small)
+        decision, namespaces = self.decide(policies, small | PADDED)
+        assert (none, namespaces) == ([], ["team-a", "team-a"])
+        assert [finding.code for finding in decision.warnings] == ["NEU206"]
+        assert (decision.patch, decision.warnings) == (expected.patch, expected.warnings)
+
+    def test_a_pod_is_updated(self, policies: PolicySet) -> None:
+        created, _ = self.decide(policies, LEGACY)
+        stored = jsonpatch.apply_patch(LEGACY, list(created.patch))
+        expected, none = self.decide(policies, LEGACY, "UPDATE", stored)
+        decision, namespaces = self.decide(policies, LEGACY, "UPDATE", stored | PADDED)
+        assert (none, namespaces) == ([], ["team-a"])
+        assert decision.patch == expected.patch
+        assert decision.reason == "reapplied"
+
+    def test_a_leader_worker_set_is_created(self, policies: PolicySet) -> None:
+        kind = {"kind": "LeaderWorkerSet", "group": "leaderworkerset.x-k8s.io"}
+        expected, none = self.decide(policies, lws(), **kind)
+        decision, namespaces = self.decide(policies, lws(**PADDED), **kind)
+        assert (none, namespaces) == ([], ["team-a", "team-a"])
+        assert decision.outcome == "hinted"
+        assert decision.patch == expected.patch
+
+    def test_a_wrong_type_is_refused_with_the_place(self, policies: PolicySet) -> None:
+        decision, _ = self.decide(
+            policies, {"spec": {"containers": [container(neuron="4")], "tolerations": {}}} | PADDED
+        )
+        assert [(error.code, error.path) for error in decision.errors] == [("NEU114", "spec.tolerations")]
+
+    def test_a_pod_that_does_not_mention_neuron_stays_on_the_loop(self, policies: PolicySet) -> None:
+        decision, namespaces = self.decide(policies, pod(container()) | PADDED)
+        assert (decision.reason, namespaces) == ("not-neuron", [])
+
+
+def test_a_dry_run_is_refused_as_the_creation_would_be() -> None:
+    templates = FakeTemplates(unavailable())
+    decision = review(mutator(templates=templates), LEGACY, dryRun=True)
+    assert (decision.outcome, decision.reason, decision.status_code) == ("denied", "template-unavailable", 403)
+    assert templates.made == {}

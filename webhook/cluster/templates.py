@@ -41,6 +41,8 @@ _PATH: Final = "spec.resourceClaims"
 """The field of the pod that needs the template."""
 _ATTEMPTS: Final = 2
 _REMEMBERED: Final = 60.0
+_MOST_REMEMBERED: Final = 10_000
+"""Templates that count as known before the watch shows them: some 4 MiB, as the API server bounds their names."""
 _UNPROCESSABLE: Final = (422, "Invalid")
 _CONFLICT: Final = (CONFLICT, "Conflict")
 _UNAVAILABLE: Final = (503, "ServiceUnavailable")
@@ -48,6 +50,7 @@ _UNAVAILABLE: Final = (503, "ServiceUnavailable")
 _UNMARKED: Final = {"metadata": {"annotations": {names.ANNOTATION_PRUNE_AFTER: None}}}
 _CREATED: Final = "created"
 _KEPT: Final = "kept from pruning"
+_READ: Final = "read"
 
 
 @dataclasses.dataclass(slots=True)
@@ -142,6 +145,27 @@ class KubeTemplates:
             flight.add_done_callback(functools.partial(self._landed, key))
         await asyncio.shield(flight)
 
+    async def check(self, namespace: str, template: Template) -> bool:
+        """Whether the template exists in the namespace, for a dry run: nothing is created or changed.
+
+        A mark on it makes no difference: `ensure` would take it off.
+
+        Raises:
+            TemplateUnavailableError: something else has its name, or the API server cannot be asked.
+        """
+        if self.holds(namespace, template):
+            return True
+        path = RESOURCE_CLAIM_TEMPLATES.path(namespace, template.name)
+        try:
+            found = _loaded(await self._server.request("GET", path, timeout=self._budget))
+        except ApiServerError as error:
+            if isinstance(error, StatusError) and error.code == NOT_FOUND:
+                return False
+            raise _unavailable(error, namespace, template, _READ) from error
+        if _digest(found) != template.digest:
+            raise _foreign(namespace, template, found)
+        return True
+
     async def close(self) -> None:
         """Give up on what is under way."""
         flights = list(self._flights.values())
@@ -167,7 +191,7 @@ class KubeTemplates:
     def _remember(self, key: Key, template: Template, mark: str) -> None:
         now = self._clock()
         self._made.pop(key, None)
-        while self._made and next(iter(self._made.values())).until <= now:
+        while self._made and (len(self._made) >= _MOST_REMEMBERED or next(iter(self._made.values())).until <= now):
             del self._made[next(iter(self._made))]
         # A mark that the cache did not show when the attempt began may be newer than what the attempt achieved.
         if self._mark(key, template) == mark and (mark or self._cache.get(*key) is None):

@@ -5,7 +5,7 @@ and pods come too late to carry it.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,9 +14,9 @@ from msgspec import Struct
 from neuron import names
 from neuron.findings import warning
 from webhook.decisions import modes, pods
-from webhook.decisions.decision import Decision, Outcome, unchanged
+from webhook.decisions.decision import Decision, Outcome, cut, unchanged
 from webhook.decisions.modes import Mode
-from webhook.decisions.patches import set_members
+from webhook.decisions.patches import add, set_members
 from webhook.decisions.steering import NO_STEERING, Steering, settled
 from webhook.ports import ClusterView, NamespaceFacts
 
@@ -41,13 +41,13 @@ class _Spec(Struct, frozen=True):
 class LeaderWorkerSet(Struct, frozen=True):
     """`leaderworkerset.x-k8s.io/v1`, as far as it is read."""
 
-    metadata: _Metadata = _Metadata()
-    spec: _Spec = _Spec()
+    metadata: _Metadata | None = None
+    spec: _Spec | None = None
 
     @property
     def templates(self) -> Iterator[pods.Pod]:
         """Its pod templates."""
-        both = self.spec.leaderWorkerTemplate
+        both = self.spec and self.spec.leaderWorkerTemplate
         yield from (template for template in (both and both.leaderTemplate, both and both.workerTemplate) if template)
 
 
@@ -69,11 +69,25 @@ def pod_templates(workload: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [both[name] for name in ("leaderTemplate", "workerTemplate") if both.get(name) is not None]
 
 
+def named_templates(workload: LeaderWorkerSet) -> frozenset[str]:
+    """Names of the ResourceClaimTemplates that its pods use.
+
+    Raises:
+        webhook.decisions.pods.UnreadableError: a field has the wrong type.
+    """
+    return frozenset(name for template in workload.templates for name in _templates_of(template))
+
+
+def ultraserver_modes(named: Iterable[str], namespace: str, cluster: ClusterView) -> dict[str, int]:
+    """UltraServer modes of ResourceClaimTemplates, by name, as far as they are known and have one."""
+    known = ((name, cluster.template_ultraserver_mode(namespace, name)) for name in named)
+    return {name: mode for name, mode in known if mode is not None}
+
+
 def place(
     workload: LeaderWorkerSet,
-    namespace: str,
+    modes_of: Mapping[str, int],
     facts: NamespaceFacts,
-    cluster: ClusterView,
     default: Mode,
     steerings: Sequence[Steering] = (),
 ) -> Decision:
@@ -81,9 +95,8 @@ def place(
 
     Args:
         workload: its view.
-        namespace: where it is.
+        modes_of: UltraServer modes of ResourceClaimTemplates of its namespace, by name.
         facts: what its namespace says.
-        cluster: what is known of templates.
         default: the server's mode.
         steerings: what policies say about the pods of each of its templates; empty where there are none.
     """
@@ -91,7 +104,7 @@ def place(
         mode
         for template, steering in itertools.zip_longest(workload.templates, steerings, fillvalue=NO_STEERING)
         if isinstance(template, pods.Pod)
-        and (mode := _ultraserver_mode(template, namespace, facts, cluster, default, steering)) is not None
+        and (mode := _ultraserver_mode(template, modes_of, facts, default, steering)) is not None
     }
     # A set of one node needs no neighbours.
     nodes.discard(1)
@@ -100,37 +113,39 @@ def place(
     if (off := next((each for each in steerings if not each.hints.exclusive_topology), None)) is not None:
         return Decision(Outcome.UNCHANGED, "topology-off-by-policy", audit={"scheduling-hint-policy": off.hints.policy})
     label = names.ultraserver_topology_label(max(nodes))
-    annotations = workload.metadata.annotations
+    annotations = workload.metadata and workload.metadata.annotations
     current = annotations.exclusive_topology if annotations else None
     if len(nodes) > 1 or (current is not None and current != label):
         finding = warning(
             "NEU212",
             f"metadata.annotations[{names.LWS_EXCLUSIVE_TOPOLOGY}]",
-            f"exclusive-topology is {current!r}, and the pods ask for UltraServers of"
+            f"exclusive-topology is {None if current is None else cut(current)!r}, and the pods ask for UltraServers of"
             f" {' and '.join(map(str, sorted(nodes)))} nodes.",
             f"Use {label}.",
-            current or "",
+            cut(current or ""),
         )
         return unchanged("topology-mismatch", finding)
     known = None if annotations is None else {names.LWS_EXCLUSIVE_TOPOLOGY: current}
-    patch = set_members("/metadata/annotations", known, {names.LWS_EXCLUSIVE_TOPOLOGY: label})
+    patch = [] if workload.metadata else [add("/metadata", {})]
+    patch += set_members("/metadata/annotations", known, {names.LWS_EXCLUSIVE_TOPOLOGY: label})
     return Decision(Outcome.HINTED, "ultraserver", patch=tuple(patch)) if patch else unchanged("already-placed")
 
 
 def _ultraserver_mode(
-    template: pods.Pod,
-    namespace: str,
-    facts: NamespaceFacts,
-    cluster: ClusterView,
-    default: Mode,
-    steering: Steering,
+    template: pods.Pod, modes_of: Mapping[str, int], facts: NamespaceFacts, default: Mode, steering: Steering
 ) -> int | None:
     """The mode that its pods will have: by annotation, or by a template that they name."""
-    for entry in template.decode_claims() or ():
-        mode = cluster.template_ultraserver_mode(namespace, entry.get("resourceClaimTemplateName") or "")
-        if mode is not None:
-            return mode
+    for name in _templates_of(template):
+        if name in modes_of:
+            return modes_of[name]
     settings = settled(modes.resolve(template.annotations, facts, default), steering)
     if settings.mode in (Mode.OFF, Mode.SHADOW) or not template.concerns_us:
         return None
     return settings.wishes.ultraserver_mode
+
+
+def _templates_of(template: pods.Pod) -> list[str]:
+    """Names of the ResourceClaimTemplates that its pods use; none where the list is longer than any that is meant."""
+    if template.excess() is not None:
+        return []
+    return [entry.get("resourceClaimTemplateName") or "" for entry in template.decode_claims() or ()]

@@ -15,8 +15,9 @@ from neuron.demand import Role
 from neuron.findings import Finding
 from webhook.decisions import hints, pods, records
 from webhook.decisions.added_hints import AddedHints
-from webhook.decisions.convert_pods import legacy_now, mark, strip_legacy
-from webhook.decisions.decision import Decision, Operation, Outcome, denied, unchanged
+from webhook.decisions.canonical import key_of, keys_of
+from webhook.decisions.convert_pods import mark, strip_legacy
+from webhook.decisions.decision import Decision, Operation, Outcome, cut, denied, unchanged
 from webhook.decisions.patches import add, pointer, replace
 from webhook.decisions.records import Converted
 
@@ -36,9 +37,11 @@ def restore(
     conversion = records.find_conversion(old)
     if conversion is None:
         return unchanged("not-converted")
-    if new.excess() or old.excess():
-        # No converted pod is; whatever this is, the API server refuses it.
+    # No converted pod is like that; the API server refuses the change.
+    if new.excess() is not None:
         return unchanged("too-large")
+    if new.repeated() is not None:
+        return unchanged("duplicate-names")
     sections = (
         ("initContainers", new.init_containers, old.init_containers, conversion.record.init_containers),
         ("containers", new.containers, old.containers, conversion.record.containers),
@@ -51,7 +54,7 @@ def restore(
         for index, container in enumerate(containers):
             where = f"spec.{section}[{index}]"
             resources = container.decode_resources(where)
-            if not legacy_now(resources):
+            if not demand.names_legacy(resources or {}):
                 findings += _removal(container, where, resources, stored.get(container.name), conversion)
                 continue
             reapplied = True
@@ -84,11 +87,12 @@ def _changes(container: str, path: str, resources: Mapping[str, Any], recorded: 
         return findings
     asks = f"{now.resource}: {now.amount}" if now.amount else "no Neuron devices"
     had = f"{before.resource}: {before.amount}" if before.amount else "none"
+    called = cut(container)
     return [
         Finding(
             "NEU115",
             now.resource_path if now.amount else f"{path}.resources.limits",
-            f"container {container} now asks for {asks}, but the pod was converted with {had}, which cannot change.",
+            f"container {called} now asks for {asks}, but the pod was converted with {had}, which cannot change.",
             "Delete the pod and create it again.",
             str(now.amount),
         )
@@ -108,7 +112,8 @@ def _removal(
     """
     before = [] if old is None else (old.decode_resources() or {}).get("claims") or []
     now = (resources or {}).get("claims") or []
-    if not any(entry.get("name") == conversion.claim and entry not in now for entry in before):
+    present = keys_of(now)
+    if not any(entry.get("name") == conversion.claim and key_of(entry) not in present for entry in before):
         return []
     return _changes(new.name, path, {}, conversion.record.of(new.name))
 
@@ -137,13 +142,29 @@ def _restore_container(
 
 
 def _reinsert(
-    path: str, new: Any, old: Any, is_ours: Any, holds: Callable[[Any, Any], bool] = lambda items, item: item in items
+    path: str,
+    new: Any,
+    old: Any,
+    is_ours: Callable[[Any], bool],
+    is_there: Callable[[Any], bool] | None = None,
 ) -> list[Operation]:
-    """Insert our items of the old list where they were, if the new list is the old one without them."""
+    """Insert our items of the old list where they were, if the new list is the old one without them.
+
+    Args:
+        path: JSON pointer of the list.
+        new: the list as it would be stored, or None.
+        old: the list as it is stored, or None.
+        is_ours: whether conversion made an item of the old list.
+        is_there: whether the new list has an item of the old one; None: an equal one.
+    """
     old_items, new_items = list(old or ()), list(new or ())
     if old_items == new_items:
         return []
-    missing = [(index, item) for index, item in enumerate(old_items) if is_ours(item) and not holds(new_items, item)]
+    if is_there is None:
+        present = keys_of(new_items)
+        missing = [(i, item) for i, item in enumerate(old_items) if is_ours(item) and key_of(item) not in present]
+    else:
+        missing = [(i, item) for i, item in enumerate(old_items) if is_ours(item) and not is_there(item)]
     if not missing:
         return []
     if new is None:
@@ -165,8 +186,8 @@ def _restore_spec(new: pods.Pod, old: pods.Pod, conversion: Converted) -> list[O
         "/spec/tolerations",
         new.decode_tolerations(),
         tolerations,
-        lambda entry: hints.is_ours(entry, tolerations, added),
-        lambda entries, entry: hints.holds(entries, entry, tolerations),
+        hints.ours(tolerations, added),
+        hints.among(new.decode_tolerations() or (), tolerations),
     )
     operations += hints.restored_scheduler(new.spec.schedulerName, old.spec.schedulerName, added)
     return operations + _restore_affinity(new.decode_affinity(), old.decode_affinity(), added)

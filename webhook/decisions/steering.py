@@ -52,6 +52,9 @@ class Steer(Protocol):
     def of_template(self, template: Mapping[str, Any], namespace: str) -> Steering:
         """The steering of the pods that a workload makes of a pod template."""
 
+    def fixed(self, namespace: str) -> "Steer":
+        """The same with what is known of a namespace now, to be used beside the event loop."""
+
 
 class SteerTemplate(Protocol):
     """Finds what policies say about the pods of a pod template."""

@@ -17,9 +17,10 @@ from neuron.findings import Finding, warning
 from neuron.instances import Catalogue
 from neuron.templates import Template
 from webhook.decisions import leader_worker_sets, pods
-from webhook.decisions.convert_pods import convert, find_own_claims
+from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.modes import Mode
+from webhook.decisions.own_claims import find_own_claims
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.decisions.world import ConversionOptions, World
 from webhook.offline.manifest_advice import advice
@@ -175,17 +176,17 @@ class _Converter:
                 yield _Patch(path, denied("unreadable", _unreadable(manifest, error)))
         if manifest.kind == "LeaderWorkerSet" and manifest.namespace not in self._world.options.excluded_namespaces:
             try:
-                workload = leader_worker_sets.decode(orjson.dumps(manifest.data))
+                placed = self._place(manifest)
             except pods.UnreadableError as error:
-                yield _Patch((), denied("unreadable", _unreadable(manifest, error)))
-            else:
-                facts = self._cluster.namespace(manifest.namespace)
-                default = Mode(self._world.options.mode)
-                steerings = self._steerings(manifest)
-                placed = leader_worker_sets.place(
-                    workload, manifest.namespace, facts, self._cluster, default, steerings
-                )
-                yield _Patch((), placed)
+                placed = denied("unreadable", _unreadable(manifest, error))
+            yield _Patch((), placed)
+
+    def _place(self, manifest: Manifest) -> Decision:
+        workload = leader_worker_sets.decode(orjson.dumps(manifest.data))
+        named = leader_worker_sets.named_templates(workload)
+        modes_of = leader_worker_sets.ultraserver_modes(named, manifest.namespace, self._cluster)
+        facts, default = self._cluster.namespace(manifest.namespace), Mode(self._world.options.mode)
+        return leader_worker_sets.place(workload, modes_of, facts, default, self._steerings(manifest))
 
     def _steerings(self, manifest: Manifest) -> list[Steering]:
         """What policies say about the pods of a LeaderWorkerSet; what is wrong with them is said of its templates."""

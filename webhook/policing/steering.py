@@ -18,11 +18,33 @@ from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.edge.wire import AdmissionRequest
 from webhook.policing.failures import place
 from webhook.policing.subjects import namespace_object, subject_of
-from webhook.ports import NamespaceView
+from webhook.ports import NamespaceFacts, NamespaceView
 
 log = logging.getLogger(__name__)
 
 _ERRORS_LOGGED: Final = 100
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Namespace:
+    """A `NamespaceView` of one namespace, as it was."""
+
+    facts: NamespaceFacts
+    labels: Mapping[str, str] | None
+    hard: Mapping[str, int] | None
+
+    @classmethod
+    def of(cls, name: str, namespaces: NamespaceView) -> "_Namespace":
+        return cls(namespaces.namespace(name), namespaces.namespace_labels(name), namespaces.quotas(name))
+
+    def namespace(self, name: str) -> NamespaceFacts:  # noqa: ARG002 - the port's signature
+        return self.facts
+
+    def namespace_labels(self, name: str) -> Mapping[str, str] | None:  # noqa: ARG002
+        return self.labels
+
+    def quotas(self, name: str) -> Mapping[str, int] | None:  # noqa: ARG002
+        return self.hard
 
 
 class PolicySteer:
@@ -50,6 +72,12 @@ class PolicySteer:
         known = namespace_object(namespace, self._namespaces)
         subject = of_object({**template, "apiVersion": "v1", "kind": "Pod"}, namespace_object=known)
         return self._find(dataclasses.replace(subject, namespace=namespace))
+
+    def fixed(self, namespace: str) -> "PolicySteer":
+        """The same with what is known of a namespace now, to be used beside the event loop."""
+        steer = PolicySteer(self._policies, _Namespace.of(namespace, self._namespaces), self._clock)
+        steer._logged = self._logged
+        return steer
 
     def _find(self, subject: Subject) -> Steering:
         steering, errors = find_steering(self._policies, subject, self._clock)

@@ -455,3 +455,43 @@ async def test_closing_gives_up_on_what_is_under_way(api: FakeApi) -> None:
         with pytest.raises(asyncio.CancelledError):
             await waiting
         assert store.under_way == 0
+
+
+# --- dry runs ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_dry_run_finds_a_template_that_only_the_api_server_knows(api: FakeApi) -> None:
+    async with opened(api, watch=False) as store:
+        assert not await store.check("team", FOUR)
+        api.put(PLURAL, defaulted(stored()))
+        assert await store.check("team", FOUR)
+        assert api.calls("create", PLURAL) == []
+
+
+async def test_a_dry_run_refuses_a_foreign_template_as_the_creation_does(api: FakeApi) -> None:
+    api.put(PLURAL, defaulted(stored(template(16).spec)))
+    async with opened(api) as store:
+        with pytest.raises(TemplateUnavailableError) as dry:
+            await store.check("team", FOUR)
+        with pytest.raises(TemplateUnavailableError) as real:
+            await store.ensure("team", FOUR)
+    assert dry.value.finding.code == "NEU303"
+    assert (dry.value.finding, dry.value.status_code) == (real.value.finding, real.value.status_code)
+
+
+async def test_a_dry_run_that_cannot_ask_says_so(api: FakeApi) -> None:
+    api.fault("get", PLURAL, UNAVAILABLE)
+    async with opened(api) as store:
+        with pytest.raises(TemplateUnavailableError) as refused:
+            await store.check("team", FOUR)
+    assert (refused.value.finding.code, refused.value.status_code) == ("NEU302", 503)
+    assert refused.value.finding.message.startswith(f"ResourceClaimTemplate team/{FOUR.name} could not be read: ")
+
+
+async def test_what_was_just_made_is_remembered_within_bounds(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webhook.cluster.templates._MOST_REMEMBERED", 3)
+    async with opened(api, watch=False) as store:
+        for count in range(1, 9):
+            await store.ensure("team", template(count))
+        assert len(store._made) == 3
+        assert [store.holds("team", template(count)) for count in range(1, 9)] == [False] * 5 + [True] * 3
