@@ -1,7 +1,7 @@
 """The world without a cluster: nothing is known, and templates live in memory. For trying out, and for tests."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from neuron.claim_specs import ClaimSpec, ClassSpec
@@ -66,9 +66,9 @@ class StandaloneCluster:
         """No template is known."""
         return None
 
-    async def exists(self, kind: str, namespace: str, name: str) -> bool | None:  # noqa: ARG002
+    async def exist(self, kind: str, namespace: str, names: Iterable[str]) -> Mapping[str, bool | None]:  # noqa: ARG002
         """Nobody can be asked."""
-        return None
+        return dict.fromkeys(names)
 
 
 class MemoryTemplates:
