@@ -5,20 +5,23 @@ than they are. Everything above this module sees `resource.k8s.io/v1`; on older 
 translated here.
 """
 
+import asyncio
 import json
+import logging
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 import aiohttp
+import msgspec
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 from yaml import YAMLError
 
-from kubeletplugin.ports import JsonObject, KubeError, SliceEvent
-from neuron import names
+from kubeletplugin.ports import JsonObject, KubeError, SliceEvent, UnreadableObjectError
+from neuron import api_objects, names
 
 GROUP: Final = "resource.k8s.io"
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
@@ -29,7 +32,11 @@ _REQUEST_SECONDS: Final = 10.0
 _WATCH_SECONDS: Final = 290
 _WATCH_GRACE_SECONDS: Final = 30
 _PAGE: Final = 500
+_LONGEST_ANSWER: Final = 16 * 1024 * 1024
+_SHRINK: Final = 4
 _NOT_FOUND: Final = 404
+
+_log = logging.getLogger(__name__)
 
 
 class ConnectionSettingsError(Exception):
@@ -94,7 +101,7 @@ class KubeApi:
 
     async def claims(self) -> list[JsonObject]:
         """See `ports.ClaimReader`."""
-        items, _ = await self._list("resourceclaims", {})
+        items, _ = await self._list("resourceclaims", {}, _allocated_by_us)
         return items
 
     async def separates_counters(self) -> bool:
@@ -180,37 +187,74 @@ class KubeApi:
                 )
         return f"/apis/{GROUP}/{self._version}"
 
-    async def _list(self, plural: str, query: Mapping[str, str]) -> tuple[list[JsonObject], str]:
+    async def _list(
+        self,
+        plural: str,
+        query: Mapping[str, str],
+        project: Callable[[JsonObject], JsonObject | None] = lambda item: item,
+    ) -> tuple[list[JsonObject], str]:
+        """What `project` makes of each object, and the resourceVersion; objects that cannot be read are left out."""
         items: list[JsonObject] = []
-        page = dict(query) | {"limit": str(_PAGE)}
+        limit = _PAGE
+        token: dict[str, str] = {}
         while True:
+            path = f"{await self._root()}/{plural}"
             try:
-                answer = await self._call("GET", f"{await self._root()}/{plural}", page)
+                body = await self._exchange("GET", path, {**query, "limit": str(limit), **token})
+            except UnreadableObjectError:
+                if limit == 1:
+                    raise
+                limit = max(1, limit // _SHRINK)
+                continue
             except KubeError as error:
                 if error.status == _NOT_FOUND:
                     self._version = None  # the cluster was upgraded or downgraded: look again next time
                 raise
-            items += answer.get("items") or []
-            metadata = answer.get("metadata") or {}
-            if not metadata.get("continue"):
-                return items, metadata.get("resourceVersion", "")
-            page["continue"] = metadata["continue"]
+            page = _page(body, path)
+            for raw in page.items or ():
+                item = _read(bytes(raw), plural)
+                kept = project(item) if item is not None else None
+                if kept is not None:
+                    items.append(kept)
+                await asyncio.sleep(0)  # other calls of the kubelet are answered in between
+            if not page.metadata.continue_:
+                return items, page.metadata.resourceVersion
+            token = {"continue": page.metadata.continue_}
 
     async def _call(
         self, method: str, path: str, query: Mapping[str, str] | None = None, body: JsonObject | None = None
     ) -> JsonObject:
-        timeout = aiohttp.ClientTimeout(total=_REQUEST_SECONDS)
+        content = await self._exchange(method, path, query or {}, body)
         try:
-            response = await self._send(method, path, query or {}, body, timeout)
-            async with response:
-                await _raise_for_status(response)
-                answer = json.loads(await response.read())
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            text = str(error) or type(error).__name__
-            raise KubeError(f"The API server did not answer {method} {path}: {text}") from error
+            answer = json.loads(content)
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise KubeError(f"The API server did not answer {method} {path}: {error}") from error
+        except (RecursionError, ValueError) as error:
+            raise UnreadableObjectError(
+                f"{path} is stored and cannot be read: it is nested too deeply, or has a number that is too long"
+            ) from error
         if not isinstance(answer, dict):
             raise KubeError(f"The API server answered {method} {path} with something that is not an object.")
         return answer
+
+    async def _exchange(
+        self, method: str, path: str, query: Mapping[str, str], body: JsonObject | None = None
+    ) -> bytes:
+        """The body of an answer that is a success.
+
+        Raises:
+            UnreadableObjectError: it is longer than our memory is for.
+            KubeError: there is none.
+        """
+        timeout = aiohttp.ClientTimeout(total=_REQUEST_SECONDS)
+        try:
+            response = await self._send(method, path, query, body, timeout)
+            async with response:
+                await _raise_for_status(response)
+                return await _content(response, path)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            text = str(error) or type(error).__name__
+            raise KubeError(f"The API server did not answer {method} {path}: {text}") from error
 
     async def _send(
         self,
@@ -225,7 +269,8 @@ class KubeApi:
                 method,
                 path,
                 query_params=list(query.items()),
-                header_params={"Accept": "application/json"},
+                # Not compressed: little gzip may hold very much of what a tenant has stored.
+                header_params={"Accept": "application/json", "Accept-Encoding": "identity"},
                 body=body,
                 auth_settings=["BearerToken"],
             )
@@ -235,6 +280,47 @@ class KubeApi:
             raise KubeError(f"The API server's credentials cannot be read: {error}") from error
         response: aiohttp.ClientResponse = answer.response
         return response
+
+
+def _page(body: bytes, path: str) -> api_objects.Page:
+    try:
+        return api_objects.read_page(body)
+    except msgspec.DecodeError as error:
+        raise KubeError(f"The API server did not answer GET {path}: {error}") from error
+
+
+def _read(raw: bytes, plural: str) -> JsonObject | None:
+    """An object of a list; None, with a line in the log, for one that cannot be read."""
+    try:
+        item = json.loads(raw)
+    except (RecursionError, ValueError) as error:
+        who = api_objects.identity(raw)
+        name = f"{who.namespace}/{who.name}" if who.namespace else who.name
+        _log.warning("object left out", extra={"object": f"{plural} {name}", "error": type(error).__name__})
+        return None
+    return item if isinstance(item, dict) else None
+
+
+def _allocated_by_us(claim: JsonObject) -> JsonObject | None:
+    """What is kept of a claim that has devices of our driver; None for others."""
+    status = claim.get("status") or {}
+    devices = (status.get("allocation") or {}).get("devices") or {}
+    if not any(result.get("driver") == names.DRIVER for result in devices.get("results") or ()):
+        return None
+    metadata = claim.get("metadata") or {}
+    kept = {key: metadata[key] for key in ("namespace", "name", "uid") if key in metadata}
+    return {"metadata": kept, "status": {key: status.get(key) for key in ("allocation", "reservedFor")}}
+
+
+async def _content(response: aiohttp.ClientResponse, path: str) -> bytes:
+    pieces, length = [], 0
+    async for piece in response.content.iter_any():
+        pieces.append(piece)
+        length += len(piece)
+        if length > _LONGEST_ANSWER:
+            response.close()
+            raise UnreadableObjectError(f"{path} is longer than {_LONGEST_ANSWER} bytes")
+    return b"".join(pieces)
 
 
 async def _raise_for_status(response: aiohttp.ClientResponse) -> None:

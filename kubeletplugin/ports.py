@@ -56,6 +56,15 @@ class KubeError(Exception):
         return self.status in (0, 429) or self.status >= 500
 
 
+class UnreadableObjectError(KubeError):
+    """The API server has the object, and nothing can be done with it; asking again changes nothing."""
+
+    @property
+    def retryable(self) -> bool:
+        """Never."""
+        return False
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class SliceEvent:
     """One event of a watch on ResourceSlices: `ADDED`, `MODIFIED` or `DELETED`, with the object (v1)."""
@@ -71,7 +80,10 @@ class ClaimReader(Protocol):
         """The claim, or None if there is none of that name."""
 
     async def claims(self) -> list[JsonObject]:
-        """All claims of the cluster."""
+        """All claims of the cluster that have devices of our driver, with name, namespace, UID and status.
+
+        Those that cannot be read are left out: tenants decide what is in a claim.
+        """
 
 
 class NodeReader(Protocol):

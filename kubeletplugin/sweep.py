@@ -9,12 +9,14 @@ from typing import Final
 from kubeletplugin.checkpoint import Checkpoint, PreparedClaim
 from kubeletplugin.driver import Driver
 from kubeletplugin.metrics import Metrics
-from kubeletplugin.ports import ClaimReader, Clock, JsonObject, KubeError
+from kubeletplugin.ports import ClaimReader, Clock, JsonObject, KubeError, UnreadableObjectError
 from kubeletplugin.prepare import NodeView, Preparer
 from neuron import names
 from neuron.allocation import AllocatedClaim, AllocationError, read_allocation
 
 _RETRY: Final = 10.0
+_ODD: Final = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
+"""What reading a claim of another shape than the API's raises; it must not keep others from being swept."""
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +85,7 @@ class Sweeper:
             return None
         try:
             return read_allocation(body, names.DRIVER, self._pool, body["metadata"]["uid"])
-        except AllocationError:
+        except (AllocationError, *_ODD):
             return None
 
     async def _release_missing(self, checkpoint: Checkpoint) -> None:
@@ -105,7 +107,10 @@ class Sweeper:
 
     async def _exists(self, claim: PreparedClaim) -> bool:
         """Whether the claim still is what was prepared: the same UID, and the same devices of this node."""
-        body = await self._claims.claim(claim.namespace, claim.name)
+        try:
+            body = await self._claims.claim(claim.namespace, claim.name)
+        except UnreadableObjectError:
+            return True  # there is one of that name; the other claims are looked at all the same
         if body is None:
             return False
         try:
@@ -113,5 +118,7 @@ class Sweeper:
         except AllocationError as error:
             # Findings say that the config is not ours to read, e.g. of a newer driver: the devices are still in use.
             return bool(error.findings)
+        except _ODD:
+            return True
         now = {(device.request, device.device) for device in allocated.devices}
         return all((device.request, device.device) in now for device in claim.devices)

@@ -1,7 +1,7 @@
 """What the webhook needs of the world, as it needs it. `kube` and `standalone` provide it; tests fake it."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from neuron.claim_specs import ClaimSpec, ClassSpec
@@ -107,7 +107,7 @@ class TemplateUnavailableError(Exception):
 
 
 class ClaimView(Protocol):
-    """What `/validate` has to know of the cluster beyond `ClusterView`. Answered from memory, but for `exists`."""
+    """What `/validate` has to know of the cluster beyond `ClusterView`. Answered from memory, but for `exist`."""
 
     @property
     def claim_version(self) -> int:
@@ -122,13 +122,16 @@ class ClaimView(Protocol):
     def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
         """What a ResourceClaimTemplate asks for; None where it is unknown."""
 
-    async def exists(self, kind: str, namespace: str, name: str) -> bool | None:
-        """Ask the API server whether a ResourceClaim or ResourceClaimTemplate exists.
+    async def exist(self, kind: str, namespace: str, names: Iterable[str]) -> Mapping[str, bool | None]:
+        """Ask the API server which ResourceClaims or ResourceClaimTemplates exist.
 
-        Needed where the caches know nothing: an object that was applied a moment ago is not in them yet.
+        Needed where the caches know nothing: an object that was applied a moment ago is not in them yet. Takes a
+        second at most, and not the whole time of the review (`webhook.lane.seconds_left`), however many names there
+        are; those that there is no time for are not known.
 
         Returns:
-            None where nobody can say: no cluster, no permission, no answer in time. Never raises.
+            For every name whether it exists; None where nobody can say: no cluster, no permission, too many names, no
+            answer in time. Never raises.
         """
 
 

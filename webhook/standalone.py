@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from neuron.claim_reader import read_claim
@@ -76,9 +76,9 @@ class StandaloneCluster:
         """What a template that was made asks for; no other is known."""
         return None if self._templates is None else self._templates.spec(namespace, name)
 
-    async def exists(self, kind: str, namespace: str, name: str) -> bool | None:  # noqa: ARG002
+    async def exist(self, kind: str, namespace: str, names: Iterable[str]) -> Mapping[str, bool | None]:  # noqa: ARG002
         """Nobody can be asked."""
-        return None
+        return dict.fromkeys(names)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -279,16 +279,19 @@ class Validator:
         return _decision(findings, "valid")
 
     async def _claims(self, pod: pods.Pod, namespace: str) -> dict[str, KnownClaim]:
-        """What is known of a pod's claims; asks the API server for what the caches do not have."""
+        """What is known of a pod's claims; asks the API server, once, for what the caches do not have."""
         ours = find_conversion(pod)
         known = {}
+        unknown: dict[str, dict[str, str]] = {}
         for name, kind, object_name in claim_names(pod):
             spec = self._cluster.claim_template(namespace, object_name) if kind == "ResourceClaimTemplate" else None
             if spec is not None:
                 known[name] = KnownClaim(self._known(namespace, object_name, spec))
             elif ours is None or ours.claim != name:
-                exists = await self._cluster.exists(kind, namespace, object_name)
-                known[name] = KnownClaim(missing=exists is False)
+                unknown.setdefault(kind, {})[name] = object_name
+        for kind, wanted in unknown.items():
+            exist = await self._cluster.exist(kind, namespace, dict.fromkeys(wanted.values()))
+            known |= {name: KnownClaim(missing=exist[object_name] is False) for name, object_name in wanted.items()}
         return known
 
 

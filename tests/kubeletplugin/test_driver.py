@@ -11,7 +11,7 @@ import pytest
 from kubeletplugin.driver import ClaimReference, Driver, Outcome
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.metrics import Metrics
-from kubeletplugin.ports import JsonObject, KubeError
+from kubeletplugin.ports import JsonObject, KubeError, UnreadableObjectError
 from tests.kubeletplugin.fakes import (
     NODE,
     FakeApi,
@@ -276,3 +276,24 @@ def test_what_cannot_be_counted_is_said(
     monkeypatch.setattr(DiskFiles, "identity", broken)
     assert "Input/output error" in unprepare(driver, 1)[uid(1)].error
     assert "prepared claims cannot be counted" in caplog.messages
+
+
+class UnreadableFirst(FakeApi):
+    """The first claim is stored and no parser takes it."""
+
+    async def claim(self, namespace: str, name: str) -> JsonObject | None:
+        if name == "claim-1":
+            self.calls.append(name)
+            raise UnreadableObjectError(f"{namespace}/{name} is stored and cannot be read: it is nested too deeply")
+        return await super().claim(namespace, name)
+
+
+def test_a_claim_that_no_parser_takes_fails_alone_and_at_once(node: Node, clock: FakeClock, metrics: Metrics) -> None:
+    api = UnreadableFirst()
+    api.add_claim(claim_object(2, *devices(2)))
+    driver = Driver(node.preparer(), api, node.view, NODE, clock=clock, metrics=metrics)
+    outcomes = prepare(driver, 1, 2)
+    driver.close()
+    assert "cannot be read: ns/claim-1 is stored and cannot be read: it is nested too deeply" in outcomes[uid(1)].error
+    assert [answer.device for answer in outcomes[uid(2)].devices] == ["neuron-device-2"]
+    assert api.calls.count("claim-1") == 1

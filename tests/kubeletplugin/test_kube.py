@@ -12,7 +12,7 @@ from aiohttp import web
 
 from kubeletplugin import kube
 from kubeletplugin.kube import ConnectionSettingsError, KubeApi, connect, from_v1, to_v1
-from kubeletplugin.ports import KubeError, SliceEvent
+from kubeletplugin.ports import KubeError, SliceEvent, UnreadableObjectError
 from tests.kubeletplugin.fakes import NODE
 
 GROUP = "/apis/resource.k8s.io"
@@ -117,10 +117,72 @@ def test_a_claim_is_read_and_absence_is_none(tmp_path: Path) -> None:
     assert run(server, tmp_path, scenario) == [{"metadata": {"name": "c"}}, None]
 
 
+def stored_claim(name: str, driver: str = "neuron.aws.com", **more: Any) -> dict[str, Any]:
+    allocation = {
+        "devices": {"results": [{"driver": driver, "request": "r", "pool": NODE, "device": "neuron-device-0"}]}
+    }
+    metadata = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "annotations": {"long": "x" * 1000}}
+    return {"metadata": metadata, "spec": {"devices": more}, "status": {"allocation": allocation, "reservedFor": [{}]}}
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [b"[" * 5000 + b"]" * 5000, b"1" * 4301, b'"\\ud800"'],
+    ids=["deep", "4301 digits", "surrogate"],
+)
+def test_a_claim_that_cannot_be_read_keeps_no_other_from_being_listed(tmp_path: Path, parameters: bytes) -> None:
+    items = [stored_claim("a"), stored_claim("odd", config="PARAMETERS"), stored_claim("b")]
+    body = json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()
+    body = body.replace(b'"PARAMETERS"', parameters)
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=body, content_type="application/json")
+
+    server = Server()
+    server.answers[f"{GROUP}/v1/resourceclaims"] = answer
+    claims = run(server, tmp_path, lambda api: api.claims())
+    assert [claim["metadata"]["name"] for claim in claims if claim["metadata"]["name"] != "odd"] == ["a", "b"]
+
+
+def test_of_claims_only_what_preparing_needs_is_kept(tmp_path: Path) -> None:
+    items = [stored_claim("ours", config=["x" * 10_000]), stored_claim("others", "gpu.example.com"), {"metadata": {}}]
+    server = Server()
+    server.answers[f"{GROUP}/v1/resourceclaims"] = {"metadata": {}, "items": items}
+    [claim] = run(server, tmp_path, lambda api: api.claims())
+    assert claim["metadata"] == {"name": "ours", "namespace": "ns", "uid": "uid-ours"}
+    assert list(claim) == ["metadata", "status"]
+
+
+def test_a_page_that_is_too_long_is_asked_for_again_with_fewer_claims(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def pages(request: web.Request) -> web.Response:
+        few = int(request.query["limit"]) < 100
+        items = [stored_claim("a", config="x" * (10 if few else 100_000))]
+        return web.json_response({"items": items, "metadata": {}})
+
+    monkeypatch.setattr(kube, "_LONGEST_ANSWER", 50_000)
+    server = Server()
+    server.answers[f"{GROUP}/v1/resourceclaims"] = pages
+    assert len(run(server, tmp_path, lambda api: api.claims())) == 1
+    assert [query["limit"] for _, path, query, _ in server.requests if path.endswith("claims")] == ["500", "125", "31"]
+
+
+def test_one_claim_that_cannot_be_read_is_not_asked_for_again_and_again(tmp_path: Path) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=b"[" * 5000 + b"]" * 5000, content_type="application/json")
+
+    server = Server()
+    server.answers[f"{GROUP}/v1/namespaces/ns/resourceclaims/odd"] = answer
+    with pytest.raises(UnreadableObjectError, match="is stored and cannot be read: it is nested too deeply") as caught:
+        run(server, tmp_path, lambda api: api.claim("ns", "odd"))
+    assert not caught.value.retryable
+
+
 def test_lists_are_read_page_by_page(tmp_path: Path) -> None:
     async def pages(request: web.Request) -> web.Response:
         last = "continue" in request.query
-        items = [{"metadata": {"name": "b" if last else "a"}}]
+        items = [stored_claim("b" if last else "a")]
         return web.json_response({"items": items, "metadata": {} if last else {"continue": "next"}})
 
     server = Server()

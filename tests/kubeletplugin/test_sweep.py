@@ -7,7 +7,7 @@ import pytest
 
 from kubeletplugin.driver import Driver
 from kubeletplugin.metrics import Metrics
-from kubeletplugin.ports import JsonObject, KubeError
+from kubeletplugin.ports import JsonObject, KubeError, UnreadableObjectError
 from kubeletplugin.prepare import Preparer
 from kubeletplugin.sweep import Sweeper
 from tests.kubeletplugin.fakes import (
@@ -181,3 +181,24 @@ def test_it_sweeps_often_until_everything_is_known(sweeper: Sweeper, api: FakeAp
 
     asyncio.run(scenario())
     assert clock.slept[:2] == [10.0, 10.0]
+
+
+class UnreadableFirst(FakeApi):
+    """The first claim cannot be read."""
+
+    async def claim(self, namespace: str, name: str) -> JsonObject | None:
+        if name == "claim-1":
+            raise UnreadableObjectError(f"{namespace}/{name} is stored and cannot be read")
+        return await super().claim(namespace, name)
+
+
+def test_a_claim_that_cannot_be_read_stays_and_keeps_no_other(
+    preparer: Preparer, node: Node, clock: FakeClock, metrics: Metrics
+) -> None:
+    api = UnreadableFirst()
+    api.add_claim(claim_object(1, *devices(1)))
+    driver = Driver(preparer, api, node.view, NODE, clock=clock, metrics=metrics)
+    sweeper = Sweeper(driver, preparer, api, node.view, NODE, interval=300.0, clock=clock, metrics=metrics)
+    assert sweep(sweeper, 2) == [True, True]
+    assert node.spec_names() == [spec_name(1)]
+    driver.close()

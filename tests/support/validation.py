@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Raw
@@ -204,9 +204,11 @@ class FakeClaims(FakeCluster):
     def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
         return self.templates.get((namespace, name))
 
-    async def exists(self, kind: str, namespace: str, name: str) -> bool | None:
-        self.asked.append((kind, namespace, name))
-        return None if self.objects is None else (kind, namespace, name) in self.objects
+    async def exist(self, kind: str, namespace: str, names: Iterable[str]) -> Mapping[str, bool | None]:
+        wanted = list(names)
+        self.asked += [(kind, namespace, name) for name in wanted]
+        objects = self.objects
+        return {name: None if objects is None else (kind, namespace, name) in objects for name in wanted}
 
     def add_template(self, name: str, spec: Mapping[str, Any], namespace: str = "team-a") -> None:
         self.templates[namespace, name] = read_claim("ResourceClaimTemplate", V1, {"spec": spec})[0]

@@ -4,6 +4,7 @@
       StatusError       it answered, with something other than success
       UnreachableError  no whole answer
       UnreadableError   an answer that is not the API's JSON
+        TooLongError    an answer that is longer than our memory is for
 
 `kube` provides the port with the `kubernetes` client's transport. Objects stay raw JSON: that client's models
 refuse the fields of API servers newer than they are.
@@ -35,6 +36,11 @@ GONE: Final = 410
 TOO_MANY_REQUESTS: Final = 429
 SERVER_ERRORS: Final = 500
 
+LONGEST_ANSWER: Final = 16 * 1024 * 1024
+"""Bytes. One object is shorter; of a list that is longer, fewer objects are asked for at a time."""
+PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+"""What to accept where only `metadata` matters."""
+
 _EXCERPT: Final = 200
 # The API server's words for a missing permission (apiserver/pkg/endpoints/handlers/responsewriters/errors.go).
 _MISSING_RIGHT: Final = re.compile(r'\S+(?: "[^"]*")? is forbidden: User "(?P<user>[^"]*)" cannot (?P<verb>[a-z]+) ')
@@ -51,6 +57,10 @@ class UnreachableError(ApiServerError):
 
 class UnreadableError(ApiServerError):
     """Something answered, but not with the JSON that the Kubernetes API speaks."""
+
+
+class TooLongError(UnreadableError):
+    """An answer of more than `LONGEST_ANSWER` bytes; it was not read to its end."""
 
 
 class StatusError(ApiServerError):
@@ -159,12 +169,14 @@ class ApiServer(Protocol):
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         content_type: str = JSON,
+        accept: str = JSON,
     ) -> bytes:
         """Body of a successful answer. `content_type` says what `body` is: an object, or one of the patches.
 
         Raises:
             StatusError: the answer is not a success.
             UnreachableError: there is no whole answer within `timeout`.
+            TooLongError: the answer is longer than `LONGEST_ANSWER`.
         """
 
     def stream(
@@ -189,22 +201,23 @@ class TimedApiServer(ApiServer, Protocol):
         """The time by its clock."""
 
 
+_S = TypeVar("_S")
 _D = TypeVar("_D")
 
 
-def decoded(decode: Callable[[bytes], _D], body: bytes) -> _D:
+def decoded(decode: Callable[[_S], _D], body: _S) -> _D:
     """A body as `decode`, a decoder of msgspec, reads it.
 
     Raises:
-        UnreadableError: it is something else.
+        UnreadableError: it is something else, or nests too deeply.
     """
     try:
         return decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableError(f"the answer is not the API's JSON: {error}") from error
 
 
-def loaded(body: bytes) -> Any:
+def loaded(body: bytes | memoryview) -> Any:
     """A body as plain data.
 
     Raises:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,8 +16,10 @@ from neuron.device_shapes import SliceShapes, read_slice
 from neuron.instances import Observation
 from webhook.cluster.api import RESOURCE_GROUP, ApiServer, Resource
 from webhook.cluster.claims import ClusterClaims
+from webhook.cluster.footprints import footprint
+from webhook.cluster.holdings import Bounds, Key
 from webhook.cluster.quotas import NamespaceQuotas, QuotaFacts, project_quota
-from webhook.cluster.reflector import Key, Reflector, Timing
+from webhook.cluster.reflector import Reflector, Timing
 from webhook.ports import NO_FACTS, NamespaceFacts
 
 NAMESPACES: Final = Resource("", "v1", "namespaces")
@@ -33,6 +36,16 @@ _LIMITED_TYPES: Final = ("Container", "Pod")
 _LIMITS: Final = ("min", "max", "maxLimitRequestRatio")
 _DEVICE_GROUP: Final = re.compile(r"resource\.aws\.com/devicegroup([0-9]{1,3})_id", re.ASCII)
 
+
+LONGEST_TEMPLATE: Final = 128 * 1024
+"""Bytes of a ResourceClaimTemplate; what a longer one asks for is taken as unknown."""
+_TEMPLATE_BYTES: Final = 64 * 1024 * 1024
+_TEMPLATE_BYTES_OF_ONE: Final = 4 * 1024 * 1024
+"""Memory for templates, and for those of one namespace; some thousands that people write take as much."""
+_MOST_ANNOTATIONS: Final = 64
+_MOST_LABELS: Final = 1024
+_LONGEST_VALUE: Final = 256
+"""Of an annotation of ours; no longer one is right, and cut it is wrong as well."""
 
 _Devices: TypeAlias = tuple[tuple[str, frozenset[str]], ...]
 _Groups: TypeAlias = tuple[tuple[str, frozenset[int]], ...]
@@ -81,7 +94,7 @@ class TemplateFacts:
         managed: whether it is labelled as made by us.
         device_classes: DeviceClasses that it requests, alternatives included.
         ultraserver_mode: of its UltraServerConfig, if it has one that can be read.
-        spec: what it asks for.
+        spec: what it asks for; None where nobody knows: it cannot be read, or is more than is kept.
         prune_after: when it is going to be removed, as it is marked; empty where it is not.
     """
 
@@ -89,8 +102,25 @@ class TemplateFacts:
     managed: bool
     device_classes: frozenset[str]
     ultraserver_mode: int | None
-    spec: ClaimSpec
+    spec: ClaimSpec | None
     prune_after: str = ""
+
+
+UNREADABLE_TEMPLATE: Final = TemplateFacts("", False, frozenset(), None, None)
+"""One that is there, and of which nothing else is known. It is not taken for absent."""
+UNREADABLE_CLASS: Final = ClassFacts("", "", ClassSpec())
+"""A DeviceClass that cannot be read: it may select every device."""
+
+
+def _template_weight(facts: TemplateFacts) -> int:
+    return footprint(facts.spec) + footprint(facts.device_classes)
+
+
+def _shortened(facts: TemplateFacts) -> TemplateFacts:
+    return dataclasses.replace(facts, spec=None, device_classes=frozenset(), ultraserver_mode=None)
+
+
+_TEMPLATE_BOUNDS: Final = Bounds(_TEMPLATE_BYTES, _TEMPLATE_BYTES_OF_ONE, _template_weight, _shortened)
 
 
 class KubeCluster(ClusterClaims):
@@ -116,12 +146,20 @@ class KubeCluster(ClusterClaims):
         """Prepare the caches; running them fills the view."""
         ours = {"fieldSelector": f"spec.driver={names.DRIVER}"}
         slices = Reflector(server, RESOURCE_SLICES, project_slice, query=ours, timing=timing)
-        classes = Reflector(server, DEVICE_CLASSES, project_class, timing=timing)
+        classes = Reflector(server, DEVICE_CLASSES, project_class, unreadable=UNREADABLE_CLASS, timing=timing)
         namespaces = Reflector(server, NAMESPACES, project_namespace_labels, timing=timing)
         quotas = Reflector(server, RESOURCE_QUOTAS, project_quota, timing=timing)
         limit_ranges = Reflector(server, LIMIT_RANGES, project_limit_range, timing=timing)
-        self.templates = Reflector(server, RESOURCE_CLAIM_TEMPLATES, project_template, timing=timing)
-        super().__init__(server, self._template_spec)
+        self.templates = Reflector(
+            server,
+            RESOURCE_CLAIM_TEMPLATES,
+            project_template,
+            longest=LONGEST_TEMPLATE,
+            unreadable=UNREADABLE_TEMPLATE,
+            bounds=_TEMPLATE_BOUNDS,
+            timing=timing,
+        )
+        super().__init__(server, self.templates.get)
         self.caches: tuple[Reflector[Any], ...] = (
             slices,
             classes,
@@ -179,10 +217,6 @@ class KubeCluster(ClusterClaims):
         """`ultraserverMode` of a ResourceClaimTemplate's UltraServerConfig, where it has one."""
         facts = self.templates.get(namespace, name)
         return facts.ultraserver_mode if facts else None
-
-    def _template_spec(self, namespace: str, name: str) -> ClaimSpec | None:
-        facts = self.templates.get(namespace, name)
-        return facts.spec if facts else None
 
     def _slice_changed(self, key: Key, before: SliceFacts | None, after: SliceFacts | None) -> None:
         self.slice_changed(before.shapes if before else None, after.shapes if after else None)
@@ -342,15 +376,18 @@ class NamespaceRecord:
 
 
 def project_namespace_labels(item: Mapping[str, Any]) -> NamespaceRecord:
-    """A Namespace's annotations of ours, and all its labels: policies select by them."""
-    return NamespaceRecord(project_namespace(item) or (), dict(item["metadata"].get("labels") or {}))
+    """A Namespace's annotations of ours, and its labels (the first thousand): policies select by them."""
+    labels = item["metadata"].get("labels") or {}
+    return NamespaceRecord(project_namespace(item) or (), dict(itertools.islice(labels.items(), _MOST_LABELS)))
 
 
 def project_namespace(item: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | None:
     """A Namespace's annotations of ours, sorted; None where it has none."""
     annotations = item["metadata"].get("annotations") or {}
-    ours = sorted((key, value) for key, value in annotations.items() if key.startswith(_OUR_ANNOTATIONS))
-    return tuple(ours) or None
+    ours = sorted(
+        (key, value[:_LONGEST_VALUE]) for key, value in annotations.items() if key.startswith(_OUR_ANNOTATIONS)
+    )
+    return tuple(ours[:_MOST_ANNOTATIONS]) or None
 
 
 def project_limit_range(item: Mapping[str, Any]) -> bool | None:
@@ -374,7 +411,7 @@ def project_template(item: Mapping[str, Any]) -> TemplateFacts:
         frozenset(_device_classes(devices.get("requests") or ())),
         _ultraserver_mode(devices.get("config") or ()),
         read_claim("ResourceClaimTemplate", _API_VERSION, spec)[0],
-        (metadata.get("annotations") or {}).get(names.ANNOTATION_PRUNE_AFTER) or "",
+        ((metadata.get("annotations") or {}).get(names.ANNOTATION_PRUNE_AFTER) or "")[:_LONGEST_VALUE],
     )
 
 

@@ -1,27 +1,50 @@
 """What `/validate` has to know of the cluster, kept beside the caches of `webhook.cluster.caches`."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol
 
 from neuron.claim_specs import ClaimSpec, ClassSpec
 from neuron.device_shapes import Census, Shape, SliceShapes
-from webhook.cluster.api import NOT_FOUND, RESOURCE_GROUP, ApiServer, ApiServerError, Resource, StatusError
+from webhook.cluster.api import NOT_FOUND, PARTIAL, RESOURCE_GROUP, ApiServer, ApiServerError, Resource, StatusError
+from webhook.cluster.lookups import Lookups
+from webhook.lane import seconds_left
 
 _RESOURCES: Final = {
     kind: Resource(RESOURCE_GROUP, "v1", plural)
     for kind, plural in (("ResourceClaim", "resourceclaims"), ("ResourceClaimTemplate", "resourceclaimtemplates"))
 }
-_EXISTS_TIMEOUT: Final = 1.0
-"""Seconds: a warning is not worth more of anybody's patience."""
+MOST_LOOKUPS: Final = 16
+"""Objects of one pod that the API server is asked about, all at the same time."""
+_LONGEST_LOOKUP: Final = 1.0
+"""Seconds for all of them together: a warning is not worth more of anybody's patience."""
+_SHARE: Final = 0.5
+"""Of the time that is left of the review: the rest is for deciding."""
+_TOO_LATE: Final = 0.05
+
+
+class KnownTemplate(Protocol):
+    """What is kept of a ResourceClaimTemplate."""
+
+    @property
+    def spec(self) -> ClaimSpec | None:
+        """What it asks for; None where nobody knows."""
 
 
 class ClusterClaims:
     """A `ClaimView` that is told of every change to a ResourceSlice or DeviceClass."""
 
-    def __init__(self, server: ApiServer, template: Callable[[str, str], ClaimSpec | None]) -> None:
+    def __init__(
+        self,
+        server: ApiServer,
+        template: Callable[[str, str], KnownTemplate | None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Look for templates with `template`, which takes namespace and name, and for the rest on `server`."""
         self._server = server
         self._template = template
+        self._lookups = Lookups(clock)
         self._version = 0
         self._census = Census()
         self._classes: dict[str, ClassSpec] = {}
@@ -52,14 +75,33 @@ class ClusterClaims:
 
     def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
         """What a ResourceClaimTemplate asks for; None where it is unknown."""
-        return self._template(namespace, name)
+        known = self._template(namespace, name)
+        return known.spec if known is not None else None
 
-    async def exists(self, kind: str, namespace: str, name: str) -> bool | None:
-        """Ask the API server whether a claim or template exists; None where it does not say."""
+    async def exist(self, kind: str, namespace: str, names: Iterable[str]) -> Mapping[str, bool | None]:
+        """Which objects exist; see `ClaimView.exist`.
+
+        What the cache of templates has is not asked for. Of the rest, `MOST_LOOKUPS` are asked for at the same time,
+        within a second and half of what is left for the review; a namespace has a budget of questions as well.
+        """
+        found: dict[str, bool | None] = dict.fromkeys(names)
+        if kind == "ResourceClaimTemplate":
+            found |= {name: True for name in found if self._template(namespace, name) is not None}
+        unknown = [name for name, exists in found.items() if exists is None]
+        within = min(_LONGEST_LOOKUP, seconds_left() * _SHARE)
+        if not unknown or within < _TOO_LATE:
+            return found
+        asked = unknown[: self._lookups.take(namespace, min(len(unknown), MOST_LOOKUPS))]
+        answers = await asyncio.gather(*(self._exists(kind, namespace, name, within) for name in asked))
+        return found | dict(zip(asked, answers, strict=True))
+
+    async def _exists(self, kind: str, namespace: str, name: str, within: float) -> bool | None:
+        path = _RESOURCES[kind].path(namespace, name)
         try:
-            await self._server.request("GET", _RESOURCES[kind].path(namespace, name), timeout=_EXISTS_TIMEOUT)
+            async with asyncio.timeout(within):
+                await self._server.request("GET", path, timeout=within, accept=PARTIAL)
         except StatusError as error:
             return False if error.code == NOT_FOUND else None
-        except ApiServerError:
+        except (ApiServerError, TimeoutError):
             return None
         return True

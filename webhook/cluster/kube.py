@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from webhook.cluster.api import JSON, UNAUTHORIZED, StatusError, UnreachableError
+from webhook.cluster.answers import Sent, content_of, status_of
+from webhook.cluster.api import JSON, UNAUTHORIZED, UnreachableError
 from webhook.cluster.caches import KubeCluster
 from webhook.cluster.events import EventRecorder
 from webhook.cluster.reflector import Reflector, Timing
@@ -34,7 +35,6 @@ log = logging.getLogger(__name__)
 
 _USER_AGENT: Final = "neuron-dra-webhook"
 _CONNECT_TIMEOUT: Final = 10.0
-_LONGEST_RETRY_AFTER: Final = 60.0
 _RENEWAL_INTERVAL: Final = 10.0
 _SKEW_NOTED: Final = dt.timedelta(minutes=1)
 """Clocks that differ by more are worth a word; certificates are backdated by five."""
@@ -94,7 +94,7 @@ async def connect(
     Args:
         kubeconfig: file that names the cluster; None: the cluster this process runs in.
         context: context of the kubeconfig; None: its current one.
-        sync_timeout: seconds to wait until everything was seen once.
+        sync_timeout: seconds to wait until everything was seen once, or is at least being read.
         create_budget: seconds that the creation of a ResourceClaimTemplate may take; below the webhook's own timeout.
         timing: pace of list-watch.
         events: whether to write Events about refused conversions.
@@ -127,7 +127,8 @@ async def _first_sync(caches: Sequence[Reflector[Any]], address: str, wait: floa
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(wait):
             await asyncio.gather(*(cache.settled.wait() for cache in caches))
-    unseen = [cache for cache in caches if not cache.synced.is_set()]
+    # A list that is long and goes on keeps us from being ready, not from starting: tenants decide how long it is.
+    unseen = [cache for cache in caches if not cache.synced.is_set() and (cache.problem or not cache.read)]
     if unseen:
         reasons = dict.fromkeys(cache.problem or f"no list of {cache.resource} within {wait:g} s" for cache in unseen)
         raise ClusterUnavailableError(f"the cluster at {address} cannot be used: {'; '.join(reasons)}")
@@ -210,14 +211,16 @@ class Connection:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         content_type: str = JSON,
+        accept: str = JSON,
     ) -> bytes:
         """Body of a successful answer; see `ApiServer.request`."""
         limits = aiohttp.ClientTimeout(total=timeout)
+        sent = Sent(method, path, query or {}, body, content_type, accept)
         with self._reachable():
-            async with await self._send(method, path, query or {}, body, content_type, limits) as response:
-                content = await response.read()
+            async with await self._send(sent, limits) as response:
+                content = await content_of(response)
         if not response.ok:
-            raise _status(response, content)
+            raise status_of(response, content)
         return content
 
     @contextlib.asynccontextmanager
@@ -225,12 +228,12 @@ class Connection:
         """A body in pieces; see `ApiServer.stream`."""
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT, sock_read=stall)
         with self._reachable():
-            response = await self._send("GET", path, query, None, JSON, limits)
+            response = await self._send(Sent("GET", path, query), limits)
         try:
             if not response.ok:
                 with self._reachable():
-                    content = await response.read()
-                raise _status(response, content)
+                    content = await content_of(response)
+                raise status_of(response, content)
             async with contextlib.aclosing(self._pieces(response)) as pieces:
                 yield pieces
         finally:
@@ -241,37 +244,23 @@ class Connection:
             async for piece in response.content.iter_any():
                 yield piece
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
-        content_type: str,
-        limits: aiohttp.ClientTimeout,
-    ) -> aiohttp.ClientResponse:
-        sent = self._clock()
-        response = await self._exchange(method, path, query, body, content_type, limits)
-        if response.status == UNAUTHORIZED and await self._renew(sent):
+    async def _send(self, sent: Sent, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        begun = self._clock()
+        response = await self._exchange(sent, limits)
+        if response.status == UNAUTHORIZED and await self._renew(begun):
             response.release()
-            response = await self._exchange(method, path, query, body, content_type, limits)
+            response = await self._exchange(sent, limits)
         return response
 
-    async def _exchange(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
-        content_type: str,
-        limits: aiohttp.ClientTimeout,
-    ) -> aiohttp.ClientResponse:
+    async def _exchange(self, sent: Sent, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        # Not compressed: a few hundred KB of gzip may hold hundreds of MB of what a tenant has stored.
+        headers = {"Accept": sent.accept, "Content-Type": sent.content_type, "Accept-Encoding": "identity"}
         parts = await self._client.param_serialize(
-            method,
-            path,
-            query_params=list(query.items()),
-            header_params={"Accept": JSON, "Content-Type": content_type},
-            body=list(body) if isinstance(body, Sequence) else body,
+            sent.method,
+            sent.path,
+            query_params=list(sent.query.items()),
+            header_params=headers,
+            body=list(sent.body) if isinstance(sent.body, Sequence) else sent.body,
             auth_settings=["BearerToken"],
         )
         asked = self._wall()
@@ -338,14 +327,6 @@ class Connection:
         except (aiohttp.ClientError, OSError) as error:
             why = str(error) or type(error).__name__
             raise UnreachableError(f"the connection to {self.address} broke: {why}") from error
-
-
-def _status(response: aiohttp.ClientResponse, content: bytes) -> StatusError:
-    try:
-        retry_after = min(float(response.headers.get("Retry-After", "0")), _LONGEST_RETRY_AFTER)
-    except ValueError:  # the other form of the header, a date; the API server does not send it
-        retry_after = 0.0
-    return StatusError.parse(response.status, content, retry_after)
 
 
 async def load_configuration(kubeconfig: Path | None, context: str | None = None) -> "Configuration":

@@ -9,7 +9,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from webhook.cluster.events import EventCounters
-from webhook.cluster.reflector import Counters, Reflector
+from webhook.cluster.object_reader import Counters
+from webhook.cluster.reflector import Reflector
 from webhook.cluster.templates import TemplateCounters
 
 _COUNTED: Final = {

@@ -11,12 +11,10 @@ import dataclasses
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-import msgspec
-import orjson
-
+from neuron import api_objects
 from webhook.cluster.api import (
     FORBIDDEN,
     GONE,
@@ -29,13 +27,16 @@ from webhook.cluster.api import (
     UnreadableError,
     decoded,
     explain,
+    loaded,
 )
+from webhook.cluster.holdings import Bounds, Holdings
+from webhook.cluster.holdings import Key as Key  # noqa: PLC0414 - who uses caches needs their keys
+from webhook.cluster.object_reader import Counters, ObjectReader, key_of
+from webhook.cluster.pages import LONGEST_OBJECT, Pace, lines, pages
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Key: TypeAlias = tuple[str, str]
-"""Namespace (empty for cluster-scoped objects) and name."""
 OnChange: TypeAlias = Callable[[Key, T | None, T | None], None]
 """Takes the key, what was known before and what is known now; None where there is nothing."""
 
@@ -44,20 +45,6 @@ _BRIEF: Final = 1.0
 """A watch that ends sooner, without having shown anything, is no sign of health."""
 _PATIENCE: Final = 3
 """So many answers of one kind in a row are taken as chance."""
-_YIELD_EVERY: Final = 50
-
-
-@dataclasses.dataclass(slots=True)
-class Counters:
-    """What happened since the start; metrics read them."""
-
-    lists: int = 0
-    watches: int = 0
-    events: int = 0
-    bookmarks: int = 0
-    expired: int = 0
-    failures: int = 0
-    unreadable: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -95,27 +82,6 @@ class Effects:
     jitter: Callable[[], float] = random.random
 
 
-class _ListMeta(msgspec.Struct, frozen=True):
-    resourceVersion: str = ""  # noqa: N815 - the wire's spelling
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class _Page(msgspec.Struct, frozen=True):
-    # Raw: one object at a time is decoded, projected and dropped. A page of ResourceSlices decoded at once takes
-    # ten times its length in memory.
-    metadata: _ListMeta
-    items: list[msgspec.Raw] | None = None
-
-
-class _Event(msgspec.Struct, frozen=True):
-    type: str
-    object: msgspec.Raw
-
-
-_decode_page: Final = msgspec.json.Decoder(_Page).decode
-_decode_event: Final = msgspec.json.Decoder(_Event).decode
-
-
 class Reflector(Generic[T]):
     """Projections of all objects of one collection, kept current while `run` runs.
 
@@ -125,6 +91,7 @@ class Reflector(Generic[T]):
         synced: set once the collection was listed and a watch stands; from then on for good.
         settled: set with `synced`, or once the API server keeps refusing what only an operator can mend.
         problem: why the cache may be behind, in words for an operator; empty while it is current.
+        read: objects of the first list that were read so far; it goes on where this grows.
     """
 
     def __init__(
@@ -137,6 +104,9 @@ class Reflector(Generic[T]):
         name: str = "",
         query: Mapping[str, str] | None = None,
         page_size: int = 250,
+        longest: int = LONGEST_OBJECT,
+        unreadable: T | None = None,
+        bounds: Bounds[T] | None = None,
         timing: Timing | None = None,
         effects: Effects | None = None,
     ) -> None:
@@ -150,6 +120,9 @@ class Reflector(Generic[T]):
             name: the only object to watch; a role may be bound to it. Empty: all.
             query: further query parameters of list and watch, such as `fieldSelector`.
             page_size: objects in a page of the list.
+            longest: bytes of an object; a longer one counts as unreadable.
+            unreadable: what is kept of an object that cannot be read; None: nothing.
+            bounds: how much is kept in all; None: everything.
             timing: pace.
             effects: time and chance.
         """
@@ -158,15 +131,17 @@ class Reflector(Generic[T]):
         self.synced = asyncio.Event()
         self.settled = asyncio.Event()
         self.problem = ""
+        self.read = 0
         self._server = server
-        self._project = project
         self._namespace = namespace
         self._name = name
         self._query = dict(query or {}) | ({"fieldSelector": f"metadata.name={name}"} if name else {})
         self._page_size = page_size
         self._timing = timing or Timing()
         self._effects = effects or Effects()
-        self._objects: dict[Key, T] = {}
+        self._reader = ObjectReader(resource, project, self.counters, longest, unreadable)
+        self._bounds = bounds
+        self._objects: Holdings[T] = Holdings(bounds)
         self._callbacks: list[OnChange[T]] = []
         self._version = ""
         self._heard = float("-inf")
@@ -200,7 +175,7 @@ class Reflector(Generic[T]):
 
     def observe(self, event: str, item: dict[str, Any]) -> None:
         """Take in an object as a watch shows it: `ADDED`, `MODIFIED` or `DELETED`."""
-        self._set(_key(item), None if event == _DELETED else self._project_or_none(item))
+        self._set(key_of(item), None if event == _DELETED else self._reader.project(item))
 
     async def run(self) -> None:
         """List, watch, and start over as often as it takes. Ends only when it is cancelled."""
@@ -231,29 +206,38 @@ class Reflector(Generic[T]):
             # The continue token outlived the history it points into; one piece is consistent in itself.
             self.counters.expired += 1
             fresh, version = await self._collect(0)
-        for key in [key for key in self._objects if key not in fresh]:
-            self._set(key, None)
-        for key, projection in fresh.items():
-            self._set(key, projection)
+        await self._replace(fresh)
         self._version = version
         self._heard = self._effects.clock()
 
-    async def _collect(self, limit: int) -> tuple[dict[Key, T], str]:
-        fresh: dict[Key, T] = {}
-        query = self._query | ({"limit": str(limit)} if limit else {})
-        while True:
-            path, timeout = self.resource.path(self._namespace), self._timing.list_timeout
-            page = decoded(_decode_page, await self._server.request("GET", path, timeout=timeout, query=query))
-            for number, raw in enumerate(page.items or (), start=1):
-                item = orjson.loads(memoryview(raw))
-                projection = self._project_or_none(item)
-                if projection is not None:
-                    fresh[_key(item)] = projection
-                if number % _YIELD_EVERY == 0:
-                    await asyncio.sleep(0)  # lets reviews be answered in between
-            if not page.metadata.continue_:
-                return fresh, page.metadata.resourceVersion
-            query = {**query, "continue": page.metadata.continue_}
+    async def _collect(self, limit: int) -> tuple[Holdings[T], str]:
+        fresh = Holdings(self._bounds)
+        version, pace = "", Pace()
+        source = (self._server, self.resource, self._namespace, self._query)
+        async with contextlib.aclosing(pages(*source, limit=limit, patience=self._timing.list_timeout)) as listed:
+            async for page in listed:
+                for raw in page.items or ():
+                    key, _, projection = self._reader.read(memoryview(raw))
+                    if projection is not None:
+                        before = self._objects.get(key)
+                        fresh.put(key, before if before == projection else projection)
+                    self.read += 1
+                    await pace.after(memoryview(raw).nbytes)
+                version = page.metadata.resourceVersion
+        return fresh, version
+
+    async def _replace(self, fresh: Holdings[T]) -> None:
+        """Take a whole list in, and tell what it changed."""
+        known, self._objects = self._objects, fresh
+        pace = Pace()
+        for key in [key for key in known.keys() if key not in fresh]:  # noqa: SIM118 - it is no dictionary
+            self._tell(key, known.get(key), None)
+            await pace.after(0)
+        for key, after in list(fresh.items()):
+            before = known.get(key)
+            if before is not after:
+                self._tell(key, before, after)
+            await pace.after(0)
 
     async def _watch(self) -> bool:
         """Follow changes until the stream ends; whether it looked healthy, so that the next may follow at once."""
@@ -267,6 +251,7 @@ class Reflector(Generic[T]):
         }
         begun = self._effects.clock()
         delivered = False
+        pace = Pace()
         steady: asyncio.TimerHandle | None = None
         try:
             async with self._server.stream(
@@ -280,9 +265,10 @@ class Reflector(Generic[T]):
                 steady = asyncio.get_running_loop().call_later(_BRIEF, self._recover)
                 async with contextlib.aclosing(lines(chunks)) as events:
                     async for line in events:
-                        self._take(decoded(_decode_event, line))
+                        self._take(line)
                         delivered = True
                         self._recover()
+                        await pace.after(len(line))
         finally:
             if steady is not None:
                 steady.cancel()
@@ -292,38 +278,41 @@ class Reflector(Generic[T]):
                 self._doubtful = False
         return healthy
 
-    def _take(self, event: _Event) -> None:
-        item = orjson.loads(memoryview(event.object))
-        if event.type == "ERROR":
+    def _take(self, line: bytes) -> None:
+        cut = len(line) == api_objects.WINDOW and not line.endswith(b"}")  # see `lines`
+        kind, raw = decoded(api_objects.read_beginning if cut else api_objects.read_event, line)
+        if kind == "ERROR":
             self._version = ""
-            raise StatusError.from_status(item)
-        if event.type == "BOOKMARK":
+            raise StatusError.from_status(loaded(raw))
+        if kind == "BOOKMARK":
             self.counters.bookmarks += 1
+            self._version = loaded(raw)["metadata"]["resourceVersion"]
         else:
             self.counters.events += 1
-            self.observe(event.type, item)
-        self._version = item["metadata"]["resourceVersion"]
+            key, version, projection = self._reader.read(memoryview(raw), deleted=kind == _DELETED)
+            self._set(key, projection)
+            self._version = version or self._version
         self._heard = self._effects.clock()
 
-    def _project_or_none(self, item: dict[str, Any]) -> T | None:
-        try:
-            return self._project(item)
-        except Exception:
-            # One object that cannot be read must not keep all others out of the cache.
-            self.counters.unreadable += 1
-            log.exception("cannot read %s %s", self.resource, "/".join(filter(None, _key(item))))
-            return None
-
-    def _set(self, key: Key, after: T | None) -> None:
+    def _set(self, key: Key, projection: T | None) -> None:
         before = self._objects.get(key)
-        if before == after:
+        if before == projection:
             return
-        if after is None:
-            del self._objects[key]
+        after = None
+        if projection is None:
+            self._objects.remove(key)
         else:
-            self._objects[key] = after
+            after = self._objects.put(key, projection)
+        if before != after:
+            self._tell(key, before, after)
+
+    def _tell(self, key: Key, before: T | None, after: T | None) -> None:
         for callback in self._callbacks:
-            callback(key, before, after)
+            try:
+                callback(key, before, after)
+            except Exception:
+                # A defect of ours; the list goes on, or no object after this one would ever be seen.
+                log.exception("a change of %s %s was not taken in", self.resource, "/".join(filter(None, key)))
 
     def _recover(self) -> None:
         if self.problem:
@@ -371,24 +360,3 @@ class Reflector(Generic[T]):
         """Full jitter: anything between nothing and a bound that doubles."""
         bound = self._timing.backoff * 2.0 ** min(self._attempt - 1, 32)
         return self._effects.jitter() * min(bound, self._timing.backoff_limit)
-
-
-async def lines(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
-    """Whole, non-empty lines of a body that arrives in pieces cut anywhere.
-
-    What follows the last newline was broken off: it is not given, and comes again when the watch resumes.
-    """
-    pending: list[bytes] = []
-    async for chunk in chunks:
-        first, *others = chunk.split(b"\n")
-        pending.append(first)
-        for other in others:
-            line = b"".join(pending)
-            pending = [other]
-            if line.strip():
-                yield line
-
-
-def _key(item: Mapping[str, Any]) -> Key:
-    metadata = item["metadata"]
-    return metadata.get("namespace", ""), metadata["name"]

@@ -4,7 +4,7 @@ What is in any of the files counts for all of them: a pod is held against the te
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from neuron.claim_reader import VERSIONS, read_claim, read_class, shown
@@ -206,11 +206,15 @@ class FileView:
         found = self.claim("ResourceClaimTemplate", namespace, name)
         return self._live.claim_template(namespace, name) if found is None and self._live else found
 
-    async def exists(self, kind: str, namespace: str, name: str) -> bool | None:
-        """Whether an object exists; None where no cluster can be asked, or it is not said in which namespace."""
-        if self.claim(kind, namespace, name) is not None:
-            return True
-        return await self._live.exists(kind, namespace, name) if self._live and namespace else None
+    async def exist(self, kind: str, namespace: str, names: Iterable[str]) -> Mapping[str, bool | None]:
+        """Which objects exist; None where no cluster can be asked, or it is not said in which namespace."""
+        found: dict[str, bool | None] = {
+            name: True if self.claim(kind, namespace, name) is not None else None for name in names
+        }
+        unknown = [name for name, exists in found.items() if exists is None]
+        if self._live and namespace and unknown:
+            found |= await self._live.exist(kind, namespace, unknown)
+        return found
 
 
 class _FileValidator:
@@ -313,7 +317,8 @@ class _FileValidator:
             spec = self._view.claim_template(manifest.namespace, name)
         if spec is not None:
             return KnownClaim(self._judged(spec))
-        return KnownClaim(missing=await self._view.exists(kind, manifest.namespace, name) is False)
+        exist = await self._view.exist(kind, manifest.namespace, [name])
+        return KnownClaim(missing=exist[name] is False)
 
     def _judged(self, spec: ClaimSpec) -> ClaimJudgement:
         return judge_claim(spec, self._for_one_object())

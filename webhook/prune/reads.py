@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
-import orjson
 
 from neuron import names
+from neuron.api_objects import read_page
 from webhook.cluster.api import (
     FORBIDDEN,
     GONE,
@@ -24,7 +24,10 @@ from webhook.cluster.api import (
     ApiServerError,
     Resource,
     StatusError,
+    TooLongError,
+    UnreadableError,
     decoded,
+    loaded,
     rule_text,
 )
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES
@@ -37,6 +40,7 @@ TIMEOUT: Final = 60.0
 
 _ATTEMPTS: Final = 3
 _PAUSE: Final = 1.0
+_SHRINK: Final = 4
 _OURS: Final = {"labelSelector": f"{names.LABEL_MANAGED_BY}={names.MANAGER}"}
 
 T = TypeVar("T")
@@ -70,7 +74,6 @@ class _Pod(msgspec.Struct, frozen=True):
 
 
 _decode_pods: Final = msgspec.json.Decoder(_Page[_Pod]).decode
-_decode_raw: Final = msgspec.json.Decoder(_Page[msgspec.Raw]).decode
 
 
 class Reader:
@@ -95,8 +98,8 @@ class Reader:
         found: list[Generated] = []
 
         def take(body: bytes) -> str:
-            page = decoded(_decode_raw, body)
-            items = (read_generated(orjson.loads(memoryview(raw))) for raw in page.items or ())
+            page = decoded(read_page, body)
+            items = map(_generated, page.items or ())
             found.extend(item for item in items if item is not None)
             return page.metadata.continue_
 
@@ -124,15 +127,29 @@ class Reader:
         path = resource.path(self._namespace)
         for attempt in range(1, _ATTEMPTS + 1):
             start()
-            asked = {**query, "limit": str(self._page_size)}
             try:
-                while token := take(await self._get(path, asked)):
-                    asked = {**query, "limit": str(self._page_size), "continue": token}
+                await self._all(path, query, take)
             except StatusError as error:
                 # The token outlived the history it points into: only a new list is of one moment.
                 if error.code != GONE or attempt == _ATTEMPTS:
                     raise
             else:
+                return
+
+    async def _all(self, path: str, query: Mapping[str, str], take: Callable[[bytes], str]) -> None:
+        """One list; a page that is too long for our memory is asked for again with fewer objects."""
+        limit, token = self._page_size, ""
+        while True:
+            asked = {**query, "limit": str(limit)} | ({"continue": token} if token else {})
+            try:
+                body = await self._get(path, asked)
+            except TooLongError:
+                if limit <= 1:
+                    raise
+                limit = max(1, limit // _SHRINK)
+                continue
+            token = take(body)
+            if not token:
                 return
 
     async def _get(self, path: str, query: Mapping[str, str]) -> bytes:
@@ -144,10 +161,20 @@ class Reader:
                 if not error.passing:
                     raise
                 asked_to_wait = error.retry_after
+            except TooLongError:
+                raise
             except ApiServerError:
                 pass  # the last attempt says it
             await self._sleep(max(asked_to_wait, _PAUSE * attempt))
         return await self._server.request("GET", path, timeout=TIMEOUT, query=query)
+
+
+def _generated(raw: msgspec.Raw) -> Generated | None:
+    """The template, if it is ours; what cannot be read is not, whatever its labels say."""
+    try:
+        return read_generated(loaded(memoryview(raw)))
+    except (UnreadableError, KeyError, TypeError, AttributeError, ValueError, RecursionError):
+        return None
 
 
 def _templates(pod: _Pod) -> Iterable[str]:

@@ -1,6 +1,7 @@
 """What `/validate` knows of a cluster: shapes and classes from events, existence from the API server."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -8,19 +9,31 @@ import pytest
 from neuron.claim_reader import read_class
 from neuron.device_shapes import read_slice
 from tests.support.validation import TRN1, TRN2, V1, published
+from webhook.cluster import lookups
 from webhook.cluster.api import StatusError, UnreachableError
-from webhook.cluster.claims import ClusterClaims
+from webhook.cluster.caches import UNREADABLE_TEMPLATE
+from webhook.cluster.claims import MOST_LOOKUPS, ClusterClaims
+from webhook.lane import caller_waits
 
 
 class Server:
-    """An API server that gives one answer."""
+    """An API server that gives one answer, after a while."""
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: Exception | None = None, delay: float = 0.0) -> None:
         self.error = error
+        self.delay = delay
         self.asked: list[str] = []
+        self.at_once = 0
+        self._under_way = 0
 
-    async def request(self, method: str, path: str, *, timeout: float, **_: Any) -> bytes:  # noqa: ASYNC109
-        self.asked.append(f"{method} {path} within {timeout:g} s")
+    async def request(self, method: str, path: str, *, accept: str, **_: Any) -> bytes:
+        self.asked.append(f"{method} {path} as {accept.partition(';as=')[2].partition(';')[0]}")
+        self._under_way += 1
+        self.at_once = max(self.at_once, self._under_way)
+        try:
+            await asyncio.sleep(self.delay)
+        finally:
+            self._under_way -= 1
         if self.error is not None:
             raise self.error
         return b"{}"
@@ -71,5 +84,70 @@ def test_classes_come_and_go() -> None:
 def test_asks_the_api_server_whether_an_object_exists(error: Exception | None, exists: bool | None) -> None:
     server = Server(error)
     known = ClusterClaims(server, unknown)
-    assert asyncio.run(known.exists("ResourceClaim", "team-a", "shared")) is exists
-    assert server.asked == ["GET /apis/resource.k8s.io/v1/namespaces/team-a/resourceclaims/shared within 1 s"]
+    assert asyncio.run(known.exist("ResourceClaim", "team-a", ["shared"])) == {"shared": exists}
+    path = "/apis/resource.k8s.io/v1/namespaces/team-a/resourceclaims/shared"
+    assert server.asked == [f"GET {path} as PartialObjectMetadata"]
+
+
+def test_templates_that_the_cache_has_are_not_asked_for() -> None:
+    server = Server(StatusError.parse(404, b'{"reason": "NotFound"}'))
+    known = ClusterClaims(server, lambda *key: UNREADABLE_TEMPLATE if key == ("team-a", "big") else None)
+    found = asyncio.run(known.exist("ResourceClaimTemplate", "team-a", ["big", "small"]))
+    assert (found, len(server.asked)) == ({"big": True, "small": False}, 1)
+    assert known.claim_template("team-a", "big") is None
+
+
+# --- a pod that names more objects than anybody needs -----------------------------------------------------------------
+
+MANY = [f"c{number}" for number in range(1600)]
+
+
+def test_many_objects_are_asked_for_at_once_and_the_rest_is_not_known() -> None:
+    server = Server(StatusError.parse(404, b'{"reason": "NotFound"}'), delay=0.01)
+    known = ClusterClaims(server, unknown)
+    found = asyncio.run(known.exist("ResourceClaim", "team-a", MANY))
+    assert list(found) == MANY
+    assert [found[name] for name in MANY[:MOST_LOOKUPS]] == [False] * MOST_LOOKUPS
+    assert {found[name] for name in MANY[MOST_LOOKUPS:]} == {None}
+    assert len(server.asked) == server.at_once == MOST_LOOKUPS
+
+
+@pytest.mark.parametrize(("waits", "most"), [(30.0, 1.0), (0.4, 0.2)])
+def test_all_look_ups_together_end_in_time(waits: float, most: float) -> None:
+    server = Server(delay=60)
+    known = ClusterClaims(server, unknown)
+
+    async def ask() -> Any:
+        with caller_waits(waits):
+            return await known.exist("ResourceClaim", "team-a", MANY)
+
+    begun = time.monotonic()
+    found = asyncio.run(ask())
+    assert time.monotonic() - begun < most + 0.5
+    assert set(found.values()) == {None}
+
+
+def test_nothing_is_asked_when_the_time_is_over() -> None:
+    server = Server()
+
+    async def ask() -> Any:
+        with caller_waits(0.01):
+            return await ClusterClaims(server, unknown).exist("ResourceClaim", "team-a", ["a"])
+
+    assert (asyncio.run(ask()), server.asked) == ({"a": None}, [])
+
+
+def test_one_namespace_uses_up_its_own_questions_only() -> None:
+    now = [0.0]
+    server = Server()
+    known = ClusterClaims(server, unknown, lambda: now[0])
+
+    def asked(namespace: str) -> int:
+        before = len(server.asked)
+        asyncio.run(known.exist("ResourceClaim", namespace, MANY))
+        return len(server.asked) - before
+
+    assert sum(asked("greedy") for _ in range(100)) == lookups.BURST
+    assert asked("modest") == MOST_LOOKUPS
+    now[0] += 1
+    assert sum(asked("greedy") for _ in range(100)) == lookups.PER_SECOND

@@ -504,7 +504,7 @@ async def test_the_cluster_role_allows_what_is_asked_for_and_nothing_else(
         await world.templates.ensure("team", TEMPLATE)
         cluster.api.put("resourceclaimtemplates", stored(4, mark="2026-03-01T12:00:00Z"))
         await world.templates.ensure("team", template(4))
-        await world.view.exists("ResourceClaim", "team", "shared")
+        await world.view.exist("ResourceClaim", "team", ["shared"])
         groups = {cache.resource.plural: cache.resource.group for cache in world.caches}
         groups |= {"resourceclaims": RESOURCE_CLAIM_TEMPLATES.group, "events": "events.k8s.io"}
         asked = {(groups[call.plural], call.plural, call.verb) for call in cluster.api.seen}

@@ -468,7 +468,7 @@ async def test_a_defect_in_a_callback_does_not_end_the_cache(api: FakeApi, caplo
 
         it.reflector.on_change(fail)
         await it.reflector.synced.wait()
-        assert "the cache of pods starts over after a defect" in caplog.text
+        assert "a change of pods team/p was not taken in" in caplog.text
         assert it.known("p") == {"p": "1"}
 
 

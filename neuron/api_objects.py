@@ -1,0 +1,186 @@
+"""Answers of the Kubernetes API as bytes: a list cut into its objects, and which object it is that cannot be read.
+
+A tenant decides how deep and how large the objects of a namespace are: `opaque.parameters` of a claim may nest 5,000
+levels, and hold texts (a single surrogate) that Go takes for JSON. Parsers give up at about 1,000 levels or at such a
+text, even where they only skip it, and then the whole list or event is lost. So each object is cut out as bytes first,
+without recursion, and decoded by itself.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+WINDOW: Final = 64 * 1024
+"""Bytes at the beginning of an object in which its name stands: kube-apiserver writes `metadata` first, and in it the
+name before everything that a user can make long (field order of `metav1.ObjectMeta`)."""
+
+_PAUSE_EVERY: Final = 4096
+_TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
+_OPEN: Final = frozenset(b"{[")
+_QUOTE: Final = ord('"')
+_COLON: Final = ord(":")
+_EVENT: Final = re.compile(rb'\s*\{\s*"type"\s*:\s*"([A-Z]{1,16})"\s*,\s*"object"\s*:\s*(?=\{)')
+_FIELDS: Final = {b'"name"': "name", b'"namespace"': "namespace", b'"uid"': "uid", b'"resourceVersion"': "version"}
+
+
+class ListMeta(msgspec.Struct, frozen=True):
+    """`metav1.ListMeta`."""
+
+    resourceVersion: str = ""  # noqa: N815 - the wire's spelling
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Which object it is. Fields that were not found are empty."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    version: str = ""
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A list, or a part of one.
+
+    Attributes:
+        metadata: its own.
+        items: its objects, each as JSON.
+    """
+
+    metadata: ListMeta = ListMeta()
+    items: list[msgspec.Raw] | None = None
+
+
+class _Event(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+_NOT_TAKEN: Final = (RecursionError, msgspec.DecodeError, UnicodeDecodeError)
+"""What the parser says of objects that it does not take, though it only has to skip them."""
+_decode_page: Final = msgspec.json.Decoder(Page).decode
+_decode_event: Final = msgspec.json.Decoder(_Event).decode
+_decode_meta: Final = msgspec.json.Decoder(ListMeta).decode
+_decode_text: Final = msgspec.json.Decoder(str).decode
+
+
+def read_page(body: bytes) -> Page:
+    """Cut a list into its objects. For lists that nobody waits for; else use `steps`.
+
+    Raises:
+        msgspec.DecodeError: it is no list.
+    """
+    return next(page for page in steps(body) if page is not None)
+
+
+def steps(body: bytes) -> Iterator[Page | None]:
+    """Cut a list into its objects, in steps: None after each but the last, which is the page.
+
+    A page without deep objects takes one step, in C.
+
+    Raises:
+        msgspec.DecodeError: it is no list.
+    """
+    try:
+        yield _decode_page(body)
+    except _NOT_TAKEN as error:
+        yield from _cut(body, error)
+
+
+def _cut(body: bytes, reason: Exception) -> Iterator[Page | None]:
+    """The same for a page with an object that the parser does not take: counts brackets.
+
+    Raises:
+        msgspec.DecodeError: it is no list; with `reason`, as the parser says it.
+    """
+    items: list[msgspec.Raw] | None = None
+    metadata: ListMeta | None = None
+    depth, start, key = 0, 0, b""
+    for number, token in enumerate(_TOKEN.finditer(body), start=1):
+        if number % _PAUSE_EVERY == 0:
+            yield None
+        letter = body[token.start()]
+        if letter == _QUOTE:
+            if depth == 1 and body[token.end() : token.end() + 1] == b":":
+                key = token[0]
+        elif letter in _OPEN:
+            depth += 1
+            if depth == 2 and key == b'"items"':
+                items = []
+            if depth == (3 if key == b'"items"' else 2):
+                start = token.start()
+        else:
+            depth -= 1
+            if depth == 2 and items is not None and key == b'"items"':
+                items.append(msgspec.Raw(body[start : token.end()]))
+            elif depth == 1 and key == b'"metadata"':
+                metadata = _decode_meta(body[start : token.end()])
+    if depth or items is None or metadata is None:
+        raise msgspec.DecodeError(str(reason))
+    yield Page(metadata, items)
+
+
+def read_event(line: bytes) -> tuple[str, bytes]:
+    """Type and object of a line of a watch.
+
+    Raises:
+        msgspec.DecodeError: it is no event.
+    """
+    try:
+        event = _decode_event(line)
+    except _NOT_TAKEN as error:
+        return _cut_event(line, error)
+    return event.type, bytes(event.object)
+
+
+def _cut_event(line: bytes, reason: Exception) -> tuple[str, bytes]:
+    """The same for an object that the parser does not take. kube-apiserver writes the type first, and nothing after
+    the object."""
+    kind, begun = read_beginning(line)
+    end = begun.rstrip()
+    if not end.endswith(b"}}"):
+        raise msgspec.DecodeError(str(reason))
+    return kind, end[:-1]
+
+
+def read_beginning(line: bytes) -> tuple[str, bytes]:
+    """Type of an event whose line may be cut off, and the object as far as it is there.
+
+    Raises:
+        msgspec.DecodeError: it is no event.
+    """
+    start = _EVENT.match(line, 0, WINDOW)
+    if start is None:
+        raise msgspec.DecodeError("the line is no event of a watch")
+    return start[1].decode(), line[start.end() :]
+
+
+def identity(raw: bytes) -> Identity:
+    """Which object it is, read from its beginning; whatever else it holds does not matter."""
+    found: dict[str, str] = {}
+    depth, section, field = 0, b"", ""
+    for token in _TOKEN.finditer(raw, 0, WINDOW):
+        letter = raw[token.start()]
+        if letter in _OPEN:
+            depth, field = depth + 1, ""
+        elif letter != _QUOTE:
+            if depth == 2 and section == b'"metadata"':
+                break
+            depth, field = depth - 1, ""
+        elif token.end() < len(raw) and raw[token.end()] == _COLON:
+            field = _FIELDS.get(token[0], "") if depth == 2 and section == b'"metadata"' else ""
+            section = token[0] if depth == 1 else section
+        elif field and field not in found:
+            found[field] = _text(token[0])
+            if len(found) == len(_FIELDS):
+                break
+    return Identity(**found)
+
+
+def _text(token: bytes) -> str:
+    try:
+        return _decode_text(token)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""

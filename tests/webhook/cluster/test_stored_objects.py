@@ -1,0 +1,339 @@
+"""What tenants have stored must not stop a start, a relist or a watch, and must not use up memory or time."""
+
+import asyncio
+import contextlib
+import json
+import re
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+from kubernetes.aio.client.configuration import Configuration
+
+from neuron import names
+from tests.support.fake_api import FakeApi, Object, eventually, raw
+from webhook.cluster import api as cluster_api
+from webhook.cluster.caches import (
+    LONGEST_TEMPLATE,
+    NAMESPACES,
+    RESOURCE_CLAIM_TEMPLATES,
+    UNREADABLE_TEMPLATE,
+    KubeCluster,
+    TemplateFacts,
+)
+from webhook.cluster.footprints import footprint
+from webhook.cluster.holdings import Bounds, Holdings
+from webhook.cluster.kube import Connection
+from webhook.cluster.reflector import Reflector, Timing
+
+pytestmark = pytest.mark.anyio
+
+QUICK = Timing(backoff=0.002, backoff_limit=0.01)
+PLURAL = RESOURCE_CLAIM_TEMPLATES.plural
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with FakeApi().serve() as api:
+        yield api
+
+
+def template(name: str, parameters: Any = None, namespace: str = "tenant") -> Object:
+    spec: Object = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": names.DEVICE_CLASS}}]}}
+    if parameters is not None:
+        spec["devices"]["config"] = [{"opaque": {"driver": "other.example", "parameters": parameters}}]
+    return {"metadata": {"name": name, "namespace": namespace, "resourceVersion": "7"}, "spec": {"spec": spec}}
+
+
+def text(item: Object, parameters: bytes) -> bytes:
+    """JSON of an object as kube-apiserver writes it, with parameters that no encoder of Python writes."""
+    return json.dumps(item, separators=(",", ":")).encode().replace(b'"PARAMETERS"', parameters)
+
+
+ODD = {
+    "deep": b'{"a":' + b"[" * 1500 + b"]" * 1500 + b"}",
+    "deepest that the API server takes": b"[" * 5000 + b"]" * 5000,
+    "a surrogate": b'{"a":"\\ud800"}',
+    "4301 digits": b'{"a":' + b"1" * 4301 + b"}",
+    "an infinite number": b'{"a":1e999}',
+}
+FORGED = [{}, {"metadata": {"name": "forged", "namespace": "other"}}, '"},{"metadata":{"name":"forged"}}']
+
+
+@contextlib.asynccontextmanager
+async def cluster(api: FakeApi) -> AsyncIterator[KubeCluster]:
+    async def load() -> Configuration:
+        return Configuration(host=api.url)
+
+    connection = await Connection.open(load)
+    made = KubeCluster(connection, QUICK)
+    tasks = [asyncio.create_task(cache.run()) for cache in made.caches]
+    try:
+        yield made
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await connection.close()
+
+
+async def seen(cache: Reflector[Any]) -> None:
+    async with asyncio.timeout(10):
+        await cache.synced.wait()
+
+
+@pytest.mark.parametrize("parameters", ODD.values(), ids=ODD.keys())
+async def test_an_object_that_no_parser_takes_stops_no_list(
+    api: FakeApi, parameters: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    items = [
+        text(template("first", FORGED), b""),
+        text(template("odd", "PARAMETERS"), parameters),
+        text(template("last"), b""),
+    ]
+    page = b'{"kind":"List","metadata":{"resourceVersion":"999"},"items":[' + b",".join(items) + b"]}\n"
+    api.fault("list", PLURAL, raw(200, page))
+    async with cluster(api) as known:
+        await seen(known.templates)
+        assert known.templates.counters.failures == 0
+        assert known.templates.counters.unreadable == 1
+        assert len(known.templates) == 3
+        assert known.template_device_classes("tenant", "first") == {names.DEVICE_CLASS}
+        assert known.template_device_classes("tenant", "last") == {names.DEVICE_CLASS}
+        assert known.claim_template("tenant", "last") is not None
+        # It is there, and what it asks for is not known: neither absent nor harmless.
+        assert known.claim_template("tenant", "odd") is None
+        assert known.templates.get("tenant", "odd") == UNREADABLE_TEMPLATE
+        assert (await known.exist("ResourceClaimTemplate", "tenant", ["odd"])) == {"odd": True}
+        assert api.calls("get", PLURAL) == []
+    said = [record.getMessage() for record in caplog.records if "cannot read" in record.getMessage()]
+    assert len(said) == 1
+    assert said[0].startswith("cannot read resourceclaimtemplates.resource.k8s.io tenant/odd: ")
+    assert "[[[" not in said[0]
+
+
+@pytest.mark.parametrize("parameters", ODD.values(), ids=ODD.keys())
+async def test_an_object_that_no_parser_takes_stops_no_watch(api: FakeApi, parameters: bytes) -> None:
+    async with cluster(api) as known:
+        await seen(known.templates)
+        odd = template("odd", "PARAMETERS")
+        odd["metadata"]["resourceVersion"] = "1234"
+        event = b'{"type":"%s","object":' + text(odd, parameters) + b"}\n"
+        api.emit(PLURAL, event.replace(b"%s", b"ADDED"))
+        api.put(PLURAL, template("next"))
+        await eventually(lambda: known.templates.get("tenant", "next"))
+        assert known.templates.get("tenant", "odd") == UNREADABLE_TEMPLATE
+        api.emit(PLURAL, event.replace(b"%s", b"DELETED"))
+        await eventually(lambda: known.templates.get("tenant", "odd") is None)
+        api.end_watches()
+        await eventually(lambda: len(api.calls("watch", PLURAL)) == 2)
+        assert api.calls("watch", PLURAL)[1].query["resourceVersion"] == "1234"
+        assert known.templates.counters.lists == 1
+
+
+async def test_an_event_longer_than_memory_is_for_is_read_as_far_as_its_name(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webhook.cluster.pages.lines.__defaults__", (100_000,))
+    async with cluster(api) as known:
+        await seen(known.templates)
+        api.put(PLURAL, template("long", {"a": "x" * 300_000}))
+        api.put(PLURAL, template("next"))
+        await eventually(lambda: known.templates.get("tenant", "next"))
+        assert known.templates.get("tenant", "long") == UNREADABLE_TEMPLATE
+        assert known.templates.counters.lists == 1
+
+
+async def test_pages_that_are_too_long_are_asked_for_again_with_fewer_objects(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(40):
+        api.put(PLURAL, template(f"t{number:02}", {"a": "x" * 10_000}))
+    monkeypatch.setattr("webhook.cluster.answers.LONGEST_ANSWER", 60_000)
+    async with cluster(api) as known:
+        await seen(known.templates)
+        assert len(known.templates) == 40
+        limits = [call.query["limit"] for call in api.calls("list", PLURAL) + api.calls("continue", PLURAL)]
+        assert limits[:4] == ["250", "62", "15", "3"]
+        assert known.templates.counters.failures == 0
+
+
+async def test_answers_are_not_compressed(api: FakeApi) -> None:
+    encodings: list[str] = []
+
+    async def note(request: web.Request) -> web.StreamResponse:
+        encodings.append(request.headers["Accept-Encoding"])
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
+
+    api.fault("list", PLURAL, note)
+    async with cluster(api) as known:
+        await seen(known.templates)
+    assert encodings == ["identity"]
+
+
+async def test_an_answer_of_any_kind_has_a_longest_length(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webhook.cluster.answers.LONGEST_ANSWER", 1000)
+    api.put(PLURAL, template("long", {"a": "x" * 2000}))
+
+    async def load() -> Configuration:
+        return Configuration(host=api.url)
+
+    connection = await Connection.open(load)
+    with pytest.raises(cluster_api.TooLongError):
+        await connection.request("GET", RESOURCE_CLAIM_TEMPLATES.path("tenant", "long"), timeout=5)
+    await connection.close()
+
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+
+def told(*items: Object) -> KubeCluster:
+    made = KubeCluster(_Unplugged())
+    for item in items:
+        made.templates.observe("ADDED", item)
+    return made
+
+
+class _Unplugged:
+    async def request(self, method: str, path: str, **_: object) -> bytes:
+        raise AssertionError(method + path)
+
+    def stream(self, path: str, **_: object) -> Any:
+        raise AssertionError(path)
+
+
+def heavy(name: str, namespace: str = "tenant") -> Object:
+    """A template of about 100 KB: the longest selectors that the API server takes."""
+    item = template(name, namespace=namespace)
+    selectors = [{"cel": {"expression": f"'{number}' == '{'x' * 10_000}'"}} for number in range(10)]
+    item["spec"]["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = selectors
+    return item
+
+
+def test_templates_of_one_namespace_take_its_share_of_memory_and_leave_that_of_others() -> None:
+    known = told(*(heavy(f"h{number}") for number in range(200)), heavy("mine", namespace="neighbour"))
+    kept = sum(footprint(facts.spec) for facts in known.templates.values())
+    assert kept < 5 * 1024 * 1024
+    assert known.claim_template("tenant", "h0") is not None
+    # That it exists is still known.
+    assert known.templates.get("tenant", "h199") is not None
+    assert known.claim_template("tenant", "h199") is None
+    assert known.claim_template("neighbour", "mine") is not None
+
+
+def test_a_deleted_template_gives_its_share_back() -> None:
+    known = told(*(heavy(f"h{number}") for number in range(200)))
+    for number in range(200):
+        known.templates.observe("DELETED", heavy(f"h{number}"))
+    known.templates.observe("ADDED", heavy("again"))
+    assert known.claim_template("tenant", "again") is not None
+
+
+async def test_a_template_that_is_too_long_is_not_decoded(api: FakeApi) -> None:
+    api.put(PLURAL, template("long", {"a": "x" * LONGEST_TEMPLATE}))
+    async with cluster(api) as known:
+        await seen(known.templates)
+        assert known.templates.get("tenant", "long") == UNREADABLE_TEMPLATE
+
+
+def test_all_together_have_a_bound_as_well() -> None:
+    def weigh(value: str) -> int:
+        return len(value)
+
+    bounds: Bounds[str] = Bounds(10_000, 4_000, weigh, lambda _: "")
+    holdings = Holdings(bounds)
+    for number in range(100):
+        holdings.put((f"ns{number}", "o"), "x" * 1000)
+    assert holdings.weight <= 10_000
+    assert holdings.get(("ns0", "o")) == "x" * 1000
+    assert holdings.get(("ns99", "o")) is None
+    for key in list(holdings.keys()):
+        holdings.remove(key)
+    assert (holdings.weight, len(holdings)) == (0, 0)
+
+
+def test_of_a_namespace_few_bytes_are_kept() -> None:
+    annotations = {f"neuron.aws.com/{number}": "x" * 5000 for number in range(1000)}
+    labels = {f"label-{number}": "x" for number in range(20_000)}
+    known = KubeCluster(_Unplugged())
+    cache = next(cache for cache in known.caches if cache.resource == NAMESPACES)
+    cache.observe("ADDED", {"metadata": {"name": "tenant", "annotations": annotations, "labels": labels}})
+    facts = known.namespace("tenant")
+    assert footprint(facts.annotations) < 64 * 1024
+    assert len(known.namespace_labels("tenant") or ()) == 1024
+
+
+# --- time -----------------------------------------------------------------------------------------------------------
+
+
+async def longest_pause(stop: asyncio.Event) -> float:
+    """The longest time for which the event loop did nothing else."""
+    longest, last = 0.0, time.monotonic()
+    while not stop.is_set():
+        await asyncio.sleep(0)
+        longest, last = max(longest, time.monotonic() - last), time.monotonic()
+    return longest
+
+
+async def test_a_flood_of_changes_does_not_hold_up_the_event_loop(api: FakeApi) -> None:
+    async with cluster(api) as known:
+        await seen(known.templates)
+        lines = [
+            b'{"type":"MODIFIED","object":' + text(template(f"t{n % 7}", [n]), b"") + b"}\n" for n in range(10_000)
+        ]
+        stop = asyncio.Event()
+        watching = asyncio.create_task(longest_pause(stop))
+        api.emit(PLURAL, b"".join(lines))
+        await eventually(lambda: known.templates.counters.events == 10_000, 60)
+        stop.set()
+        assert await watching < 0.5
+
+
+async def test_cutting_a_deep_page_does_not_hold_up_the_event_loop(api: FakeApi) -> None:
+    items = [text(template(f"t{number}", "PARAMETERS"), b"[" * 4500 + b"]" * 4500) for number in range(200)]
+    page = b'{"metadata":{"resourceVersion":"999"},"items":[' + b",".join(items) + b"]}"
+    api.fault("list", PLURAL, raw(200, page))
+    async with cluster(api) as known:
+        stop = asyncio.Event()
+        watching = asyncio.create_task(longest_pause(stop))
+        await seen(known.templates)
+        stop.set()
+        assert await watching < 0.5
+        assert len(known.templates) == 200
+
+
+# --- what is left of an object whose content cannot be used ---------------------------------------------------------
+
+
+def test_an_unreadable_template_is_none_of_ours() -> None:
+    assert TemplateFacts("", False, frozenset(), None, None) == UNREADABLE_TEMPLATE
+    assert not re.fullmatch("[0-9a-f]+", UNREADABLE_TEMPLATE.digest)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html>",
+        b"",
+        b"{}[",
+        b'{"metadata":{},"items":[{"a":"\\ud800"}',
+        b'{"items":[{"a":"\\ud800"}]}',
+        b'{"a":"\\ud800"}',
+    ],
+)
+async def test_what_is_no_list_is_not_taken_for_an_empty_one(api: FakeApi, body: bytes) -> None:
+    api.put(PLURAL, template("kept"))
+    async with cluster(api) as known:
+        await seen(known.templates)
+        api.fault("list", PLURAL, raw(200, body))
+        api.compact()
+        api.break_watches()
+        await eventually(lambda: known.templates.counters.failures and api.watching(PLURAL))
+        assert known.templates.get("tenant", "kept") is not None

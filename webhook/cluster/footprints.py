@@ -1,0 +1,27 @@
+"""How many bytes a projection takes, about."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final
+
+_OBJECT: Final = 64
+"""Bytes of an object of Python and of the reference to it (CPython, 64 bits)."""
+
+
+def footprint(value: object) -> int:
+    """Bytes of a value made of dataclasses, containers, texts and numbers; what is shared counts each time."""
+    size = 0
+    pending: list[Any] = [value]
+    while pending:
+        each = pending.pop()
+        size += _OBJECT
+        if isinstance(each, str | bytes):
+            size += len(each)
+        elif isinstance(each, Mapping):
+            pending += each.keys()
+            pending += each.values()
+        elif isinstance(each, tuple | list | frozenset | set):
+            pending += each
+        elif dataclasses.is_dataclass(each):
+            pending += [getattr(each, field.name) for field in dataclasses.fields(each)]
+    return size
