@@ -121,9 +121,9 @@ def test_membership_in_long_lists_is_charged_and_found() -> None:
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        ("'%e'.format([1.0 / 0.0])", "∞"),
-        ("'%e'.format([-1.0 / 0.0])", "-∞"),
-        ("'%e'.format([0.0 / 0.0])", "NaN"),
+        ("'%e'.format([1.0 / 0.0])", "     ∞"),
+        ("'%e'.format([-1.0 / 0.0])", "    -∞"),
+        ("'%e'.format([0.0 / 0.0])", "   NaN"),
         ("'%s'.format([[1.0 / 0.0]])", '["+Inf"]'),
         ("quantity('9' + '9'.replace('9', '9999999999') + 'e400').asApproximateFloat()", math.inf),
         ("quantity('-9' + '9'.replace('9', '9999999999') + 'e400').asApproximateFloat()", -math.inf),
@@ -138,7 +138,7 @@ def test_rare_results(source: str, expected: object) -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("'%.1001f'.format([1.5 + double(n)])", "format writes at most 1000 decimals, not 1001"),
+        ("'%.9223372036854775808f'.format([1.5 + double(n)])", "the precision 9223372036854775808… of format does not"),
         ("'%s'.format([deep])", "format does not write values nested deeper than 50 levels"),
     ],
 )
