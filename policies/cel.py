@@ -9,6 +9,7 @@ The grammar is read from the installed package without importing it: `import cel
 date library and a JSON query language, 40 ms and 5 MiB that nothing here uses.
 """
 
+import dataclasses
 import functools
 import importlib.util
 import threading
@@ -32,7 +33,6 @@ from policies.evaluator import (
     calls,
     comprehensions,
     operators,
-    types,
 )
 from policies.evaluator.compiler import BUDGET, Code, Compiler
 from policies.evaluator.overloads import Library
@@ -206,8 +206,10 @@ class Cel:
         compiler = Compiler(variables, self._library, self._limits)
         try:
             code = compiler.compile(tree)
-            if not types.fits(result, code.type, {}):
+            if not compiler.types.assignable(code.type, result):
                 raise CelTypeError(f"the expression gives {code.type}, wanted is {result}", tree.offset)
+            compiler.check_literals()
+            code = dataclasses.replace(code, type=compiler.types.final(code.type))
         except CelError as error:
             error.source = source
             raise

@@ -4,10 +4,12 @@ Every answer here was taken from cel-go with the environment of the Kubernetes A
 """
 
 import math
+import time
 
 import pytest
 
 from policies.engine import CelCompileError, CelRuntimeError, CelSyntaxError, CelTypeError
+from policies.evaluator.types import DYN
 from tests.policies.evaluating import ENGINE, value
 
 DOUBLES = {
@@ -149,3 +151,83 @@ def test_a_precision_of_any_length_is_read_or_refused() -> None:
     for digits in ("9223372036854775808", "9" * 100_000):
         with pytest.raises(CelRuntimeError, match=r"the precision 9\d{18}… of format does not fit 64 bits"):
             value("s.format([1.0])", s=f"%.{digits}f")
+
+
+UNIFIED = {
+    "[] + [1] + [2]": "list(int)",
+    "(true ? [] : ['a']) + ['b']": "list(string)",
+    "cel.bind(l, [], l + [1] + l)": "list(int)",
+    "[].map(x, x + 1)": "list(int)",
+    "[].first().orValue('a')": "string",
+    "[optional.none(), optional.of(1)][0].orValue(2)": "int",
+    "[[], [1]][0] + [2]": "list(int)",
+    "{'a': [], 'b': [1]}": "map(string, list(int))",
+    "cel.bind(a, {}, [a['x'] + 1, a['y'] + 2])": "list(int)",
+    "[[1], [2]].flatten() + [3]": "list(int)",
+    "x[?0].orValue('a')": "string",
+    "x.?a.orValue('a')": "dyn",
+    "optional.none()": "optional_type(dyn)",
+    "[]": "list(dyn)",
+    "true ? null : duration('1s')": "null_type",
+    "type([]) == type([1])": "bool",
+}
+"""Expression -> the type that cel-go's checker gives it."""
+NEVER_UNIFIED = [
+    "[optional.none(), optional.of(1)][0].orValue('a')",
+    "(true ? [] : ['a']) + [1]",
+    "[] + [1] + ['a']",
+    "[[]] + [[1]] + [['a']]",
+    "cel.bind(l, [], (l + [1]) == ['a'])",
+    "cel.bind(a, {}, string(a['x'] + 1) + (a['y'] + 'z'))",
+    "cel.bind(a, optional.none(), [a.orValue(1), a.orValue('b')])",
+    "[].all(v, v > 0 && v == 'a')",
+    "[].map(x, x + 'a') + [1]",
+    "{1: []}[1] + ['a'] + [1]",
+    "[[1], [2]].flatten() + ['a']",
+    "x[?0].orValue('a') + 1",
+    "[[1], [dyn(1)]]",
+    "[optional.of(1), optional.of(dyn(1))]",
+    "{}.transformMap(k, v, v + 1)['a'] + 'b'",
+    "optional.of([]).orValue([1]) + ['a']",
+    "[1].indexOf('a')",
+    "optional.of([1])['a']",
+]
+
+
+@pytest.mark.parametrize(("source", "described"), UNIFIED.items(), ids=str)
+def test_a_type_that_is_not_known_yet_is_decided_by_its_use(source: str, described: str) -> None:
+    assert str(ENGINE.compile(source, {"x": DYN}).result) == described
+
+
+@pytest.mark.parametrize("source", NEVER_UNIFIED)
+def test_what_never_has_one_type_is_refused(source: str) -> None:
+    with pytest.raises(CelTypeError):
+        ENGINE.compile(source, {"x": DYN})
+
+
+def _bindings(values: list[str], body: str) -> str:
+    for position in reversed(range(len(values))):
+        body = f"cel.bind(v{position}, {values[position]}, {body})"
+    return body
+
+
+HOSTILE_TYPES = {
+    "deep types, compared often": _bindings(
+        [f"{'[' * 50}{f'v{at - 2}' if at > 1 else 1}{']' * 50}" for at in range(48)],
+        " && ".join(["v46 == v47"] * 300),
+    ),
+    "a chain of variables": _bindings(["[]"], " && ".join(["v0 == []"] * 850)),
+    "variables in a list": f"[{', '.join(['[]'] * 2500)}, ['a'], [1]]",
+    "variables of many calls": " || ".join(["optional.none() == optional.none()"] * 265) + " || 1",
+    "variables in each other": _bindings([f"[v{at - 1}, []]" if at else "[]" for at in range(90)], "v89 == [v89]"),
+}
+
+
+@pytest.mark.parametrize("source", HOSTILE_TYPES.values(), ids=HOSTILE_TYPES)
+def test_types_of_a_hostile_expression_are_checked_in_time(source: str) -> None:
+    assert len(source) <= 10 * 1024
+    ENGINE.compile("[1]", {})
+    started = time.monotonic()
+    with pytest.raises(CelCompileError):
+        ENGINE.compile(source, {})
+    assert time.monotonic() - started < 5

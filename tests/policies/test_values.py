@@ -6,7 +6,8 @@ import math
 import pytest
 
 from policies.engine import CelRuntimeError
-from policies.evaluator.types import BOOL, DYN, INT, LIST, MAP, NULL, STRING, UINT, Type, fits, join, list_of, map_of
+from policies.evaluator.types import BOOL, DYN, INT, LIST, MAP, NULL, STRING, UINT, Type, list_of, map_of
+from policies.evaluator.unify import Unifier
 from policies.evaluator.values import BoolKey, Duration, UInt, equal, kind_of
 from tests.policies.evaluating import value
 
@@ -165,13 +166,13 @@ def test_formats_are_bounded(source: str, message: str) -> None:
     ids=str,
 )
 def test_types_are_joined_to_what_covers_both(first: Type, second: Type, expected: Type | None) -> None:
-    assert join(first, second) == expected
+    assert Unifier().join(first, second) == expected
 
 
 def test_a_record_is_a_map_with_string_keys() -> None:
     record = Type("neuron", (), {"devices": INT})
-    assert fits(map_of(STRING, DYN), record, {})
-    assert not fits(map_of(INT, DYN), record, {})
+    assert Unifier().assignable(record, map_of(STRING, DYN))
+    assert not Unifier().assignable(record, map_of(INT, DYN))
     assert str(map_of(STRING, list_of(INT))) == "map(string, list(int))"
 
 
