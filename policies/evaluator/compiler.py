@@ -99,6 +99,10 @@ class Compiler:
         """The type of a node that has been compiled; ask when all have been."""
         return self.types.final(self._known.get(id(node), types.DYN))
 
+    def compiled(self, node: syntax.Node) -> bool:
+        """Whether the node has code of its own: the parts of a dotted name of a type have none."""
+        return id(node) in self._known
+
     def settled(self, described: Type) -> Type:
         """The type; where it, or what an optional holds, is not known yet, that is dyn from now on."""
         found = self.types.resolve(described)
