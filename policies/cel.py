@@ -9,6 +9,7 @@ The grammar is read from the installed package without importing it: `import cel
 date library and a JSON query language, 40 ms and 5 MiB that nothing here uses.
 """
 
+import dataclasses
 import functools
 import importlib.util
 import threading
@@ -32,16 +33,19 @@ from policies.evaluator import (
     calls,
     comprehensions,
     operators,
-    types,
 )
 from policies.evaluator.compiler import BUDGET, Code, Compiler
+from policies.evaluator.estimate import Estimator
+from policies.evaluator.expansion import Expander
 from policies.evaluator.overloads import Library
 from policies.evaluator.references import references
+from policies.evaluator.sizes import CostLimit, SizeOf
 from policies.evaluator.syntax import Node, walk
 from policies.evaluator.tree import TreeBuilder
 from policies.evaluator.types import DYN, Type
 from policies.evaluator.values import kind_of
 from policies.functions import LIBRARY
+from policies.library.estimates import library_estimate
 
 COMPILED_BY: Final = (access, aggregates, calls, comprehensions, operators)
 """The modules that register how each kind of node is compiled."""
@@ -145,6 +149,19 @@ def _bad_character(character: str) -> str:
     return f"unexpected '{character}'"
 
 
+def estimate(tree: Node, compiler: Compiler, source: str, size_of: SizeOf) -> int:
+    """What a compiled expression costs at most, in the API server's units (`policies.evaluator.estimate`)."""
+    return Estimator(size_of, library_estimate).cost(Expander(compiler, source).expand(tree))
+
+
+def _check_estimate(cost: int, most: int) -> None:
+    if cost > most:
+        raise CelBudgetExceededError(
+            f"too complex, exceeds cost limit: the estimated cost is {cost}, {most} is allowed: loop over less, compare"
+            " or search shorter texts, or split the expression"
+        )
+
+
 class CelProgram:
     """A compiled expression (`policies.engine.Program`)."""
 
@@ -200,14 +217,20 @@ class Cel:
         self._limits = limits
         self._library = library
 
-    def compile(self, source: str, variables: Mapping[str, Type], *, result: Type = DYN) -> CelProgram:
+    def compile(
+        self, source: str, variables: Mapping[str, Type], *, result: Type = DYN, limit: CostLimit | None = None
+    ) -> CelProgram:
         """Parse, check and compile; see `policies.engine.CelEngine.compile`."""
         tree = parse(source, self._limits)
         compiler = Compiler(variables, self._library, self._limits)
         try:
             code = compiler.compile(tree)
-            if not types.fits(result, code.type, {}):
+            if not compiler.types.assignable(code.type, result):
                 raise CelTypeError(f"the expression gives {code.type}, wanted is {result}", tree.offset)
+            compiler.check_literals()
+            code = dataclasses.replace(code, type=compiler.types.final(code.type))
+            if limit is not None:
+                _check_estimate(estimate(tree, compiler, source, limit.size_of), limit.most)
         except CelError as error:
             error.source = source
             raise

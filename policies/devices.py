@@ -9,6 +9,7 @@ from typing import Any, Final
 from policies import quantity, semver
 from policies.engine import Budget, CelEngine, Program
 from policies.evaluator import types
+from policies.evaluator.sizes import CostLimit, Path, Size
 from policies.evaluator.types import BOOL, DYN, QUANTITY, STRING, Type, map_of
 
 DEVICE: Final = types.record(
@@ -20,6 +21,12 @@ DEVICE: Final = types.record(
         "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
     },
 )
+MAX_COST: Final = 1_000_000
+"""The highest estimated cost of a selector that the API server takes (CELSelectorExpressionMaxCost)."""
+_MOST_ATTRIBUTES: Final = 32
+_DOMAIN, _IDENTIFIER, _DRIVER, _VALUE = 63, 32, 63, 64
+"""Most characters of a domain, of a name in it, of a driver's name, and of an attribute's value."""
+
 SELECTOR_VARIABLES: Final[Mapping[str, Type]] = {"device": DEVICE}
 
 _KINDS: Final[dict[str, Callable[[Any], Any]]] = {
@@ -42,13 +49,41 @@ class _Domains(dict[str, dict[str, Any]]):
         return {}
 
 
+def size_of(path: Path) -> Size | None:
+    """How large what lies at a path from `device` on may get, as the API server declares it; None: not declared."""
+    match path:
+        case ("device",):
+            most = 0
+        case ("device", "driver"):
+            most = _DRIVER
+        case ("device", "allowMultipleAllocations"):
+            most = 1
+        case ("device", "attributes" | "capacity") | ("device", "attributes" | "capacity", "@values" | "@items"):
+            most = _MOST_ATTRIBUTES
+        case ("device", "attributes" | "capacity", "@keys"):
+            most = _DOMAIN
+        case ("device", "attributes" | "capacity", "@values" | "@items", "@keys"):
+            most = _IDENTIFIER
+        case ("device", "capacity", "@values" | "@items", "@values" | "@items"):
+            most = 0
+        case ("device", "attributes", "@values" | "@items", name) if name != "@indices":
+            most = _VALUE
+        case _:
+            return None
+    return Size(0, most)
+
+
+_LIMIT: Final = CostLimit(MAX_COST, size_of)
+
+
 def compile_selector(engine: CelEngine, expression: str) -> Program:
     """Compile the `cel.expression` of a device selector.
 
     Raises:
         CelCompileError: it is no selector.
+        CelBudgetExceededError: its estimated cost is above that which the API server takes.
     """
-    return engine.compile(expression, SELECTOR_VARIABLES, result=BOOL)
+    return engine.compile(expression, SELECTOR_VARIABLES, result=BOOL, limit=_LIMIT)
 
 
 def device_activation(

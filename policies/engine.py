@@ -15,6 +15,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
+from policies.evaluator.sizes import CostLimit
 from policies.evaluator.syntax import Node
 from policies.evaluator.types import DYN, Type
 
@@ -223,7 +224,9 @@ class Program(Protocol):
 class CelEngine(Protocol):
     """Turns source text into programs."""
 
-    def compile(self, source: str, variables: Mapping[str, Type], *, result: Type = DYN) -> Program:
+    def compile(
+        self, source: str, variables: Mapping[str, Type], *, result: Type = DYN, limit: CostLimit | None = None
+    ) -> Program:
         """Parse, check and compile.
 
         Args:
@@ -231,8 +234,10 @@ class CelEngine(Protocol):
             variables: root variables by name; use `types.record` where the fields are known, so that a misspelt
                 one is found here.
             result: what the value has to be, e.g. BOOL.
+            limit: the highest estimated cost that is accepted, where there is one.
 
         Raises:
             CelCompileError: with the place that is wrong.
-            CelBudgetExceededError: a part that depends on nothing is too large to compute.
+            CelBudgetExceededError: a part that depends on nothing is too large to compute, or the estimated cost is
+                above the limit.
         """

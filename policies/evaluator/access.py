@@ -16,7 +16,7 @@ from policies.evaluator.compiler import (
     constant,
     undeclared,
 )
-from policies.evaluator.types import BOOL, DYN, Type
+from policies.evaluator.types import BOOL, DYN, INT, A, B, Type
 from policies.evaluator.values import NONE, Optional, is_list, key_of, kind_of, name_of, some
 
 _MISSED: Final = (KeyError, TypeError)
@@ -150,11 +150,8 @@ def _select_type(node: syntax.Select | syntax.Index, operand: Type, field: str |
         case "optional_type":
             inner = _select_type(node, operand.parameters[0], field)
             return inner if inner.name == "optional_type" else types.optional_of(inner)
-        case "list" if isinstance(node, syntax.Index):
-            return operand.parameters[0]
         case _:
-            what = "be indexed" if isinstance(node, syntax.Index) else "have fields"
-            raise CelTypeError(f"a value of type {operand} cannot {what}", node.offset)
+            raise CelTypeError(f"a value of type {operand} cannot have fields", node.offset)
 
 
 def _lookup_by_name(operand: Code, field: str, result: Type, offset: int) -> Code:
@@ -250,7 +247,7 @@ def _select(compiler: Compiler, node: syntax.Select) -> Code:
         return constant(named, types.type_of(named))
     operand = compiler.compile(node.operand)
     field, offset, base = node.field, node.offset, operand.run
-    result = _select_type(node, operand.type, field)
+    result = _select_type(node, compiler.settled(operand.type), field)
     if node.test:
         return Code(_presence(base, field, offset), BOOL)
     if node.optional:
@@ -298,15 +295,30 @@ def _type_name(compiler: Compiler, node: syntax.Select) -> Type | None:
     return types.NAMED.get(".".join((inner.name, *reversed(parts))))
 
 
+INDEX: Final = (
+    (types.list_of(A), INT, A),
+    (types.map_of(A, B), A, B),
+    (types.optional_of(types.list_of(A)), INT, types.optional_of(A)),
+    (types.optional_of(types.map_of(A, B)), A, types.optional_of(B)),
+)
+"""Signatures of `value[key]`, in the order in which cel-go's checker tries them."""
+OPTIONAL_INDEX: Final = (
+    (types.list_of(A), INT, types.optional_of(A)),
+    (types.optional_of(types.list_of(A)), INT, types.optional_of(A)),
+    (types.map_of(A, B), A, types.optional_of(B)),
+    (types.optional_of(types.map_of(A, B)), A, types.optional_of(B)),
+)
+"""Signatures of `value[?key]`."""
+
+
 @compiles(syntax.Index)
 def _index(compiler: Compiler, node: syntax.Index) -> Code:
     operand, key = compiler.compile(node.operand), compiler.compile(node.key)
     name = key.constant if isinstance(key.constant, str) else None
-    result = _select_type(node, operand.type, name)
-    _check_key(node, operand.type, key.type)
+    result = _index_type(compiler, node, operand.type, key, name)
     base, index, offset = operand.run, key.run, node.offset
     if node.optional:
-        return Code(_finding(base, index, offset), _optional(result))
+        return Code(_finding(base, index, offset), result)
     if name is not None:
         return _lookup_by_name(operand, name, result, offset)
 
@@ -319,7 +331,20 @@ def _index(compiler: Compiler, node: syntax.Index) -> Code:
     return Code(subscript, result)
 
 
-def _check_key(node: syntax.Index, operand: Type, key: Type) -> None:
-    wanted = {"list": types.INT, "map": operand.parameters[0] if operand.name == "map" else DYN}.get(operand.name)
-    if wanted is not None and types.join(wanted, key) is None:
-        raise CelTypeError(f"a {operand} is indexed by {wanted}, not by {key}", node.key.offset)
+def _index_type(compiler: Compiler, node: syntax.Index, operand: Type, key: Code, name: str | None) -> Type:
+    """The type of a lookup by index.
+
+    Raises:
+        CelTypeError: the operand has no such index, or none at all.
+    """
+    inner = operand.parameters[0] if operand.name == "optional_type" else operand
+    if inner.fields is not None:
+        result = _select_type(node, operand, name)
+        return _optional(result) if node.optional else result
+    found, result = compiler.types.result(OPTIONAL_INDEX if node.optional else INDEX, (operand, key.type))
+    if found:
+        return result
+    if inner.name not in {"list", "map"}:
+        raise CelTypeError(f"a value of type {operand} cannot be indexed", node.offset)
+    wanted = INT if inner.name == "list" else inner.parameters[0]
+    raise CelTypeError(f"a {operand} is indexed by {wanted}, not by {key.type}", node.key.offset)

@@ -14,42 +14,49 @@ def _check_optional(code: Code, optional: bool, offset: int) -> Type:
     """The type of an element: what an optional one holds."""
     if not optional:
         return code.type
-    if code.type.name == "dyn":
+    if types.is_open(code.type):
         return DYN
     if code.type.name != "optional_type":
         raise CelTypeError(f"'?' wants an optional value here, not a {code.type}", offset)
     return code.type.parameters[0]
 
 
-def _same_type(
-    compiler: Compiler, known: Type | None, found: Type, what: str, offset: int, optional: bool = False
-) -> Type:
-    """The type of all elements so far. The API server refuses mixed literals, and `dyn` beside another type."""
-    if known is None:
-        return found
-    merged = types.join(known, found)
-    if merged is not None and (optional or known.name == found.name):
-        return merged
-    if compiler.mixes_types:
-        return DYN
-    raise CelTypeError(
-        f"{what} of one literal have one type: expected {known}, found {found}; dyn() around each lets them differ",
-        offset,
-    )
+class _Joined:
+    """The type of all elements, keys or values of one literal."""
+
+    def __init__(self, compiler: Compiler, what: str) -> None:
+        self._compiler = compiler
+        self._what = what
+        self._first: Type | None = None
+        self._type: Type | None = None
+
+    def add(self, found: Type, offset: int, optional: bool = False) -> None:
+        """Take one more into account. The API server refuses mixed literals, and `dyn` beside another type."""
+        if self._first is None or self._type is None:
+            self._first = self._type = found
+            return
+        if not optional or not types.is_open(found):
+            self._compiler.require_uniform(self._what, self._first, found, offset)
+        self._type = self._compiler.types.join(self._type, found) or DYN
+
+    @property
+    def type(self) -> Type:
+        """The type; that of an empty literal is decided where it is used."""
+        return self._compiler.types.fresh() if self._type is None else self._type
 
 
 @compiles(syntax.ListLiteral)
 def _list(compiler: Compiler, node: syntax.ListLiteral) -> Code:
-    described: Type | None = None
+    described = _Joined(compiler, "elements")
     parts: list[tuple[Run, bool]] = []
     fixed = True
     for element in node.elements:
         code = compiler.compile(element.value)
         fixed = fixed and code.is_constant
         found = _check_optional(code, element.optional, element.value.offset)
-        described = _same_type(compiler, described, found, "elements", element.value.offset, element.optional)
+        described.add(found, element.value.offset, element.optional)
         parts.append((code.run, element.optional))
-    result = types.list_of(described or DYN)
+    result = types.list_of(described.type)
     limit_free = [run for run, _ in parts]
 
     def build(frame: Frame) -> list[Any]:
@@ -73,18 +80,18 @@ def _list(compiler: Compiler, node: syntax.ListLiteral) -> Code:
 
 @compiles(syntax.MapLiteral)
 def _map(compiler: Compiler, node: syntax.MapLiteral) -> Code:
-    key_type: Type | None = None
-    value_type: Type | None = None
+    keys, values = _Joined(compiler, "keys"), _Joined(compiler, "values")
     parts: list[tuple[Run, Run, bool, int]] = []
     fixed = True
     for entry in node.entries:
         key, value = compiler.compile(entry.key), compiler.compile(entry.value)
         fixed = fixed and key.is_constant and value.is_constant
-        key_type = _same_type(compiler, key_type, key.type, "keys", entry.key.offset)
+        keys.add(key.type, entry.key.offset)
         found = _check_optional(value, entry.optional, entry.value.offset)
-        value_type = _same_type(compiler, value_type, found, "values", entry.value.offset, entry.optional)
+        values.add(found, entry.value.offset, entry.optional)
         parts.append((key.run, value.run, entry.optional, entry.key.offset))
-    if key_type is not None and key_type.name not in {"dyn", "bool", "int", "uint", "string"}:
+    key_type = keys.type
+    if not types.is_open(key_type) and key_type.name not in {"bool", "int", "uint", "string"}:
         raise CelTypeError(f"keys of a map are bool, int, uint or string, not {key_type}", node.offset)
 
     def build(frame: Frame) -> dict[Any, Any]:
@@ -100,7 +107,7 @@ def _map(compiler: Compiler, node: syntax.MapLiteral) -> Code:
             insert(made, key_run(frame), value, offset)
         return made
 
-    code = Code(build, types.map_of(key_type or DYN, value_type or DYN))
+    code = Code(build, types.map_of(key_type, values.type))
     return fold(code, compiler.limits) if fixed else code
 
 

@@ -12,7 +12,6 @@ from policies.evaluator.types import (
     BYTES,
     DOUBLE,
     DURATION,
-    DYN,
     INT,
     STRING,
     TIMESTAMP,
@@ -36,30 +35,35 @@ from policies.evaluator.values import (
 
 Operation = Callable[[Budget, Any, Any], Any]
 
-_NUMBERS: Final = ((INT, INT, INT), (UINT, UINT, UINT), (DOUBLE, DOUBLE, DOUBLE))
+_NUMBERS: Final = ((DOUBLE, DOUBLE, DOUBLE), (INT, INT, INT), (UINT, UINT, UINT))
 SIGNATURES: Final[dict[str, tuple[tuple[Type, Type, Type], ...]]] = {
     "+": (
-        *_NUMBERS,
-        (STRING, STRING, STRING),
         (BYTES, BYTES, BYTES),
-        (list_of(A), list_of(A), list_of(A)),
+        (DOUBLE, DOUBLE, DOUBLE),
         (DURATION, DURATION, DURATION),
-        (TIMESTAMP, DURATION, TIMESTAMP),
         (DURATION, TIMESTAMP, TIMESTAMP),
+        (TIMESTAMP, DURATION, TIMESTAMP),
+        (INT, INT, INT),
+        (list_of(A), list_of(A), list_of(A)),
+        (STRING, STRING, STRING),
+        (UINT, UINT, UINT),
     ),
     "-": (
-        *_NUMBERS,
+        (DOUBLE, DOUBLE, DOUBLE),
         (DURATION, DURATION, DURATION),
+        (INT, INT, INT),
         (TIMESTAMP, DURATION, TIMESTAMP),
         (TIMESTAMP, TIMESTAMP, DURATION),
+        (UINT, UINT, UINT),
     ),
     "*": _NUMBERS,
     "/": _NUMBERS,
-    "%": _NUMBERS[:2],
+    "%": _NUMBERS[1:],
 }
-"""Left, right and result type of every arithmetic operator."""
+"""Left, right and result type of every arithmetic operator, in the order in which cel-go's checker tries them."""
 
-NEGATABLE: Final = (INT, DOUBLE, DYN)
+NEGATABLE: Final = ((DOUBLE, DOUBLE), (INT, INT))
+"""Operand and result type of unary `-`."""
 
 
 def add(budget: Budget, a: Any, b: Any) -> Any:

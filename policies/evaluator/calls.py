@@ -10,11 +10,14 @@ from policies.evaluator import syntax, types
 from policies.evaluator.access import located
 from policies.evaluator.compiler import BUDGET, Code, Compiler, Frame, Run, compiles, constant
 from policies.evaluator.overloads import Dispatcher, Overload, matching
-from policies.evaluator.types import DYN
+from policies.evaluator.types import A
 from policies.evaluator.values import Optional, name_of
 
 _CLAUSE: Final = re.compile(r"%%|%")
 _OPTIONAL_ALTERNATIVES: Final = frozenset({"or", "orValue"})
+OR: Final = ((types.optional_of(A), types.optional_of(A), types.optional_of(A)),)
+OR_VALUE: Final = ((types.optional_of(A), A, A),)
+"""Signatures of `optional.or(other)` and `optional.orValue(value)`."""
 
 
 @compiles(syntax.Call)
@@ -58,7 +61,7 @@ def _apply(
     compiler: Compiler, node: syntax.Call, candidates: tuple[Overload, ...], arguments: list[syntax.Node]
 ) -> Code:
     code = _arguments(compiler, node, arguments)
-    found, result = matching(candidates, tuple(argument.type for argument in code))
+    found, result = matching(compiler.types, candidates, tuple(argument.type for argument in code))
     name = candidates[0].name
     if not found:
         receiver, given = ("", code) if not candidates[0].method else (f"{code[0].type}.", code[1:])
@@ -198,11 +201,10 @@ def _alternative(compiler: Compiler, node: syntax.Call, target: syntax.Node) -> 
     """`optional.or(other)` and `optional.orValue(value)`: the argument is computed only where it is needed."""
     operand, other = compiler.compile(target), compiler.compile(node.arguments[0])
     name, offset, unwraps = f"'{node.function}'", node.offset, node.function == "orValue"
-    if operand.type.name not in {"optional_type", "dyn"}:
+    found, result = compiler.types.result(OR_VALUE if unwraps else OR, (operand.type, other.type))
+    if not found and operand.type.name != "optional_type":
         raise CelTypeError(f"{name} wants an optional, not a {operand.type}", offset)
-    inner = operand.type.parameters[0] if operand.type.parameters else DYN
-    result = types.join(inner if unwraps else types.optional_of(inner), other.type)
-    if result is None:
+    if not found:
         raise CelTypeError(f"{name} of an {operand.type} does not take ({other.type})", offset)
     base, fallback = operand.run, other.run
 

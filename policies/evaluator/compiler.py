@@ -13,6 +13,7 @@ from policies.engine import Budget, CelRuntimeError, CelSyntaxError, CelTypeErro
 from policies.evaluator import syntax, types
 from policies.evaluator.overloads import Library
 from policies.evaluator.types import Type
+from policies.evaluator.unify import Unifier
 
 Frame = list[Any]
 Run = Callable[[Frame], Any]
@@ -77,6 +78,9 @@ class Compiler:
         self._loops = 0
         self.mixes_types = False
         """Whether literals may mix types: only inside the arguments of `format`."""
+        self.types = Unifier()
+        self._known: dict[int, Type] = {}
+        self._uniform: list[tuple[str, Type, Type, int]] = []
         self.slots = 1
         self.roots: dict[str, int] = {}
 
@@ -86,7 +90,56 @@ class Compiler:
         Raises:
             CelCompileError: with the offset of what is wrong.
         """
-        return _HANDLERS[type(node)](self, node)
+        code = _HANDLERS[type(node)](self, node)
+        described = self.types.resolve(code.type)
+        self._known[id(node)] = described
+        return code if described is code.type else dataclasses.replace(code, type=described)
+
+    def type_of(self, node: syntax.Node) -> Type:
+        """The type of a node that has been compiled; ask when all have been."""
+        return self.types.final(self._known.get(id(node), types.DYN))
+
+    def compiled(self, node: syntax.Node) -> bool:
+        """Whether the node has code of its own: the parts of a dotted name of a type have none."""
+        return id(node) in self._known
+
+    def settled(self, described: Type) -> Type:
+        """The type; where it, or what an optional holds, is not known yet, that is dyn from now on."""
+        found = self.types.resolve(described)
+        if found.name == "optional_type":
+            return found.with_parameters(map(self.settled, found.parameters))
+        if types.is_variable(found):
+            self.types.assignable(types.DYN, found)
+            return types.DYN
+        return found
+
+    def require_uniform(self, what: str, first: Type, other: Type, offset: int) -> None:
+        """Ask that parts of one literal have the same type, once all types are known.
+
+        Raises:
+            CelTypeError: they already have different ones.
+        """
+        if not self.mixes_types:
+            self._uniform.append((what, first, other, offset))
+            if not _has_variables(first) and not _has_variables(other):
+                self._check_uniform(what, first, other, offset)
+
+    def check_literals(self) -> None:
+        """Check what `require_uniform` asked for.
+
+        Raises:
+            CelTypeError: parts of one literal have different types.
+        """
+        for what, first, other, offset in self._uniform:
+            self._check_uniform(what, self.types.final(first), self.types.final(other), offset)
+
+    def _check_uniform(self, what: str, first: Type, other: Type, offset: int) -> None:
+        if first != other:
+            raise CelTypeError(
+                f"{what} of one literal have one type: expected {first}, found {other};"
+                " dyn() around each lets them differ",
+                offset,
+            )
 
     def lookup(self, name: str) -> Slot | None:
         """The variable of that name; a root variable gets its slot at the first use."""
@@ -150,6 +203,10 @@ class Compiler:
     def leave_loop(self) -> None:
         """The loop has been compiled."""
         self._loops -= 1
+
+
+def _has_variables(described: Type) -> bool:
+    return types.is_variable(described) or any(map(_has_variables, described.parameters))
 
 
 def fold(code: Code, limits: Limits) -> Code:

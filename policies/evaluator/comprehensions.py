@@ -50,7 +50,7 @@ class _Loop:
 @compiles(syntax.Comprehension)
 def _comprehension(compiler: Compiler, node: syntax.Comprehension) -> Code:
     operand = compiler.compile(node.operand)
-    variables = _element_types(node, operand.type)
+    variables = _element_types(node, compiler.settled(operand.type))
     compiler.enter_loop(node)
     declared = dict(zip(node.variables, variables, strict=True))
     parts = (node.body,) if node.condition is None else (node.body, node.condition)
@@ -212,7 +212,7 @@ def _transform_map(loop: _Loop) -> Code:
 
 
 def _transform_map_entry(loop: _Loop) -> Code:
-    if loop.body.type.name not in {"map", "dyn"}:
+    if loop.body.type.name != "map" and not types.is_open(loop.body.type):
         raise CelTypeError(f"{loop.name} wants a map, not a {loop.body.type}", loop.node.body.offset)
     rounds, run, offset = loop.rounds, loop.body.run, loop.node.body.offset
 
@@ -226,12 +226,12 @@ def _transform_map_entry(loop: _Loop) -> Code:
                 insert(made, value_of_key(key), value, offset)
         return made
 
-    return Code(collect, types.MAP if loop.body.type == DYN else loop.body.type)
+    return Code(collect, types.MAP if types.is_open(loop.body.type) else loop.body.type)
 
 
 _SORTABLE: Final = frozenset(
     {
-        *("dyn", "bool", "int", "uint", "double", "string", "bytes"),
+        *("bool", "int", "uint", "double", "string", "bytes"),
         *(types.TIMESTAMP.name, types.DURATION.name),
     }
 )
@@ -258,7 +258,7 @@ def sort(budget: Budget, items: list[Any], keys: list[Any]) -> list[Any]:
 
 
 def _sort_by(loop: _Loop) -> Code:
-    if loop.body.type.name not in _SORTABLE:
+    if loop.body.type.name not in _SORTABLE and not types.is_open(loop.body.type):
         raise CelTypeError(f"{loop.name} cannot order by a {loop.body.type}", loop.node.body.offset)
     rounds, run, slot, offset = loop.rounds, loop.body.run, loop.slots[0], loop.node.offset
 
@@ -305,15 +305,19 @@ def _bind(compiler: Compiler, node: syntax.Bind) -> Code:
     return Code(bind, body.type)
 
 
+VALUE: Final = ((types.optional_of(types.A), types.A),)
+"""Signature of what `optMap` and `optFlatMap` take out of an optional."""
+
+
 @compiles(syntax.OptionalMap)
 def _optional_map(compiler: Compiler, node: syntax.OptionalMap) -> Code:
     name = "'optFlatMap'" if node.flat else "'optMap'"
     operand = compiler.compile(node.operand)
-    if operand.type.name not in {"optional_type", "dyn"}:
+    found, inner = compiler.types.result(VALUE, (operand.type,))
+    if not found:
         raise CelTypeError(f"{name} wants an optional, not a {operand.type}", node.offset)
-    inner = operand.type.parameters[0] if operand.type.parameters else DYN
     (slot,), (body,) = compiler.within({node.variable: inner}, node.body)
-    if node.flat and body.type.name not in {"optional_type", "dyn"}:
+    if node.flat and body.type.name != "optional_type" and not types.is_open(body.type):
         raise CelTypeError(f"{name} wants its expression to be an optional, not a {body.type}", node.body.offset)
     base, run, flat, offset, body_offset = operand.run, body.run, node.flat, node.offset, node.body.offset
 

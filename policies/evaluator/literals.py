@@ -3,6 +3,7 @@
 Source: cel-spec doc/langdef.md (values, escapes).
 """
 
+import math
 import re
 from typing import Final
 
@@ -13,6 +14,9 @@ _ESCAPE: Final = re.compile(
     r"""\\(?:([abfnrtv"'\\?`])|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2}))"""
 )
 _SIMPLE: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_MAX_DIGITS: Final = 20
+"""Digits of the largest uint64 in decimal."""
+_QUOTED: Final = 40
 _MAX_CODE_POINT: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
 
@@ -34,7 +38,7 @@ def value(kind: str, text: str, offset: int) -> object:
         case "UINT_LIT":
             return UInt(_integer(text[:-1], 0, MAX_UINT, "a uint", offset))
         case "FLOAT_LIT":
-            return float(text)
+            return _double(text, offset)
         case "BOOL_LIT":
             return text == "true"
         case "NULL_LIT":
@@ -46,10 +50,26 @@ def value(kind: str, text: str, offset: int) -> object:
 
 
 def _integer(text: str, lowest: int, highest: int, what: str, offset: int) -> int:
-    number = int(text, 16 if "0x" in text else 10)
+    negative = text.startswith("-")
+    hexadecimal = text.removeprefix("-").startswith("0x")
+    digits = text.removeprefix("-").removeprefix("0x").lstrip("0") or "0"
+    # Python refuses to read very long numbers with an error of its own: none of them fits anyway.
+    size = int(digits, 16 if hexadecimal else 10) if len(digits) <= _MAX_DIGITS else highest + 2
+    number = -size if negative else size
     if not lowest <= number <= highest:
-        raise CelSyntaxError(f"{text} is out of range for {what}", offset)
+        raise CelSyntaxError(f"{_shown(text)} is out of range for {what}", offset)
     return number
+
+
+def _double(text: str, offset: int) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise CelSyntaxError(f"{_shown(text)} is out of range for a double", offset)
+    return number
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}…"
 
 
 def _body(text: str) -> tuple[str, bool]:

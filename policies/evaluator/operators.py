@@ -8,7 +8,7 @@ from policies.engine import CelRuntimeError, CelTypeError
 from policies.evaluator import arithmetic, syntax, types
 from policies.evaluator.access import located
 from policies.evaluator.compiler import BUDGET, Code, Compiler, Frame, Run, compiles, fold
-from policies.evaluator.types import BOOL, DYN, Type
+from policies.evaluator.types import BOOL
 from policies.evaluator.values import (
     MAX_INT,
     MIN_INT,
@@ -23,6 +23,21 @@ from policies.evaluator.values import (
     orderable,
 )
 
+_NUMBERS: Final = (types.INT, types.UINT, types.DOUBLE)
+CONDITIONAL: Final = ((types.A, types.A, types.A),)
+"""Signature of `_ ? then : otherwise`: types of what is chosen from, then of the result."""
+EQUALITY: Final = ((types.A, types.A, BOOL),)
+ORDER: Final = (
+    (BOOL, BOOL, BOOL),
+    *((kind, other, BOOL) for kind in _NUMBERS for other in (kind, *(n for n in _NUMBERS if n != kind))),
+    *((kind, kind, BOOL) for kind in (types.STRING, types.BYTES, types.TIMESTAMP, types.DURATION)),
+)
+MEMBERSHIP: Final = (
+    (types.A, types.list_of(types.A), BOOL),
+    (types.A, types.map_of(types.A, types.B), BOOL),
+)
+"""Signatures of `in`, of `<` and its kin, and of `==`, as cel-go's checker tries them."""
+
 
 def not_bool(value: object, what: str, offset: int) -> CelRuntimeError:
     """The error for a value that should be a bool."""
@@ -35,7 +50,7 @@ def check_bool(code: Code, what: str, node: syntax.Node) -> None:
     Raises:
         CelTypeError: it cannot.
     """
-    if code.type not in (BOOL, DYN):
+    if code.type != BOOL and not types.is_open(code.type):
         raise CelTypeError(f"{what} wants a bool, not a {code.type}", node.offset)
 
 
@@ -81,8 +96,8 @@ def _conditional(compiler: Compiler, node: syntax.Conditional) -> Code:
     condition = compiler.compile(node.condition)
     then, otherwise = compiler.compile(node.then), compiler.compile(node.otherwise)
     check_bool(condition, "'? :'", node.condition)
-    result = types.join(then.type, otherwise.type)
-    if result is None:
+    found, result = compiler.types.result(CONDITIONAL, (then.type, otherwise.type))
+    if not found:
         raise CelTypeError(f"both sides of ':' have one type, not {then.type} and {otherwise.type}", node.offset)
     test, left, right, offset = condition.run, then.run, otherwise.run, node.offset
 
@@ -120,9 +135,10 @@ def _unary(compiler: Compiler, node: syntax.Unary) -> Code:
         check_bool(operand, "'!'", node.operand)
         code = Code(invert, BOOL)
     else:
-        if operand.type not in arithmetic.NEGATABLE:
+        found, result = compiler.types.result(arithmetic.NEGATABLE, (operand.type,))
+        if not found:
             raise CelTypeError(f"'-' does not take ({operand.type})", offset)
-        code = Code(negate, operand.type)
+        code = Code(negate, result)
     return fold(code, compiler.limits) if operand.is_constant else code
 
 
@@ -134,13 +150,13 @@ def _binary(compiler: Compiler, node: syntax.Binary) -> Code:
     left, right = compiler.compile(node.left), compiler.compile(node.right)
     match node.operator:
         case "==" | "!=":
-            code = _equality(node, left, right)
+            code = _equality(compiler, node, left, right)
         case "<" | "<=" | ">" | ">=":
-            code = _order(node, left, right)
+            code = _order(compiler, node, left, right)
         case "in":
-            code = _membership(node, left, right)
+            code = _membership(compiler, node, left, right)
         case _:
-            code = _arithmetic(node, left, right)
+            code = _arithmetic(compiler, node, left, right)
     return fold(code, compiler.limits) if left.is_constant and right.is_constant else code
 
 
@@ -148,8 +164,8 @@ def _mismatch(node: syntax.Binary, left: Code, right: Code) -> CelTypeError:
     return CelTypeError(f"'{node.operator}' does not take ({left.type}, {right.type})", node.offset)
 
 
-def _equality(node: syntax.Binary, left: Code, right: Code) -> Code:
-    if types.join(left.type, right.type) is None:
+def _equality(compiler: Compiler, node: syntax.Binary, left: Code, right: Code) -> Code:
+    if not compiler.types.result(EQUALITY, (left.type, right.type))[0]:
         raise _mismatch(node, left, right)
     a, b, offset = left.run, right.run, node.offset
     if isinstance(right.constant, str):
@@ -195,14 +211,10 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">": python.gt,
     ">=": python.ge,
 }
-_NUMERIC: Final = frozenset({types.INT, types.UINT, types.DOUBLE})
-_ORDERED: Final = _NUMERIC | {types.STRING, types.BYTES, types.BOOL, types.TIMESTAMP, types.DURATION}
 
 
-def _order(node: syntax.Binary, left: Code, right: Code) -> Code:
-    known = [described for described in (left.type, right.type) if described != DYN]
-    comparable = all(described in _ORDERED for described in known)
-    if not comparable or (len(set(known)) > 1 and not _NUMERIC.issuperset(known)):
+def _order(compiler: Compiler, node: syntax.Binary, left: Code, right: Code) -> Code:
+    if not compiler.types.result(ORDER, (left.type, right.type))[0]:
         raise _mismatch(node, left, right)
     a, b, offset, name = left.run, right.run, node.offset, node.operator
     compare = _COMPARISONS[name]
@@ -232,15 +244,8 @@ def _compared(name: str, first: object, second: object) -> bool:
             return not less(first, second, name)
 
 
-def _membership(node: syntax.Binary, left: Code, right: Code) -> Code:
-    container = right.type
-    if container.name in {"list", "map"}:
-        fits = types.join(left.type, container.parameters[0]) is not None
-    elif container.fields is not None:
-        fits = left.type in (types.STRING, DYN)
-    else:
-        fits = container == DYN
-    if not fits:
+def _membership(compiler: Compiler, node: syntax.Binary, left: Code, right: Code) -> Code:
+    if not compiler.types.result(MEMBERSHIP, (left.type, right.type))[0]:
         raise _mismatch(node, left, right)
     a, b, offset = left.run, right.run, node.offset
     if is_list(right.constant) and right.constant and all(type(item) is str for item in right.constant):
@@ -286,9 +291,9 @@ def is_member(frame: Frame, value: Any, within: Any) -> bool:
     raise no_overload("in", value, within)
 
 
-def _arithmetic(node: syntax.Binary, left: Code, right: Code) -> Code:
-    result = _result(node.operator, left.type, right.type)
-    if result is None:
+def _arithmetic(compiler: Compiler, node: syntax.Binary, left: Code, right: Code) -> Code:
+    found, result = compiler.types.result(arithmetic.SIGNATURES[node.operator], (left.type, right.type))
+    if not found:
         raise _mismatch(node, left, right)
     a, b, offset = left.run, right.run, node.offset
     operation = arithmetic.OPERATIONS[node.operator]
@@ -312,14 +317,3 @@ def _arithmetic(node: syntax.Binary, left: Code, right: Code) -> Code:
             raise located(error, offset) from None
 
     return Code(compute if quick is None else compute_quickly, result)
-
-
-def _result(name: str, left: Type, right: Type) -> Type | None:
-    results: list[Type] = []
-    for first, second, result in arithmetic.SIGNATURES[name]:
-        bindings: types.Bindings = {}
-        if types.fits(first, left, bindings) and types.fits(second, right, bindings):
-            results.append(types.substitute(result, bindings))
-    if not results:
-        return None
-    return results[0] if len(set(results)) == 1 else DYN

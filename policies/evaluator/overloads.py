@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from policies.engine import Budget
-from policies.evaluator import types
-from policies.evaluator.types import Bindings, Type
+from policies.evaluator.types import Type
+from policies.evaluator.unify import Unifier
 from policies.evaluator.values import Optional, is_list, kind_of, no_overload
 
 Implementation = Callable[..., Any]
@@ -69,18 +69,12 @@ class Library:
         return tuple(name for name, is_method in self._table if is_method is method)
 
 
-def matching(candidates: Iterable[Overload], arguments: tuple[Type, ...]) -> tuple[tuple[Overload, ...], Type]:
+def matching(
+    unifier: Unifier, candidates: tuple[Overload, ...], arguments: tuple[Type, ...]
+) -> tuple[tuple[Overload, ...], Type]:
     """The signatures that may fit arguments of these static types, and the type of the result (dyn if several)."""
-    found = []
-    results = set()
-    for overload in candidates:
-        bindings: Bindings = {}
-        if len(overload.parameters) == len(arguments) and all(
-            types.fits(formal, actual, bindings) for formal, actual in zip(overload.parameters, arguments, strict=True)
-        ):
-            found.append(overload)
-            results.add(types.substitute(overload.result, bindings))
-    return tuple(found), results.pop() if len(results) == 1 else types.DYN
+    found, result = unifier.result(((*overload.parameters, overload.result) for overload in candidates), arguments)
+    return tuple(candidates[position] for position in found), result
 
 
 class Dispatcher:

@@ -5,7 +5,7 @@ a Kubernetes object is known only at run time, so a mistake is found here where 
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 
@@ -24,9 +24,15 @@ class Type:
     fields: Mapping[str, "Type"] | None = dataclasses.field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """As cel-go writes it in messages, e.g. `map(string, int)`."""
+        """As cel-go writes it in messages, e.g. `map(string, int)`; what is not known yet is dyn."""
+        if self.name[0] == "<":
+            return "dyn"
         inner = ", ".join(map(str, self.parameters))
         return f"{self.name}({inner})" if inner else self.name
+
+    def with_parameters(self, parameters: Iterable["Type"]) -> "Type":
+        """The same type of other parameters."""
+        return Type(self.name, tuple(parameters), self.fields)
 
 
 DYN: Final = Type("dyn")
@@ -49,7 +55,6 @@ A: Final = Type("<A>")
 """A type parameter of a function's signature: the same type wherever it stands."""
 B: Final = Type("<B>")
 
-_PARAMETERS: Final = frozenset({A.name, B.name})
 _NULLABLE: Final = frozenset(
     {"optional_type", *(t.name for t in (TIMESTAMP, DURATION, QUANTITY, SEMVER, URL, IP, CIDR))}
 )
@@ -92,56 +97,17 @@ NAMED: Final = {
 }
 """Types that an expression can name, e.g. in `type(x) == int`."""
 
-Bindings = dict[str, Type]
+
+def is_variable(described: Type) -> bool:
+    """Whether it is a type parameter, or stands for a type that is not known yet (`unify`)."""
+    return described.name[0] == "<"
 
 
-def fits(formal: Type, actual: Type, bindings: Bindings) -> bool:
-    """Whether a value of type `actual` may stand where `formal` is wanted; binds the type parameters of `formal`."""
-    if formal.name in _PARAMETERS:
-        bound = bindings.get(formal.name)
-        if bound is None:
-            bindings[formal.name] = actual
-            return True
-        merged = join(bound, actual)
-        if merged is None:
-            return False
-        bindings[formal.name] = merged
-        return True
-    if formal.name == "dyn" or actual.name == "dyn":
-        return True
-    if actual == NULL and formal.name in _NULLABLE:
-        return True
-    if formal.name == "map" and actual.fields is not None:
-        return fits(formal.parameters[0], STRING, bindings) and fits(formal.parameters[1], DYN, bindings)
-    if formal.name == actual.name == "type":
-        return True
-    if formal.name != actual.name or len(formal.parameters) != len(actual.parameters):
-        return False
-    return all(fits(inner, given, bindings) for inner, given in zip(formal.parameters, actual.parameters, strict=True))
+def is_open(described: Type) -> bool:
+    """Whether any value may turn out to be of the type: dyn, or not known yet."""
+    return described.name == "dyn" or is_variable(described)
 
 
-def join(first: Type, second: Type) -> Type | None:
-    """The type that covers both, or None where they exclude each other: `int` and `dyn` give `dyn`."""
-    if first == second:
-        return first
-    if fits(first, second, {}):
-        return first if first.name == "dyn" or second == NULL else _generalise(first, second)
-    if fits(second, first, {}):
-        return second
-    return None
-
-
-def _generalise(first: Type, second: Type) -> Type:
-    if second.name == "dyn" or len(first.parameters) != len(second.parameters):
-        return second if second.name == "dyn" else first
-    merged = (join(a, b) or DYN for a, b in zip(first.parameters, second.parameters, strict=True))
-    return Type(first.name, tuple(merged), first.fields)
-
-
-def substitute(formal: Type, bindings: Bindings) -> Type:
-    """`formal` with its type parameters replaced; unbound ones are `dyn`."""
-    if formal.name in _PARAMETERS:
-        return bindings.get(formal.name, DYN)
-    if not formal.parameters:
-        return formal
-    return Type(formal.name, tuple(substitute(inner, bindings) for inner in formal.parameters), formal.fields)
+def nullable(described: Type) -> bool:
+    """Whether null may stand where the type is wanted: objects, optionals and times."""
+    return described.fields is not None or described.name in _NULLABLE

@@ -7,6 +7,7 @@ as in American English and whose scientific notation is written with superscript
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 from policies.engine import Budget, CelRuntimeError
@@ -28,7 +29,17 @@ from policies.library.times import text_of_timestamp
 
 _CLAUSE: Final = re.compile(r"%(?:(?P<literal>%)|(?:\.(?P<precision>[0-9]+))?(?P<verb>[a-zA-Z])?)")
 _DEFAULT_PRECISION: Final = 6
-_MAX_PRECISION: Final = 1000
+_MAX_PRECISION: Final = 2**63 - 1
+_MAX_PRECISION_DIGITS: Final = 19
+_MAX_BEFORE_LAST_DIGIT: Final = 10**6
+_NO_VERB: Final = "%!(NOVERB)"
+"""What Go writes instead of a number whose precision is larger than that before its last digit."""
+_LEAST_DECIMALS: Final = 2**8
+_MOST_DECIMALS: Final = 2**15
+_WIDTHS: Final = 2**16
+"""golang.org/x/text/number keeps 8 bits of the least decimals, 16 bits (signed) of the most, 16 bits of a width."""
+_DECIMALS_OF_A_DOUBLE: Final = 1074
+"""No double has more."""
 _SUPERSCRIPT: Final = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 _MAX_DEPTH: Final = 50
 _SPECIAL: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -61,10 +72,16 @@ def _clause(budget: Budget, match: re.Match[str], waiting: Any) -> str:
         value = next(waiting)
     except StopIteration:
         raise CelRuntimeError("format has more clauses than arguments") from None
-    precision = int(match["precision"][:4]) if match["precision"] else _DEFAULT_PRECISION
-    if precision > _MAX_PRECISION:
-        raise CelRuntimeError(f"format writes at most {_MAX_PRECISION} decimals, not {precision}")
-    return _VERBS[verb](budget, value, precision)
+    return _VERBS[verb](budget, value, _precision(match["precision"]))
+
+
+def _precision(digits: str | None) -> int:
+    if digits is None:
+        return _DEFAULT_PRECISION
+    significant = digits.lstrip("0") or "0"
+    if len(significant) > _MAX_PRECISION_DIGITS or int(significant) > _MAX_PRECISION:
+        raise CelRuntimeError(f"the precision {significant[:_MAX_PRECISION_DIGITS]}… of format does not fit 64 bits")
+    return int(significant)
 
 
 def _text(budget: Budget, value: Any, _: int = 0) -> str:
@@ -142,18 +159,38 @@ def _not_finite(number: float) -> str:
     return "NaN" if math.isnan(number) else "∞" if number > 0 else "-∞"
 
 
-def _fixed(_: Budget, value: Any, precision: int) -> str:
+def _fixed(_budget: Budget, value: Any, precision: int) -> str:
     number = _float("f", value)
-    return f"{number:,.{precision}f}" if math.isfinite(number) else _not_finite(number)
+    if precision // 10 > _MAX_BEFORE_LAST_DIGIT:
+        return _NO_VERB
+    if not math.isfinite(number):
+        return _not_finite(number)
+    # Go writes zero without a sign, though not what is rounded to zero.
+    whole, _, fraction = _grouped(number or 0.0, precision % _WIDTHS).partition(".")
+    fraction = fraction.rstrip("0").ljust(precision % _LEAST_DECIMALS, "0")
+    return f"{whole}.{fraction}" if fraction else whole
+
+
+def _grouped(number: float, most: int) -> str:
+    """The number with at most that many decimals; where that is negative in 16 bits, with those it is written with."""
+    if most < _MOST_DECIMALS:
+        return f"{number:,.{min(most, _DECIMALS_OF_A_DOUBLE)}f}"
+    return f"{Decimal(repr(number)):,f}"
 
 
 def _scientific(_: Budget, value: Any, precision: int) -> str:
     number = _float("e", value)
+    # Kubernetes 1.36 takes the precision for a minimal width.
+    if precision // 10 > _MAX_BEFORE_LAST_DIGIT:
+        return _NO_VERB
+    return _mantissa_and_exponent(number).rjust(precision % _WIDTHS)
+
+
+def _mantissa_and_exponent(number: float) -> str:
     if not math.isfinite(number):
         return _not_finite(number)
-    # Kubernetes 1.36 takes the precision for a minimal width.
-    mantissa, __, exponent = f"{number:.{_DEFAULT_PRECISION}e}".partition("e")
-    return f"{mantissa}\N{MULTIPLICATION SIGN}10{exponent.removeprefix('+').translate(_SUPERSCRIPT)}".rjust(precision)
+    mantissa, _, exponent = f"{number or 0.0:.{_DEFAULT_PRECISION}e}".partition("e")
+    return f"{mantissa}\N{MULTIPLICATION SIGN}10{exponent.removeprefix('+').translate(_SUPERSCRIPT)}"
 
 
 def _based(verb: str) -> Callable[[Budget, Any, int], str]:

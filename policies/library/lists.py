@@ -186,7 +186,7 @@ def _of_elements() -> list[Overload]:
     return found
 
 
-_NESTED: Final = list_of(LIST)
+_NESTED: Final = list_of(list_of(A))
 _PAIR: Final = (list_of(A), list_of(A))
 
 OVERLOADS: Final = (
@@ -195,7 +195,7 @@ OVERLOADS: Final = (
     method("lastIndexOf", list_of(A), A, result=INT, call=_last_index_of, budgeted=True),
     method("includes", DYN, DYN, result=BOOL, call=_includes, budgeted=True),
     method("slice", list_of(A), INT, INT, result=list_of(A), call=_slice, budgeted=True),
-    method("flatten", _NESTED, result=LIST, call=_flatten, budgeted=True),
+    method("flatten", _NESTED, result=list_of(A), call=_flatten, budgeted=True),
     method("flatten", LIST, INT, result=LIST, call=_flatten, budgeted=True),
     method("distinct", list_of(A), result=list_of(A), call=_distinct, budgeted=True),
     method("reverse", list_of(A), result=list_of(A), call=_reverse, budgeted=True),

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from policies.engine import CelRuntimeError
 from policies.evaluator.overloads import function, method
-from policies.evaluator.types import BOOL, DYN, A, Type, list_of, optional_of
+from policies.evaluator.types import BOOL, A, Type, list_of, optional_of
 from policies.evaluator.values import MIN_TIMESTAMP, NONE, Duration, Opaque, Optional, Timestamp, name_of, some
 
 
@@ -46,7 +46,7 @@ def _unwrap(items: Sequence[Any]) -> list[Any]:
 _VALUES: Final = list_of(optional_of(A))
 
 OVERLOADS: Final = (
-    function("optional.none", result=optional_of(DYN), call=_none),
+    function("optional.none", result=optional_of(A), call=_none),
     function("optional.of", A, result=optional_of(A), call=some),
     function("optional.ofNonZeroValue", A, result=optional_of(A), call=_of_non_zero),
     function("optional.unwrap", _VALUES, result=list_of(A), call=_unwrap),

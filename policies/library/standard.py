@@ -42,22 +42,28 @@ from policies.library import regexes
 
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,64}", re.ASCII)
-_UNSIGNED: Final = re.compile(r"[0-9]{1,64}", re.ASCII)
-_FLOAT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_INTEGER: Final = re.compile(r"[+-]?0*[0-9]{1,20}", re.ASCII)
+_UNSIGNED: Final = re.compile(r"0*[0-9]{1,20}", re.ASCII)
+_DIGITS: Final = "[0-9](?:_?[0-9])*"
+_HEX_DIGITS: Final = "[0-9a-fA-F](?:_?[0-9a-fA-F])*"
+_FLOAT: Final = re.compile(rf"[+-]?(?:{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?")
+_HEX_FLOAT: Final = re.compile(
+    rf"[+-]?0[xX](?:_?{_HEX_DIGITS}(?:\.(?:{_HEX_DIGITS})?)?|\.{_HEX_DIGITS})[pP][+-]?{_DIGITS}"
+)
 _SPECIAL: Final = re.compile(r"[+-]?(?:inf|infinity)|nan", re.ASCII | re.IGNORECASE)
 _MAX_NUMBER_LENGTH: Final = 512
+_QUOTED: Final = 100
 _NANOSECONDS: Final = 10**9
 
 
 def _unreadable(text: str, wanted: str) -> CelRuntimeError:
-    return CelRuntimeError(f"'{text[:_MAX_NUMBER_LENGTH]}' is not {wanted}")
+    return CelRuntimeError(f"'{text[:_QUOTED]}{'…' if len(text) > _QUOTED else ''}' is not {wanted}")
 
 
 def _int_of_text(text: str) -> int:
-    if not _INTEGER.fullmatch(text) or not MIN_INT <= int(text) <= MAX_INT:
-        raise _unreadable(text, "an int")
-    return int(text)
+    if len(text) <= _MAX_NUMBER_LENGTH and _INTEGER.fullmatch(text) and MIN_INT <= int(text) <= MAX_INT:
+        return int(text)
+    raise _unreadable(text, "an int")
 
 
 def _int_of_double(value: float) -> int:
@@ -67,9 +73,9 @@ def _int_of_double(value: float) -> int:
 
 
 def _uint_of_text(text: str) -> UInt:
-    if not _UNSIGNED.fullmatch(text) or int(text) > MAX_UINT:
-        raise _unreadable(text, "a uint")
-    return UInt(text)
+    if len(text) <= _MAX_NUMBER_LENGTH and _UNSIGNED.fullmatch(text) and int(text) <= MAX_UINT:
+        return UInt(text)
+    raise _unreadable(text, "a uint")
 
 
 def _uint_of_double(value: float) -> UInt:
@@ -79,11 +85,27 @@ def _uint_of_double(value: float) -> UInt:
 
 
 def _double_of_text(text: str) -> float:
-    if len(text) <= _MAX_NUMBER_LENGTH and (_FLOAT.fullmatch(text) or _SPECIAL.fullmatch(text)):
-        number = float(text)
-        if math.isfinite(number) or _SPECIAL.fullmatch(text):
+    """As Go's strconv.ParseFloat: decimal or hexadecimal, with underscores between digits."""
+    if len(text) <= _MAX_NUMBER_LENGTH:
+        if _SPECIAL.fullmatch(text):
+            return float(text)
+        number = _finite(text)
+        if number is not None:
             return number
     raise _unreadable(text, "a double")
+
+
+def _finite(text: str) -> float | None:
+    """The double that a text spells; None where it spells none, or one that is too large."""
+    if _FLOAT.fullmatch(text):
+        number = float(text)
+        return number if math.isfinite(number) else None
+    if _HEX_FLOAT.fullmatch(text):
+        try:
+            return float.fromhex(text.replace("_", ""))
+        except OverflowError:
+            return None
+    return None
 
 
 def _bool_of_text(text: str) -> bool:
