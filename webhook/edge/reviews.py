@@ -229,7 +229,7 @@ def _audit(annotations: Mapping[str, str]) -> dict[str, str]:
     kept: dict[str, str] = {}
     left = MOST_AUDIT
     for key, text in annotations.items():
-        value = _clean(text)
+        value = _encodable(text)
         left -= len(key) + len(orjson.dumps(value))
         if left < 0:
             break
@@ -238,8 +238,10 @@ def _audit(annotations: Mapping[str, str]) -> dict[str, str]:
 
 
 def _clean(text: str) -> str:
-    """The text without control characters, which JSON writes as six letters, and without lone surrogates.
+    """The text without control characters, which JSON writes as six letters: no letter has more than four bytes."""
+    return _encodable(text).translate(_CONTROLS)
 
-    JSON may spell a surrogate, and UTF-8 cannot. So no letter of the text has more than four bytes.
-    """
-    return (text if text.isascii() else text.encode("utf-8", "replace").decode()).translate(_CONTROLS)
+
+def _encodable(text: str) -> str:
+    """The text without lone surrogates, which JSON may spell and UTF-8 cannot."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
