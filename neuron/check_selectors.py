@@ -32,7 +32,7 @@ _SHOWN: Final = 40
 _LONGEST_IDENTIFIER: Final = 64
 _LONGEST_REASON: Final = 2 * MOST_QUOTED
 """Characters of what the CEL engine says: it may quote what a user wrote."""
-_MOST_FINDINGS: Final = 64
+_MOST_FINDINGS: Final = 16
 """Findings about the attributes of one selector; looking for what was meant costs up to a millisecond each."""
 _ALIKE: Final = 0.75
 """How alike (difflib) an identifier must be to a known one to be refused as its misspelling."""

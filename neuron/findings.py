@@ -131,6 +131,14 @@ class Findings:
                 self._kept[finding] = None
             self._counts[is_error] += 1
 
+    def add_at(self, found: Iterable[Finding], path: str) -> None:
+        """Take in findings that hold for another place as well; none is copied that is not kept."""
+        for finding in found:
+            if self._counts[finding.severity is Severity.ERROR] < self._most:
+                self.add([dataclasses.replace(finding, path=path)])
+            else:
+                self.add([finding])
+
     def __iter__(self) -> Iterator[Finding]:
         """What was kept, and for each kind of which something was not: how many more there are."""
         yield from self._kept

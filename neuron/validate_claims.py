@@ -22,6 +22,8 @@ from neuron.selection import DeviceIndex, SelectorEngine
 _OUR_DOMAINS: Final = (names.DRIVER, "resource.aws.com")
 _FORM_ERRORS: Final = ("NEU507", "NEU508", "NEU530")
 """Faults of form that no later API version can make right, and what is too long to be judged by this one."""
+_MOST_SELECTORS: Final = 1024
+"""Selectors of one claim that are judged, those of all its requests together."""
 _MOST_HINTS: Final = 16
 """DeviceClasses of one claim for which a known name is suggested: that costs up to some milliseconds each."""
 
@@ -184,12 +186,20 @@ def _check_hardware(leaf: Leaf, placed: Sequence[Placed], matcher: "_Matcher", w
     return check_configs.check_hardware(leaf.devices, placed, entries, leaf.mask, world.index, world.catalogue)
 
 
+def _too_many_selectors(path: str) -> Finding:
+    message = f"selectors were not checked: the claim has more than {_MOST_SELECTORS} of them."
+    return warning("NEU603", f"{path}.selectors", message, "Kubernetes judges them alone.")
+
+
 class _Matcher:
     """What the requests of one claim can match, and what is wrong with their selectors."""
 
     def __init__(self, world: ClaimWorld) -> None:
         self._world = world
+        self._left = _MOST_SELECTORS
         self._judged: dict[str, Judged] = {}
+        self._admitted: dict[str, int] = {}
+        self._ours: dict[str, bool] = {}
         self._entries: dict[str, Sequence[ConfigEntry]] = {}
         self._misspelt: dict[str, bool] = {}
         self._hints: dict[str, str] = {}
@@ -204,20 +214,31 @@ class _Matcher:
             world = self._world
             known = check_selectors.judge(selector, world.engine, world.index, world.memory)
             self._judged[selector.expression] = known
-        return known.at(selector)
+        return known
 
     def mentions_us(self, request: DeviceRequest) -> bool:
         """Whether selectors are about Neuron devices, going by the attributes that they read."""
-        for selector in request.selectors:
-            compiled = self._judge(selector).compiled
+        return any(self._is_ours(selector) for selector in request.selectors)
+
+    def _is_ours(self, selector: Selector) -> bool:
+        expression = selector.expression
+        if expression not in self._ours:
+            compiled = self._judge(selector).compiled if len(self._ours) < _MOST_SELECTORS else None
             if compiled is None:
-                if any(domain in selector.expression for domain in _OUR_DOMAINS):
-                    return True
-                continue
-            domains = {lookup.attribute.rpartition("/")[0] for lookup in compiled.lookups}
-            if domains.intersection(_OUR_DOMAINS) or names.DRIVER in compiled.drivers:
-                return True
-        return False
+                self._ours[expression] = any(domain in expression for domain in _OUR_DOMAINS)
+            else:
+                domains = {lookup.attribute.rpartition("/")[0] for lookup in compiled.lookups}
+                self._ours[expression] = bool(domains.intersection(_OUR_DOMAINS)) or names.DRIVER in compiled.drivers
+        return self._ours[expression]
+
+    def _admitted_by(self, name: str, device_class: ClassSpec) -> int:
+        """Shapes that a DeviceClass lets through. A selector of it that cannot be judged may let everything through."""
+        if name not in self._admitted:
+            admitted = self._world.index.everything
+            for each in map(self._judge, device_class.selectors):
+                admitted &= each.match.matched if each.match is not None else admitted
+            self._admitted[name] = admitted
+        return self._admitted[name]
 
     def match(self, devices: DeviceRequest) -> int | None:
         """Shapes that a request can match; None if it does not ask for Neuron devices."""
@@ -229,11 +250,7 @@ class _Matcher:
             if not ours and not self._is_misspelt(devices.device_class):
                 return None
             return self.visit(devices, world.index.everything)
-        admitted = world.index.everything
-        judged = [self._judge(each) for each in device_class.selectors]
-        for each in judged:
-            # A class selector that cannot be judged may let everything through.
-            admitted &= each.match.matched if each.match is not None else world.index.everything
+        admitted = self._admitted_by(devices.device_class, device_class)
         if not admitted or (not device_class.selectors and not self.mentions_us(devices)):
             return None
         return self.visit(devices, admitted)
@@ -245,13 +262,18 @@ class _Matcher:
         """
         index = self._world.index
         alive, said = admitted, len(self.findings)
-        judged = [self._judge(each) for each in devices.selectors]
-        for each in judged:
-            self.findings.add(each.findings)
+        selectors = devices.selectors[: max(0, self._left)]
+        self._left -= len(selectors)
+        if len(selectors) < len(devices.selectors):
+            self.certain = False
+            self.findings.add([_too_many_selectors(devices.path)])
+        judged = [self._judge(each) for each in selectors]
+        for selector, each in zip(selectors, judged, strict=True):
+            self.findings.add_at(each.findings, selector.path)
             if each.match is None or any(finding.severity is Severity.ERROR for finding in each.findings):
                 self.certain = False
                 continue
-            self.findings.add(check_selectors.check_failures(each, alive, index))
+            self.findings.add_at(check_selectors.check_failures(each, alive, index), selector.path)
             alive &= each.match.matched
         if judged and len(self.findings) == said:
             path = f"{devices.path}.selectors"

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from neuron.findings import Finding, for_answer
+from neuron.findings import Finding, for_answer, short
 from webhook.decisions.decision import Decision
 from webhook.edge import nesting, wire
 
@@ -35,6 +35,9 @@ MOST_AUDIT: Final = 12 * 1024
 """Bytes of all audit annotations, as JSON; the longest single one is that of a policy."""
 
 _HEAD: Final = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":'
+_BYTES_PER_LETTER: Final = 5
+_CONTROLS: Final = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), " ")
+"""All but tab, line feed and carriage return."""
 _REST: Final = 32
 """Bytes that are kept for saying how many are left out."""
 _MALFORMED: Final = "The body is not an AdmissionReview"
@@ -213,7 +216,7 @@ def _causes(causes: list[tuple[str, str]]) -> list[tuple[str, str]]:
 def _fitting(texts: list[str], most: int) -> list[str]:
     """As many texts as have no more than `most` bytes of JSON together; the last says how many are left out.
 
-    The first one is always there: no text is longer than `neuron.findings` lets a finding be.
+    The first one is always there, cut if it has to be.
     """
     sizes = [len(orjson.dumps(text)) for text in texts]
     if sum(sizes) <= most:
@@ -223,7 +226,8 @@ def _fitting(texts: list[str], most: int) -> list[str]:
     while kept < len(texts) and sizes[kept] <= left:
         left -= sizes[kept]
         kept += 1
-    kept = max(kept, 1)
+    if not kept:
+        texts, kept = [short(texts[0], most // _BYTES_PER_LETTER), *texts[1:]], 1
     return [*texts[:kept], f"and {len(texts) - kept} more"] if kept < len(texts) else texts
 
 
@@ -232,7 +236,7 @@ def _audit(annotations: Mapping[str, str]) -> dict[str, str]:
     kept: dict[str, str] = {}
     left = MOST_AUDIT
     for key, text in annotations.items():
-        value = _clean(text)
+        value = _encodable(text)
         left -= len(key) + len(orjson.dumps(value))
         if left < 0:
             break
@@ -241,5 +245,10 @@ def _audit(annotations: Mapping[str, str]) -> dict[str, str]:
 
 
 def _clean(text: str) -> str:
+    """The text without control characters, which JSON writes as six letters: no letter has more than four bytes."""
+    return _encodable(text).translate(_CONTROLS)
+
+
+def _encodable(text: str) -> str:
     """The text without lone surrogates, which JSON may spell and UTF-8 cannot."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
