@@ -13,7 +13,7 @@ from webhook.decisions.canonical import key_of
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.modes import Mode
-from webhook.decisions.own_claims import find_own_claims, own_templates, requesting
+from webhook.decisions.pod_claims import claims_from_templates, find_claims, requesting
 from webhook.decisions.restore_pods import Labels, restore
 from webhook.decisions.steering import NO_STEERING, Steer, Steering
 from webhook.decisions.world import ConversionOptions, World, conversion_world
@@ -113,11 +113,11 @@ class Mutator:
             return await self._lane.run(namespace, self._place(request, workload, named))
         pod, claims = await self._lane.run(namespace, lambda: _read_pod(request))
         facts, world = self._cluster.namespace(namespace), self._current_world()
-        own_claims = requesting(claims, namespace, self._cluster, self._options.device_class)
+        claiming = requesting(claims, namespace, self._cluster, self._options.device_class)
         steer = None if self._steer is None else self._steer.fixed(namespace)
 
         def work() -> Decision:
-            return convert(pod, facts, world, own_claims, NO_STEERING if steer is None else steer(request))
+            return convert(pod, facts, world, claiming, NO_STEERING if steer is None else steer(request))
 
         return await self._lane.run(namespace, work)
 
@@ -149,12 +149,12 @@ class Mutator:
     def _create_pod(self, request: AdmissionRequest) -> Decision:
         pod = pods.decode(request.object)
         facts, world = self._cluster.namespace(request.namespace), self._current_world()
-        own_claims = find_own_claims(pod, request.namespace, self._cluster, self._options.device_class)
+        claiming = find_claims(pod, request.namespace, self._cluster, self._options.device_class)
         steering = NO_STEERING if self._steer is None else self._steer(request)
-        key = (pod.key(), facts, own_claims, steering)
+        key = (pod.key(), facts, claiming, steering)
         decision = self._decisions.get(key)
         if decision is None:
-            decision = convert(pod, facts, world, own_claims, steering)
+            decision = convert(pod, facts, world, claiming, steering)
             self._decisions.put(key, decision, _size(request, facts, decision))
         return decision
 
@@ -215,7 +215,7 @@ def _subject(request: AdmissionRequest) -> _Subject | Decision:
 
 def _read_pod(request: AdmissionRequest) -> tuple[pods.Pod, tuple[tuple[str, str], ...]]:
     pod = pods.decode(request.object)
-    return pod, own_templates(pod)
+    return pod, claims_from_templates(pod)
 
 
 def _read_workload(request: AdmissionRequest) -> tuple[leader_worker_sets.LeaderWorkerSet, frozenset[str]]:
