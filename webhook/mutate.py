@@ -13,7 +13,7 @@ from webhook.decisions.canonical import key_of
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.modes import Mode
-from webhook.decisions.pod_claims import claims_from_templates, find_claims, requesting
+from webhook.decisions.own_claims import claims_from_templates, find_claims, requesting
 from webhook.decisions.restore_pods import Labels, restore
 from webhook.decisions.steering import NO_STEERING, Steer, Steering
 from webhook.decisions.world import ConversionOptions, World, conversion_world
@@ -91,17 +91,16 @@ class Mutator:
         subject = _subject(request)
         if isinstance(subject, Decision):
             return subject
-        large = memoryview(request.object).nbytes + memoryview(request.oldObject).nbytes > LARGE_OBJECT
-        if subject is _Subject.NEW_POD and not pods.may_concern_us(bytes(request.object)):
-            return _NOT_NEURON
-        if large:
+        if subject is _Subject.NEW_POD:
+            raw = bytes(request.object)
+            if not pods.may_concern_us(raw):
+                return _NOT_NEURON
+            return None if len(raw) > LARGE_OBJECT else self._create_pod(request)
+        if len(bytes(request.object)) + len(bytes(request.oldObject)) > LARGE_OBJECT:
             return None
         if subject is _Subject.CHANGED_POD:
             return _restored(request)
-        if subject is _Subject.LEADER_WORKER_SET:
-            workload = leader_worker_sets.decode(request.object)
-            return self._place(request, workload, leader_worker_sets.named_templates(workload))()
-        return self._create_pod(request)
+        return self._place(request, *_read_workload(request))()
 
     async def _decide_beside(self, request: AdmissionRequest) -> Decision:
         """The decision about a large object. What reads it, and what is decided by it, runs in the lane."""
@@ -235,7 +234,7 @@ def _size(request: AdmissionRequest, facts: NamespaceFacts, decision: Decision) 
     said = sum(len(key) + len(value) for key, value in facts.annotations)
     said += sum(len(str(finding)) for finding in (*decision.errors, *decision.warnings))
     made = len(key_of(decision.patch)) + sum(len(key_of(template.spec)) for template in decision.templates)
-    return memoryview(request.object).nbytes + _SIZE_OF_JSON * (said + made)
+    return len(bytes(request.object)) + _SIZE_OF_JSON * (said + made)
 
 
 def _not_created(template: Template) -> Finding:

@@ -20,7 +20,7 @@ from webhook.decisions import leader_worker_sets, pods
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.modes import Mode
-from webhook.decisions.pod_claims import find_claims
+from webhook.decisions.own_claims import find_claims
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.decisions.world import ConversionOptions, World
 from webhook.offline.manifest_advice import advice

@@ -18,7 +18,7 @@ from webhook.decisions.check_pods import KnownClaim, claim_names
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision
 from webhook.decisions.modes import Mode
-from webhook.decisions.pod_claims import find_claims
+from webhook.decisions.own_claims import find_claims
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.decisions.world import ConversionOptions, conversion_world
 from webhook.device_selectors import DeviceSelectors
