@@ -6,6 +6,7 @@ satisfiable; a term without expressions matches nothing.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,10 @@ from neuron.findings import Finding, did_you_mean
 from neuron.instances import DEFAULT_FAMILIES, Catalogue, InstanceType
 
 _SAGEMAKER_PREFIX = "ml."
+_LONGEST_SHOWN = 100
+"""Characters of a label that a message quotes."""
+_MOST_SHOWN = 16
+"""Entries of a node selector that a message quotes."""
 _INSTANCE_LABELS = (names.LABEL_INSTANCE_TYPE, names.LABEL_INSTANCE_TYPE_BETA)
 _ACCELERATORS = ("inferentia", "inferentia2", "trainium", "trainium2")
 """Values of Karpenter's accelerator label that belong to known types, and so to no other."""
@@ -153,10 +158,11 @@ def _nothing_left(selection: NodeSelection, catalogue: Catalogue, families: Sequ
         if not any(admits(alone, entry) for entry in catalogue):
             return Finding(
                 "NEU110",
-                f"spec.nodeSelector[{key}]",
-                f"nodeSelector {key}={value} admits no Neuron instance type.{did_you_mean(value, catalogue.names())}",
+                f"spec.nodeSelector[{_cut(key)}]",
+                f"nodeSelector {_cut(key)}={_cut(value)} admits no Neuron instance type."
+                f"{did_you_mean(value, catalogue.names())}",
                 "Select a Neuron instance type, or drop the selector.",
-                value,
+                _cut(value),
             )
     if selection.terms is not None and not any(
         admits(NodeSelection(terms=selection.terms), entry) for entry in catalogue
@@ -168,7 +174,10 @@ def _nothing_left(selection: NodeSelection, catalogue: Catalogue, families: Sequ
             "required node affinity admits no Neuron instance type.",
             "Allow a Neuron instance type in one of its terms.",
         )
-    wishes = [f"{key}={value}" for key, value in selection.node_selector.items()]
+    selectors = itertools.islice(selection.node_selector.items(), _MOST_SHOWN)
+    wishes = [f"{_cut(key)}={_cut(value)}" for key, value in selectors]
+    if len(selection.node_selector) > _MOST_SHOWN:
+        wishes.append(f"and {len(selection.node_selector) - _MOST_SHOWN} more")
     wishes += [f"{names.ANNOTATION_INSTANCE_TYPE}={','.join(selection.annotated)}"] if selection.annotated else []
     return Finding(
         "NEU110",
@@ -177,6 +186,10 @@ def _nothing_left(selection: NodeSelection, catalogue: Catalogue, families: Sequ
         f" (families {', '.join(families)}).",
         "Make nodeSelector, node affinity and annotation agree.",
     )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 1]}…"
 
 
 def is_sagemaker(selection: NodeSelection) -> bool:

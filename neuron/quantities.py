@@ -3,6 +3,7 @@
 Source: `k8s.io/apimachinery/pkg/api/resource.Quantity` (grammar in its type comment).
 """
 
+import functools
 import re
 from decimal import Decimal
 from typing import Final
@@ -52,7 +53,11 @@ def parse_count(value: object) -> int:
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise NotACountError("is not a quantity")
-    text = str(value)
+    return _parsed(str(value))
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(text: str) -> int:
     match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None:
         raise NotACountError("is not a quantity")

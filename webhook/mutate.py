@@ -13,7 +13,7 @@ from webhook.decisions.canonical import key_of
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.modes import Mode
-from webhook.decisions.own_claims import find_own_claims, own_templates, requesting
+from webhook.decisions.own_claims import claims_from_templates, find_claims, requesting
 from webhook.decisions.restore_pods import Labels, restore
 from webhook.decisions.steering import NO_STEERING, Steer, Steering
 from webhook.decisions.world import ConversionOptions, World, conversion_world
@@ -91,17 +91,16 @@ class Mutator:
         subject = _subject(request)
         if isinstance(subject, Decision):
             return subject
-        large = memoryview(request.object).nbytes + memoryview(request.oldObject).nbytes > LARGE_OBJECT
-        if subject is _Subject.NEW_POD and not pods.may_concern_us(bytes(request.object)):
-            return _NOT_NEURON
-        if large:
+        if subject is _Subject.NEW_POD:
+            raw = bytes(request.object)
+            if not pods.may_concern_us(raw):
+                return _NOT_NEURON
+            return None if len(raw) > LARGE_OBJECT else self._create_pod(request)
+        if len(bytes(request.object)) + len(bytes(request.oldObject)) > LARGE_OBJECT:
             return None
         if subject is _Subject.CHANGED_POD:
             return _restored(request)
-        if subject is _Subject.LEADER_WORKER_SET:
-            workload = leader_worker_sets.decode(request.object)
-            return self._place(request, workload, leader_worker_sets.named_templates(workload))()
-        return self._create_pod(request)
+        return self._place(request, *_read_workload(request))()
 
     async def _decide_beside(self, request: AdmissionRequest) -> Decision:
         """The decision about a large object. What reads it, and what is decided by it, runs in the lane."""
@@ -113,11 +112,11 @@ class Mutator:
             return await self._lane.run(namespace, self._place(request, workload, named))
         pod, claims = await self._lane.run(namespace, lambda: _read_pod(request))
         facts, world = self._cluster.namespace(namespace), self._current_world()
-        own_claims = requesting(claims, namespace, self._cluster, self._options.device_class)
+        claiming = requesting(claims, namespace, self._cluster, self._options.device_class)
         steer = None if self._steer is None else self._steer.fixed(namespace)
 
         def work() -> Decision:
-            return convert(pod, facts, world, own_claims, NO_STEERING if steer is None else steer(request))
+            return convert(pod, facts, world, claiming, NO_STEERING if steer is None else steer(request))
 
         return await self._lane.run(namespace, work)
 
@@ -149,12 +148,12 @@ class Mutator:
     def _create_pod(self, request: AdmissionRequest) -> Decision:
         pod = pods.decode(request.object)
         facts, world = self._cluster.namespace(request.namespace), self._current_world()
-        own_claims = find_own_claims(pod, request.namespace, self._cluster, self._options.device_class)
+        claiming = find_claims(pod, request.namespace, self._cluster, self._options.device_class)
         steering = NO_STEERING if self._steer is None else self._steer(request)
-        key = (pod.key(), facts, own_claims, steering)
+        key = (pod.key(), facts, claiming, steering)
         decision = self._decisions.get(key)
         if decision is None:
-            decision = convert(pod, facts, world, own_claims, steering)
+            decision = convert(pod, facts, world, claiming, steering)
             self._decisions.put(key, decision, _size(request, facts, decision))
         return decision
 
@@ -215,7 +214,7 @@ def _subject(request: AdmissionRequest) -> _Subject | Decision:
 
 def _read_pod(request: AdmissionRequest) -> tuple[pods.Pod, tuple[tuple[str, str], ...]]:
     pod = pods.decode(request.object)
-    return pod, own_templates(pod)
+    return pod, claims_from_templates(pod)
 
 
 def _read_workload(request: AdmissionRequest) -> tuple[leader_worker_sets.LeaderWorkerSet, frozenset[str]]:
@@ -235,7 +234,7 @@ def _size(request: AdmissionRequest, facts: NamespaceFacts, decision: Decision) 
     said = sum(len(key) + len(value) for key, value in facts.annotations)
     said += sum(len(str(finding)) for finding in (*decision.errors, *decision.warnings))
     made = len(key_of(decision.patch)) + sum(len(key_of(template.spec)) for template in decision.templates)
-    return memoryview(request.object).nbytes + _SIZE_OF_JSON * (said + made)
+    return len(bytes(request.object)) + _SIZE_OF_JSON * (said + made)
 
 
 def _not_created(template: Template) -> Finding:

@@ -63,6 +63,12 @@ def own_claim_named_neuron() -> Object:
     return pod("p", using, resourceClaims=[{"name": "neuron", "resourceClaimTemplateName": "own"}])
 
 
+def own_claim_like_ours() -> Object:
+    manifest = own_claim_named_neuron()
+    manifest["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "neuron-16-0123456789ab"
+    return manifest
+
+
 def two_of_three_requests() -> Object:
     # The init container refers to one claim twice. Server-side apply refuses that in a manifest, not in what it meets.
     apps = [container(name, neuron=4) for name in ("a", "b", "c")]
@@ -71,6 +77,7 @@ def two_of_three_requests() -> Object:
 
 RARE: dict[str, Callable[[], Object]] = {
     "own-claim-named-neuron": own_claim_named_neuron,
+    "own-claim-like-ours": own_claim_like_ours,
     "two-of-three-requests": two_of_three_requests,
     "own-neuron-toleration": lambda: pod("p", tolerations=[{"key": NEURON, "operator": "Exists"}]),
     "cores-and-environment": lambda: pod(

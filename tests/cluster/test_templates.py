@@ -110,10 +110,11 @@ class TestRefusals:
             "spec": {"spec": body},
         }
         api.create(foreign, namespace)
-        refused_with = kubectl.feed("create", pod("legacy"))
-        assert not refused_with.ok
-        assert "NEU303" in refused_with.stderr
-        assert name in refused_with.stderr
+        for verb in ("create --dry-run=server", "create"):
+            refused_with = kubectl.feed(verb, pod("legacy"))
+            assert not refused_with.ok
+            assert "NEU303" in refused_with.stderr
+            assert name in refused_with.stderr
 
     def test_the_setting_admits_such_pods_unchanged_with_a_warning(
         self, api: Api, kubectl: Kubectl, webhook: Webhook, namespace: str

@@ -189,7 +189,7 @@ def test_a_claim_name_of_the_wrong_type_is_refused_with_the_place() -> None:
     assert (error.code, error.path) == ("NEU114", "spec.containers[0].resources.claims[0].name")
 
 
-def test_remembered_decisions_are_bounded_in_bytes() -> None:
+def test_remembered_decisions_are_bounded() -> None:
     subject = mutator()
     for index in range(400):
         padding = [{"key": "x" * 20_000, "operator": "Exists"}]

@@ -64,7 +64,7 @@ def convert(
     pod: pods.Pod,
     facts: NamespaceFacts,
     world: World,
-    own_claims: Sequence[str] = (),
+    claiming: Sequence[str] = (),
     steering: Steering = NO_STEERING,
 ) -> Decision:
     """Decide about a Pod that is being created.
@@ -73,7 +73,7 @@ def convert(
         pod: its view.
         facts: what its namespace says.
         world: what else is known.
-        own_claims: entries of `spec.resourceClaims` that are the user's own and request our DeviceClass.
+        claiming: names of claims in `spec.resourceClaims` that request our DeviceClass.
         steering: what policies say about it.
     """
     if not pod.concerns_us:
@@ -96,7 +96,7 @@ def convert(
         return _about(unchanged(f"mode-off-by-{settings.source}", *misspelt, *told), holders)
     if pod.spec.nodeName:
         return _about(unchanged("node-name", _bound(pod.spec.nodeName)), holders)
-    decision = _decide(pod, facts, steered(world, steering), settings, holders, conversion, own_claims, steering)
+    decision = _decide(pod, facts, steered(world, steering), settings, holders, conversion, claiming, steering)
     if decision.errors:
         decision = dataclasses.replace(decision, errors=owned_up(decision.errors, said, steering))
     if told or steering is not NO_STEERING:
@@ -149,7 +149,7 @@ def _decide(
     settings: modes.Settings,
     holders: Sequence[_Holder],
     conversion: Converted | None,
-    own_claims: Sequence[str],
+    claiming: Sequence[str],
     steering: Steering,
 ) -> Decision:
     """Convert or refuse, whatever the mode says about acting on it."""
@@ -191,6 +191,7 @@ def _decide(
         )
     marks = mark(pod, record)
     patch = [*_claim_patch(pod, holders, claim, claim_name, conversion), *marks, *given.labels, *given.patch]
+    own_claims = [name for name in claiming if name != claim_name]
     warnings = (*claim.warnings, *given.warnings, *_side_effects(facts, world, own_claims))
     if not patch:
         # The template still has to exist: the pod may come from another namespace, or from a backup.

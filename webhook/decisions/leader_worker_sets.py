@@ -42,12 +42,12 @@ class LeaderWorkerSet(Struct, frozen=True):
     """`leaderworkerset.x-k8s.io/v1`, as far as it is read."""
 
     metadata: _Metadata | None = None
-    spec: _Spec | None = None
+    spec: _Spec = _Spec()
 
     @property
     def templates(self) -> Iterator[pods.Pod]:
         """Its pod templates."""
-        both = self.spec and self.spec.leaderWorkerTemplate
+        both = self.spec.leaderWorkerTemplate
         yield from (template for template in (both and both.leaderTemplate, both and both.workerTemplate) if template)
 
 

@@ -20,7 +20,7 @@ from webhook.decisions import leader_worker_sets, pods
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.modes import Mode
-from webhook.decisions.own_claims import find_own_claims
+from webhook.decisions.own_claims import find_claims
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.decisions.world import ConversionOptions, World
 from webhook.offline.manifest_advice import advice
@@ -203,11 +203,11 @@ class _Converter:
             return _Patch(path, unchanged("excluded-namespace"))
         facts = self._cluster.namespace(manifest.namespace)
         device_class = self._world.options.device_class
-        own_claims = find_own_claims(pod, manifest.namespace, self._cluster, device_class)
+        claiming = find_claims(pod, manifest.namespace, self._cluster, device_class)
         steering, faults = NO_STEERING, list[Finding]()
         if self._policies is not None:
             steering, faults = self._policies.steer(manifest, template, self._cluster)
-        decision = convert(pod, facts, self._world, own_claims, steering)
+        decision = convert(pod, facts, self._world, claiming, steering)
         if faults:
             decision = dataclasses.replace(decision, warnings=(*decision.warnings, *faults))
         return _Patch(path, decision, steering.policy)

@@ -18,7 +18,7 @@ from webhook.decisions.check_pods import KnownClaim, claim_names
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision
 from webhook.decisions.modes import Mode
-from webhook.decisions.own_claims import find_own_claims
+from webhook.decisions.own_claims import find_claims
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.decisions.world import ConversionOptions, conversion_world
 from webhook.device_selectors import DeviceSelectors
@@ -306,9 +306,9 @@ class _FileValidator:
     def _converted(self, manifest: Manifest, template: dict[str, Any]) -> Decision:
         """What conversion does to a template's pods before policies see them; nothing, where it refuses them."""
         pod = pods.view(template)
-        own_claims = find_own_claims(pod, manifest.namespace, self._view, self._options.device_class)
+        claiming = find_claims(pod, manifest.namespace, self._view, self._options.device_class)
         steering, _ = self._steering(manifest, template)
-        return convert(pod, self._view.namespace(manifest.namespace), self._conversion, own_claims, steering)
+        return convert(pod, self._view.namespace(manifest.namespace), self._conversion, claiming, steering)
 
     async def _claim(self, manifest: Manifest, kind: str, name: str) -> KnownClaim:
         """What is known of a claim that a pod names."""

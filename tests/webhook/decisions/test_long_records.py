@@ -16,6 +16,7 @@ from webhook.decisions.decision import Decision
 RECORD = "neuron.aws.com/converted-from"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+TYPE = "node.kubernetes.io/instance-type"
 SECONDS = 2.0
 """Of a machine of any kind; each of these took from five seconds to minutes."""
 
@@ -127,6 +128,16 @@ class TestCreate:
         many["resources"]["claims"] = [{"name": f"c{index}"} for index in range(50_000)]
         assert quick(pod(many)).allowed
 
+    def test_a_long_node_selector_is_quoted_in_part(self) -> None:
+        many = {f"k{index}": "v" * 40 for index in range(1000)} | {
+            TYPE: "trn1.32xlarge",
+            "beta." + TYPE: "trn2.48xlarge",
+        }
+        (error,) = quick(pod(container(neuron="4"), nodeSelector=many)).errors
+        assert error.code == "NEU110"
+        assert "and 986 more" in error.message
+        assert len(error.message) < 2000
+
     def test_terms(self) -> None:
         terms = [{"matchFields": [{}]} for _ in range(500)]
         decision = quick(pod(container(neuron="4"), affinity=requiring(*terms)))
@@ -155,8 +166,9 @@ class TestCreate:
             *quick(pod(container(neuron="4"), nodeName=long)).warnings,
             *quick(pod(container(neuron="4"), schedulerName=long)).warnings,
             *quick(pod(container(long[:1000], neuroncore="3"))).warnings,
+            *quick(pod(container(neuron="4"), nodeSelector={TYPE: long[:60_000]})).errors,
         ]
-        assert len(told) == 6
+        assert len(told) == 7
         assert max(len(str(finding)) for finding in told) < 500
         assert max(len(finding.value) for finding in told) <= 100
 
