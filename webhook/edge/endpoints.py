@@ -225,7 +225,7 @@ async def _decode(body: bytes | bytearray) -> tuple[wire.AdmissionRequest, Decis
         return reviews.decode(body), None
     except reviews.BadReviewError as error:
         raise HTTPError(400, str(error)) from error
-    except reviews.DeepObjectError as error:
+    except reviews.UnreadableObjectError as error:
         message = f"the object is not a readable {error.request.kind.kind:.100}: {error}."
         finding = Finding("NEU114", "", message, "Compare it with the API reference of its kind.")
         return error.request, denied("unreadable", finding)
@@ -236,7 +236,7 @@ async def _scan(body: bytes | bytearray) -> None:
 
     Raises:
         reviews.BadReviewError: there is, and it is no review.
-        reviews.DeepObjectError: there is.
+        reviews.UnreadableObjectError: there is.
     """
     scan = nesting.Scan(body, nesting.PARSED_LEVELS)
     goes_on = True

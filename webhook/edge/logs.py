@@ -30,7 +30,7 @@ FLUSH_ABOVE: Final = 65536
 """Bytes of decision lines that are written without waiting any longer."""
 
 LONGEST_NAME: Final = 253
-"""Letters of a name, namespace or kind: those of an RFC 1123 subdomain. A client that is no API server may send more."""
+"""Letters of a name, namespace or kind: as in an RFC 1123 subdomain. A client that is no API server may send more."""
 
 _STANDARD_ATTRIBUTES: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "color_message"}
 

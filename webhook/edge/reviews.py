@@ -41,15 +41,19 @@ _CONTROLS: Final = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), " ")
 _REST: Final = 32
 """Bytes that are kept for saying how many are left out."""
 _MALFORMED: Final = "The body is not an AdmissionReview"
+_OBJECT_OR_NULL: Final = b"{n"
+_NO_OBJECT: Final = "it is no JSON object"
 _decode: Final = msgspec.json.Decoder(wire.AdmissionReview).decode
+_decode_resource: Final = msgspec.json.Decoder(wire.GroupVersionResource | None).decode
+_decode_object: Final = msgspec.json.Decoder(wire.AnyObject | None).decode
 
 
 class BadReviewError(Exception):
     """The body is no review that could be answered; the message is for whoever configured the caller."""
 
 
-class DeepObjectError(Exception):
-    """The review's object nests deeper than any parser follows, or has too much in it; the message says so.
+class UnreadableObjectError(Exception):
+    """The review's object is none, nests deeper than any parser follows, or has too much in it; the message says so.
 
     Attributes:
         request: the review without its objects.
@@ -86,7 +90,7 @@ def decode(body: bytes | bytearray) -> wire.AdmissionRequest:
 
     Raises:
         BadReviewError: the body is not JSON, no AdmissionReview, of another version, or without a request or uid.
-        DeepObjectError: it is a review, and its object nests too deeply to be skipped.
+        UnreadableObjectError: it is a review, and its object nests too deeply to be skipped, or is no object.
     """
     try:
         review = _decode(body)
@@ -109,17 +113,40 @@ def decode(body: bytes | bytearray) -> wire.AdmissionRequest:
         raise BadReviewError(f"{_MALFORMED} with a request: `request` is missing.")
     if not request.uid:
         raise BadReviewError(f"{_MALFORMED} that can be answered: `request.uid` is empty.")
+    _check_members(request)
+    if memoryview(request.object)[0] not in _OBJECT_OR_NULL or memoryview(request.oldObject)[0] not in _OBJECT_OR_NULL:
+        bare = msgspec.structs.replace(request, object=wire.ABSENT, oldObject=wire.ABSENT)
+        raise UnreadableObjectError(bare, _NO_OBJECT)
     return request
 
 
-def unreadable(body: bytes | bytearray, why: str) -> BadReviewError | DeepObjectError:
+def _check_members(request: wire.AdmissionRequest) -> None:
+    """Pass where what stays undecoded, for those who want it, is what they expect.
+
+    Raises:
+        BadReviewError: it is not.
+    """
+    name = "resource"
+    try:
+        _decode_resource(request.resource)
+        name = "userInfo"
+        _decode_object(request.userInfo)
+        name = "options"
+        _decode_object(request.options)
+    except msgspec.ValidationError as error:
+        raise BadReviewError(f"{_MALFORMED}: `request.{name}`: {error!s:.200}.") from error
+
+
+def unreadable(body: bytes | bytearray, why: str) -> BadReviewError | UnreadableObjectError:
     """What to raise for a review that is too deep or too much to be read, for what is before its object.
 
     Raises:
         BadReviewError: what is before its object is no review either.
     """
     start = nesting.without_objects(body)
-    return BadReviewError(f"The body cannot be read: {why}.") if start is None else DeepObjectError(decode(start), why)
+    if start is None:
+        return BadReviewError(f"The body cannot be read: {why}.")
+    return UnreadableObjectError(decode(start), why)
 
 
 def encode(request: wire.AdmissionRequest, decision: Decision) -> bytes:

@@ -16,6 +16,18 @@ class GroupVersionKind(Struct, frozen=True):
     version: str = ""
 
 
+class GroupVersionResource(Struct, frozen=True, forbid_unknown_fields=True):
+    """`request.resource`: metav1.GroupVersionResource, which is the same in all versions of Kubernetes."""
+
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+
+
+class AnyObject(Struct, frozen=True):
+    """A JSON object, whatever is in it."""
+
+
 class AdmissionRequest(Struct, frozen=True):
     """`request`; what is `Raw` stays undecoded until somebody needs it."""
 
