@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import re
+import signal
 import ssl
 import sys
 from collections.abc import Iterator
@@ -90,6 +91,14 @@ class Webhook:
     def kill(self) -> None:
         """End it without a chance to say good-bye."""
         self._process.kill()
+
+    def freeze(self) -> None:
+        """SIGSTOP: it takes connections and answers nothing."""
+        self._process.signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self._process.signal(signal.SIGCONT)
 
     def restart(self, *flags: str) -> None:
         """Stop it and start it again, with flags."""
