@@ -194,9 +194,17 @@ class TestWhileWeRun:
         api.delete("DeviceClass", "turning")
 
 
+@pytest.fixture(scope="module")
+def usual(api: Api, installed: None, leader_worker_sets: None) -> dict[str, float]:  # noqa: F811
+    """Seconds that each takes while we run."""
+    for _ in range(2):  # the first one of a new kind waits for the API server itself
+        took = {name: create(api, copy.deepcopy(manifest), "default") for name, manifest in FOREIGN.items()}
+    return took
+
+
 class TestWhileNobodyAnswers:
     @pytest.fixture(autouse=True, params=["refused", "hanging"])
-    def down(self, request: pytest.FixtureRequest, webhook: Webhook) -> Iterator[None]:
+    def down(self, request: pytest.FixtureRequest, webhook: Webhook, usual: dict[str, float]) -> Iterator[None]:  # noqa: ARG002
         """The process is gone, or takes connections and never answers."""
         if request.param == "refused":
             webhook.stop()
@@ -208,10 +216,13 @@ class TestWhileNobodyAnswers:
         else:
             webhook.thaw()
 
-    def test_what_is_of_others_is_admitted_without_delay(self, api: Api, namespace: str) -> None:
+    def test_what_is_of_others_is_admitted_without_delay(
+        self, api: Api, namespace: str, usual: dict[str, float]
+    ) -> None:
         took = {name: create(api, copy.deepcopy(manifest), namespace) for name, manifest in FOREIGN.items()}
-        print(f"\nslowest of {len(took)} while nobody answers: {max(took.values()) * 1000:.0f} ms")  # noqa: T201 - a figure
-        assert {name: seconds for name, seconds in took.items() if seconds > QUICK} == {}
+        more = {name: seconds - usual[name] for name, seconds in took.items()}
+        print(f"\n{len(took)} objects of others while nobody answers: {max(more.values()) * 1000:.0f} ms more at most")  # noqa: T201
+        assert {name: seconds for name, seconds in more.items() if seconds > QUICK} == {}
 
     def test_what_is_ours_is_refused(self, api: Api, namespace: str) -> None:
         for name in ("claim-v1", "claim-v1beta1", "alternatives", "class", "pod", "leader-worker-set"):
@@ -226,10 +237,10 @@ def containers(count: int) -> list[Object]:
     return [{"name": f"c{number}", "image": "a"} for number in range(count)]
 
 
-BUDGET = re.compile("cost|budget")
+BUDGET = re.compile("cost|budget|failed calling webhook")
 
 
-@pytest.mark.parametrize("count", [2_000, 20_000])
+@pytest.mark.parametrize("count", [1_000, 8_000])
 def test_a_pod_with_many_containers_before_the_one_that_counts_does_not_pass(
     api: Api, webhook: Webhook, namespace: str, count: int
 ) -> None:
