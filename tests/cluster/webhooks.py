@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import re
+import resource
 import signal
 import ssl
 import sys
@@ -83,6 +84,16 @@ class Webhook:
     def running(self) -> bool:
         """Whether its process is there."""
         return self._process.running
+
+    @property
+    def pid(self) -> int:
+        """Its process id; 0 where it is not there."""
+        return self._process.pid if self.running else 0
+
+    def memory(self) -> int:
+        """Bytes that it has in memory now."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * resource.getpagesize()
 
     def stop(self) -> int | None:
         """Stop it; returns how it ended."""
