@@ -123,6 +123,8 @@ class ControlPlane:
             f"--service-account-key-file={self._sa_public}",
             f"--service-account-signing-key-file={self._sa_key}",
             "--enable-admission-plugins=NodeRestriction",
+            # As clusters have them that were upgraded: claims are written in any version.
+            "--runtime-config=resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true",
             # Services are reached at their endpoints: there is no kube-proxy.
             "--enable-aggregator-routing=true",
             "--endpoint-reconciler-type=none",

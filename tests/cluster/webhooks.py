@@ -3,6 +3,8 @@
 import base64
 import contextlib
 import re
+import resource
+import signal
 import ssl
 import sys
 from collections.abc import Iterator
@@ -83,6 +85,16 @@ class Webhook:
         """Whether its process is there."""
         return self._process.running
 
+    @property
+    def pid(self) -> int:
+        """Its process id; 0 where it is not there."""
+        return self._process.pid if self.running else 0
+
+    def memory(self) -> int:
+        """Bytes that it has in memory now."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * resource.getpagesize()
+
     def stop(self) -> int | None:
         """Stop it; returns how it ended."""
         return self._process.stop()
@@ -90,6 +102,14 @@ class Webhook:
     def kill(self) -> None:
         """End it without a chance to say good-bye."""
         self._process.kill()
+
+    def freeze(self) -> None:
+        """SIGSTOP: it takes connections and answers nothing."""
+        self._process.signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self._process.signal(signal.SIGCONT)
 
     def restart(self, *flags: str) -> None:
         """Stop it and start it again, with flags."""

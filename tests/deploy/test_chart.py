@@ -272,6 +272,7 @@ def test_entries_ask_and_fail_as_designed(default: list[Object]) -> None:
     answers = {name: (entry["failurePolicy"], entry["timeoutSeconds"]) for name, entry in entries.items()}
     assert answers == {
         "mutate.neuron.aws.com": ("Fail", 5),
+        "groups.mutate.neuron.aws.com": ("Ignore", 2),
         "claims.validate.neuron.aws.com": ("Fail", 5),
         "pods.validate.neuron.aws.com": ("Ignore", 2),
     }
@@ -293,7 +294,8 @@ def test_entries_follow_values() -> None:
             }
         }
     )
-    [mutating] = find(objects, "MutatingWebhookConfiguration")["webhooks"]
+    mutating, groups = find(objects, "MutatingWebhookConfiguration")["webhooks"]
+    assert groups["failurePolicy"] == "Ignore"
     [workloads] = find(objects, "ValidatingWebhookConfiguration")["webhooks"]
     assert {key: mutating[key] for key in one} == one
     assert workloads["failurePolicy"] == "Fail"
@@ -318,10 +320,57 @@ def test_the_release_does_not_wait_for_itself_to_check_its_own_classes() -> None
         ({"deviceClasses": {"extra": extra}}, "['neuron.aws.com', 'a.example.com', 'b.example.com']"),
     ]:
         claims = find(render(values), "ValidatingWebhookConfiguration")["webhooks"][0]
-        [condition] = claims["matchConditions"]
+        neuron, condition = claims["matchConditions"]
         assert condition["expression"].endswith(f"in {names})")
     none = {"deviceClasses": {"default": {"enabled": False}}}
-    assert "matchConditions" not in find(render(none), "ValidatingWebhookConfiguration")["webhooks"][0]
+    [neuron] = find(render(none), "ValidatingWebhookConfiguration")["webhooks"][0]["matchConditions"]
+    assert neuron["name"] == "neuron"
+
+
+def conditions(values: Object, kind: str = "ValidatingWebhookConfiguration") -> dict[str, str]:
+    """CEL of every matchCondition, by entry and name."""
+    return {
+        f"{entry['name'].partition('.')[0]}/{each['name']}": each["expression"]
+        for entry in find(render(values), kind)["webhooks"]
+        for each in entry.get("matchConditions", ())
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "classes"),
+    [
+        ({}, "['neuron.aws.com']"),
+        ({"admission": {"deviceClasses": ["trainium", "neuron.aws.com"]}}, "['trainium', 'neuron.aws.com']"),
+        ({"conversion": {"deviceClass": "trn.example.com"}}, "['neuron.aws.com', 'trn.example.com']"),
+        ({"deviceClasses": {"extra": {"own.example.com": {}}}}, "['neuron.aws.com', 'own.example.com']"),
+    ],
+    ids=["default", "listed", "converted", "made"],
+)
+def test_which_classes_count_as_neuron_s_is_up_to_values(values: Object, classes: str) -> None:
+    assert conditions(values)["claims/neuron"].count(f" in {classes}") == 2
+
+
+def test_nothing_can_be_listed_that_would_break_out_of_the_expression() -> None:
+    with pytest.raises(helm.HelmValuesError, match="/admission/deviceClasses/0"):
+        render({"admission": {"deviceClasses": ["x'] || ['"]}})
+
+
+@pytest.mark.parametrize(
+    ("values", "every"),
+    [
+        ({}, False),
+        ({"policies": {"packs": ["device-limit"]}}, True),
+        ({"policies": {"existingConfigMap": "mine"}}, True),
+        ({"policies": {"packs": ["device-limit"]}, "admission": {"workloads": {"scope": "Neuron"}}}, False),
+        ({"admission": {"workloads": {"scope": "All"}}}, True),
+    ],
+    ids=["default", "pack", "config map", "Neuron", "All"],
+)
+def test_policies_see_every_pod_with_claims(values: Object, every: bool) -> None:
+    expression = conditions(values)["pods/claims"]
+    assert ("request.kind.kind != 'Pod'" in expression) is every
+    assert "'aws.amazon.com/neuroncore'" in expression
+    assert ("tolerations" in expression) is not every
 
 
 # --- certificates ---------------------------------------------------------------------------------------------
@@ -362,7 +411,7 @@ def test_cert_manager_signs_with_a_ca_that_outlives_the_certificate(everything: 
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
         annotations = find(everything, kind)["metadata"]["annotations"]
         assert annotations == {"cert-manager.io/inject-ca-from": "neuron-dra/neuron-dra-webhook"}
-    assert bundles(everything) == [None] * 4
+    assert bundles(everything) == [None] * 5
 
 
 def test_an_issuer_of_the_admin_is_used_instead() -> None:
@@ -381,7 +430,7 @@ def test_a_secret_of_the_admin_is_mounted(values: Object, injects: bool, bundle:
     given = flags(spec)
     assert given["--tls-dir"] == ["/etc/neuron-dra/tls"]
     assert ("--inject-ca" in given) is injects
-    assert bundles(objects) == [bundle] * 3
+    assert bundles(objects) == [bundle] * 4
 
 
 # --- policies -------------------------------------------------------------------------------------------------

@@ -112,7 +112,8 @@ WRONG: list[Any] = [
     ),
     pytest.param(
         well(mutating=(configuration("MutatingWebhookConfiguration", STRANGER.certificate_pem),)),
-        "the caBundles of claims.validate.neuron.aws.com, mutate.neuron.aws.com, pods.validate.neuron.aws.com differ: "
+        "the caBundles of claims.validate.neuron.aws.com, groups.mutate.neuron.aws.com, "
+        "mutate.neuron.aws.com, pods.validate.neuron.aws.com differ: "
         "calls of some fail once the certificate changes.",
         id="caBundles differ",
     ),

@@ -1,0 +1,87 @@
+{{/*
+CEL for matchConditions. Every lookup is guarded: one that fails would refuse the object, whose ever it is. Loops are no
+deeper than the object, and every text is looked through once: an object of the 1.5 MB that etcd takes costs a fraction of
+the API server's budget (1,000,000 an expression). A larger one that is not ours is refused either way.
+*/}}
+
+{{/* The DeviceClasses that count as Neuron's, as a CEL list. */}}
+{{- define "neuron-dra.celClasses" -}}
+{{- $made := keys .Values.deviceClasses.extra | sortAlpha -}}
+['{{ concat .Values.admission.deviceClasses (list .Values.conversion.deviceClass) $made | uniq | join "', '" }}']
+{{- end }}
+
+{{/* Claims, templates and DeviceClasses, of any version of the API, that name a class or driver of Neuron's. */}}
+{{- define "neuron-dra.celClaims" -}}
+[object, oldObject].exists(o, o != null && (
+  request.resource.resource == 'deviceclasses'
+  ? (
+    [o.?metadata.?name.orValue(''), o.?metadata.?generateName.orValue(''), o.?spec.?extendedResourceName.orValue('')]
+      .exists(name, name in {{ include "neuron-dra.celClasses" . }} || name.contains('neuron'))
+    || o.?spec.?selectors.orValue([]).exists(s, s.?cel.?expression.orValue('').contains('neuron'))
+    || o.?spec.?config.orValue([]).exists(c, c.?opaque.?driver.orValue('').contains('neuron'))
+  )
+  : [o.?spec.?devices.orValue({}), o.?spec.?spec.?devices.orValue({})].exists(devices,
+    devices.?requests.orValue([]).exists(r,
+      ([r, r.?exactly.orValue({})] + r.?firstAvailable.orValue([])).exists(x,
+        x.?deviceClassName.orValue('') in {{ include "neuron-dra.celClasses" . }}
+        || x.?deviceClassName.orValue('').contains('neuron')
+        || x.?selectors.orValue([]).exists(s, s.?cel.?expression.orValue('').contains('neuron'))))
+    || devices.?config.orValue([]).exists(c, c.?opaque.?driver.orValue('').contains('neuron'))
+    || devices.?constraints.orValue([]).exists(c,
+      c.?matchAttribute.orValue('').contains('neuron') || c.?distinctAttribute.orValue('').contains('neuron')))))
+{{- end }}
+
+{{/* A pod or pod template that asks for a legacy resource. Call with the CEL of it. */}}
+{{- define "neuron-dra.celLegacy" -}}
+[{{ . }}.?spec.?containers.orValue([]), {{ . }}.?spec.?initContainers.orValue([])].exists(containers,
+  containers != null && containers.exists(c,
+    ['aws.amazon.com/neuron', 'aws.amazon.com/neurondevice', 'aws.amazon.com/neuroncore'].exists(name,
+      name in c.?resources.?limits.orValue({}) || name in c.?resources.?requests.orValue({}))))
+{{- end }}
+
+{{/*
+A pod or pod template with claims that speaks of Neuron anywhere: in names of claims, tolerations, node selectors and
+affinity, images and variables. The claims' own classes cannot be seen from here. Call with the CEL of it.
+*/}}
+{{- define "neuron-dra.celSpeaks" -}}
+({{ . }}.?spec.?resourceClaims.orValue([]).size() > 0 && (
+  {{ . }}.?spec.?resourceClaims.orValue([]).exists(c,
+    [c.?name.orValue(''), c.?resourceClaimTemplateName.orValue(''), c.?resourceClaimName.orValue('')]
+      .exists(name, name.contains('neuron')))
+  || {{ . }}.?spec.?tolerations.orValue([]).exists(t, t.?key.orValue('').contains('neuron'))
+  || {{ . }}.?spec.?nodeSelector.orValue({}).exists(key, key.contains('neuron')
+    || ['neuron', 'trn', 'inf1', 'inf2'].exists(word, {{ . }}.spec.nodeSelector[key].startsWith(word)))
+  || {{ . }}.?spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution.?nodeSelectorTerms.orValue([])
+    .exists(t, t.?matchExpressions.orValue([]).exists(e, e.?key.orValue('').contains('neuron')
+      || e.?values.orValue([]).exists(v, ['neuron', 'trn', 'inf1', 'inf2'].exists(word, v.startsWith(word)))))
+  || [{{ . }}.?spec.?containers.orValue([]), {{ . }}.?spec.?initContainers.orValue([])].exists(containers,
+    containers != null && containers.exists(c, c.?image.orValue('').contains('neuron')
+      || c.?env.orValue([]).exists(e, e.?name.orValue('').startsWith('NEURON_'))))))
+{{- end }}
+
+{{/* Marks of ours on a pod or pod template. Call with the CEL of it. */}}
+{{- define "neuron-dra.celMarked" -}}
+'neuron.aws.com/converted' in {{ . }}.?metadata.?labels.orValue({})
+|| {{ . }}.?metadata.?annotations.orValue({}).exists(key, key.startsWith('neuron.aws.com/'))
+{{- end }}
+
+{{/* A pod or pod template that has to do with Neuron, as far as it says so itself. Call with the CEL of it. */}}
+{{- define "neuron-dra.celNeuron" -}}
+{{ include "neuron-dra.celMarked" . }}
+|| {{ include "neuron-dra.celLegacy" . }}
+|| {{ include "neuron-dra.celSpeaks" . }}
+{{- end }}
+
+{{/* The pod templates of a LeaderWorkerSet, as a CEL list. */}}
+{{- define "neuron-dra.celGroups" -}}
+[object.?spec.?leaderWorkerTemplate.?leaderTemplate.orValue({}),
+  object.?spec.?leaderWorkerTemplate.?workerTemplate.orValue({})]
+{{- end }}
+
+{{/* "true" where all pods with claims, and all workloads, are asked about. */}}
+{{- define "neuron-dra.everyWorkload" -}}
+{{- $scope := .Values.admission.workloads.scope -}}
+{{- if or (eq $scope "All") (and (eq $scope "Auto") (include "neuron-dra.policies" .)) -}}
+true
+{{- end -}}
+{{- end }}

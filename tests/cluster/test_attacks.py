@@ -1,0 +1,395 @@
+"""A tenant who may edit one namespace, against the real API server and what is shipped, as a neighbour creates pods.
+
+Each attack ends with the same questions: was it answered, and in words of a sensible length; is the process the same;
+does it answer others; how long did the neighbour wait.
+"""
+
+import base64
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from msgspec import Raw
+from msgspec.json import encode
+
+from tests.cluster.api import Api, ApiError, Object
+from tests.cluster.conftest import empty
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.manifests import CONVERTED, CONVERTED_FROM, NEURON, claim_template, container, is_converted, pod
+from tests.cluster.nodes import DRIVER
+from tests.cluster.processes import eventually
+from tests.cluster.webhooks import MANIFESTS, Webhook, load
+
+pytestmark = pytest.mark.usefixtures("neighbour")
+
+PATIENCE = 3.0
+"""Seconds for the neighbour's slowest pod, through the API server and etcd, with other tests on the machine: a multiple
+of what a quiet machine shows. Below every timeoutSeconds of the entries with Fail."""
+LONGEST_REFUSAL = 64 * 1024
+MOST_MEMORY = 256 * 1024 * 1024
+"""The chart's limit."""
+NEIGHBOUR = "neighbour"
+
+
+@pytest.fixture(scope="module")
+def installed(control_plane: ControlPlane, installed_webhook: Webhook) -> Iterator[None]:
+    """The shipped ValidatingWebhookConfiguration, in force."""
+    [made] = load(MANIFESTS / "validating.yaml")
+    bundle = base64.b64encode(control_plane.authority.files.certificate.read_bytes()).decode()
+    for entry in made["webhooks"]:
+        entry["clientConfig"] = {"url": f"https://127.0.0.1:{installed_webhook.port}/validate", "caBundle": bundle}
+    api = control_plane.admin
+    api.create(made)
+    eventually("the API server to call the webhook", lambda: refused(api, "default", seventeen()))
+    yield
+    api.delete("ValidatingWebhookConfiguration", made["metadata"]["name"])
+
+
+def seventeen() -> Object:
+    """More devices than any node has."""
+    return claim("seventeen", [{"name": "r", "exactly": {"deviceClassName": DRIVER, "count": 1700}}])
+
+
+def refused(api: Api, namespace: str, manifest: Object) -> bool:
+    try:
+        api.create(manifest, namespace, dry_run=True)
+    except ApiError:
+        return True
+    return False
+
+
+class Neighbour:
+    """Creates Neuron pods in a namespace of its own, one after the other, as its ServiceAccount."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._stop = threading.Event()
+        self._goes = threading.Event()
+        self._goes.set()
+        self._idle = threading.Event()
+        self.pid = 0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.waits: list[float] = []
+        self.faults: list[str] = []
+
+    def __enter__(self) -> "Neighbour":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+
+    def pause(self) -> None:
+        """Create nothing while the webhook is away: that it is refused then is meant."""
+        self._goes.clear()
+        self._idle.wait(60)
+
+    def go_on(self, pid: int) -> None:
+        """Go on, with the process of that id."""
+        self.pid = pid
+        self._goes.set()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            self._idle.set()
+            self._goes.wait()
+            self._idle.clear()
+            number += 1
+            begun = time.monotonic()
+            try:
+                stored = self._api.create(pod(f"p{number}"), NEIGHBOUR, dry_run=number > 1).body
+                if not is_converted(stored):
+                    self.faults.append("a pod was not converted")
+            except (ApiError, httpx.HTTPError) as error:
+                self.faults.append(str(error))
+            self.waits.append(time.monotonic() - begun)
+            self._stop.wait(0.02)
+
+
+def account(plane: ControlPlane, namespace: str) -> Api:
+    """Somebody who may edit that namespace, and nothing else."""
+    user = f"tenant-{namespace}"
+    subject = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}
+    role = {"kind": "ClusterRole", "apiGroup": "rbac.authorization.k8s.io", "name": "edit"}
+    plane.admin.request(
+        "POST",
+        f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
+        json={
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "edit"},
+            "subjects": [subject],
+            "roleRef": role,
+        },
+    )
+    # The role `edit` has no claims of its own before aggregation; a cluster with DRA gives them to tenants.
+    rule = {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims", "resourceclaimtemplates"], "verbs": ["*"]}
+    base = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    kinds = {"apiVersion": "rbac.authorization.k8s.io/v1"}
+    plane.admin.request(
+        "POST", f"{base}/roles", json={**kinds, "kind": "Role", "metadata": {"name": "dra"}, "rules": [rule]}
+    )
+    binding = {**kinds, "kind": "RoleBinding", "metadata": {"name": "dra"}, "subjects": [subject]}
+    plane.admin.request(
+        "POST", f"{base}/rolebindings", json={**binding, "roleRef": {**role, "kind": "Role", "name": "dra"}}
+    )
+    identity = plane.authority.issue(f"user-{user}", user)
+    return Api(plane.server, plane.authority.files.certificate, identity)
+
+
+@pytest.fixture(scope="module")
+def neighbours_api(control_plane: ControlPlane, installed: None) -> Iterator[Api]:
+    admin = control_plane.admin
+    admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NEIGHBOUR}})
+    control_plane.wait_namespace_usable(NEIGHBOUR)
+    api = account(control_plane, NEIGHBOUR)
+    yield api
+    api.close()
+    empty(admin, NEIGHBOUR)
+
+
+@pytest.fixture
+def neighbour(neighbours_api: Api, webhook: Webhook, request: pytest.FixtureRequest) -> Iterator[Neighbour]:
+    """One that creates pods throughout a test; afterwards it is asked how it was."""
+    with Neighbour(neighbours_api) as made:
+        made.pid = webhook.pid
+        eventually("the neighbour's first pods", lambda: len(made.waits) > 3)
+        yield made
+        enough = len(made.waits) + 3
+        eventually("the neighbour's last pods", lambda: len(made.waits) > enough)
+    waits = sorted(made.waits)
+    print(  # noqa: T201 - a figure
+        f"\n{request.node.name}: {len(waits)} pods of the neighbour, median {waits[len(waits) // 2] * 1000:.0f} ms, "
+        f"worst {waits[-1] * 1000:.0f} ms, memory {webhook.memory() >> 20} MiB"
+    )
+    assert made.faults == []
+    assert webhook.pid == made.pid, webhook.tail()
+    assert waits[-1] < PATIENCE
+    assert webhook.memory() < MOST_MEMORY
+
+
+@pytest.fixture
+def tenant(control_plane: ControlPlane, namespace: str) -> Iterator[Api]:
+    api = account(control_plane, namespace)
+    yield api
+    api.close()
+
+
+def claim(name: str, requests: list[Object], **devices: Any) -> Object:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": {"devices": {"requests": requests, **devices}},
+    }
+
+
+def asking(*selectors: str, count: int = 1, name: str = "r") -> Object:
+    cel = [{"cel": {"expression": text}} for text in selectors]
+    return {"name": name, "exactly": {"deviceClassName": DRIVER, "count": count, "selectors": cel}}
+
+
+def answer(api: Api, manifest: Object, namespace: str) -> str:
+    """What the API server says of a dry run; empty where it takes the object."""
+    try:
+        api.create(manifest, namespace, dry_run=True)
+    except ApiError as error:
+        text = json.dumps(error.status)
+        assert len(text) < LONGEST_REFUSAL, text[:500]
+        return text
+    return ""
+
+
+# --- 1 to 3: claims ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [20, 32])
+def test_counts_of_every_power_of_two(tenant: Api, namespace: str, most: int) -> None:
+    requests = [asking(count=2**number, name=f"r{number}") for number in range(min(most, 31))]
+    constraints = [{"requests": [each["name"] for each in requests], "matchAttribute": "neuron.aws.com/instanceType"}]
+    said = answer(tenant, claim("sums", requests, constraints=constraints), namespace)
+    assert "NEU5" in said
+
+
+def bound(depth: int) -> str:
+    text = f"x{depth} == x{depth}"
+    for level in range(depth, 0, -1):
+        text = f"cel.bind(x{level}, [{', '.join([f'x{level - 1}'] * 8)}], {text})"
+    return f"cel.bind(x0, [1], {text})"
+
+
+EXPRESSIONS: dict[str, str] = {
+    "lists of lists": bound(8),
+    "pattern": f"'{'a' * 4000}'.matches('(a?){{900}}x$')",
+    "last index": f"'{'a' * 9000}'.lastIndexOf('{'a' * 500}b') == -1",
+    "loops": "[1,2,3,4,5,6,7,8].all(a, [1,2,3,4,5,6,7,8].all(b, [1,2,3,4].all(c, [1,2,3,4].all(d, a+b+c+d > 0))))",
+    "all of the device": "device.attributes.all(x, device.attributes == device.attributes)",
+    "sets": "sets.contains([1,2,3,4,5,6,7,8], [8,7,6,5,4,3,2,1])",
+}
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS.keys())
+@pytest.mark.parametrize("many", [1, 32])
+def test_an_expression_that_costs(tenant: Api, namespace: str, expression: str, many: int) -> None:
+    requests = [asking(expression, name=f"r{number}") for number in range(many)]
+    answer(tenant, claim("costly", requests), namespace)
+
+
+def test_many_at_once(control_plane: ControlPlane, tenant: Api, namespace: str) -> None:
+    """As many claims, each of its own kind, as ten clients can send."""
+
+    def send(number: int) -> None:
+        identity = control_plane.authority.issue(f"user-tenant-{namespace}", f"tenant-{namespace}")
+        api = Api(control_plane.server, control_plane.authority.files.certificate, identity)
+        with contextlib.closing(api):
+            for each in range(5):
+                answer(
+                    api, claim("costly", [asking(f"{EXPRESSIONS['loops']} && {number * 10 + each} >= 0")]), namespace
+                )
+
+    del tenant
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+# --- 4: forged records ---------------------------------------------------------------------------------------
+
+
+def test_a_forged_record_of_thousands_of_hints(tenant: Api, namespace: str) -> None:
+    record = {"containers": {f"c{number}": {NEURON: "4"} for number in range(4000)}}
+    forged = pod("forged", container(), annotations={CONVERTED_FROM: json.dumps(record)}, labels={CONVERTED: "true"})
+    tenant.create(pod("forged", container()), namespace)
+    said = answer(tenant, forged, namespace)
+    with contextlib.suppress(ApiError):
+        tenant.merge("Pod", "forged", {"metadata": forged["metadata"]}, namespace)
+    assert "HTTP 500" not in said
+
+
+def test_more_tolerations_than_a_pod_may_be_long(tenant: Api, namespace: str) -> None:
+    tolerations = [{"key": f"k{number}", "operator": "Exists"} for number in range(18_000)]
+    answer(tenant, pod("tolerant", tolerations=tolerations), namespace)
+
+
+def test_containers_of_one_name(tenant: Api, namespace: str) -> None:
+    assert answer(tenant, pod("same", *[container(neuron=1) for _ in range(512)]), namespace)
+
+
+# --- 6: stored objects ---------------------------------------------------------------------------------------
+
+DEEP = b'{"a":' + b"[" * 1500 + b"]" * 1500 + b"}"
+
+
+def store_unseen(api: Api, webhook: Webhook, body: bytes, namespace: str) -> None:
+    """Store a template as it is, as if it had been stored before the webhook was there."""
+    name = "neuron-dra"
+    stored = api.get("ValidatingWebhookConfiguration", name)
+    api.delete("ValidatingWebhookConfiguration", name)
+    path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates"
+
+    def attempt() -> bool:
+        try:
+            api.request("POST", path, content=body, headers={"content-type": "application/json"})
+        except ApiError as error:
+            return error.status.get("reason") == "AlreadyExists"
+        return True
+
+    try:
+        eventually("the template to be stored", attempt)
+    finally:
+        kept = {key: stored["metadata"][key] for key in ("name", "labels") if key in stored["metadata"]}
+        api.create({**stored, "metadata": kept})
+        eventually("the API server to call the webhook again", lambda: refused(api, namespace, seventeen()))
+    assert webhook.running
+
+
+def test_a_stored_template_that_no_parser_takes_stops_no_start(
+    api: Api, webhook: Webhook, namespace: str, neighbour: Neighbour
+) -> None:
+    template = claim_template(
+        "deep",
+        {"devices": {"requests": [asking()], "config": [{"opaque": {"driver": "x.example", "parameters": Raw(DEEP)}}]}},
+    )
+    store_unseen(api, webhook, encode(template), namespace)
+    using = container(resources={"claims": [{"name": "neuron"}]})
+    later = pod("later", using, resourceClaims=[{"name": "neuron", "resourceClaimTemplateName": "deep"}])
+    assert "does not exist" not in " ".join(api.create(later, namespace, dry_run=True).warnings)
+    neighbour.pause()
+    webhook.restart()
+    neighbour.go_on(webhook.pid)
+    assert is_converted(webhook.preview(pod("after"), namespace).body)
+
+
+# --- 7: look-ups ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_of_claims_that_do_not_exist(tenant: Api, namespace: str) -> None:
+    claims = [{"name": f"neuron-{number}", "resourceClaimName": f"none-{number}"} for number in range(1600)]
+    begun = time.monotonic()
+    answer(tenant, pod("many", container(), resourceClaims=claims), namespace)
+    assert time.monotonic() - begun < PATIENCE
+
+
+# --- 8: policies ---------------------------------------------------------------------------------------------
+
+LIMIT = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: ValidatingPolicy
+metadata: {name: four}
+spec:
+  validationActions: [Deny]
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}
+  validations:
+  - {expression: neuron.devices <= 4, message: no more than four devices}
+"""
+
+ESCAPES: dict[str, Callable[[], Object]] = {
+    "everything": lambda: {"name": "r", "exactly": {"deviceClassName": DRIVER, "allocationMode": "All"}},
+    "a later alternative": lambda: {
+        "name": "r",
+        "firstAvailable": [
+            {"name": "a", "deviceClassName": DRIVER, "count": 1},
+            {"name": "b", "deviceClassName": DRIVER, "count": 16},
+        ],
+    },
+    "sixteen": lambda: asking(count=16),
+}
+
+
+@pytest.fixture(scope="module")
+def limited(installed_webhook: Webhook, installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Four devices a pod, denied above."""
+    directory: Path = tmp_path_factory.mktemp("policies")
+    (directory / "limit.yaml").write_text(LIMIT)
+    with installed_webhook.running_with(f"--policies={directory}"):
+        yield
+
+
+@pytest.mark.usefixtures("limited")
+class TestPolicies:
+    @pytest.mark.parametrize("escape", ESCAPES.values(), ids=ESCAPES.keys())
+    def test_a_limit_is_not_escaped_by_how_devices_are_asked_for(
+        self, tenant: Api, webhook: Webhook, namespace: str, escape: Callable[[], Object]
+    ) -> None:
+        tenant.create(claim_template("neurons", {"devices": {"requests": [escape()]}}), namespace)
+        using = container(resources={"claims": [{"name": "neuron"}]})
+        manifest = pod("many", using, resourceClaims=[{"name": "neuron", "resourceClaimTemplateName": "neurons"}])
+
+        def denied() -> bool:
+            return "no more than four devices" in answer(tenant, manifest, namespace)
+
+        eventually("the policy to see the template", denied, timeout=10)
+        assert webhook.running
