@@ -131,7 +131,7 @@ class TestCreate:
     def test_a_long_node_selector_is_quoted_in_part(self) -> None:
         many = {f"k{index}": "v" * 40 for index in range(1000)} | {
             TYPE: "trn1.32xlarge",
-            "beta." + TYPE: "trn2.48xlarge",
+            "beta.kubernetes.io/instance-type": "trn2.48xlarge",
         }
         (error,) = quick(pod(container(neuron="4"), nodeSelector=many)).errors
         assert error.code == "NEU110"
