@@ -36,7 +36,7 @@ _UNITS: Final = {
 _DURATION_PART: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
 _DURATION: Final = re.compile(rf"[+-]?(?:0|(?:(?=\.?[0-9]){_DURATION_PART.pattern})+)")
 _TIMESTAMP: Final = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
+    r"(\d{4})-(\d\d)-(\d\d)T(\d\d?):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
 )
 _OFFSET: Final = re.compile(r"([+-]?\d{1,3}):([0-5]\d?)", re.ASCII)
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -53,11 +53,21 @@ def parse_duration(text: str) -> Duration:
     total = 0
     for whole, part, unit in _DURATION_PART.findall(text):
         scale = _UNITS[unit]
-        total += int(whole or 0) * scale + int(part or 0) * scale // 10 ** len(part)
+        total += int(whole or 0) * scale + _fraction(part, scale)
     # Go reads the magnitude before the sign, so that only "-" reaches the lowest int64.
     if total > MAX_INT + text.startswith("-"):
         raise CelRuntimeError(f"'{text}' is not a duration: it does not fit 64 bits of nanoseconds")
     return Duration(-total if text.startswith("-") else total)
+
+
+def _fraction(digits: str, scale: int) -> int:
+    """Nanoseconds of the digits after a point: in double precision, as Go's time.ParseDuration computes them."""
+    number, power = 0, 1.0
+    for digit in digits:
+        if number * 10 + int(digit) > MAX_INT:
+            break
+        number, power = number * 10 + int(digit), power * 10
+    return int(float(number) * (float(scale) / power))
 
 
 def parse_timestamp(text: str) -> Timestamp:

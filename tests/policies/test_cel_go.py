@@ -153,6 +153,19 @@ def test_a_precision_of_any_length_is_read_or_refused() -> None:
             value("s.format([1.0])", s=f"%.{digits}f")
 
 
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("duration('0.3333333333333333333h') == duration('20m')", True),
+        ("duration('1.0000000019s') == duration('1000000001ns')", True),
+        (f"duration('0.{'1' * 100}s') == duration('111111111ns')", True),
+        ("string(timestamp('2020-01-02T3:04:05Z'))", "2020-01-02T03:04:05Z"),
+    ],
+)
+def test_times_are_read_as_go_reads_them(source: str, expected: object) -> None:
+    assert value(source) == expected
+
+
 UNIFIED = {
     "[] + [1] + [2]": "list(int)",
     "(true ? [] : ['a']) + ['b']": "list(string)",
