@@ -191,6 +191,7 @@ def test_the_wheel_has_the_packages_and_what_they_read(wheel: Path) -> None:
         "kubeletplugin",
         "neuron",
         "policies",
+        "runtime",
         "webhook",
     }
     for pattern in ("policies/packs/*.yaml", "policies/schemas/*.json"):

@@ -1,0 +1,1 @@
+"""What both programs need of the machine that they run on: files and the metrics port. Imports none of ours."""
