@@ -8,10 +8,14 @@ before the API server would look at them.
 import dataclasses
 import enum
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from neuron import names, quantities
 from neuron.findings import Finding
+
+_LEGACY: Final = frozenset(names.LEGACY_RESOURCES)
+_SHOWN: Final = 63
+"""Characters of a container's name that a message quotes: the longest that Kubernetes allows."""
 
 
 class Role(enum.StrEnum):
@@ -30,7 +34,7 @@ class Ask:
     """One container's legacy request.
 
     Attributes:
-        container: its name.
+        container: its name, as far as messages quote it.
         role: how long it holds its devices.
         path: field path of the container, e.g. `spec.initContainers[0]`.
         resource: the legacy resource it asks for, or "" where it asks for nothing.
@@ -54,10 +58,15 @@ class Ask:
         return f"{self.path}.resources.limits[{self.resource}]"
 
 
+def names_legacy(resources: Mapping[str, Any]) -> bool:
+    """Whether a container's `resources` name a legacy resource."""
+    return any(not _LEGACY.isdisjoint(resources.get(field) or ()) for field in ("limits", "requests"))
+
+
 def legacy_amounts(limits: Mapping[str, Any], requests: Mapping[str, Any]) -> dict[str, str]:
-    """The legacy resources that a container names, as written: limits first, else requests."""
+    """The legacy resources that a container names, in canonical numbers: limits first, else requests."""
     return {
-        resource: str(limits.get(resource, requests.get(resource)))
+        resource: quantities.canonical(limits[resource] if resource in limits else requests[resource])
         for resource in names.LEGACY_RESOURCES
         if resource in limits or resource in requests
     }
@@ -71,6 +80,7 @@ def read(
     Returns:
         The ask, and what is wrong with it (NEU101 to NEU104). With findings the ask is empty.
     """
+    container = container[:_SHOWN]
     amounts: dict[str, int] = {}
     findings: list[Finding] = []
     for resource in names.LEGACY_RESOURCES:
@@ -79,7 +89,7 @@ def read(
             for field, values in (("limits", limits), ("requests", requests))
             if resource in values
         }
-        if given.get("requests") == given.get("limits"):
+        if len(given) > 1 and given["requests"] == given["limits"]:
             # Defaulting copies limits to requests; one mistake is one finding.
             given.pop("requests", None)
         counts: dict[str, int] = {}
@@ -92,9 +102,9 @@ def read(
                     Finding(
                         "NEU101",
                         where,
-                        f"container {container} asks for {resource}: {str(value)[:64]!r}, which {error}.",
+                        f"container {container} asks for {resource}: {quantities.shown(value)!r}, which {error}.",
                         "Use a whole number such as 4.",
-                        str(value)[:64],
+                        quantities.shown(value),
                     )
                 )
         if len(counts) < len(given) or not counts:

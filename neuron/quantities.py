@@ -65,3 +65,17 @@ def parse_count(value: object) -> int:
     if number != number.to_integral_value():
         raise NotACountError("is not a whole number")
     return int(number)
+
+
+def canonical(value: object) -> str:
+    """A count as it is recorded: `4.0`, `4e0` and `"4"` are one number. What is no count stays as it is shown."""
+    try:
+        return str(parse_count(value))
+    except NotACountError:
+        return shown(value)
+
+
+def shown(value: object) -> str:
+    """What a message quotes of a value that ought to be a count: at most 64 characters."""
+    scalar = value is None or isinstance(value, str | int | float)
+    return str(value)[:_MAX_LENGTH] if scalar else f"a {type(value).__name__}"

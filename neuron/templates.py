@@ -18,6 +18,8 @@ _NAME: Final = re.compile(
     rf"-(?P<digest>[0-9a-f]{{{_DIGEST_LENGTH}}})"
 )
 
+_LONGEST_NAME: Final = len(names.TEMPLATE_PREFIX) + _SUMMARY_LENGTH + 1 + _DIGEST_LENGTH
+
 API_VERSION: Final = "resource.k8s.io/v1"
 KIND: Final = "ResourceClaimTemplate"
 
@@ -55,9 +57,14 @@ def digest(spec: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_LENGTH]
 
 
+def is_generated(name: str) -> bool:
+    """Whether `name` is one that `Template.make` can give. Anybody can write such a name."""
+    return len(name) <= _LONGEST_NAME and _NAME.fullmatch(name) is not None
+
+
 def names_itself(name: str, spec: Mapping[str, Any]) -> bool:
     """Whether `name` is one that `Template.make` gives to `spec`: of our pattern, and with this spec's hash."""
-    match = _NAME.fullmatch(name)
+    match = _NAME.fullmatch(name) if len(name) <= _LONGEST_NAME else None
     return match is not None and match["digest"] == digest(spec)
 
 

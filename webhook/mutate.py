@@ -8,9 +8,10 @@ from neuron.findings import Finding, warning
 from neuron.instances import Catalogue
 from neuron.templates import Template
 from webhook.decisions import leader_worker_sets, pods
-from webhook.decisions.convert_pods import convert, find_own_claims
+from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.modes import Mode
+from webhook.decisions.own_claims import find_own_claims
 from webhook.decisions.restore_pods import Labels, restore
 from webhook.decisions.steering import NO_STEERING, Steer
 from webhook.decisions.world import ConversionOptions, conversion_world

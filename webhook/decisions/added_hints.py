@@ -2,16 +2,21 @@
 
 It is the member `hints` of the record (`webhook.decisions.records`); the built-in hints are known by their shape and
 not in it. A user can write anything there. That is harmless: what is put back on UPDATE is in the old object already,
-labels count only as far as a policy said so on CREATE, and an entry that the pod does not hold is dropped.
+labels count only as far as a policy said so on CREATE, an entry that the pod does not hold is dropped, and a list
+longer than policies make one says nothing.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
 from neuron.scheduling import Entry
+from webhook.decisions.canonical import key_of, keys_of
+
+MOST: Final = 128
+"""Entries of one list. A SchedulingHintPolicy adds at most 32; a pod that passes several gets those of all."""
 
 
 class AddedAffinity(Struct, frozen=True, omit_defaults=True):
@@ -50,16 +55,34 @@ class AddedHints(Struct, frozen=True, omit_defaults=True, rename="camel"):
         scheduler: str | None,
     ) -> "AddedHints":
         """As much of it as a pod really holds, labels apart."""
-        expressions = [each for term in terms or () for each in term.get("matchExpressions") or ()]
+        if self == NOTHING_ADDED:
+            return self
         affinity = self.node_affinity
         return AddedHints(
-            tolerations=tuple(each for each in self.tolerations if each in (tolerations or ())),
+            tolerations=_among(self.tolerations, tolerations or ()),
             node_affinity=AddedAffinity(
-                tuple(each for each in affinity.required if each in expressions),
-                tuple(each for each in affinity.preferred if each in (preferred or ())),
+                _among(
+                    affinity.required, (each for term in terms or () for each in term.get("matchExpressions") or ())
+                ),
+                _among(affinity.preferred, preferred or ()),
             ),
             scheduler_name=self.scheduler_name if self.scheduler_name == scheduler else None,
         )
+
+
+def _among(entries: Sequence[dict[str, Any]], others: Iterable[Entry]) -> tuple[dict[str, Any], ...]:
+    if not entries:
+        return ()
+    known = keys_of(others)
+    return tuple(each for each in entries if key_of(each) in known)
+
+
+def union(before: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """Entries of both, each once, and no more than a record may hold."""
+    if not before or not now:
+        return tuple(before or now)
+    known = keys_of(before)
+    return (*before, *(entry for entry in now if key_of(entry) not in known))[:MOST]
 
 
 NO_AFFINITY = AddedAffinity()
@@ -67,11 +90,14 @@ NOTHING_ADDED = AddedHints()
 
 
 def decode(value: object) -> AddedHints:
-    """Read what JSON holds; what is no such thing says nothing."""
+    """Read what JSON holds; what is no such thing, or longer than any, says nothing."""
     try:
-        return msgspec.convert(value, AddedHints)
+        added = msgspec.convert(value, AddedHints)
     except msgspec.ValidationError:
         return NOTHING_ADDED
+    affinity = added.node_affinity
+    lists = (added.tolerations, affinity.required, affinity.preferred, added.labels, added.replaced_labels)
+    return NOTHING_ADDED if any(len(each) > MOST for each in lists) else added
 
 
 def encode(added: AddedHints) -> Mapping[str, Any]:

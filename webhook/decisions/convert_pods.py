@@ -6,26 +6,29 @@ one claim -> the smallest patch. Running it on its own result changes nothing.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from neuron import candidates, demand, names
 from neuron.claims import Claim, make_claim
-from neuron.demand import Ask, Role
+from neuron.demand import Ask
 from neuron.findings import Finding, as_warning, warning
 from neuron.instances import InstanceType
 from neuron.scheduling import with_required
 from neuron.serving import Wishes
 from webhook.decisions import hints, modes, pods, records
 from webhook.decisions.added_hints import NOTHING_ADDED, AddedHints
-from webhook.decisions.decision import SEVERAL, Decision, Operation, Outcome, denied, unchanged
+from webhook.decisions.canonical import key_of, keys_of
+from webhook.decisions.decision import SEVERAL, Decision, Operation, Outcome, cut, denied, unchanged
 from webhook.decisions.modes import Mode
 from webhook.decisions.patches import add, append, pointer, remove, remove_members, replace, set_members
 from webhook.decisions.quota_advice import uncounted
 from webhook.decisions.records import Amounts, Converted, Record
 from webhook.decisions.steering import NO_STEERING, Steering, allowed, disagree, overruled, owned_up, settled, steered
 from webhook.decisions.world import World
-from webhook.edge.wire import ABSENT
-from webhook.ports import ClusterView, NamespaceFacts
+from webhook.ports import NamespaceFacts
+
+_MOST_WARNED: Final = 16
+"""Claims of the user's own that are named in warnings."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class _Holder:
 
 
 def legacy_now(resources: Mapping[str, Any] | None) -> dict[str, str]:
-    """Legacy resources named by a container's `resources`."""
+    """Legacy resources named by a container's `resources`, with canonical amounts."""
     known = resources or {}
     return demand.legacy_amounts(known.get("limits") or {}, known.get("requests") or {})
 
@@ -78,6 +81,8 @@ def convert(
         return unchanged("mirror-pod")
     if (excess := pod.excess()) is not None:
         return denied("too-large", _too_large(excess))
+    if (repeated := pod.repeated()) is not None:
+        return denied("duplicate-names", _same_name(*repeated))
     conversion = records.find_conversion(pod)
     holders = _holders(pod, conversion.record if conversion else None)
     if conversion is None and not any(holder.ask.amount or holder.findings for holder in holders):
@@ -110,20 +115,6 @@ def _audit(decision: Decision, steering: Steering) -> Mapping[str, str]:
     return {**decision.audit, **{key: name for key, name in by.items() if name}} if decision.audit else {}
 
 
-def find_own_claims(pod: pods.Pod, namespace: str, cluster: ClusterView, device_class: str) -> tuple[str, ...]:
-    """The user's own claims in `spec.resourceClaims` that request our DeviceClass, as far as templates are known."""
-    if pod.spec.resourceClaims is ABSENT:
-        return ()
-    named = (
-        (str(entry.get("name")), entry.get("resourceClaimTemplateName") or "") for entry in pod.decode_claims() or ()
-    )
-    return tuple(
-        claim
-        for claim, template in named
-        if not records.is_generated(template) and device_class in cluster.template_device_classes(namespace, template)
-    )
-
-
 def _holders(pod: pods.Pod, record: Record | None) -> list[_Holder]:
     """All containers, init containers first, with the asks to convert.
 
@@ -144,16 +135,10 @@ def _holders(pod: pods.Pod, record: Record | None) -> list[_Holder]:
                 amounts = demand.legacy_amounts(limits, requests)
             else:
                 limits, requests = amounts, {}
-            role = _role(section, container)
+            role = records.role_of(section, container)
             ask, findings = demand.read(container.name, role, f"spec.{section}[{index}]", limits, requests)
             holders.append(_Holder(container, resources or None, section, index, amounts, ask, findings))
     return holders
-
-
-def _role(section: str, container: pods.Container) -> Role:
-    if section == "containers":
-        return Role.APP
-    return Role.SIDECAR if container.restartPolicy == "Always" else Role.INIT
 
 
 def _decide(
@@ -197,7 +182,13 @@ def _decide(
     enough = candidates.pins_types(selection) and len(claim.types) == len(found)
     recorded = conversion.record.hints if conversion else NOTHING_ADDED
     given = hints.give(pod, selection, None if enough else claim.types, world.options, steering, recorded)
-    marks = _mark_patch(pod, holders, given.added)
+    record = _record(holders, given.added, records.claim_to_say(pod, claim_name))
+    if len(record) > records.MOST_BYTES:
+        return denied(
+            "too-large",
+            _too_large(f"the record of its conversion has {len(record)} bytes, at most {records.MOST_BYTES}"),
+        )
+    marks = mark(pod, record)
     patch = [*_claim_patch(pod, holders, claim, claim_name, conversion), *marks, *given.labels, *given.patch]
     warnings = (*claim.warnings, *given.warnings, *_side_effects(facts, world, own_claims))
     if not patch:
@@ -242,7 +233,7 @@ def _served_in_tree(asks: Sequence[Ask], claim: Claim, settings: modes.Settings,
 def _free_name(pod: pods.Pod, holders: Sequence[_Holder]) -> str | None:
     """A name for the claim that the user neither declares nor refers to."""
     taken = {entry.get("name") for entry in pod.decode_claims() or ()}
-    taken |= {entry.get("name") for holder in holders for entry in (holder.resources or {}).get("claims") or ()}
+    taken.update(entry.get("name") for holder in holders for entry in (holder.resources or {}).get("claims") or ())
     return next((name for name in (names.POD_CLAIM, names.POD_CLAIM_FALLBACK) if name not in taken), None)
 
 
@@ -289,27 +280,29 @@ def _refer(holder: _Holder, entries: list[dict[str, str]]) -> list[Operation]:
     """Make a container refer to the claim as given, leaving other claims alone."""
     if holder.resources is None:
         return [add(f"{holder.pointer}/resources", {"claims": entries})] if entries else []
+    if not entries:
+        return []
     current = holder.resources.get("claims")
-    ours = names.POD_CLAIM if not entries else entries[0]["name"]
     path = f"{holder.pointer}/resources/claims"
+    wanted, present = keys_of(entries), keys_of(current or ())
     stale = [
         index
         for index, entry in enumerate(current or ())
-        if entries and entry.get("name") == ours and entry not in entries
+        if entry.get("name") == entries[0]["name"] and key_of(entry) not in wanted
     ]
-    missing = [entry for entry in entries if entry not in (current or ())]
+    missing = [entry for entry in entries if key_of(entry) not in present]
     return [remove(f"{path}/{index}") for index in reversed(stale)] + append(path, current, missing)
 
 
-def _mark_patch(pod: pods.Pod, holders: Sequence[_Holder], added: AddedHints) -> list[Operation]:
-    """The label and the record."""
+def _record(holders: Sequence[_Holder], added: AddedHints, claim: str) -> str:
+    """What the containers asked for, as the annotation says it."""
     amounts = {
         section: {
             holder.container.name: holder.amounts for holder in holders if holder.section == section and holder.amounts
         }
         for section in ("containers", "initContainers")
     }
-    return mark(pod, Record(amounts["containers"], amounts["initContainers"], added).encode())
+    return Record(amounts["containers"], amounts["initContainers"], added, claim).encode()
 
 
 def mark(pod: pods.Pod, record: str | None) -> list[Operation]:
@@ -345,22 +338,27 @@ def _side_effects(facts: NamespaceFacts, world: World, own_claims: Sequence[str]
         warning(
             "NEU206",
             "spec.resourceClaims",
-            f"claim {name} already requests {options.device_class} devices; the limits add more of them.",
-            value=name,
+            f"claim {cut(name)} already requests {options.device_class} devices; the limits add more of them.",
+            value=cut(name),
         )
-        for name in own_claims
+        for name in own_claims[:_MOST_WARNED]
     ]
     return found
 
 
 def _bound(node: str) -> Finding:
-    message = f"nodeName is {node!r}: the pod is not converted, nobody would allocate its claim."
-    return warning("NEU201", "spec.nodeName", message, "Use a nodeSelector.", node)
+    message = f"nodeName is {cut(node)!r}: the pod is not converted, nobody would allocate its claim."
+    return warning("NEU201", "spec.nodeName", message, "Use a nodeSelector.", cut(node))
 
 
 def _too_large(excess: str) -> Finding:
     message = f"the pod is larger than any that was meant: {excess}."
     return Finding("NEU114", excess.split(" ", maxsplit=1)[0], message, "Make it smaller.")
+
+
+def _same_name(path: str, name: str) -> Finding:
+    message = f"two containers of the pod are called {cut(name)!r}."
+    return Finding("NEU114", path, message, "Give every container a name of its own.", cut(name))
 
 
 def _names_taken() -> Finding:

@@ -9,6 +9,7 @@ from neuron.findings import Finding
 from neuron.templates import Template
 
 _MOST_FINDINGS: Final = 64
+_LONGEST_QUOTED: Final = 100
 
 SEVERAL: Final = "several"
 """In place of a legacy resource's name where a pod asks for more than one."""
@@ -73,6 +74,11 @@ class Decision:
     def allowed(self) -> bool:
         """Whether the object may be stored."""
         return not self.errors
+
+
+def cut(text: str) -> str:
+    """A value as messages quote it: at most 100 characters."""
+    return text if len(text) <= _LONGEST_QUOTED else f"{text[: _LONGEST_QUOTED - 1]}…"
 
 
 def unchanged(reason: str, *warnings: Finding) -> Decision:

@@ -5,17 +5,16 @@ the way back from the scheduler extension's scheduler names. A SchedulingHintPol
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
-
-import jsonpatch
 
 from neuron import candidates, names, scheduling
 from neuron.findings import Finding, warning
 from neuron.scheduling import Entry
 from webhook.decisions import pods
-from webhook.decisions.added_hints import NO_AFFINITY, NOTHING_ADDED, AddedAffinity, AddedHints
-from webhook.decisions.decision import Operation
+from webhook.decisions.added_hints import NO_AFFINITY, NOTHING_ADDED, AddedAffinity, AddedHints, union
+from webhook.decisions.canonical import key_of, keys_of
+from webhook.decisions.decision import Operation, cut
 from webhook.decisions.patches import add, append, pointer, replace
 from webhook.decisions.steering import Steering
 from webhook.decisions.world import ConversionOptions
@@ -70,7 +69,7 @@ def give(
     typed = options.hint_affinity if hints.affinity is None else hints.affinity
     if typed and types is not None and not candidates.is_sagemaker(selection):
         required.append(_of_types(types))
-    preferred = [dict(entry) for entry in hints.preferred if entry not in _preferred(affinity)]
+    preferred = _lacking(hints.preferred, _preferred(affinity))
     patch += node_affinity(affinity, required, preferred)
     return Given(
         tuple(patch),
@@ -79,9 +78,7 @@ def give(
             recorded.held(tolerations, terms, _preferred(affinity), pod.spec.schedulerName),
             AddedHints(
                 tolerations=tuple(entry for entry in missing if entry in hints.tolerations),
-                node_affinity=AddedAffinity(
-                    tuple(dict(each) for each in hints.required if _lacked(terms, each)), tuple(preferred)
-                ),
+                node_affinity=AddedAffinity(_lacked(terms, hints.required), tuple(preferred)),
                 scheduler_name=scheduler if scheduler != names.DEFAULT_SCHEDULER else None,
             ),
             _labels(steering, recorded),
@@ -95,18 +92,12 @@ def _added(before: AddedHints, now: AddedHints, labels: dict[str, str], *, repla
     """What was added in an earlier pass, and now."""
     earlier, later = before.node_affinity, now.node_affinity
     return AddedHints(
-        tolerations=_union(before.tolerations, now.tolerations),
-        node_affinity=AddedAffinity(
-            _union(earlier.required, later.required), _union(earlier.preferred, later.preferred)
-        ),
+        tolerations=union(before.tolerations, now.tolerations),
+        node_affinity=AddedAffinity(union(earlier.required, later.required), union(earlier.preferred, later.preferred)),
         scheduler_name=now.scheduler_name or before.scheduler_name,
         labels={} if replaces else labels,
         replaced_labels=labels if replaces else {},
     )
-
-
-def _union(before: tuple[dict[str, Any], ...], now: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-    return (*before, *(entry for entry in now if entry not in before))
 
 
 def _labels(steering: Steering, recorded: AddedHints) -> dict[str, str]:
@@ -118,8 +109,18 @@ def _labels(steering: Steering, recorded: AddedHints) -> dict[str, str]:
     }
 
 
-def _lacked(terms: Sequence[Entry] | None, requirement: Entry) -> bool:
-    return not terms or any(requirement not in (term.get("matchExpressions") or ()) for term in terms)
+def _lacking(wanted: Sequence[Entry], present: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Entries that are wanted and not there."""
+    known = keys_of(present) if wanted else frozenset()
+    return [dict(entry) for entry in wanted if key_of(entry) not in known]
+
+
+def _lacked(terms: Sequence[Entry] | None, required: Sequence[Entry]) -> tuple[dict[str, Any], ...]:
+    """Requirements that at least one term lacks."""
+    if not terms or not required:
+        return tuple(dict(each) for each in required)
+    everywhere = frozenset.intersection(*(keys_of(term.get("matchExpressions") or ()) for term in terms))
+    return tuple(dict(each) for each in required if key_of(each) not in everywhere)
 
 
 def _scheduler(current: str | None, options: ConversionOptions, steering: Steering) -> tuple[str | None, list[Finding]]:
@@ -133,8 +134,8 @@ def _scheduler(current: str | None, options: ConversionOptions, steering: Steeri
     finding = warning(
         "NEU203",
         "spec.schedulerName",
-        f"scheduler {current!r} must support Dynamic Resource Allocation to place this pod.",
-        value=current or "",
+        f"scheduler {cut(current or '')!r} must support Dynamic Resource Allocation to place this pod.",
+        value=cut(current or ""),
     )
     return None, [finding]
 
@@ -157,11 +158,7 @@ def node_affinity(
     Terms are ORed, so the requirements go into each; a term without any expression matches nothing, and must stay
     that way.
     """
-    wanted: dict[str, Any] = {}
-    if required:
-        wanted[_REQUIRED] = {"nodeSelectorTerms": [{"matchExpressions": [dict(entry) for entry in required]}]}
-    if preferred:
-        wanted[_PREFERRED] = [dict(entry) for entry in preferred]
+    wanted = _wanted(required, preferred)
     if not wanted:
         return []
     if not affinity:
@@ -180,6 +177,16 @@ def node_affinity(
             where = path + pointer(_REQUIRED, "nodeSelectorTerms", index, "matchExpressions")
             operations += append(where, expressions, scheduling.missing_requirements(term, required))
     return operations + append(f"{path}/{_PREFERRED}", node.get(_PREFERRED), wanted.get(_PREFERRED, ()))
+
+
+def _wanted(required: Sequence[Entry], preferred: Sequence[Entry]) -> dict[str, Any]:
+    """Node affinity that requires and prefers just this."""
+    wanted: dict[str, Any] = {}
+    if required:
+        wanted[_REQUIRED] = {"nodeSelectorTerms": [{"matchExpressions": [dict(entry) for entry in required]}]}
+    if preferred:
+        wanted[_PREFERRED] = [dict(entry) for entry in preferred]
+    return wanted
 
 
 def required_terms(affinity: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]] | None:
@@ -209,29 +216,62 @@ def lacks_only_hints(
     if added.required or added.preferred:
         choices.append(list(added.required))
     # Applying the hints again must lead to the same place; that is simpler to trust than taking it apart.
-    preferred = [entry for entry in added.preferred if entry not in _preferred(affinity)]
-    return any(_applied(affinity, required, preferred) == hinted for required in choices)
+    known = keys_of(_preferred(affinity))
+    preferred = [entry for entry in added.preferred if key_of(entry) not in known]
+    return any(_with_hints(affinity, required, preferred) == hinted for required in choices)
 
 
-def _applied(affinity: Mapping[str, Any] | None, required: Sequence[Entry], preferred: Sequence[Entry]) -> Any:
-    document: dict[str, Any] = {"spec": {} if affinity is None else {"affinity": affinity}}
-    patched = jsonpatch.apply_patch(document, node_affinity(affinity, required, preferred))
-    return patched["spec"].get("affinity")
+def _with_hints(
+    affinity: Mapping[str, Any] | None, required: Sequence[Entry], preferred: Sequence[Entry]
+) -> Mapping[str, Any] | None:
+    """The affinity that `node_affinity` patches a pod's affinity to."""
+    wanted = _wanted(required, preferred)
+    if not wanted:
+        return affinity
+    node = (affinity or {}).get("nodeAffinity")
+    if not node:
+        return {**(affinity or {}), "nodeAffinity": wanted}
+    made = dict(node)
+    terms = (node.get(_REQUIRED) or {}).get("nodeSelectorTerms")
+    if required and not terms:
+        made[_REQUIRED] = wanted[_REQUIRED]
+    elif required:
+        keyed = [(key_of(entry), dict(entry)) for entry in required]
+        made[_REQUIRED] = {**node[_REQUIRED], "nodeSelectorTerms": [_narrowed(term, keyed) for term in terms or ()]}
+    if preferred:
+        made[_PREFERRED] = [*(node.get(_PREFERRED) or ()), *wanted[_PREFERRED]]
+    return {**(affinity or {}), "nodeAffinity": made}
 
 
-def is_ours(toleration: Entry, old: Sequence[Entry], added: AddedHints) -> bool:
-    """Whether conversion added a toleration of the old object."""
-    return _among(toleration, (scheduling.NEURON_TOLERATION, *added.tolerations), old)
+def _narrowed(term: Mapping[str, Any], required: Sequence[tuple[str, dict[str, Any]]]) -> Mapping[str, Any]:
+    """A term with the requirements that it lacks; one that matches nothing stays as it is."""
+    expressions = term.get("matchExpressions") or []
+    if not expressions and not term.get("matchFields"):
+        return term
+    known = keys_of(expressions)
+    missing = [entry for key, entry in required if key not in known]
+    return {**term, "matchExpressions": [*expressions, *missing]} if missing else term
 
 
-def holds(tolerations: Sequence[Entry], toleration: Entry, old: Sequence[Entry]) -> bool:
-    """Whether a toleration of the old object is still there."""
-    return _among(toleration, tolerations, old)
+def among(others: Iterable[Entry], old: Iterable[Entry]) -> Callable[[Entry], bool]:
+    """A test whether a toleration of the old object is one of others.
+
+    One that differs in how long it holds counts as well, unless the old object has it, too: that alone, users may
+    change later.
+
+    Args:
+        others: the tolerations to be among.
+        old: all tolerations of the old object.
+    """
+    listed, kept = list(others), keys_of(old)
+    exactly = keys_of(listed)
+    roughly = keys_of(_lasting(each) for each in listed if key_of(each) not in kept)
+    return lambda toleration: key_of(toleration) in exactly or key_of(_lasting(toleration)) in roughly
 
 
-def _among(toleration: Entry, others: Sequence[Entry], old: Sequence[Entry]) -> bool:
-    """Whether it is one of others, or one that differs in how long it holds: that alone, users may change later."""
-    return toleration in others or any(_lasting(each) == _lasting(toleration) and each not in old for each in others)
+def ours(old: Sequence[Entry], added: AddedHints) -> Callable[[Entry], bool]:
+    """A test whether conversion added a toleration of the old object."""
+    return among((scheduling.NEURON_TOLERATION, *added.tolerations), old)
 
 
 def _lasting(toleration: Entry) -> dict[str, Any]:

@@ -8,7 +8,7 @@ the decision.
 import json
 import re
 from collections.abc import Hashable, Sequence
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
 import msgspec
 from msgspec import Raw, Struct
@@ -23,8 +23,11 @@ _MEMBER = re.compile(r"^(metadata\.(?:annotations|labels))\.(.+)$")
 _RESOURCE = names.RESOURCE_NEURON.encode()
 _LABEL = names.LABEL_CONVERTED.encode()
 _VARIABLE = b"NEURON_RT_"
-_MOST_CONTAINERS = 512
-_LARGEST_PART = 64 * 1024
+MOST_CONTAINERS: Final = 512
+"""Containers of a pod, init containers included."""
+_LARGEST_PART: Final = 64 * 1024
+_MOST_OBJECTS: Final = 1024
+"""JSON objects in one of the lists of a pod's spec: claims, tolerations, terms and expressions of affinity."""
 
 
 def mentions(raw: bytes, word: bytes) -> bool:
@@ -227,14 +230,32 @@ class Pod(Struct, frozen=True):
         return value
 
     def excess(self) -> str | None:
-        """The part that is too large to be meant: no cluster has use for it, and every step costs time."""
+        """The part that is too large to be meant: no cluster has use for it, and every step costs time.
+
+        Looks at sizes only, nothing is decoded.
+        """
         spec = self.spec
-        if len(self.containers) + len(self.init_containers) > _MOST_CONTAINERS:
-            return f"spec has {len(self.containers) + len(self.init_containers)} containers, at most {_MOST_CONTAINERS}"
+        if len(self.containers) + len(self.init_containers) > MOST_CONTAINERS:
+            return f"spec has {len(self.containers) + len(self.init_containers)} containers, at most {MOST_CONTAINERS}"
         for field in ("affinity", "nodeSelector", "tolerations", "resourceClaims"):
-            size = len(bytes(getattr(spec, field)))
-            if size > _LARGEST_PART:
-                return f"spec.{field} has {size} bytes, at most {_LARGEST_PART}"
+            raw = bytes(getattr(spec, field))
+            if len(raw) > _LARGEST_PART:
+                return f"spec.{field} has {len(raw)} bytes, at most {_LARGEST_PART}"
+            if len(raw) > _MOST_OBJECTS and (objects := raw.count(b"{")) > _MOST_OBJECTS:
+                return f"spec.{field} has {objects} entries, at most {_MOST_OBJECTS}"
+        return None
+
+    def repeated(self) -> tuple[str, str] | None:
+        """Field path and name of the first container that is called like one before it.
+
+        The API server refuses such a pod, but only after mutation; records tell containers apart by name.
+        """
+        seen: set[str] = set()
+        for section, containers in (("initContainers", self.init_containers), ("containers", self.containers)):
+            for index, container in enumerate(containers):
+                if container.name in seen:
+                    return f"spec.{section}[{index}].name", container.name
+                seen.add(container.name)
         return None
 
     @property

@@ -1,42 +1,65 @@
-"""What a converted pod says of its former self: the annotation `neuron.aws.com/converted-from`.
+"""What a converted pod says of its former self, and whether to believe it.
 
-`{"containers": {"main": {"aws.amazon.com/neuron": "4"}}, "initContainers": {…}}`, quantities as written. A
+The annotation `neuron.aws.com/converted-from` is the record:
+`{"containers": {"main": {"aws.amazon.com/neuron": "4"}}, "initContainers": {…}}`, in canonical whole numbers. A
 container that asked for zero is in it: a LimitRange default may put the name back between two passes, and a
 container that is not in the record is taken for a new one. Where a SchedulingHintPolicy added something, the member
-`hints` says what.
+`hints` says what. Where the pod has a claim of its own called `neuron` that could be taken for ours, the member
+`claim` says how ours is called.
+
+Users can write all of that themselves. `find_conversion` is the only place that decides whether a pod was converted by
+us, as far as the pod can show; `verified_conversion` also looks at the template.
 """
 
 import dataclasses
-import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
+import msgspec
 import orjson
 
-from neuron import names, quantities
+from neuron import demand, names, selectors, templates
+from neuron.claim_specs import ClaimSpec, DeviceRequest
+from neuron.demand import Ask, Role
 from webhook.decisions import added_hints, pods
 from webhook.decisions.added_hints import NOTHING_ADDED, AddedHints
+from webhook.edge import nesting
 
-Amounts = Mapping[str, str]
+Amounts: TypeAlias = Mapping[str, str]
+
+MOST_BYTES: Final = 128 * 1024
+"""Of a record. The API server takes 256 KiB for all annotations of an object together."""
+
+_MEMBERS: Final = frozenset({"containers", "initContainers", "hints", "claim"})
+_CLAIM_NAMES: Final = (names.POD_CLAIM, names.POD_CLAIM_FALLBACK)
+_COUNTS: Final = (1, 4, 8, 16)
+"""Devices that conversion rounds cores up to (docs/conversion.md). Above, a core is counted as a device."""
+_DEVICES_OF_A_NODE: Final = 16
+"""Devices of a `neuron_node`; only nodes of UltraServers have one."""
+_LEGACY: Final = frozenset(names.LEGACY_RESOURCES)
+_SINGLE_DEVICE: Final = selectors.single_device()
+_WHOLE_NODE: Final = selectors.whole_node()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Record:
-    """Legacy resources by container name, as written, and what a policy added."""
+    """Legacy resources by container name, and what a policy added.
+
+    Attributes:
+        containers: what app containers asked for, in canonical whole numbers.
+        init_containers: the same of init containers.
+        hints: what a SchedulingHintPolicy added.
+        claim: name of our entry in `spec.resourceClaims`; empty: `neuron`, or else `neuron-dra`.
+    """
 
     containers: Mapping[str, Amounts]
     init_containers: Mapping[str, Amounts]
     hints: AddedHints = NOTHING_ADDED
+    claim: str = ""
 
     def of(self, container: str) -> Amounts:
         """What one container asked for; names are unique in a pod."""
         return self.containers.get(container) or self.init_containers.get(container) or {}
-
-    @property
-    def asks(self) -> bool:
-        """Whether any container asked for anything."""
-        sections = (*self.containers.values(), *self.init_containers.values())
-        return any(_positive(value) for amounts in sections for value in amounts.values())
 
     def encode(self) -> str:
         """The annotation's value."""
@@ -45,44 +68,45 @@ class Record:
             value["initContainers"] = self.init_containers
         if self.hints:
             value["hints"] = added_hints.encode(self.hints)
+        if self.claim:
+            value["claim"] = self.claim
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 
-_GENERATED = re.compile(rf"{names.TEMPLATE_PREFIX}[a-z0-9-]+-[0-9a-f]{{12}}")
-
-
 def is_generated(template: str) -> bool:
-    """Whether a template's name is one that we give (`neuron.templates.Template.make`)."""
-    return _GENERATED.fullmatch(template) is not None
-
-
-def _positive(value: str) -> bool:
-    try:
-        return quantities.parse_count(value) > 0
-    except quantities.NotACountError:
-        return False
+    """Whether a template's name is one that we give (`neuron.templates.Template.make`). Users can write one, too."""
+    return templates.is_generated(template)
 
 
 def decode(text: str) -> Record | None:
-    """Read the annotation; None where it is no record."""
+    """Read the annotation; None where it is no record, or larger than any that we write."""
+    if len(text) > MOST_BYTES:
+        return None
     try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
+        value = nesting.decode(text.encode())
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
-    if not isinstance(value, dict) or not value.keys() <= {"containers", "initContainers", "hints"}:
+    if not isinstance(value, dict) or not value.keys() <= _MEMBERS:
         return None
-    containers, init_containers = value.get("containers", {}), value.get("initContainers", {})
-    if not (_is_amounts(containers) and _is_amounts(init_containers)):
+    containers, init_containers = _amounts(value.get("containers", {})), _amounts(value.get("initContainers", {}))
+    claim = value.get("claim", "")
+    if containers is None or init_containers is None or claim not in ("", *_CLAIM_NAMES):
         return None
-    return Record(containers, init_containers, added_hints.decode(value.get("hints", {})))
+    return Record(containers, init_containers, added_hints.decode(value.get("hints", {})), claim)
 
 
-def _is_amounts(section: object) -> bool:
-    return isinstance(section, dict) and all(
-        isinstance(amounts, dict)
-        and all(resource in names.LEGACY_RESOURCES and isinstance(value, str) for resource, value in amounts.items())
-        for amounts in section.values()
-    )
+def _amounts(section: object) -> dict[str, Amounts] | None:
+    """One section of a record in canonical numbers; None where something in it is no amount."""
+    if not isinstance(section, dict) or len(section) > pods.MOST_CONTAINERS:
+        return None
+    read: dict[str, Amounts] = {}
+    for container, amounts in section.items():
+        if not isinstance(amounts, dict) or not all(isinstance(value, str) for value in amounts.values()):
+            return None
+        if not amounts.keys() <= _LEGACY or demand.read("", Role.APP, "", amounts, {})[1]:
+            return None
+        read[container] = demand.legacy_amounts(amounts, {})
+    return read
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -94,26 +118,169 @@ class Converted:
         claim: name of its entry in `spec.resourceClaims`.
         index: where that entry is.
         template: the ResourceClaimTemplate it names.
+        asks: what the record asks for every container of the pod, init containers first.
+        lost: names of containers whose reference to the claim has gone since, and with it their devices.
     """
 
     record: Record
     claim: str
     index: int
     template: str
+    asks: tuple[Ask, ...]
+    lost: tuple[str, ...] = ()
 
 
 def find_conversion(pod: pods.Pod) -> Converted | None:
     """The pod's conversion, or None for a pod that is not converted.
 
-    The label alone is never trusted: there has to be a readable record that asks for something, and a claim of our
-    making.
+    The only place that decides whether a record is ours, as far as the pod can show. It is, where
+
+    - the pod has the label, and a record that can be read, no larger than we write any;
+    - every container in the record is in the pod, every amount is one that conversion accepts, and at least one asks
+      for devices;
+    - `spec.resourceClaims` has an entry of the record's name, for a template with a name as we give it;
+    - no container that the record has devices for still has its limits and lacks the claim. One that has neither has
+      lost the reference to another webhook: it is among `lost`.
+
+    It says nothing of what the template asks for. Who changes the pod makes the template again from the record; who
+    only judges it uses `verified_conversion`.
     """
     text = pod.annotations.converted_from
-    record = decode(text) if pod.labelled and text else None
-    if record is None or not record.asks:
+    if not pod.labelled or not text or pod.excess() is not None:
         return None
+    record = decode(text)
+    if record is None:
+        return None
+    asks = _asks(pod, record)
+    entry = _entry(pod, record)
+    if asks is None or entry is None:
+        return None
+    index, claim, template = entry
+    lost = []
+    for ask, container in zip(asks, (*pod.init_containers, *pod.containers), strict=True):
+        if not ask.amount:
+            continue
+        resources = container.decode_resources(ask.path) or {}
+        if any(each.get("name") == claim for each in resources.get("claims") or ()):
+            continue
+        if demand.names_legacy(resources):
+            return None
+        lost.append(container.name)
+    return Converted(record, claim, index, template, asks, tuple(lost))
+
+
+def _asks(pod: pods.Pod, record: Record) -> tuple[Ask, ...] | None:
+    """What the record asks for every container; None where it is no record of this pod."""
+    sections = (
+        ("initContainers", pod.init_containers, record.init_containers),
+        ("containers", pod.containers, record.containers),
+    )
+    if pod.repeated() is not None:
+        return None
+    asks: list[Ask] = []
+    for section, containers, recorded in sections:
+        if not recorded.keys() <= {container.name for container in containers}:
+            return None
+        for index, container in enumerate(containers):
+            role = role_of(section, container)
+            asks.append(
+                demand.read(container.name, role, f"spec.{section}[{index}]", recorded.get(container.name, {}), {})[0]
+            )
+    return tuple(asks) if any(ask.amount for ask in asks) else None
+
+
+def role_of(section: str, container: pods.Container) -> Role:
+    """How long a container holds its devices."""
+    if section == "containers":
+        return Role.APP
+    return Role.SIDECAR if container.restartPolicy == "Always" else Role.INIT
+
+
+def _entry(pod: pods.Pod, record: Record) -> tuple[int, str, str] | None:
+    """Index, name and template of our entry in `spec.resourceClaims`."""
+    found: dict[str, tuple[int, str, str]] = {}
     for index, entry in enumerate(pod.decode_claims() or ()):
         name, template = entry.get("name"), entry.get("resourceClaimTemplateName") or ""
-        if name in (names.POD_CLAIM, names.POD_CLAIM_FALLBACK) and is_generated(template):
-            return Converted(record, name, index, template)
-    return None
+        if name in _CLAIM_NAMES:
+            if name in found:
+                return None  # The API server refuses two entries of one name: neither is more ours than the other.
+            found[name] = (index, name, template)
+    wanted = (record.claim,) if record.claim else _CLAIM_NAMES
+    return next((found[name] for name in wanted if name in found and is_generated(found[name][2])), None)
+
+
+def claim_to_say(pod: pods.Pod, claim: str) -> str:
+    """What `Record.claim` has to be for a pod whose entry has this name."""
+    return claim if claim == names.POD_CLAIM_FALLBACK and _resembles_ours(pod) else ""
+
+
+def _resembles_ours(pod: pods.Pod) -> bool:
+    """Whether there is an entry called `neuron` that could be taken for ours."""
+    return any(
+        entry.get("name") == names.POD_CLAIM and is_generated(entry.get("resourceClaimTemplateName") or "")
+        for entry in pod.decode_claims() or ()
+    )
+
+
+def verified_conversion(
+    pod: pods.Pod | Mapping[str, Any], template: Callable[[str], ClaimSpec | None]
+) -> Converted | None:
+    """The conversion of a pod whose claim holds no more than its record says.
+
+    For all that judges a pod and does not change it, such as policies. Pure.
+
+    Args:
+        pod: its view, or the whole object.
+        template: what a ResourceClaimTemplate of the pod's namespace asks for; None where it is unknown.
+
+    Returns:
+        None where the pod does not show that it was converted (`find_conversion`), where a container has lost its
+        reference, and where the template is unknown or asks for more than the record: then its limits and claims have
+        to be judged as they stand, and an unknown template as one that can hold anything.
+
+    Raises:
+        webhook.decisions.pods.UnreadableError: a field of the pod has the wrong type.
+    """
+    conversion = find_conversion(pod if isinstance(pod, pods.Pod) else pods.view(pod))
+    if conversion is None or conversion.lost:
+        return None
+    spec = template(conversion.template)
+    return conversion if spec is not None and _is_covered(spec, conversion.asks) else None
+
+
+def _is_covered(spec: ClaimSpec, asks: Sequence[Ask]) -> bool:
+    """Whether a claim holds at most the devices that conversion gives these asks, on any instance type."""
+    held = 0
+    for request in spec.requests:
+        most = [_held(alternative) for alternative in request.alternatives]
+        if None in most:
+            return False
+        held += max((each for each in most if each is not None), default=0)
+    return held <= _most_devices(asks)
+
+
+def _held(request: DeviceRequest) -> int | None:
+    """Devices that a request of a generated template holds; None where it is not generated."""
+    first = request.selectors[0].expression if request.selectors else ""
+    if request.everything or request.admin_access or first not in (_SINGLE_DEVICE, _WHOLE_NODE):
+        return None
+    return request.count * (_DEVICES_OF_A_NODE if first == _WHOLE_NODE else 1)
+
+
+def _most_devices(asks: Sequence[Ask]) -> int:
+    """The most devices that conversion gives to a pod: the total of `neuron.layout.lay_out`, on any instance type."""
+    apps = sum(_rounded(ask) for ask in asks if ask.role is Role.APP)
+    later = apps
+    extra = 0
+    for ask in reversed(asks):
+        if ask.role is Role.SIDECAR:
+            later += _rounded(ask)
+        elif ask.role is Role.INIT:
+            extra = max(extra, _rounded(ask) - later)
+    return later + extra
+
+
+def _rounded(ask: Ask) -> int:
+    if not ask.in_cores:
+        return ask.amount
+    return next((count for count in _COUNTS if count >= ask.amount), ask.amount)

@@ -15,6 +15,7 @@ from neuron.demand import Role
 from neuron.findings import Finding
 from webhook.decisions import hints, pods, records
 from webhook.decisions.added_hints import AddedHints
+from webhook.decisions.canonical import key_of, keys_of
 from webhook.decisions.convert_pods import legacy_now, mark, strip_legacy
 from webhook.decisions.decision import Decision, Operation, Outcome, denied, unchanged
 from webhook.decisions.patches import add, pointer, replace
@@ -137,13 +138,29 @@ def _restore_container(
 
 
 def _reinsert(
-    path: str, new: Any, old: Any, is_ours: Any, holds: Callable[[Any, Any], bool] = lambda items, item: item in items
+    path: str,
+    new: Any,
+    old: Any,
+    is_ours: Callable[[Any], bool],
+    is_there: Callable[[Any], bool] | None = None,
 ) -> list[Operation]:
-    """Insert our items of the old list where they were, if the new list is the old one without them."""
+    """Insert our items of the old list where they were, if the new list is the old one without them.
+
+    Args:
+        path: JSON pointer of the list.
+        new: the list as it would be stored, or None.
+        old: the list as it is stored, or None.
+        is_ours: whether conversion made an item of the old list.
+        is_there: whether the new list has an item of the old one; None: an equal one.
+    """
     old_items, new_items = list(old or ()), list(new or ())
     if old_items == new_items:
         return []
-    missing = [(index, item) for index, item in enumerate(old_items) if is_ours(item) and not holds(new_items, item)]
+    if is_there is None:
+        present = keys_of(new_items)
+        missing = [(i, item) for i, item in enumerate(old_items) if is_ours(item) and key_of(item) not in present]
+    else:
+        missing = [(i, item) for i, item in enumerate(old_items) if is_ours(item) and not is_there(item)]
     if not missing:
         return []
     if new is None:
@@ -165,8 +182,8 @@ def _restore_spec(new: pods.Pod, old: pods.Pod, conversion: Converted) -> list[O
         "/spec/tolerations",
         new.decode_tolerations(),
         tolerations,
-        lambda entry: hints.is_ours(entry, tolerations, added),
-        lambda entries, entry: hints.holds(entries, entry, tolerations),
+        hints.ours(tolerations, added),
+        hints.among(new.decode_tolerations() or (), tolerations),
     )
     operations += hints.restored_scheduler(new.spec.schedulerName, old.spec.schedulerName, added)
     return operations + _restore_affinity(new.decode_affinity(), old.decode_affinity(), added)

@@ -15,9 +15,10 @@ from neuron.validate_claims import ClaimJudgement, ClaimWorld, judge_claim, vali
 from webhook.claim_world import claim_world
 from webhook.decisions import check_workloads, pods
 from webhook.decisions.check_pods import KnownClaim, claim_names
-from webhook.decisions.convert_pods import convert, find_own_claims
+from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision
 from webhook.decisions.modes import Mode
+from webhook.decisions.own_claims import find_own_claims
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.decisions.world import ConversionOptions, conversion_world
 from webhook.device_selectors import DeviceSelectors

@@ -1,0 +1,219 @@
+"""Whether a record is ours: what a pod has to show, and what the template has to say."""
+
+import copy
+import json
+from typing import Any, ClassVar
+
+import jsonpatch
+import pytest
+
+from neuron import selectors
+from neuron.claim_reader import read_claim
+from neuron.claim_specs import ClaimSpec
+from neuron.templates import Template
+from tests.support.manifests import CORE, NEURON, container, pod
+from tests.webhook.decisions.test_convert_pods import decide
+from webhook.decisions import pods, records
+
+CONVERTED = "neuron.aws.com/converted"
+RECORD = "neuron.aws.com/converted-from"
+SIXTEEN = "neuron-16-0123456789ab"
+
+
+def converted(manifest: Any) -> tuple[Any, Template]:
+    decision = decide(manifest)
+    return jsonpatch.apply_patch(manifest, list(decision.patch)), decision.templates[0]
+
+
+def asks_for(template: Template) -> ClaimSpec:
+    return read_claim("ResourceClaimTemplate", "resource.k8s.io/v1", template.spec)[0]
+
+
+def forged(record: Any, *containers: Any, claims: Any = None, **fields: Any) -> Any:
+    """A pod that says of itself that it was converted."""
+    text = record if isinstance(record, str) else json.dumps(record)
+    manifest = pod(*containers, labels={CONVERTED: "true"}, annotations={RECORD: text}, **fields)
+    manifest["spec"]["resourceClaims"] = claims or [{"name": "neuron", "resourceClaimTemplateName": SIXTEEN}]
+    return manifest
+
+
+def using(name: str = "main", claim: str = "neuron", **asks: Any) -> Any:
+    made = container(name, **asks)
+    made.setdefault("resources", {})["claims"] = [{"name": claim}]
+    return made
+
+
+def found(manifest: Any) -> records.Converted | None:
+    return records.find_conversion(pods.view(manifest))
+
+
+ONE = {"containers": {"main": {NEURON: "1"}}}
+
+
+def test_what_conversion_wrote_is_found() -> None:
+    stored, template = converted(pod(container(neuron="4"), init=[container("warm", neuron="8")]))
+    conversion = found(stored)
+    assert conversion is not None
+    assert (conversion.claim, conversion.index, conversion.template) == ("neuron", 0, template.name)
+    assert [(ask.container, ask.amount) for ask in conversion.asks] == [("warm", 8), ("main", 4)]
+    assert records.verified_conversion(stored, {template.name: asks_for(template)}.get) == conversion
+
+
+FORGED = {
+    "no-label": pod(using(), annotations={RECORD: json.dumps(ONE)}),
+    "zero-devices": forged({"containers": {"main": {NEURON: "0"}}}, using()),
+    "zero-devices-and-limits": forged({"containers": {"main": {NEURON: "0"}}}, container(neuron="16")),
+    "other-json": forged({"x": 1}, using()),
+    "no-containers": forged({"containers": {}}, using()),
+    "a-container-that-is-not-there": forged({"containers": {"main": {NEURON: "1"}, "ghost": {NEURON: "1"}}}, using()),
+    "the-wrong-section": forged({"initContainers": {"main": {NEURON: "1"}}}, using()),
+    "no-count": forged({"containers": {"main": {NEURON: "half"}}}, using()),
+    "two-resources": forged({"containers": {"main": {NEURON: "1", CORE: "1"}}}, using()),
+    "another-resource": forged({"containers": {"main": {"cpu": "1"}}}, using()),
+    "limits-and-no-reference": forged(ONE, container(neuron="16")),
+    "no-claim": forged(ONE, using(), claims=[{"name": "x", "resourceClaimTemplateName": SIXTEEN}]),
+    "an-own-claim": forged(ONE, using(), claims=[{"name": "neuron", "resourceClaimTemplateName": "neuron-own"}]),
+    "a-claim-that-exists": forged(ONE, using(), claims=[{"name": "neuron", "resourceClaimName": SIXTEEN}]),
+    "two-claims-of-one-name": forged(
+        ONE, using(), claims=[{"name": "neuron", "resourceClaimTemplateName": SIXTEEN}] * 2
+    ),
+    "two-containers-of-one-name": forged(ONE, using(), using()),
+    "one-name-in-both-sections": forged(ONE, using(), init=[using()]),
+    "a-claim-of-another-name": forged(ONE | {"claim": "neuron-dra"}, using()),
+    "a-claim-name-that-is-not-ours": forged(ONE | {"claim": "x"}, using(claim="x")),
+    "too-many-containers": forged(
+        {"containers": {"main": {NEURON: "1"}} | {f"c{index}": {} for index in range(600)}}, using()
+    ),
+    "too-long": forged(json.dumps(ONE) + " " * records.MOST_BYTES, using()),
+    "too-deep": forged('{"containers": {}, "hints": ' + "[" * 60_000 + "]" * 60_000 + "}", using()),
+    "too-large": forged(ONE, using(), tolerations=[{}] * 2000),
+}
+
+
+@pytest.mark.parametrize("manifest", FORGED.values(), ids=FORGED)
+def test_a_record_that_the_pod_does_not_bear_out_is_not_ours(manifest: Any) -> None:
+    assert found(manifest) is None
+    assert records.verified_conversion(manifest, lambda _: ClaimSpec("")) is None
+
+
+def test_a_reference_that_another_webhook_dropped_is_said() -> None:
+    stored, template = converted(pod(container("a", neuron="4"), container("b", neuron="1")))
+    del stored["spec"]["containers"][1]["resources"]["claims"]
+    conversion = found(stored)
+    assert conversion is not None
+    assert conversion.lost == ("b",)
+    assert records.verified_conversion(stored, {template.name: asks_for(template)}.get) is None
+
+
+def test_a_limit_range_default_does_not_unmake_a_conversion() -> None:
+    stored, template = converted(pod(container(neuron="4")))
+    stored["spec"]["containers"][0]["resources"]["limits"] = {NEURON: "16"}
+    assert records.verified_conversion(stored, {template.name: asks_for(template)}.get) is not None
+
+
+class TestOwnClaimCalledNeuron:
+    """A claim of the user's own under our name, for a template that is called like ours."""
+
+    own: ClassVar = {"name": "neuron", "resourceClaimTemplateName": SIXTEEN}
+
+    def test_ours_is_called_otherwise_and_found_under_that_name(self) -> None:
+        stored, template = converted(pod(container(neuron="4"), resourceClaims=[self.own]))
+        conversion = found(stored)
+        assert conversion is not None
+        assert (conversion.claim, conversion.index, conversion.template) == ("neuron-dra", 1, template.name)
+
+    def test_also_where_the_container_uses_both(self) -> None:
+        stored, _ = converted(pod(using(neuron="4"), resourceClaims=[self.own]))
+        conversion = found(stored)
+        assert conversion is not None
+        assert conversion.claim == "neuron-dra"
+
+    def test_the_other_name_is_not_taken_for_ours_either(self) -> None:
+        own = {"name": "neuron-dra", "resourceClaimTemplateName": SIXTEEN}
+        stored, template = converted(pod(using(claim="neuron-dra", neuron="4"), resourceClaims=[own]))
+        conversion = found(stored)
+        assert conversion is not None
+        assert (conversion.claim, conversion.index, conversion.template) == ("neuron", 1, template.name)
+
+
+def requests(*counts: int, selector: str = selectors.single_device(), mode: str = "ExactCount") -> Any:
+    exactly = {
+        "deviceClassName": "neuron.aws.com",
+        "allocationMode": mode,
+        "selectors": [{"cel": {"expression": selector}}],
+    }
+    entries = [
+        {"name": f"n{index}", "exactly": exactly | ({"count": count} if mode == "ExactCount" else {})}
+        for index, count in enumerate(counts)
+    ]
+    return {"spec": {"devices": {"requests": entries}}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "spec", "believed"),
+    [
+        ("1", requests(1), True),
+        ("4", requests(4), True),
+        ("1", requests(16), False),
+        ("4", requests(4, 4), False),
+        ("1", requests(1, selector="true"), False),
+        ("1", requests(1, mode="All"), False),
+        ("1", requests(1, selector=selectors.whole_node()), False),
+        ("16", requests(1, selector=selectors.whole_node()), True),
+    ],
+    ids=["one", "four", "more", "twice", "any-device", "all-devices", "a-node", "a-node-for-16"],
+)
+def test_a_template_that_asks_for_more_than_the_record_is_not_believed(asked: str, spec: Any, believed: bool) -> None:
+    manifest = forged({"containers": {"main": {NEURON: asked}}}, using())
+    template = Template("neuron-x", spec, "")
+    conversion = records.verified_conversion(manifest, {SIXTEEN: asks_for(template)}.get)
+    assert (conversion is not None) is believed
+
+
+def test_the_largest_alternative_counts() -> None:
+    spec = requests(1)
+    (request,) = spec["spec"]["devices"]["requests"]
+    one = request.pop("exactly")
+    request["firstAvailable"] = [one | {"name": "a"}, one | {"name": "b", "count": 16}]
+    manifest = forged(ONE, using())
+    assert records.verified_conversion(manifest, lambda _: asks_for(Template("x", spec, ""))) is None
+
+
+def test_a_template_that_nobody_knows_is_not_believed() -> None:
+    stored, _ = converted(pod(container(neuron="4")))
+    assert records.verified_conversion(stored, lambda _: None) is None
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        pod(container(neuroncore="3")),
+        pod(container(neuroncore="33")),
+        pod(container("a", neuron="4"), container("b", neuroncore="2"), init=[container("i", neuron="8")]),
+        pod(container("a", neuron="4"), init=[container("s", neuron="1", sidecar=True), container("i", neuron="8")]),
+        pod(container(neuron="16"), annotations={"neuron.aws.com/ultraserver-mode": "4"}),
+        pod(container(neuron="4"), annotations={"neuron.aws.com/logical-neuron-core": "1"}),
+        pod(container(neuroncore="24"), nodeSelector={"node.kubernetes.io/instance-type": "inf2.48xlarge"}),
+    ],
+    ids=["cores", "many-cores", "mixed", "sidecar", "ultraserver", "lnc", "ring"],
+)
+def test_whatever_conversion_makes_is_believed(manifest: Any) -> None:
+    stored, template = converted(manifest)
+    assert records.verified_conversion(stored, {template.name: asks_for(template)}.get) is not None
+
+
+def test_a_record_is_read_in_canonical_numbers() -> None:
+    record = records.decode(
+        json.dumps({"containers": {"main": {NEURON: "4e0"}}, "initContainers": {"i": {CORE: "4.0"}}})
+    )
+    assert record is not None
+    assert (record.of("main"), record.of("i")) == ({NEURON: "4"}, {CORE: "4"})
+
+
+def test_hints_longer_than_policies_make_them_say_nothing() -> None:
+    stored, _ = converted(pod(container(neuron="4")))
+    claimed = copy.deepcopy(json.loads(stored["metadata"]["annotations"][RECORD]))
+    claimed["hints"] = {"tolerations": [{"key": f"k{index}"} for index in range(129)]}
+    record = records.decode(json.dumps(claimed))
+    assert record is not None
+    assert not record.hints
