@@ -79,11 +79,13 @@ def of_pod(pod: Mapping[str, Any], knowledge: DeviceKnowledge) -> Holding:
         for container in mappings(spec.get(section)):
             init = section == "initContainers" and container.get("restartPolicy") != "Always"
             name = str(container.get("name", ""))
-            devices, cores = tally.container(name, mapping(container.get("resources")), init=init)
-            now.add(devices, cores, init=init)
+            live = tally.container(name, mapping(container.get("resources")), init=init)
             amounts = mapping(recorded.get(name))
-            devices, cores = tally.container(name, {"limits": amounts}, init=init)
-            before.add(devices, cores, init=init)
+            past = tally.container(name, {"limits": amounts}, init=init)
+            if amounts and knowledge.strips_limits:
+                live, past = (0, 0), (max(live[0], past[0]), max(live[1], past[1]))
+            now.add(*live, init=init)
+            before.add(*past, init=init)
     held = _least(now.devices + _claimed(spec, before.devices, tally))
     return tally.holding(held, _least(now.cores + before.cores), converted=knowledge.record is not None)
 

@@ -29,6 +29,8 @@ class DeviceKnowledge:
         record: what the pod's containers asked for before conversion, `{"containers": {"main": {resource: amount}}}`;
             None unless the record was verified.
         recorded_claim: entry of `spec.resourceClaims` that conversion made.
+        strips_limits: limits of recorded containers are taken off before the pod is stored, so they count only where
+            they are more than what was recorded.
     """
 
     catalogue: Catalogue = dataclasses.field(default_factory=Catalogue)
@@ -40,6 +42,7 @@ class DeviceKnowledge:
     whole_nodes: bool = False
     record: Mapping[str, Any] | None = None
     recorded_claim: str = ""
+    strips_limits: bool = False
 
     def has_devices(self, device_class: str) -> bool | None:
         """Whether a DeviceClass has Neuron devices; None where nobody can say."""
