@@ -1,20 +1,20 @@
 """What the server knows beside an object, gathered on the event loop before policies are evaluated."""
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from neuron import names
 from neuron.claim_specs import ClaimSpec, ClassSpec, Selector
 from neuron.device_shapes import Shape, catalogue_shapes
-from neuron.instances import Catalogue
+from neuron.instances import Catalogue, Observation
 from neuron.selection import DeviceIndex, SelectorError
 from policies.holdings import lncs_of, mapping, mappings
 from policies.knowledge import DeviceKnowledge
 from webhook.decisions import pods, records
 from webhook.decisions.records import Converted
 from webhook.device_selectors import DeviceSelectors
-from webhook.ports import WorldView
+from webhook.ports import NamespaceView
 
 MOST_NAMED: Final = 256
 """Claims and templates of one pod that are looked up; of those beyond, nothing is known."""
@@ -90,13 +90,44 @@ def _is_labelled(pod: object) -> bool:
     return labels.get(names.LABEL_CONVERTED) == "true"
 
 
+class KnowledgeView(Protocol):
+    """What has to be known of a cluster, or of files, to count devices. See `webhook.ports` for each."""
+
+    @property
+    def version(self) -> int:
+        """Grows whenever `observations` or `extended_resources` changes."""
+
+    @property
+    def claim_version(self) -> int:
+        """Grows whenever `device_shapes` or `device_classes` changes."""
+
+    def observations(self) -> Mapping[str, Observation]:
+        """Instance types ever seen in ResourceSlices, by name."""
+
+    def extended_resources(self) -> Mapping[str, str]:
+        """`extendedResourceName` -> name of the DeviceClass that serves it."""
+
+    def device_shapes(self) -> Sequence[Shape]:
+        """The distinct devices in our driver's ResourceSlices."""
+
+    def device_classes(self) -> Mapping[str, ClassSpec] | None:
+        """Every DeviceClass by name; None where none can be known."""
+
+    def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
+        """What a ResourceClaimTemplate asks for; None where it is unknown."""
+
+
+class PolicyView(NamespaceView, KnowledgeView, Protocol):
+    """Everything that has to be known to ask policies."""
+
+
 class DeviceKnower:
     """What a view says of classes and nodes, kept until it changes.
 
     Belongs to the event loop, but for `last` and `templates`, which other threads may read.
     """
 
-    def __init__(self, view: WorldView, catalogue: Catalogue) -> None:
+    def __init__(self, view: KnowledgeView, catalogue: Catalogue) -> None:
         self._view = view
         self._catalogue = catalogue
         self._seen: tuple[int, int] | None = None

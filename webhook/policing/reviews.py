@@ -34,6 +34,7 @@ from webhook.policing.knowledge import (
     DeviceKnower,
     FindClaims,
     Named,
+    PolicyView,
     find_nothing,
     knowledge_for,
     named_by,
@@ -44,7 +45,6 @@ from webhook.policing.metrics import PolicyMetrics
 from webhook.policing.store import PolicyStore, WallClock
 from webhook.policing.subjects import bare_subject, decoded, placed, size_of
 from webhook.policing.verdicts import near_expiry, objections
-from webhook.ports import WorldView
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class PolicedReviewer:
         self,
         make: Callable[[PolicySet], Reviewer],
         store: PolicyStore,
-        view: WorldView,
+        view: PolicyView,
         excluded_namespaces: frozenset[str],
         metrics: PolicyMetrics,
         now: WallClock,

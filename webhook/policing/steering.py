@@ -20,9 +20,8 @@ from webhook.decisions.modes import Mode
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.edge.wire import AdmissionRequest
 from webhook.policing.failures import place
-from webhook.policing.knowledge import DeviceKnower, knowledge_for, named_by, shown, with_record
+from webhook.policing.knowledge import DeviceKnower, PolicyView, knowledge_for, named_by, shown, with_record
 from webhook.policing.subjects import namespace_object, subject_of
-from webhook.ports import WorldView
 
 log = logging.getLogger(__name__)
 
@@ -58,12 +57,10 @@ class PolicySteer:
     the event loop its patience is short, and what takes longer has to start again in the lane (`TakesLongError`).
     """
 
-    def __init__(self, policies: PolicySet, view: WorldView, clock: Clock = time.perf_counter) -> None:
+    def __init__(self, policies: PolicySet, view: PolicyView, clock: Clock = time.perf_counter) -> None:
         self._policies = policies
         self._idle = not (policies.conversions or policies.hints)
-        self._counts = any(map(_counts_devices, policies.conversions)) or any(
-            map(_counts_devices, policies.hints)
-        )
+        self._counts = any(map(_counts_devices, policies.conversions)) or any(map(_counts_devices, policies.hints))
         self._view = view
         self._knower = DeviceKnower(view, policies.catalogue)
         self._clock = clock
