@@ -62,6 +62,7 @@ class FilePolicies:
         self._policies = policies
         self._now = now
         self._clock = clock
+        self._known: tuple[PolicyView, DeviceKnower] | None = None
 
     @classmethod
     def load(cls, folder: FilePath, now: dt.datetime, clock: Clock) -> "FilePolicies":
@@ -137,8 +138,8 @@ class FilePolicies:
     ) -> Subject:
         if data.get("kind") in CLUSTER_SCOPED:
             return of_object(data, operation=operation)
-        base = DeviceKnower(namespaces, self._policies.catalogue)
-        knowledge = knowledge_for(base.base, base, namespace, named_by(data))
+        knower = self._knower(namespaces)
+        knowledge = knowledge_for(knower.base, knower, namespace, named_by(data))
         where = namespace or self._namespace
         known = namespace_object(where, namespaces)
         if not namespace:
@@ -151,6 +152,12 @@ class FilePolicies:
             quotas=self._quotas({namespace, where}, namespaces),
             knowledge=with_record(knowledge, verified(data, knowledge.templates)),
         )
+
+    def _knower(self, view: PolicyView) -> DeviceKnower:
+        """What knows the devices of a view: the same for as long as the view is."""
+        if self._known is None or self._known[0] is not view:
+            self._known = (view, DeviceKnower(view, self._policies.catalogue))
+        return self._known[1]
 
     def _quotas(self, places: Collection[str], namespaces: PolicyView) -> Mapping[str, int] | None:
         """What quotas allow an object; those that name no namespace go where the objects go that name none."""
