@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from policies import matching
+from policies.conditions import Variables, all_hold, said
 from policies.engine import Budget, CelBudgetExceededError, CelError, Clock, Limits, Program
 from policies.evaluator.values import kind_of
-from policies.programs import Binding, Check, Condition, Exemption, HintRule, PodRule, ValidatingRule
+from policies.programs import Binding, Check, Exemption, HintRule, PodRule, ValidatingRule
 from policies.subjects import Subject
 
 POLICY_LIMITS: Final = Limits(seconds=0.1)
@@ -26,7 +27,6 @@ OUT_OF_TIME: Final = "not evaluated: the policies before it took all the time th
 NEAR_EXPIRY: Final = dt.timedelta(days=14)
 
 _LONGEST_MESSAGE: Final = 5 * 1024
-_LONGEST_ERROR: Final = 300
 _MOST_ERRORS: Final = 16
 
 
@@ -134,6 +134,7 @@ def evaluate(
     verdicts = []
     deadline = clock() + seconds
     activation: dict[str, Any] | None = None
+    budgets = _Budgets(clock, limits, seconds)
     for rule in rules:
         if not matching.rules_match(rule.match, subject):
             continue
@@ -144,7 +145,7 @@ def evaluate(
             continue
         if activation is None:
             activation = subject.activation({})
-        run = _Run(rule, activation, _Budgets(clock, limits, deadline - started), clock, started)
+        run = _Run(rule, activation, budgets, clock, started)
         if started <= deadline:
             verdicts.append(run.judge(bindings, now))
         elif not impatient:
@@ -219,8 +220,8 @@ def first_match(
             continue
         if rule.conditions and activation is None:
             activation = {**subject.activation({}), "variables": {}}
-        budgets = _Budgets(clock, limits, deadline - clock())
-        holds, failures = all_hold(rule.conditions, activation or {}, budgets.conditions)
+        budget = Budget(clock, _within(limits, deadline - clock()))
+        holds, failures = all_hold(rule.conditions, activation or {}, budget)
         if holds:
             return rule, tuple(errors)
         if holds is None:
@@ -233,51 +234,24 @@ def first_match(
 
 
 class _Budgets:
-    """What one policy may spend: on its match conditions, and on everything else."""
+    """What the policies on one request may spend: each on its match conditions, and on everything else."""
 
     def __init__(self, clock: Clock, limits: Limits, seconds: float) -> None:
+        self._clock = clock
         conditions = CONDITION_LIMITS if limits is POLICY_LIMITS else limits
-        if seconds < limits.seconds:
-            limits = dataclasses.replace(limits, seconds=max(0.0, seconds))
-            conditions = dataclasses.replace(conditions, seconds=limits.seconds)
-        self.conditions = Budget(clock, conditions)
-        self.rest = Budget(clock, limits)
+        self._limits, self._conditions = _within(limits, seconds), _within(conditions, seconds)
+
+    def conditions(self) -> Budget:
+        """For the match conditions of one policy."""
+        return Budget(self._clock, self._conditions)
+
+    def rest(self) -> Budget:
+        """For everything else of one policy."""
+        return Budget(self._clock, self._limits)
 
 
-class Variables(dict[str, Any]):
-    """`variables`: each is evaluated when it is read first; one that fails, fails again."""
-
-    def __init__(self, programs: Mapping[str, Program], activation: Mapping[str, Any], budget: Budget) -> None:
-        super().__init__()
-        self._programs = programs
-        self._activation = activation
-        self._budget = budget
-
-    def __missing__(self, name: str) -> Any:
-        value = self[name] = self._programs[name].evaluate(self._activation, self._budget)
-        return value
-
-
-def all_hold(
-    conditions: Iterable[Condition], activation: Mapping[str, Any], budget: Budget
-) -> tuple[bool | None, list[str]]:
-    """Whether all conditions are true; None where one fails and none is false."""
-    failures = []
-    for condition in conditions:
-        try:
-            if condition.program.evaluate(activation, budget) is not True:
-                return False, []
-        except CelError as error:
-            failures.append(f"match condition '{condition.name}' failed: {said(error)}")
-            if isinstance(error, CelBudgetExceededError):
-                break  # nothing is left for those that follow
-    return (None if failures else True), failures
-
-
-def said(error: CelError) -> str:
-    """What an error says, cut to what anybody would read; it may quote what a tenant wrote."""
-    text, message = str(error), error.message
-    return text if len(message) <= _LONGEST_ERROR else text.replace(message, f"{message[:_LONGEST_ERROR]}…", 1)
+def _within(limits: Limits, seconds: float) -> Limits:
+    return limits if seconds >= limits.seconds else dataclasses.replace(limits, seconds=max(0.0, seconds))
 
 
 class _Run:
@@ -288,7 +262,7 @@ class _Run:
     ) -> None:
         self._rule = rule
         self._budgets = budgets
-        self._budget = budget = budgets.rest
+        self._budget = budget = budgets.rest()
         self._clock = clock
         self._started = started
         self.activation = {**shared, "params": rule.params}
@@ -299,7 +273,9 @@ class _Run:
         self.exceeded = False
 
     def judge(self, bindings: tuple[Binding, ...], now: dt.datetime) -> Verdict:
-        holds, failures = all_hold(self._rule.conditions, self.activation, self._budgets.conditions)
+        conditions = self._rule.conditions
+        budget = self._budgets.conditions() if conditions else self._budget
+        holds, failures = all_hold(conditions, self.activation, budget)
         if holds is False:
             return Verdict(self._rule, Outcome.NO_MATCH, seconds=self._clock() - self._started)
         for failure in failures:

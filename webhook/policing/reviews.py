@@ -209,6 +209,8 @@ class PolicedReviewer:
             "ResourceClaim": list(named.claims),
         }
         asked = {kind: names for kind, names in wanted.items() if names}
+        if not asked or self._find is find_nothing:
+            return {}
         try:
             async with asyncio.timeout(min(_LONGEST_LOOK_UP, max(0.0, seconds_left() * _LOOK_UP))):
                 told = await asyncio.gather(*(self._find(kind, namespace, names) for kind, names in asked.items()))
