@@ -7,14 +7,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from neuron import names, scheduling
-from policies import matching, schema
+from neuron.claim_reader import read_claim, read_class
+from neuron.claim_specs import ClaimSpec
+from policies import holdings, matching, schema
 from policies.documents import Path, Problem
 from policies.engine import Clock
-from policies.evaluate import Verdict, evaluate, first_match
+from policies.evaluate import UndecidedError, Verdict, evaluate, first_match
+from policies.knowledge import DeviceKnowledge
 from policies.programs import HintRule, PodRule, ValidatingRule
 from policies.schema_hints import Gets
 from policies.subjects import Subject, of_object
 
+_GENERATED: Final = (names.POD_CLAIM, names.POD_CLAIM_FALLBACK)
 _WORDS: Final = {"allow": "Allow", "deny": "Deny", "warn": "Warn", "audit": "Audit", "except": "Except"}
 
 
@@ -66,6 +70,34 @@ def subject_of(case: schema.Case) -> Subject:
         namespace_object=case.namespace_object,
         user_info=case.user_info,
         quotas=case.quotas,
+        knowledge=_knowledge(case, data),
+    )
+
+
+def _knowledge(case: schema.Case, data: Mapping[str, Any]) -> DeviceKnowledge:
+    """What a server would know of the objects of a case, and of its pod's record."""
+    specs: dict[str, dict[str, ClaimSpec]] = {"ResourceClaim": {}, "ResourceClaimTemplate": {}}
+    classes: dict[str, bool | None] = {}
+    lncs: dict[str, tuple[int, ...]] = {}
+    for each in case.objects:
+        kind, version = str(each.get("kind", "")), str(each.get("apiVersion", ""))
+        name = str(_mapping(each.get("metadata")).get("name", ""))
+        if kind in specs:
+            specs[kind][name] = read_claim(kind, version, each.get("spec"))[0]
+        elif kind == "DeviceClass":
+            spec, _ = read_class(version, each.get("spec"))
+            classes[name] = any(names.DRIVER in selector.expression for selector in spec.selectors)
+            lncs[name] = holdings.lncs_of(spec.configs)
+    record = holdings.read_record(data) if case.converted else None
+    claims = _mappings(_mapping(data.get("spec")).get("resourceClaims"))
+    generated = [str(each.get("name")) for each in claims if each.get("name") in _GENERATED]
+    return DeviceKnowledge(
+        classes=classes or None,
+        class_lncs=lncs,
+        templates=specs["ResourceClaimTemplate"],
+        claims=specs["ResourceClaim"],
+        record=record,
+        recorded_claim=generated[0] if generated else "",
     )
 
 
@@ -92,10 +124,13 @@ def _details(verdict: Verdict | None) -> str:
 def _pod(rule: PodRule | HintRule, case: schema.PodCase, clock: Clock) -> str:
     subject = of_object(case.object, namespace_object=case.namespace_object)
     found: PodRule | HintRule | None
-    if isinstance(rule, HintRule):
-        found, errors = first_match((rule,), subject, clock)
-    else:
-        found, errors = first_match((rule,), subject, clock)
+    try:
+        if isinstance(rule, HintRule):
+            found, errors = first_match((rule,), subject, clock)
+        else:
+            found, errors = first_match((rule,), subject, clock)
+    except UndecidedError as error:
+        return f"expected {case.expect}, came a refusal (failurePolicy Fail): {error}."
     came = "NoMatch" if found is None else "Match"
     if came == case.expect:
         return ""

@@ -14,9 +14,14 @@ Path = tuple[str | int, ...]
 
 _MAX_DEPTH: Final = 100
 _MAX_VALUES: Final = 200_000
+_MAX_EVENTS: Final = 500_000
+"""Beginnings, ends and scalars of one file."""
+_LONGEST_PLAIN: Final = 64
+"""Characters of a scalar that is no text: of a number, a truth value, null."""
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
 _NULL: Final = "tag:yaml.org,2002:null"
+_TEXT: Final = "tag:yaml.org,2002:str"
 
 
 class _Loader(yaml.CSafeLoader):
@@ -104,6 +109,45 @@ def read(file: str, content: bytes) -> Iterator[Document]:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DocumentError(1, f"the file is not UTF-8: {error.reason}.") from error
+    try:
+        _check_nesting(text)
+        yield from _documents(file, text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise DocumentError(mark.line + 1 if mark else 1, f"this is not YAML: {error.problem}.") from error
+    except yaml.YAMLError as error:
+        raise DocumentError(1, f"this is not YAML: {error}.") from error
+    except RecursionError as error:
+        raise DocumentError(1, f"values are nested deeper than {_MAX_DEPTH} levels.") from error
+
+
+def _check_nesting(text: str) -> None:
+    """Refuse what nests too deeply before anything recurses into it: the composer does so in C, and ends the process.
+
+    Events come one by one, out of a state machine that keeps its stack on the heap.
+    """
+    depth = events = 0
+    loader: Any = _Loader(text)
+    try:
+        while (event := loader.get_event()) is not None:
+            events += 1
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            if depth > _MAX_DEPTH:
+                line = event.start_mark.line + 1
+                raise DocumentError(line, f"values are nested deeper than {_MAX_DEPTH} levels.")
+            if events > _MAX_EVENTS:
+                line = event.start_mark.line + 1
+                raise DocumentError(line, f"the file holds more than {_MAX_VALUES} values; split it.")
+            if isinstance(event, yaml.StreamEndEvent):
+                return
+    finally:
+        loader.dispose()
+
+
+def _documents(file: str, text: str) -> Iterator[Document]:
     loader = _Loader(text)
     try:
         while loader.check_node():
@@ -112,13 +156,6 @@ def read(file: str, content: bytes) -> Iterator[Document]:
             data = builder.build(root, (), root.start_mark.line + 1)
             if data is not None:
                 yield Document(file, data, builder.lines, builder.text_lines)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise DocumentError(mark.line + 1 if mark else 1, f"this is not YAML: {error.problem}.") from error
-    except yaml.YAMLError as error:
-        raise DocumentError(1, f"this is not YAML: {error}.") from error
-    except RecursionError as error:
-        raise DocumentError(1, f"values are nested deeper than {_MAX_DEPTH} levels.") from error
     finally:
         loader.dispose()
 
@@ -163,7 +200,21 @@ class _Builder:
         return found
 
     def _scalar(self, node: Any) -> Any:
-        value = self._loader.construct_object(node)
+        if node.tag != _TEXT and len(node.value) > _LONGEST_PLAIN:
+            # Python reads long numbers in quadratic time, or not at all.
+            kind = node.tag.rpartition(":")[2]
+            message = f"{node.value[:_LONGEST_PLAIN]!r}… is too long for a value of type {kind}."
+            raise DocumentError(node.start_mark.line + 1, message)
+        value = self._construct(node)
         if node.tag == _NULL or isinstance(value, bool | int | float | str):
             return value
-        raise DocumentError(node.start_mark.line + 1, f"{node.value[:64]!r} has the tag {node.tag}, which JSON lacks.")
+        raise DocumentError(
+            node.start_mark.line + 1, f"{str(node.value)[:64]!r} has the tag {node.tag}, which JSON lacks."
+        )
+
+    def _construct(self, node: Any) -> Any:
+        try:
+            return self._loader.construct_object(node)
+        except (ValueError, KeyError, IndexError, AttributeError, OverflowError) as error:
+            message = f"{str(node.value)[:64]!r} cannot be read as the type that it looks like; put it in quotes."
+            raise DocumentError(node.start_mark.line + 1, message) from error

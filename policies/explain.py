@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from policies import matching
+from policies.conditions import Variables, all_hold
 from policies.engine import Budget, CelError, Clock
-from policies.evaluate import POLICY_LIMITS, Outcome, Variables, all_hold, evaluate, first_match
+from policies.evaluate import POLICY_LIMITS, Outcome, UndecidedError, evaluate, first_match
 from policies.evaluator.values import kind_of
 from policies.loader import PolicySet
 from policies.programs import Condition, HintRule, PodRule, ValidatingRule
@@ -37,7 +38,7 @@ def explain(policies: PolicySet, subject: Subject, now: dt.datetime, clock: Cloc
         yield from _validating(rule, subject, now, clock)
     if subject.kind == "Pod" and subject.group == "":
         yield from _pod(policies.conversions, subject, clock, "steers its conversion", "does not steer its conversion")
-        chosen, _ = first_match(policies.hints, subject, clock)
+        chosen = _chosen(policies.hints, subject, clock)
         for line in _pod(policies.hints, subject, clock, "gives scheduling hints", "gives no scheduling hints"):
             yield line
             if chosen is not None and line == f"{chosen.name}: gives scheduling hints":
@@ -50,13 +51,29 @@ def _pod(
     chosen = False
     for rule in rules:
         why = _unmet_by_pod(rule, subject, clock)
-        if why:
+        if why and not chosen and rule.fails_closed and _fails(rule, subject, clock):
+            chosen = True
+            yield f"{rule.name}: refuses the pod, since its failurePolicy is Fail: {why}"
+        elif why:
             yield f"{rule.name}: {does_not}: {why}"
         elif chosen:
             yield f"{rule.name}: {does_not}: an earlier policy does"
         else:
             chosen = True
             yield f"{rule.name}: {does}"
+
+
+def _chosen(rules: Sequence[HintRule], subject: Subject, clock: Clock) -> HintRule | None:
+    try:
+        return first_match(rules, subject, clock)[0]
+    except UndecidedError:
+        return None
+
+
+def _fails(rule: PodRule | HintRule, subject: Subject, clock: Clock) -> bool:
+    """Whether the conditions of a policy cannot be evaluated."""
+    activation = {**subject.activation({}), "variables": {}}
+    return all_hold(rule.conditions, activation, Budget(clock, POLICY_LIMITS))[0] is None
 
 
 def _hints(rule: HintRule) -> Iterator[str]:

@@ -17,9 +17,13 @@ from policies.documents import Document, Problem
 from policies.engine import CelEngine, Clock
 from policies.programs import Binding, ExpressionCompiler, HintRule, PodRule, ValidatingRule
 from policies.reading import RefusedError, parse
+from runtime.files import TooLargeError, read_regular
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _LARGEST_FILE: Final = 1 << 20
+_LARGEST_FOLDER: Final = 16 << 20
+_MOST_FILES: Final = 1000
+_MOST_ENTRIES: Final = 10_000
 _CONFIG_MAP_DATA: Final = "..data"
 
 
@@ -81,31 +85,62 @@ def read_folder(folder: Path) -> dict[str, bytes]:
     root = Path(os.path.realpath(generation)) if generation.is_dir() else folder
     if not root.is_dir():
         raise PolicyError([Problem(str(folder), 0, "this is no directory. Name the folder of the policy files.")])
-    found: dict[str, bytes] = {}
-    problems: list[Problem] = []
+    reader = _FolderReader(folder, root)
+    reader.read()
+    if reader.problems:
+        raise PolicyError(reader.problems)
+    return reader.found
 
-    def unreadable(error: OSError) -> None:
-        problems.append(Problem(str(error.filename), 0, f"this cannot be read: {error.strerror}."))
 
-    for directory, directories, names in os.walk(root, onerror=unreadable):
-        directories[:] = sorted(name for name in directories if not name.startswith("."))
-        for name in sorted(names):
-            if name.startswith(".") or not name.endswith(_SUFFIXES):
-                continue
-            path = Path(directory, name)
-            shown = str(folder / path.relative_to(root))
-            try:
-                with path.open("rb") as file:
-                    content = file.read(_LARGEST_FILE + 1)
-            except OSError as error:
-                problems.append(Problem(shown, 0, f"this cannot be read: {error.strerror}."))
-                continue
-            if len(content) > _LARGEST_FILE:
-                problems.append(Problem(shown, 0, f"the file is larger than {_LARGEST_FILE} bytes; split it."))
-            found[shown] = content
-    if problems:
-        raise PolicyError(problems)
-    return found
+class _FolderReader:
+    """Reads the policy files of one folder: regular files only, none of which can keep it waiting, up to limits."""
+
+    def __init__(self, folder: Path, root: Path) -> None:
+        self._folder = folder
+        self._root = root
+        self._size = 0
+        self.found: dict[str, bytes] = {}
+        self.problems: list[Problem] = []
+
+    def read(self) -> None:
+        """Read them all, or as many as are allowed."""
+        seen = 0
+        for directory, directories, names in os.walk(self._root, onerror=self._unreadable):
+            directories[:] = sorted(name for name in directories if not name.startswith("."))
+            seen += len(directories) + len(names)
+            wanted = sorted(name for name in names if not name.startswith(".") and name.endswith(_SUFFIXES))
+            over = len(self.found) + len(wanted) > _MOST_FILES or seen > _MOST_ENTRIES
+            if over or not all(self._take(Path(directory, name)) for name in wanted):
+                message = (
+                    f"a folder of policies has at most {_MOST_FILES} policy files of {_LARGEST_FOLDER} bytes together,"
+                    f" and {_MOST_ENTRIES} entries; take out what does not belong here."
+                )
+                self.problems.append(Problem(_shown(self._folder), 0, message))
+                return
+
+    def _take(self, path: Path) -> bool:
+        """Read one file; False where the folder has become too large."""
+        if self._size > _LARGEST_FOLDER:
+            return False
+        shown = _shown(self._folder / path.relative_to(self._root))
+        try:
+            content = read_regular(path, _LARGEST_FILE)
+        except TooLargeError:
+            self.problems.append(Problem(shown, 0, f"the file is larger than {_LARGEST_FILE} bytes; split it."))
+        except OSError as error:
+            self.problems.append(Problem(shown, 0, f"this cannot be read: {error.strerror}."))
+        else:
+            self._size += len(content)
+            self.found[shown] = content
+        return self._size <= _LARGEST_FOLDER
+
+    def _unreadable(self, error: OSError) -> None:
+        self.problems.append(Problem(_shown(error.filename), 0, f"this cannot be read: {error.strerror}."))
+
+
+def _shown(path: object) -> str:
+    """A path as text that can be written anywhere: names need not be UTF-8."""
+    return os.fsencode(str(path)).decode("utf-8", "backslashreplace")
 
 
 def load_folder(folder: Path, *, run_tests: bool = True) -> PolicySet:

@@ -59,6 +59,13 @@ def selectors_match(match: MatchResources, subject: Subject) -> bool:
     return _namespace_matches(match.namespace_selector, subject) and _object_matches(match.object_selector, subject)
 
 
+def namespace_matches(match: MatchResources, subject: Subject) -> bool:
+    """Whether the selector of namespaces matches; that of a Namespace that is not known is taken to."""
+    if subject.kind == "Namespace" and subject.group == "" and subject.object is None and subject.old_object is None:
+        return True
+    return _namespace_matches(match.namespace_selector, subject)
+
+
 def matches(match: MatchResources | None, subject: Subject) -> bool:
     """Whether everything matches; None matches all."""
     return match is None or (rules_match(match, subject) and selectors_match(match, subject))

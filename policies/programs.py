@@ -99,6 +99,14 @@ class PodRule:
     conditions: tuple[Condition, ...]
     spec: schema.ConversionPolicySpec
 
+    @property
+    def fails_closed(self) -> bool:
+        """Whether a pod is refused where the conditions cannot be evaluated.
+
+        By default that is so where the policy is locked: one that is not gives defaults, which annotations can change.
+        """
+        return self.spec.locked if self.spec.failure_policy is None else self.spec.failure_policy == "Fail"
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HintRule:
@@ -109,6 +117,11 @@ class HintRule:
     conditions: tuple[Condition, ...]
     spec: schema.SchedulingHintPolicySpec
     hints: SchedulingHints
+
+    @property
+    def fails_closed(self) -> bool:
+        """Whether a pod is refused where the conditions cannot be evaluated."""
+        return self.spec.failure_policy == "Fail"
 
 
 class ExpressionCompiler:

@@ -62,13 +62,16 @@ def _model(document: Document) -> type[AnyPolicy]:
         return model
     for right, known in KINDS:
         if kind == known:
-            raise RefusedError([document.problem(("apiVersion",), f"{kind} has apiVersion {right}, not {version!r}.")])
+            raise RefusedError(
+                [document.problem(("apiVersion",), f"{kind} has apiVersion {right}, not {_cut(version)}.")]
+            )
     if kind in ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"):
         message = f"{kind} is not supported: conversion is steered by the ConversionPolicy of {API_VERSION}."
         raise RefusedError([document.problem(("kind",), message)])
     kinds = [known for _, known in KINDS]
-    hint = did_you_mean(str(kind), kinds) or f" Known are {', '.join(kinds)} ({API_VERSION}, {VAP_API_VERSION})."
-    raise RefusedError([document.problem(("kind",), f"kind {kind!r} is unknown.{hint}")])
+    hint = did_you_mean(str(kind)[:_LONGEST_VALUE], kinds)
+    hint = hint or f" Known are {', '.join(kinds)} ({API_VERSION}, {VAP_API_VERSION})."
+    raise RefusedError([document.problem(("kind",), f"kind {_cut(kind)} is unknown.{hint}")])
 
 
 def _causes(error: ValidationError) -> list[ErrorDetails]:
@@ -82,21 +85,27 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
     path = error["loc"]
     where = _path_text(path)
     if error["type"] == "extra_forbidden":
-        hint = did_you_mean(str(path[-1]), _fields_at(model, path[:-1]))
+        hint = did_you_mean(str(path[-1])[:_LONGEST_VALUE], _fields_at(model, path[:-1]))
         return document.problem(path, f"{where}: unknown field.{hint}")
     said = _SAID.get(error["type"]) or error["msg"][:1].lower() + error["msg"][1:]
     value = error["input"]
     if error["type"] == "missing" or isinstance(value, dict | list):
         return document.problem(path, f"{where}: {said}.")
-    shown = repr(value)
-    shown = shown if len(shown) <= _LONGEST_VALUE else shown[:_LONGEST_VALUE] + "…"
+    shown = _cut(value)
     hint = ""
     if error["type"] in ("literal_error", "enum"):
         allowed = [word.strip("'") for word in error["ctx"]["expected"].replace(" or ", ", ").split(", ")]
-        said, hint = f"this must be one of {', '.join(allowed)}", did_you_mean(str(value), allowed)
+        said, hint = f"this must be one of {', '.join(allowed)}", did_you_mean(str(value)[:_LONGEST_VALUE], allowed)
         if value in allowed:  # right, but for its quotes
             hint = " Leave out the quotes."
     return document.problem(path, f"{where} is {shown}: {said}.{hint}")
+
+
+def _cut(value: object) -> str:
+    """A value for a message."""
+    shown = repr(value[:_LONGEST_VALUE] if isinstance(value, str) else value)
+    cut = isinstance(value, str) and len(value) > _LONGEST_VALUE
+    return shown[:_LONGEST_VALUE] + "…" if cut or len(shown) > _LONGEST_VALUE else shown
 
 
 def _path_text(path: tuple[str | int, ...]) -> str:
@@ -104,7 +113,8 @@ def _path_text(path: tuple[str | int, ...]) -> str:
     for step in path:
         if step == "[key]":  # pydantic's word for "the key itself"
             continue
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+        name = step if isinstance(step, int) or len(step) <= _LONGEST_VALUE else f"{step[:_LONGEST_VALUE]}…"
+        text += f"[{name}]" if isinstance(name, int) else f".{name}" if text else name
     return text
 
 

@@ -155,13 +155,25 @@ class Case(Model):
     object: Object | None = None
     old_object: Object | None = None
     operation: Literal["CREATE", "UPDATE", "DELETE"] = "CREATE"
-    resource: Annotated[Text | None, Field(description="Plural name; derived from the object's kind.")] = None
+    resource: Annotated[
+        Text | None, Field(description="Plural name, with a subresource if any; else derived from the kind.")
+    ] = None
     namespace_object: Object | None = None
     user_info: Object = Field(default_factory=dict)
     quotas: Annotated[
         dict[Text, Annotated[StrictInt, Field(ge=0)]] | None,
         Field(description="Devices that the namespace's ResourceQuotas allow, by resource; without it nobody knows."),
     ] = None
+    objects: Annotated[
+        tuple[Object, ...],
+        Field(
+            description="Other objects that are known: DeviceClasses, and the ResourceClaims and "
+            "ResourceClaimTemplates that a pod names."
+        ),
+    ] = ()
+    converted: Annotated[
+        StrictBool, Field(description="The pod's record of its conversion is genuine; a server verifies it.")
+    ] = False
     at: Annotated[Moment, Field(description="The time at which exceptions are judged.")] = dt.datetime(
         2000, 1, 1, tzinfo=dt.UTC
     )
@@ -209,12 +221,22 @@ class PodCase(Model):
     expect: Literal["Match", "NoMatch"]
 
 
+PodFailurePolicy = Annotated[
+    Literal["Fail", "Ignore"] | None,
+    Field(
+        description="What happens to pods on which a condition of match fails. Fail: they are refused. Ignore: the "
+        "policy is not about them. Default: Fail for a ConversionPolicy that is locked, else Ignore."
+    ),
+]
+
+
 class ConversionPolicySpec(Model):
     """How pods are converted."""
 
     order: Annotated[StrictInt, Field(ge=0, description="Policies are tried from the lowest on; the first match wins.")]
     match: PodMatch = PodMatch()
     tests: tuple[PodCase, ...] = ()
+    failure_policy: PodFailurePolicy = None
     mode: Mode | None = None
     locked: Annotated[StrictBool, Field(description="Annotations of pods and namespaces cannot change the mode.")] = (
         False
@@ -254,6 +276,7 @@ class SchedulingHintPolicySpec(Model):
     order: Annotated[StrictInt, Field(ge=0, description="Policies are tried from the lowest on; the first match wins.")]
     match: PodMatch = PodMatch()
     tests: tuple[HintCase, ...] = ()
+    failure_policy: PodFailurePolicy = None
     tolerations: schema_hints.TolerationHints | None = None
     node_affinity: schema_hints.NodeAffinityHints | None = None
     scheduler_name: schema_hints.SchedulerNameHint | None = None

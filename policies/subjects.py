@@ -1,14 +1,13 @@
 """What policies are asked about: one request, and the values that expressions see of it."""
 
 import dataclasses
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from neuron import demand, names
-from neuron.demand import Role
 from policies.evaluator import types
 from policies.evaluator.types import BOOL, DYN, INT, LIST, STRING, Type, list_of, map_of, record
+from policies.holdings import mapping, of_claim, of_pod
+from policies.knowledge import NOTHING_KNOWN, DeviceKnowledge
 
 _GROUP_KIND: Final = record("kind", {"group": STRING, "version": STRING, "kind": STRING})
 _GROUP_RESOURCE: Final = record("resource", {"group": STRING, "version": STRING, "resource": STRING})
@@ -37,6 +36,10 @@ NEURON: Final = record(
         "devices": INT,
         "cores": INT,
         "lnc": INT,
+        "lncs": list_of(INT),
+        "classes": list_of(STRING),
+        "devicesKnown": BOOL,
+        "unknown": STRING,
         "converted": BOOL,
         "quotas": map_of(STRING, INT),
         "quotasKnown": BOOL,
@@ -75,6 +78,7 @@ class Subject:
         dry_run: nothing will be stored.
         options: `request.options`.
         quotas: devices that the namespace's ResourceQuotas allow, by resource; None where nobody knows.
+        knowledge: what has to be known beside the object to count its devices.
     """
 
     operation: str
@@ -92,6 +96,7 @@ class Subject:
     dry_run: bool = False
     options: Any = None
     quotas: Mapping[str, int] | None = None
+    knowledge: DeviceKnowledge = NOTHING_KNOWN
 
     def activation(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """A value for every variable of `VARIABLES`."""
@@ -107,10 +112,10 @@ class Subject:
                 "namespace": self.namespace,
                 "operation": self.operation,
                 "userInfo": {
-                    "username": user.get("username", ""),
-                    "uid": user.get("uid", ""),
-                    "groups": user.get("groups") or [],
-                    "extra": user.get("extra") or {},
+                    "username": _text(user.get("username")),
+                    "uid": _text(user.get("uid")),
+                    "groups": _texts(user.get("groups")),
+                    "extra": {key: _texts(values) for key, values in mapping(user.get("extra")).items()},
                 },
                 "dryRun": self.dry_run,
                 "options": self.options,
@@ -136,22 +141,25 @@ def of_object(
     namespace_object: Mapping[str, Any] | None = None,
     user_info: Mapping[str, Any] | None = None,
     quotas: Mapping[str, int] | None = None,
+    knowledge: DeviceKnowledge = NOTHING_KNOWN,
 ) -> Subject:
     """The request that an object would arrive in.
 
     Args:
         data: the object, as a manifest has it.
         operation: what is done with it.
-        resource: plural name; None: guessed from the kind, as kubectl does.
+        resource: plural name, with a subresource such as `pods/ephemeralcontainers` where it is about one; None:
+            guessed from the kind, as kubectl does.
         old_object: what it was before.
         namespace_object: its Namespace; None: one that has nothing but its name.
         user_info: who asks.
         quotas: what its namespace's ResourceQuotas allow.
+        knowledge: what has to be known beside the object to count its devices.
     """
     group, _, version = str(data.get("apiVersion", "")).rpartition("/")
     kind = str(data.get("kind", ""))
-    metadata = _mapping(data.get("metadata"))
-    known = _mapping(_mapping(namespace_object).get("metadata")).get("name")
+    metadata = mapping(data.get("metadata"))
+    known = mapping(mapping(namespace_object).get("metadata")).get("name")
     namespace = "" if kind in CLUSTER_SCOPED else str(metadata.get("namespace") or known or "default")
     deleted = operation == "DELETE"
     return Subject(
@@ -159,7 +167,8 @@ def of_object(
         group=group,
         version=version,
         kind=kind,
-        resource=resource or plural(kind),
+        resource=(resource or plural(kind)).partition("/")[0],
+        subresource=(resource or "").partition("/")[2],
         object=None if deleted else data,
         old_object=data if deleted else old_object,
         namespace=namespace,
@@ -167,6 +176,7 @@ def of_object(
         namespace_object=namespace_object or (namespace_named(namespace) if namespace else None),
         user_info=user_info or {},
         quotas=quotas,
+        knowledge=knowledge,
     )
 
 
@@ -202,95 +212,30 @@ def plural(kind: str) -> str:
 def neuron_values(subject: Subject) -> dict[str, object]:
     """The variable `neuron`, as far as the object says it.
 
-    Of a pod: what its containers ask for now, or asked for before conversion. Of a claim or template: what it asks for.
+    Of a pod: what it can hold at once, by its limits, its claims and a verified record of its conversion. Of a claim or
+    template: what it can hold.
     """
     data = subject.object if subject.object is not None else subject.old_object
     if subject.kind == "Pod" and subject.group == "":
-        return _of_pod(_mapping(data))
-    return _of_claim(_mapping(claim_spec(subject.kind, data)))
+        return of_pod(mapping(data), subject.knowledge).values()
+    return of_claim(mapping(claim_spec(subject.kind, data)), subject.knowledge).values()
 
 
 def claim_spec(kind: str, data: Any) -> Any:
     """The spec of a ResourceClaim, or the one inside a ResourceClaimTemplate; None for anything else."""
-    spec = _mapping(data).get("spec")
+    spec = mapping(data).get("spec")
     if kind == "ResourceClaim":
         return spec
-    return _mapping(spec).get("spec") if kind == "ResourceClaimTemplate" else None
+    return mapping(spec).get("spec") if kind == "ResourceClaimTemplate" else None
 
 
-def _of_pod(pod: Mapping[str, Any]) -> dict[str, object]:
-    metadata, spec = _mapping(pod.get("metadata")), _mapping(pod.get("spec"))
-    annotations = _mapping(metadata.get("annotations"))
-    record_ = _record(annotations.get(names.ANNOTATION_CONVERTED_FROM))
-    requests = []
-    held = {"devices": 0, "cores": 0}
-    most_init = {"devices": 0, "cores": 0}
-    for section in ("initContainers", "containers"):
-        recorded = _mapping(record_.get(section))
-        for container in _mappings(spec.get(section)):
-            name = str(container.get("name", ""))
-            resources = _mapping(container.get("resources"))
-            limits = _mapping(recorded.get(name)) or _mapping(resources.get("limits"))
-            role = Role.INIT if section == "initContainers" and container.get("restartPolicy") != "Always" else Role.APP
-            ask, _ = demand.read(name, role, "", limits, {})
-            if not ask.amount:
-                continue
-            unit = "cores" if ask.in_cores else "devices"
-            requests.append({"container": name, "resource": ask.resource, "amount": ask.amount, "init": role == "init"})
-            if role is Role.INIT:
-                most_init[unit] = max(most_init[unit], ask.amount)
-            else:
-                held[unit] += ask.amount
-    lnc = annotations.get(names.ANNOTATION_LNC)
-    return {
-        "requests": requests,
-        "devices": max(held["devices"], most_init["devices"]),
-        "cores": max(held["cores"], most_init["cores"]),
-        "lnc": int(lnc) if lnc in ("1", "2") else 0,
-        "converted": bool(record_) and _mapping(metadata.get("labels")).get(names.LABEL_CONVERTED) == "true",
-    }
+def _text(value: object) -> str:
+    """What expressions are promised to be a text."""
+    return value if isinstance(value, str) else ""
 
 
-def _record(text: object) -> Mapping[str, Any]:
-    if not isinstance(text, str):
-        return {}
-    try:
-        return _mapping(json.loads(text))
-    except (ValueError, RecursionError):
-        return {}
-
-
-def _of_claim(spec: Mapping[str, Any]) -> dict[str, object]:
-    devices = _mapping(spec.get("devices"))
-    requests = []
-    for request in _mappings(devices.get("requests")):
-        # Flat requests are those of v1beta1. Of alternatives the first is what the user would rather have.
-        exact = _mapping(request.get("exactly")) or next(_mappings(request.get("firstAvailable")), request)
-        device_class = str(exact.get("deviceClassName", ""))
-        count = exact.get("count", 1)
-        amount = count if isinstance(count, int) and not isinstance(count, bool) else 1
-        requests.append({"request": str(request.get("name", "")), "resource": device_class, "amount": amount})
-    parameters = (
-        _mapping(_mapping(config.get("opaque")).get("parameters")) for config in _mappings(devices.get("config"))
-    )
-    settings = [value for each in parameters if (value := each.get("logicalNeuronCore")) in (1, 2)]
-    ours = [request for request in requests if str(request["resource"]).startswith(names.DEVICE_CLASS)]
-    return {
-        "requests": ours,
-        "devices": sum(request["amount"] for request in ours if isinstance(request["amount"], int)),
-        "cores": 0,
-        "lnc": int(settings[0]) if settings else 0,
-        "converted": False,
-    }
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _mappings(value: object) -> Iterator[Mapping[str, Any]]:
-    entries: Iterable[object] = value if isinstance(value, list) else ()
-    return (entry for entry in entries if isinstance(entry, dict))
+def _texts(value: object) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
 
 
 def types_with(variables: Mapping[str, Type]) -> Mapping[str, Type]:

@@ -130,7 +130,7 @@ async def assemble(settings: Settings, seat: Seat | None = None) -> AsyncIterato
         certificates.show(metrics)
         lane = ThreadLane()
         stack.callback(lane.close)
-        reviewers, more_checks, policies = await _reviewers(settings, world, metrics, lane, stack)
+        reviewers, more_checks, policies = await _reviewers(settings, world, api_server, metrics, lane, stack)
         if world.refusals is not None:
             reviewers = {**reviewers, "/mutate": TellingReviewer(reviewers["/mutate"], world.refusals)}
         checks |= {
@@ -361,7 +361,12 @@ def _watch_edge(metrics: Metrics, running: server.Server, lag: LoopLag) -> None:
 
 
 async def _reviewers(
-    settings: Settings, world: World, metrics: Metrics, lane: Lane, stack: contextlib.AsyncExitStack
+    settings: Settings,
+    world: World,
+    api_server: TimedApiServer | None,
+    metrics: Metrics,
+    lane: Lane,
+    stack: contextlib.AsyncExitStack,
 ) -> tuple[Mapping[str, Reviewer], dict[str, Check], Policies | None]:
     """Who decides, by path, what readiness has to say about it, and the policies in force."""
     options = settings.conversion()
@@ -369,10 +374,13 @@ async def _reviewers(
         mutator = Mutator(options, Catalogue(), world.view, world.templates, lane=lane)
         return {"/mutate": mutator, "/validate": Validator(options, Catalogue(), world.view, lane=lane)}, {}, None
     # The schema and the engine take 20 MiB: only for those who have policies.
+    from webhook.cluster.claim_contents import ClaimContents
     from webhook.policing.assembly import policing
+    from webhook.policing.knowledge import find_nothing
 
+    find = find_nothing if api_server is None else ClaimContents(api_server).find
     policed = await stack.enter_async_context(
-        policing(settings.policies, options, world.view, world.templates, metrics.registry, lane)
+        policing(settings.policies, options, world.view, world.templates, metrics.registry, lane, find)
     )
     return policed.reviewers, {"policies": policed.store.check}, policed.store
 

@@ -331,7 +331,7 @@ def test_a_stored_template_that_no_parser_takes_stops_no_start(
     assert is_converted(webhook.preview(pod("after"), namespace).body)
 
 
-# --- 7: look-ups ----------------------------------------------------------------------------------------------------------
+# --- 7: look-ups --------------------------------------------------------------------------------
 
 
 def test_a_pod_of_claims_that_do_not_exist(tenant: Api, namespace: str) -> None:

@@ -1,6 +1,13 @@
 """Reading YAML with lines."""
 
+import contextlib
+import subprocess
+import sys
+import time
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from policies.documents import DocumentError, read
 
@@ -43,6 +50,56 @@ def test_what_is_no_policy_text_is_refused_with_its_line(text: bytes, line: int,
         list(read("f", text))
     assert caught.value.line == line
     assert caught.value.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["[", "{a: ", "- ", "? ", "[[{b: ", "&x [", "!!seq [", "[? ", "- - ? "],
+    ids=["flow", "map", "block", *"345678"],
+)
+@pytest.mark.parametrize("times", [300, 30_000, 200_000])
+def test_what_nests_too_deeply_is_refused_before_anything_recurses(part: str, times: int) -> None:
+    """The composer of libyaml's binding recurses in C: 30,000 brackets ended the process with SIGSEGV."""
+    text = (part * times).encode()[: 1 << 20]
+    started = time.monotonic()
+    with pytest.raises(DocumentError) as caught:
+        list(read("f", text))
+    assert caught.value.line == 1
+    assert time.monotonic() - started < 2
+
+
+def test_a_server_process_survives_it() -> None:
+    """In a process of its own, because the old one would have ended with it."""
+    code = "from policies.documents import *\ntry: list(read('f', b'[' * 30000))\nexcept DocumentError as e: print(e)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "values are nested deeper than 100 levels.\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("a: " + "9" * 5000, "is too long for a value of type int.", id="long-number"),
+        pytest.param("a: " + "1:" * 5000 + "1", "is too long for a value of type int.", id="base-60"),
+        pytest.param("a: !!int x", "cannot be read as the type that it looks like", id="tagged"),
+        pytest.param("a: !!float ''", "cannot be read as the type that it looks like", id="tagged-empty"),
+        pytest.param("a: !!bool maybe", "cannot be read as the type that it looks like", id="tagged-bool"),
+        pytest.param("a: !!timestamp x", "", id="tagged-time"),
+        pytest.param("a: &a [*a]", "", id="alias-of-itself"),
+        pytest.param("a: *b", "this is not YAML: found undefined alias.", id="alias-of-nothing"),
+        pytest.param("[" + "1," * 500_001 + "]", "the file holds more than 200000 values; split it.", id="many"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_and_never_raises_anything_else(text: str, message: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        list(read("f", text.encode()))
+    assert message in caught.value.message
+    assert len(caught.value.message) < 200
+
+
+@given(st.text(alphabet="[]{}:,-?&*!|>'\"\n #a1.<%@`~\t", max_size=60))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(DocumentError):
+        list(read("f", text.encode()))
 
 
 def test_aliases_that_multiply_are_refused() -> None:

@@ -1,6 +1,7 @@
 """What policies say about requests."""
 
 import copy
+import dataclasses
 import datetime as dt
 import itertools
 import time
@@ -11,7 +12,7 @@ import pytest
 
 from policies import evaluate as evaluating
 from policies.engine import Limits
-from policies.evaluate import Outcome, Verdict, evaluate, first_match
+from policies.evaluate import Outcome, TakesLongError, UndecidedError, Verdict, evaluate, first_match, unjudged
 from policies.subjects import Subject, namespace_named, of_object
 from tests.policies.files import POD, loaded, policy
 from tests.policies.test_loader import BINDING, VAP
@@ -205,7 +206,7 @@ CLAIM = {
     ("data", "devices", "cores", "lnc", "converted"),
     [
         pytest.param(pod({"a": DEVICES, "b": DEVICES}), 8, 0, 0, False, id="sum"),
-        pytest.param(pod({"a": CORES}), 0, 2, 0, False, id="cores"),
+        pytest.param(pod({"a": CORES}), 1, 2, 0, False, id="cores"),
         pytest.param(pod({"a": {}}, {"i": DEVICES}), 4, 0, 0, False, id="init"),
         pytest.param(pod({"a": DEVICES}, {"i": DEVICES}), 4, 0, 0, False, id="init-hands-over"),
         pytest.param(
@@ -217,11 +218,11 @@ CLAIM = {
                     "neuron.aws.com/logical-neuron-core": "2",
                 },
             ),
-            16,
+            0,
             0,
             2,
-            True,
-            id="converted",
+            False,
+            id="record-that-nobody-verified",
         ),
         pytest.param(
             pod({"a": DEVICES}, annotations={"neuron.aws.com/converted-from": "["}), 4, 0, 0, False, id="bad-record"
@@ -361,6 +362,38 @@ def test_the_first_policy_that_matches_wins(matches: list[str], chosen: str | No
     assert (found.name if found else None, errors) == (chosen, ())
 
 
+@pytest.mark.parametrize(
+    ("more", "refuses"),
+    [
+        ("locked: true", True),
+        ("locked: true\n  failurePolicy: Ignore", False),
+        ("failurePolicy: Fail", True),
+        ("failurePolicy: Ignore", False),
+    ],
+)
+def test_a_policy_that_fails_closed_refuses_what_it_cannot_judge(more: str, *, refuses: bool) -> None:
+    text = _conversion(0, "{conditions: [{name: a, expression: object.metadata.name == 'x'}]}")
+    rules = loaded(f"{text.rstrip()}\n  {more}\n").conversions
+    made = of_object({**POD, "metadata": {"generateName": "train-"}})
+    if refuses:
+        with pytest.raises(UndecidedError, match=r"^match condition 'a' failed: no such key: 'name'") as caught:
+            first_match(rules, made, time.monotonic)
+        assert caught.value.rule.name == "p0"
+    else:
+        assert first_match(rules, made, time.monotonic)[0] is None
+
+
+def test_what_is_out_of_time_refuses_where_a_policy_fails_closed() -> None:
+    text = _conversion(0, "{conditions: [{name: a, expression: 'object.spec.containers.all(c, true)'}]}")
+    rules = loaded(f"{text.rstrip()}\n  failurePolicy: Fail\n").conversions
+    many = of_object({**POD, "spec": {"containers": [{"name": "a"}] * 2000}})
+    ticks = itertools.count(0.0, 1.0)
+    with pytest.raises(UndecidedError, match="match condition 'a' failed: evaluation takes longer"):
+        first_match(rules, many, lambda: next(ticks))
+    with pytest.raises(TakesLongError):
+        first_match(rules, many, lambda: next(ticks), seconds=0.02, impatient=True)
+
+
 def test_a_policy_whose_condition_fails_does_not_match_and_says_so() -> None:
     text = _conversion(0, "{conditions: [{name: a, expression: object.spec.none}]}")
     found, errors = first_match(loaded(text).conversions, of_object(POD), time.monotonic)
@@ -373,6 +406,39 @@ def test_evaluating_changes_nothing() -> None:
     before = copy.deepcopy(data)
     judged("validations: [{expression: 'object.spec.containers.all(c, c.name.size() > 0)'}]", of_object(data))
     assert data == before
+
+
+# --- time -------------------------------------------------------------------------------------------------------
+
+
+def test_an_impatient_evaluation_gives_up_as_a_whole() -> None:
+    rules = loaded(policy("validations: [{expression: 'object.spec.containers.all(c, true)'}]")).validating
+    many = of_object({**POD, "spec": {"containers": [{"name": "a"}] * 2000}})
+    ticks = itertools.count(0.0, 0.015)
+    with pytest.raises(TakesLongError):
+        evaluate(rules, many, NOW, lambda: next(ticks), seconds=0.02, impatient=True)
+    (verdict,) = evaluate(rules, many, NOW, time.monotonic, seconds=0.02)
+    assert verdict.outcome is Outcome.ALLOW
+
+
+@pytest.mark.parametrize(
+    ("spec", "outcome"),
+    [("", Outcome.DENY), ("failurePolicy: Ignore", Outcome.ALLOW), ("validationActions: [Warn]", Outcome.WARN)],
+)
+def test_what_was_not_evaluated_follows_the_failure_policy(spec: str, outcome: Outcome) -> None:
+    text = policy(f"validations: [{{expression: 'true'}}]\n{spec}")
+    bare = Subject("CREATE", "", "v1", "Pod", "pods", None, namespace="team-a")
+    (verdict,) = unjudged(loaded(text).validating, bare, "not evaluated: late", NOW, time.monotonic)
+    assert (verdict.outcome, verdict.unfinished) == (outcome, "not evaluated: late")
+    elsewhere = text.replace("    resourceRules", "    namespaceSelector: {matchLabels: {a: b}}\n    resourceRules")
+    known = dataclasses.replace(bare, namespace_object=namespace_named("team-a"))
+    assert unjudged(loaded(elsewhere).validating, known, "late", NOW, time.monotonic) == ()
+
+
+def test_an_error_that_quotes_a_tenant_is_cut() -> None:
+    data = {**POD, "metadata": {"name": "x" * 100_000, "namespace": "team-a"}}
+    verdict = judged("validations: [{expression: 'int(object.metadata.name) > 1'}]", of_object(data))
+    assert max(map(len, (*messages(verdict), *verdict.errors))) < 600
 
 
 def test_a_namespace_that_is_not_known_has_its_name() -> None:

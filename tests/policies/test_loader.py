@@ -1,11 +1,15 @@
 """A folder becomes one set of policies, or a list of what is wrong with it."""
 
 import os
+import socket
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from neuron.instances import Catalogue, Topology
+from policies import loader
 from policies.loader import NO_POLICIES, PolicyError, load_folder, read_folder
 from tests.policies.files import POD, loaded, policy, problems
 from tests.policies.test_schema import CATALOG, CHECK, CONVERSION
@@ -267,3 +271,65 @@ def test_a_huge_file_is_a_problem(tmp_path: Path) -> None:
 
 def test_the_pod_of_these_tests_asks_for_four_devices() -> None:
     assert POD["spec"]["containers"][0]["resources"]["limits"] == {"aws.amazon.com/neuron": "4"}
+
+
+# --- what may lie in a folder ------------------------------------------------------------------------------------
+
+GOOD = policy("validations: [{expression: 'true'}]")
+
+
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+
+
+def _grown(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        pytest.param(os.mkfifo, "this cannot be read: it is not a regular file.", id="fifo"),
+        pytest.param(_socket, "this cannot be read: it is not a regular file.", id="socket"),
+        pytest.param(lambda path: path.symlink_to("/dev/zero"), "it is not a regular file.", id="device"),
+        pytest.param(lambda path: path.symlink_to(path), "this cannot be read: Too many levels of symb", id="loop"),
+        pytest.param(lambda path: path.symlink_to("gone"), "this cannot be read: No such file or direc", id="dangling"),
+        pytest.param(_grown, "the file is larger than 1048576 bytes; split it.", id="huge"),
+        pytest.param(lambda path: path.write_bytes(b"\xff" * 9), "the file is not UTF-8: ", id="bytes"),
+        pytest.param(lambda path: path.write_bytes(b"[" * 30_000), "values are nested deeper than 100", id="deep"),
+    ],
+)
+def test_nothing_in_a_folder_can_hold_up_its_reader(make: Callable[[Path], None], why: str, tmp_path: Path) -> None:
+    (tmp_path / "good.yaml").write_text(GOOD)
+    make(tmp_path / "odd.yaml")
+    started = time.monotonic()
+    with pytest.raises(PolicyError) as caught:
+        load_folder(tmp_path)
+    assert [why in str(problem) for problem in caught.value.problems] == [True]
+    assert time.monotonic() - started < 5
+
+
+def test_a_folder_has_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for at in range(4):
+        (tmp_path / f"{at}.yaml").write_text(GOOD.replace("limits", f"p{at}"))
+    assert load_folder(tmp_path).files == 4
+    for limit, value in (("_MOST_FILES", 3), ("_LARGEST_FOLDER", 300), ("_MOST_ENTRIES", 3)):
+        with monkeypatch.context() as patched:
+            patched.setattr(loader, limit, value)
+            with pytest.raises(PolicyError, match="a folder of policies has at most"):
+                load_folder(tmp_path)
+
+
+def test_names_need_not_be_utf_8(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"\xff.yaml")).write_text("kind: Frog")
+    with pytest.raises(PolicyError) as caught:
+        load_folder(tmp_path)
+    assert str(caught.value).isascii()
+    assert "\\xff.yaml" in str(caught.value)
+
+
+def test_a_message_quotes_little() -> None:
+    told = problems(f"apiVersion: policy.neuron.aws.com/v1alpha1\nkind: {'x' * 100_000}")
+    assert max(map(len, told)) < 500

@@ -2,11 +2,13 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Raw
 
+from neuron.claim_specs import ClaimSpec, ClassSpec
+from neuron.device_shapes import Shape
 from neuron.instances import Observation
 from neuron.templates import Template
 from policies.loader import NO_POLICIES, PolicySet
@@ -25,6 +27,7 @@ class FakeCluster:
     classes: dict[str, str] = dataclasses.field(default_factory=dict)
     namespaces: dict[str, NamespaceFacts] = dataclasses.field(default_factory=dict)
     template_classes: dict[tuple[str, str], frozenset[str]] = dataclasses.field(default_factory=dict)
+    claim_templates: dict[tuple[str, str], ClaimSpec] = dataclasses.field(default_factory=dict)
     ultraserver_modes: dict[tuple[str, str], int] = dataclasses.field(default_factory=dict)
 
     def observations(self) -> Mapping[str, Observation]:
@@ -47,6 +50,19 @@ class FakeCluster:
 
     def template_ultraserver_mode(self, namespace: str, name: str) -> int | None:
         return self.ultraserver_modes.get((namespace, name))
+
+    @property
+    def claim_version(self) -> int:
+        return self.version
+
+    def device_shapes(self) -> Sequence[Shape]:
+        return ()
+
+    def device_classes(self) -> Mapping[str, ClassSpec] | None:
+        return None
+
+    def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
+        return self.claim_templates.get((namespace, name))
 
 
 class FakeTemplates:

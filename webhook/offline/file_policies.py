@@ -16,8 +16,11 @@ from typing import Any, Final
 import jsonpatch
 import orjson
 
+from neuron.claim_reader import read_claim
 from neuron.findings import Finding, warning
 from neuron.instances import Catalogue
+from neuron.templates import API_VERSION as TEMPLATE_VERSION
+from neuron.templates import KIND as TEMPLATE
 from policies.documents import Problem
 from policies.engine import Clock
 from policies.evaluate import Verdict, evaluate
@@ -26,10 +29,10 @@ from policies.subjects import CLUSTER_SCOPED, Subject, of_object
 from webhook.decisions.decision import Decision
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.offline.manifests import Manifest, Path
-from webhook.policing.steering import find_steering
+from webhook.policing.knowledge import DeviceKnower, PolicyView, knowledge_for, named_by, shown, verified, with_record
+from webhook.policing.steering import SteeringRefusedError, find_steering
 from webhook.policing.subjects import namespace_object
 from webhook.policing.verdicts import findings
-from webhook.ports import NamespaceView
 
 _NAMESPACE: Final = "default"
 """Of objects that name none, as kubectl has it."""
@@ -59,6 +62,7 @@ class FilePolicies:
         self._policies = policies
         self._now = now
         self._clock = clock
+        self._known: tuple[PolicyView, DeviceKnower] | None = None
 
     @classmethod
     def load(cls, folder: FilePath, now: dt.datetime, clock: Clock) -> "FilePolicies":
@@ -85,7 +89,7 @@ class FilePolicies:
     # --- conversion -----------------------------------------------------------------------------------------------
 
     def steer(
-        self, manifest: Manifest, template: dict[str, Any], namespaces: NamespaceView
+        self, manifest: Manifest, template: dict[str, Any], namespaces: PolicyView
     ) -> tuple[Steering, list[Finding]]:
         """How the conversion of a template's pods is steered, and which policies could not be asked."""
         if not self._policies.conversions and not self._policies.hints:
@@ -93,25 +97,32 @@ class FilePolicies:
         # Mutating webhooks are asked before the API server makes up a name.
         pod = _pod(manifest, template)
         subject = self._subject(pod, manifest.namespace, namespaces)
-        steering, errors = find_steering(self._policies, subject, self._clock)
+        knowledge = with_record(subject.knowledge, shown(pod), strips=True)
+        try:
+            steering, errors = find_steering(
+                self._policies, dataclasses.replace(subject, knowledge=knowledge), self._clock
+            )
+        except SteeringRefusedError as error:
+            return NO_STEERING, [error.finding]
         return steering, [warning("NEU803", "", f"policy {error}; it steers nothing here.") for error in errors]
 
     # --- validation -----------------------------------------------------------------------------------------------
 
-    def judge_object(self, manifest: Manifest, namespaces: NamespaceView) -> list[Finding] | None:
+    def judge_object(self, manifest: Manifest, namespaces: PolicyView) -> list[Finding] | None:
         """What policies say of an object that is created as it stands; None where none is about such an object."""
         return self._judge(self._subject(manifest.data, manifest.namespace, namespaces))
 
     def judge_pod(
-        self, manifest: Manifest, template: dict[str, Any], decision: Decision, namespaces: NamespaceView
+        self, manifest: Manifest, template: dict[str, Any], decision: Decision, namespaces: PolicyView
     ) -> list[Finding] | None:
         """What policies say of the pods of a template, as conversion leaves them; None where none is about pods."""
         converted = copy.deepcopy(template)
         # A copy: what a patch adds becomes part of the pod.
         jsonpatch.apply_patch(converted, orjson.loads(orjson.dumps(decision.patch)), in_place=True)
-        return self._judge(self._subject(_pod(manifest, converted), manifest.namespace, namespaces))
+        subject = self._subject(_pod(manifest, converted), manifest.namespace, namespaces)
+        return self._judge(_with_templates(subject, decision))
 
-    def subjects(self, manifest: Manifest, operation: str, namespaces: NamespaceView) -> Iterator[tuple[Path, Subject]]:
+    def subjects(self, manifest: Manifest, operation: str, namespaces: PolicyView) -> Iterator[tuple[Path, Subject]]:
         """The requests that come of an object as it is written: for itself, and for the pods that it would make.
 
         The pods of a workload come with the path of their template, and only where it is created.
@@ -123,20 +134,32 @@ class FilePolicies:
                 yield path, _named(self._subject(_pod(manifest, template), manifest.namespace, namespaces))
 
     def _subject(
-        self, data: dict[str, Any], namespace: str, namespaces: NamespaceView, operation: str = "CREATE"
+        self, data: dict[str, Any], namespace: str, namespaces: PolicyView, operation: str = "CREATE"
     ) -> Subject:
         if data.get("kind") in CLUSTER_SCOPED:
             return of_object(data, operation=operation)
+        knower = self._knower(namespaces)
+        knowledge = knowledge_for(knower.base, knower, namespace, named_by(data))
         where = namespace or self._namespace
         known = namespace_object(where, namespaces)
         if not namespace:
             # The API server writes down where an object goes.
             data = {**data, "metadata": {**_mapping(data.get("metadata")), "namespace": self._namespace}}
         return of_object(
-            data, operation=operation, namespace_object=known, quotas=self._quotas({namespace, where}, namespaces)
+            data,
+            operation=operation,
+            namespace_object=known,
+            quotas=self._quotas({namespace, where}, namespaces),
+            knowledge=with_record(knowledge, verified(data, knowledge.templates)),
         )
 
-    def _quotas(self, places: Collection[str], namespaces: NamespaceView) -> Mapping[str, int] | None:
+    def _knower(self, view: PolicyView) -> DeviceKnower:
+        """What knows the devices of a view: the same for as long as the view is."""
+        if self._known is None or self._known[0] is not view:
+            self._known = (view, DeviceKnower(view, self._policies.catalogue))
+        return self._known[1]
+
+    def _quotas(self, places: Collection[str], namespaces: PolicyView) -> Mapping[str, int] | None:
         """What quotas allow an object; those that name no namespace go where the objects go that name none."""
         found = [namespaces.quotas(each) for each in places]
         known = [quotas for quotas in found if quotas is not None]
@@ -168,6 +191,15 @@ def _pod(manifest: Manifest, template: dict[str, Any]) -> dict[str, Any]:
     if manifest.namespace:
         metadata["namespace"] = manifest.namespace
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec")}
+
+
+def _with_templates(subject: Subject, decision: Decision) -> Subject:
+    """The subject with the templates that its conversion makes."""
+    if not decision.templates:
+        return subject
+    made = {each.name: read_claim(TEMPLATE, TEMPLATE_VERSION, each.spec)[0] for each in decision.templates}
+    known = dataclasses.replace(subject.knowledge, templates={**subject.knowledge.templates, **made})
+    return dataclasses.replace(subject, knowledge=with_record(known, verified(subject.object, known.templates)))
 
 
 def _named(subject: Subject) -> Subject:

@@ -2,9 +2,11 @@
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from neuron.claim_specs import ClaimSpec, ClassSpec
+from neuron.device_shapes import Shape
 from neuron.instances import Observation
 from webhook.cluster import caches as cluster
 from webhook.cluster.api import RESOURCE_GROUP
@@ -26,6 +28,7 @@ class ManifestCluster:
         self._quotas = NamespaceQuotas()
         self._with_quotas: set[str] = set()
         self._extended_resources: dict[str, str] = {}
+        self._classes: dict[str, ClassSpec] = {}
         self._templates: dict[tuple[str, str], TemplateFacts] = {}
         for manifest in manifests:
             self._take(manifest)
@@ -45,6 +48,8 @@ class ManifestCluster:
                 self._say(key[0], limit_ranges=tuple(sorted(limit_ranges)))
             case group, "DeviceClass" if group == RESOURCE_GROUP:
                 facts = _read(cluster.project_class, data)
+                if facts:
+                    self._classes[manifest.name] = facts.spec
                 if facts and facts.extended_resource:
                     self._extended_resources[facts.extended_resource] = manifest.name
             case group, "ResourceClaimTemplate" if group == RESOURCE_GROUP:
@@ -96,6 +101,24 @@ class ManifestCluster:
         """`ultraserverMode` of a template among the manifests."""
         facts = self._templates.get((namespace, name))
         return facts.ultraserver_mode if facts else None
+
+    @property
+    def claim_version(self) -> int:
+        """Nothing changes once it is read."""
+        return 0
+
+    def device_shapes(self) -> Sequence[Shape]:
+        """Manifests publish no devices."""
+        return ()
+
+    def device_classes(self) -> Mapping[str, ClassSpec]:
+        """DeviceClasses among the manifests."""
+        return self._classes
+
+    def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
+        """What a template among the manifests asks for."""
+        facts = self._templates.get((namespace, name)) or self._templates.get(("", name))
+        return facts.spec if facts else None
 
     def template_digest(self, namespace: str, name: str) -> str | None:
         """Digest of the template of that name among the manifests; None where there is none."""

@@ -4,21 +4,24 @@ import asyncio
 import contextlib
 import dataclasses
 import datetime as dt
+import functools
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 from prometheus_client.registry import CollectorRegistry
 
+from policies.evaluate import TakesLongError
 from policies.loader import PolicyError, PolicySet
-from webhook.decisions.decision import Decision
+from webhook.decisions.decision import Decision, denied
 from webhook.decisions.world import ConversionOptions
 from webhook.edge.endpoints import Reviewer
 from webhook.edge.wire import AdmissionRequest
 from webhook.lane import Inline, Lane
 from webhook.mutate import Mutator
+from webhook.policing.knowledge import FindClaims, find_nothing
 from webhook.policing.metrics import PolicyMetrics
 from webhook.policing.reviews import PolicedReviewer
-from webhook.policing.steering import PolicySteer
+from webhook.policing.steering import PolicySteer, SteeringRefusedError
 from webhook.policing.store import PolicyStore
 from webhook.ports import TemplateStore, WorldView
 from webhook.settings import StartupError
@@ -36,6 +39,7 @@ class PolicedMutator:
         templates: TemplateStore,
         lane: Lane | None = None,
     ) -> None:
+        """Review; arguments as of `Mutator`."""
         self._lane = lane or Inline()
         self._options = options
         self._store = store
@@ -45,14 +49,28 @@ class PolicedMutator:
 
     def _take(self, policies: PolicySet) -> None:
         self._policies = policies
-        steer = PolicySteer(policies, self._view)
+        self._steer = steer = PolicySteer(policies, self._view)
         self._mutator = Mutator(self._options, policies.catalogue, self._view, self._templates, steer, lane=self._lane)
 
     async def review(self, request: AdmissionRequest) -> Decision:
-        """Answer one review, by one set of policies from start to end."""
+        """Answer one review, by one set of policies from start to end.
+
+        Raises:
+            LaneError: it was not decided in the time that the caller waits.
+        """
         if self._policies is not self._store.current:
             self._take(self._store.current)
-        return await self._mutator.review(request)
+        steer, mutator = self._steer, self._mutator
+        steer.look()
+        try:
+            try:
+                return await mutator.review(request)
+            except TakesLongError:
+                steering = await self._lane.run(request.namespace, functools.partial(steer.find, request))
+                with steer.knowing(request, steering):
+                    return await mutator.review(request)
+        except SteeringRefusedError as error:
+            return denied("policy", error.finding)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,8 +94,9 @@ async def policing(
     templates: TemplateStore,
     registry: CollectorRegistry,
     lane: Lane,
+    find: FindClaims = find_nothing,
 ) -> AsyncIterator[Policing]:
-    """Load the policies of a folder, and follow it for as long as the context lasts.
+    """Load the policies of a folder, and follow it for as long as the context lasts; `find` asks for claims by name.
 
     Raises:
         StartupError: on entering: something is wrong with them.
@@ -95,7 +114,9 @@ async def policing(
 
     reviewers: dict[str, Reviewer] = {
         "/mutate": PolicedMutator(options, store, view, templates, lane),
-        "/validate": PolicedReviewer(validator, store, view, options.excluded_namespaces, metrics, _now, lane=lane),
+        "/validate": PolicedReviewer(
+            validator, store, view, options.excluded_namespaces, metrics, _now, lane=lane, find=find
+        ),
     }
     watching = asyncio.create_task(store.watch(), name="policies")
     try:

@@ -21,6 +21,7 @@ WallClock = Callable[[], dt.datetime]
 
 _SECONDS_BETWEEN_LOOKS: Final = 1.0
 _PROBLEMS_LOGGED: Final = 20
+_MOST_ENTRIES: Final = 10_000
 _Fingerprint = tuple[tuple[str, int, int, int], ...]
 
 
@@ -126,7 +127,11 @@ class PolicyStore:
 
 
 def fingerprint(folder: Path) -> _Fingerprint:
-    """What changes when a file does: names, times, sizes and identities, through links as in a mounted ConfigMap."""
+    """What changes when a file does: names, times, sizes and identities, through links as in a mounted ConfigMap.
+
+    Only asks for what the file system knows: nothing is opened. Of a folder with more than `_MOST_ENTRIES` the rest is
+    not looked at; `read_folder` refuses it.
+    """
     found = []
     generation = os.path.realpath(folder / "..data")
     for directory, directories, names in os.walk(folder):
@@ -139,4 +144,6 @@ def fingerprint(folder: Path) -> _Fingerprint:
                 found.append((path, 0, 0, 0))
             else:
                 found.append((path, status.st_mtime_ns, status.st_size, status.st_ino))
+        if len(found) > _MOST_ENTRIES:
+            break
     return ((generation, 0, 0, 0), *sorted(found))

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from policies.holdings import mapping
 from policies.subjects import Subject, namespace_named, plural
 from webhook.edge import nesting
 from webhook.edge.wire import ABSENT, AdmissionRequest
@@ -13,38 +14,64 @@ from webhook.ports import NamespaceView
 
 
 def bare_subject(request: AdmissionRequest) -> Subject:
-    """What a review is about, without its objects."""
+    """What a review is about, without its objects.
+
+    Raises:
+        msgspec.DecodeError: `resource` nests too deeply.
+    """
     kind = request.kind
-    resource = _value(request.resource) or {}
+    resource = mapping(_value(request.resource)).get("resource")
     return Subject(
         operation=request.operation,
         group=kind.group,
         version=kind.version,
         kind=kind.kind,
-        resource=str(resource.get("resource") or plural(kind.kind)),
+        resource=resource if isinstance(resource, str) and resource else plural(kind.kind),
         object=None,
         subresource=request.subResource,
+        namespace=request.namespace,
+        name=request.name,
+        dry_run=request.dryRun,
     )
 
 
-def subject_of(request: AdmissionRequest, namespaces: NamespaceView) -> Subject:
-    """A review with its objects decoded.
+def decoded(subject: Subject, request: AdmissionRequest) -> Subject:
+    """The subject of a review with its objects decoded. Pure: it may run in the lane.
 
     Raises:
         msgspec.DecodeError: one of them is no JSON that could be decoded, or nests too deeply.
     """
     return dataclasses.replace(
-        bare_subject(request),
-        namespace=request.namespace,
-        name=request.name,
+        subject,
         object=_value(request.object),
         old_object=_value(request.oldObject),
-        namespace_object=namespace_object(request.namespace, namespaces) if request.namespace else None,
-        user_info=_value(request.userInfo) or {},
-        dry_run=request.dryRun,
+        user_info=mapping(_value(request.userInfo)),
         options=_value(request.options),
-        quotas=namespaces.quotas(request.namespace) if request.namespace else None,
     )
+
+
+def placed(subject: Subject, namespaces: NamespaceView) -> Subject:
+    """The subject with what is known of its namespace."""
+    namespace = subject.namespace
+    if not namespace:
+        return subject
+    known, quotas = namespace_object(namespace, namespaces), namespaces.quotas(namespace)
+    return dataclasses.replace(subject, namespace_object=known, quotas=quotas)
+
+
+def subject_of(request: AdmissionRequest, namespaces: NamespaceView) -> Subject:
+    """A review with its objects decoded, and what is known of its namespace.
+
+    Raises:
+        msgspec.DecodeError: one of them is no JSON that could be decoded, or nests too deeply.
+    """
+    return decoded(placed(bare_subject(request), namespaces), request)
+
+
+def size_of(request: AdmissionRequest) -> int:
+    """Bytes of everything in a review that policies see."""
+    parts = (request.object, request.oldObject, request.userInfo, request.options, request.resource)
+    return sum(memoryview(part).nbytes for part in parts)
 
 
 def namespace_object(name: str, namespaces: NamespaceView) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import datetime as dt
 import json
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -237,6 +238,23 @@ def test_policies_are_reloaded_under_load_without_a_dropped_request(server: Proc
             thread.join()
     assert faults == []
     assert set(seen) <= {f"NEU801: policy 'few': at most {most}, not 16" for most in (4, 8)}
+
+
+def test_no_file_among_the_policies_ends_or_holds_up_a_running_server(server: Process, folder: Path) -> None:
+    """30,000 brackets ended the process with SIGSEGV, a FIFO held up every later reload."""
+    url = server.event("serving")["url"][0]
+    with Client(url, folder.parent / ".neuron-dra/tls/ca.crt") as client:
+        (folder / "bomb.yaml").write_bytes(b"[" * 30_000)
+        refused = server.event("policies not reloaded: the set in force stays")
+        assert refused["problems"] == ["policies/bomb.yaml:1: values are nested deeper than 100 levels."]
+        (folder / "bomb.yaml").unlink()
+        os.mkfifo(folder / "fifo.yaml")
+        refused = server.event("policies not reloaded: the set in force stays")
+        assert refused["problems"] == ["policies/fifo.yaml: this cannot be read: it is not a regular file."]
+        assert _denied(client) == "NEU801: policy 'few': at most 4, not 16"
+        (folder / "fifo.yaml").unlink()
+        (folder / "few.yaml").write_text(DENY % (8, 8))
+        eventually(lambda: _denied(client) == "NEU801: policy 'few': at most 8, not 16", "the new policy counts")
 
 
 def test_a_server_does_not_start_on_policies_that_it_cannot_use(folder: Path) -> None:

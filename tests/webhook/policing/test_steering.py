@@ -1,12 +1,14 @@
 """What policies say where no pod is created: LeaderWorkerSets, pod templates, claims; what a locked one overrules."""
 
 import asyncio
+import itertools
 import json
 import time
 from typing import Any
 
 import pytest
 
+from policies.evaluate import TakesLongError
 from policies.loader import PolicySet, load
 from policies.subjects import of_object
 from tests.support.clusters import FakeCluster, mutator, request
@@ -14,7 +16,7 @@ from tests.support.manifests import container, pod
 from webhook.decisions.decision import Decision
 from webhook.decisions.steering import NO_STEERING
 from webhook.decisions.world import ConversionOptions
-from webhook.policing.steering import PolicySteer, find_steering
+from webhook.policing.steering import PolicySteer, SteeringRefusedError, find_steering
 from webhook.ports import NamespaceFacts
 from webhook.standalone import StandaloneCluster
 from webhook.validate import Validator
@@ -63,6 +65,36 @@ def test_what_fails_is_told_with_the_policy() -> None:
     steering, errors = find_steering(found, of_object(pod()), time.monotonic)
     assert steering == NO_STEERING
     assert [error.partition(": ")[0] for error in errors] == ["conversionpolicy", "schedulinghintpolicy"]
+
+
+def test_a_policy_that_fails_closed_refuses_pods_and_says_nothing_of_templates() -> None:
+    conditions = {"conditions": [{"name": "a", "expression": "object.metadata.labels.none == 'x'"}]}
+    found = policies(ConversionPolicy={"match": conditions, "mode": "convert", "locked": True})
+    with pytest.raises(SteeringRefusedError, match="match condition 'a' failed: no such key: 'labels'"):
+        find_steering(found, of_object(pod()), time.monotonic)
+    steer = PolicySteer(found, StandaloneCluster())
+    with pytest.raises(SteeringRefusedError):
+        steer(request(pod()))
+    assert steer.of_template(pod(), "team-a") == NO_STEERING
+
+
+def test_what_takes_long_on_the_loop_says_so_and_is_found_in_the_lane() -> None:
+    quadratic = "object.spec.containers.all(c, object.spec.containers.all(d, d.name != 'x'))"
+    match = {"conditions": [{"name": "a", "expression": quadratic}]}
+    found = policies(ConversionPolicy={"match": match, "mode": "off"})
+    ticks = itertools.count(0.0, 0.03)
+    steer = PolicySteer(found, StandaloneCluster(), lambda: next(ticks))
+    sent = request(pod(*[container(f"c{at}") for at in range(200)]))
+
+    async def on_the_loop() -> None:
+        with pytest.raises(TakesLongError):
+            steer(sent)
+        with steer.knowing(sent, NO_STEERING):
+            assert steer(sent) is NO_STEERING
+
+    asyncio.run(on_the_loop())
+    patient = PolicySteer(found, StandaloneCluster(), lambda: 0.0)
+    assert patient(sent).mode == "off", "no loop is running here, as in the lane's thread"
 
 
 # --- LeaderWorkerSets -------------------------------------------------------------------------------------------

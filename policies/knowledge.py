@@ -1,0 +1,96 @@
+"""What has to be known beside an object to say how many devices it can hold. Values only: others gather them."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any, Final
+
+from neuron import names
+from neuron.claim_specs import ClaimSpec
+from neuron.instances import Catalogue, InstanceType, Topology
+
+UNKNOWN_NODE: Final = 16
+"""Devices of a node whose number nobody published: the most that any known one has."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceKnowledge:
+    """What has to be known beside the object. Immutable: an evaluation may run in another thread.
+
+    Attributes:
+        catalogue: instance types.
+        classes: by name, whether a DeviceClass has Neuron devices (None: nobody can say). None instead of a mapping:
+            no class is known. Classes that are not in it count by their names.
+        class_lncs: logical NeuronCore settings of the configs of DeviceClasses, by name of the class.
+        extended: extended resource -> DeviceClass that serves it (KEP-5004).
+        templates: ResourceClaimTemplates of the object's namespace by name, as far as they are known.
+        claims: its ResourceClaims, likewise.
+        whole_nodes: whether slices publish whole nodes (`neuron_node`) as devices.
+        record: what the pod's containers asked for before conversion, `{"containers": {"main": {resource: amount}}}`;
+            None unless the record was verified.
+        recorded_claim: entry of `spec.resourceClaims` that conversion made.
+        strips_limits: limits of recorded containers are taken off before the pod is stored, so they count only where
+            they are more than what was recorded.
+    """
+
+    catalogue: Catalogue = dataclasses.field(default_factory=Catalogue)
+    classes: Mapping[str, bool | None] | None = None
+    class_lncs: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    extended: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    templates: Mapping[str, ClaimSpec] = dataclasses.field(default_factory=dict)
+    claims: Mapping[str, ClaimSpec] = dataclasses.field(default_factory=dict)
+    whole_nodes: bool = False
+    record: Mapping[str, Any] | None = None
+    recorded_claim: str = ""
+    strips_limits: bool = False
+
+    def has_devices(self, device_class: str) -> bool | None:
+        """Whether a DeviceClass has Neuron devices; None where nobody can say."""
+        if self.classes is not None and device_class in self.classes:
+            return self.classes[device_class]
+        named = device_class == names.DEVICE_CLASS or device_class.startswith(f"{names.DEVICE_CLASS}.")
+        return True if named else None
+
+
+NOTHING_KNOWN: Final = DeviceKnowledge()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Figures:
+    """What the catalogue says of nodes.
+
+    Attributes:
+        node: devices of the largest node.
+        ultraservers: instance types of which a whole node is a device.
+        cores: of every type with known cores, the fewest cores of a device and the counts that one request can have;
+            no counts for a ring, of which any number of consecutive devices is given.
+    """
+
+    node: int
+    ultraservers: frozenset[str]
+    cores: tuple[tuple[int, tuple[int, ...]], ...]
+
+    def devices_for(self, cores: int) -> int:
+        """The most devices that a container gets for cores, on any type that can serve it."""
+        found = []
+        for per_device, counts in self.cores:
+            exact = -(-cores // per_device)
+            found += [count for count in counts or (exact,) if count >= exact][:1]
+        return max(found, default=-(-cores // min((each for each, _ in self.cores), default=1)))
+
+
+@functools.lru_cache(maxsize=4)
+def figures(catalogue: Catalogue) -> Figures:
+    """What a catalogue says of nodes."""
+    node = max((entry.devices or UNKNOWN_NODE for entry in catalogue), default=UNKNOWN_NODE)
+    cores = {
+        (max(1, entry.cores_per_device // max(entry.logical_neuron_cores or (1,))), _counts(entry))
+        for entry in catalogue
+        if entry.cores_per_device
+    }
+    ultraservers = frozenset(entry.name for entry in catalogue if entry.ultraserver_nodes)
+    return Figures(node, ultraservers, tuple(sorted(cores)))
+
+
+def _counts(entry: InstanceType) -> tuple[int, ...]:
+    return () if entry.topology is Topology.RING else entry.counts
