@@ -1,0 +1,8 @@
+"""The attacks are what they say they are: reviews that differ, and grow with their size."""
+
+from tests.attacks import arsenal
+
+
+def test_names_are_unique() -> None:
+    names = list(arsenal.ids())
+    assert len(names) == len(set(names))

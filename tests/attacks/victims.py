@@ -1,0 +1,221 @@
+"""A real server process under attack, and a neighbour whose reviews go on meanwhile."""
+
+import contextlib
+import dataclasses
+import http.client
+import json
+import shutil
+import signal
+import ssl
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.support.serving import ROOT, Client, Process, Reply, free_port, review
+
+MEMORY_LIMIT = 256 * 1024
+"""KiB: the chart's memory limit of the webhook's container (deploy/chart/values.yaml)."""
+PROMISED = 0.1
+"""Seconds: how long a neighbour's review takes at most on an idle machine, whatever else arrives."""
+ASSERTED = 20 * PROMISED
+"""What is asserted: test machines are busy with other things."""
+ANSWERED = 12.0
+"""Seconds in which each attack has its own answer. The API server's default time-out is 10."""
+LARGEST_ANSWER = 64 * 1024
+"""Bytes."""
+
+NEURON = {"limits": {"aws.amazon.com/neuron": "4"}}
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "neighbour", "namespace": "neighbour"},
+    "spec": {"containers": [{"name": "main", "image": "x", "resources": NEURON}]},
+}
+CLAIM = {"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "neuron.aws.com", "count": 1}}]}}
+
+PACKS = ("device-limit.yaml", "host-devices.yaml", "logical-neuron-core.yaml", "privileged.yaml")
+
+
+@dataclasses.dataclass
+class Waits:
+    """How long each review of the neighbour took, in seconds, and what went wrong with any."""
+
+    seconds: list[float] = dataclasses.field(default_factory=list)
+    failures: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def longest(self) -> float:
+        return max(self.seconds, default=0.0)
+
+    def __str__(self) -> str:
+        if not self.seconds:
+            return "no review"
+        middle = statistics.median(self.seconds)
+        return f"{len(self.seconds)} reviews, median {1000 * middle:.1f} ms, longest {1000 * self.longest:.0f} ms"
+
+
+class Victim:
+    """The server, with what an attacker and a watcher need of it."""
+
+    def __init__(self, process: Process, url: str, ca: Path, metrics_url: str) -> None:
+        self.process = process
+        self.url = url
+        self.ca = ca
+        self.metrics_url = metrics_url
+        self._context = ssl.create_default_context(cafile=str(ca))
+
+    def client(self, timeout: float = ANSWERED) -> Client:
+        return Client(self.url, self.ca, timeout)
+
+    def attack(self, path: str, body: bytes) -> tuple[Reply | None, float]:
+        """One review on a connection of its own: the answer, None where there is none, and the seconds it took."""
+        started = time.perf_counter()
+        try:
+            with self.client() as client:
+                reply = client.review(body, path + "?timeout=10s")
+        except (OSError, http.client.HTTPException):
+            return None, time.perf_counter() - started
+        return reply, time.perf_counter() - started
+
+    @property
+    def peak_memory(self) -> int:
+        """The most resident memory that the process had since it started, in KiB."""
+        return self._status("VmHWM")
+
+    @property
+    def memory(self) -> int:
+        """Resident memory now, in KiB."""
+        return self._status("VmRSS")
+
+    @property
+    def alive(self) -> bool:
+        return self.process.process.poll() is None
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it lives, answers, and has not grown beyond its limit."""
+        if not self.alive or self.peak_memory >= MEMORY_LIMIT:
+            return False
+        try:
+            with self.client(timeout=2.0) as client:
+                return client.get("/livez").status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def _status(self, field: str) -> int:
+        status = Path(f"/proc/{self.process.process.pid}/status").read_text()
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(field))
+
+    @contextlib.contextmanager
+    def neighbour(self) -> Iterator[Waits]:
+        """Reviews of another tenant, one after the other, for the length of the context."""
+        waits, over = Waits(), threading.Event()
+        thread = threading.Thread(target=self._watch, args=(waits, over), name="neighbour")
+        thread.start()
+        try:
+            yield waits
+        finally:
+            over.set()
+            thread.join()
+
+    def _watch(self, waits: Waits, over: threading.Event) -> None:
+        pod = json.dumps(review(namespace="neighbour", object=POD)).encode()
+        claim = json.dumps(review(**claim_review(CLAIM, namespace="neighbour"))).encode()
+        turns = (("/mutate", pod), ("/validate", claim), ("/livez", b""))
+        while not over.is_set():
+            try:
+                with self.client() as client:
+                    while not over.is_set():
+                        for path, body in turns:
+                            waits.failures += self._one(client, path, body, waits)
+                        time.sleep(0.005)
+            except (OSError, http.client.HTTPException) as error:
+                waits.failures.append(f"no answer: {error!r}")
+
+    @staticmethod
+    def _one(client: Client, path: str, body: bytes, waits: Waits) -> list[str]:
+        started = time.perf_counter()
+        try:
+            reply = client.review(body, path) if body else client.get(path)
+        finally:
+            waits.seconds.append(time.perf_counter() - started)
+        if reply.status == 200 and (not body or reply.response["allowed"]):
+            return []
+        return [f"{path}: {reply.status} {reply.body[:200]!r}"]
+
+
+def claim_review(spec: Any, kind: str = "ResourceClaim", **members: Any) -> dict[str, Any]:
+    """Members of a review of a claim or template."""
+    data = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": "c", "namespace": "tenant"},
+        "spec": {"spec": spec} if kind == "ResourceClaimTemplate" else spec,
+    }
+    return {
+        "kind": {"group": "resource.k8s.io", "version": "v1", "kind": kind},
+        "resource": {"group": "resource.k8s.io", "version": "v1", "resource": kind.lower() + "s"},
+        "namespace": "tenant",
+        "object": data,
+        **members,
+    }
+
+
+class Fortress:
+    """A server for many attacks: one that an attack has stopped is replaced, so that each attack stands alone."""
+
+    def __init__(self, directory: Path, policies: dict[str, str]) -> None:
+        self._directory = directory
+        self._policies = policies
+        self._stack = contextlib.ExitStack()
+        self._victim: Victim | None = None
+        self._count = 0
+
+    def __enter__(self) -> "Fortress":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stack.close()
+
+    @property
+    def server(self) -> Victim:
+        if self._victim is None:
+            self._count += 1
+            directory = self._directory / str(self._count)
+            directory.mkdir()
+            self._victim = self._stack.enter_context(victim(directory, self._policies))
+        return self._victim
+
+    def abandon(self) -> None:
+        """The server is not to be used again."""
+        if self._victim is not None:
+            self._victim.process.process.kill()
+            self._victim.process.process.wait()
+            self._victim = None
+            self._stack.close()
+
+
+@contextlib.contextmanager
+def victim(directory: Path, policies: dict[str, str] | None = None) -> Iterator[Victim]:
+    """The server as a process: standalone, with the shipped packs and `policies` (file name -> YAML) in force."""
+    folder = directory / "policies"
+    folder.mkdir()
+    for pack in PACKS:
+        shutil.copy(ROOT / "policies" / "packs" / pack, folder)
+    for name, text in (policies or {}).items():
+        (folder / name).write_text(text)
+    arguments = ["-m", "webhook", "webhook", "--standalone", "--host", "127.0.0.1", "--port", "0"]
+    arguments += ["--metrics-port", str(free_port()), "--policies", str(folder), "--log-format", "json"]
+    with Process(arguments, cwd=directory) as process:
+        metrics_url = process.event("serving metrics")["url"]
+        url = process.event("serving")["url"][0]
+        found = Victim(process, url, directory / ".neuron-dra/tls/ca.crt", metrics_url)
+        try:
+            yield found
+        finally:
+            if found.alive:
+                process.signal(signal.SIGTERM)
+                assert process.wait() == 0, "the server ends by itself"
