@@ -1,0 +1,251 @@
+"""The largest reviews, against a real process: memory, neighbours, /livez and SIGTERM."""
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.serving import Answering, Client, Process, Running, eventually, review, serving
+from tests.webhook.edge.test_heads import MEBIBYTE, Attacked
+from tests.webhook.edge.test_no_fault import POLICIES
+from webhook.decisions.decision import Decision
+from webhook.edge import wire
+from webhook.edge.bodies import BodyReader
+from webhook.lane import ThreadLane
+
+LIMIT = 8 * MEBIBYTE
+CHART_LIMIT = 256 * MEBIBYTE
+PEAK = 80 * MEBIBYTE
+"""Above idle, for one review."""
+
+
+def of_size(piece: bytes, size: int = LIMIT - 2000) -> bytes:
+    return (piece * (size // len(piece))).removesuffix(b",")
+
+
+def pod(content: bytes, old: bytes = b"null") -> bytes:
+    return (
+        b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u-1","kind":{"group":"",'
+        b'"version":"v1","kind":"Pod"},"resource":{"group":"","version":"v1","resource":"pods"},"namespace":"n",'
+        b'"operation":"CREATE","object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":'
+        + content
+        + b'},"oldObject":'
+        + old
+        + b',"dryRun":false,"options":null}}'
+    )
+
+
+NEURON = b'{"containers":[{"name":"a","resources":{"limits":{"aws.amazon.com/neuron":"4"}}}],"x":'
+BODIES: dict[str, Callable[[], bytes]] = {
+    "brackets": lambda: b"[" * LIMIT,
+    "deep": lambda: pod(of_size(b"[")),
+    "flat-lists": lambda: pod(NEURON + b"[" + of_size(b"[],") + b"]}"),
+    "flat-objects": lambda: pod(NEURON + b"[" + of_size(b"{},") + b"]}"),
+    "numbers": lambda: pod(NEURON + b"[" + of_size(b"1.5,") + b"]}"),
+    "texts": lambda: pod(NEURON + b"[" + of_size(b'"a",') + b"]}"),
+    "names": lambda: pod(NEURON + b"{" + b",".join(b'"k%07x":1' % n for n in range(LIMIT // 13 - 200)) + b"}}"),
+    "values-within-bounds": lambda: pod(NEURON + b"[" + b",".join(b'"v%024d"' % n for n in range(240_000)) + b"]}"),
+    "groups": lambda: pod(NEURON + b"[" + of_size(b"[" * 90 + b"]" * 90 + b",") + b"]}"),
+    "one-text": lambda: pod(NEURON + b'"' + of_size(b"a") + b'"}'),
+    "wide-text": lambda: pod(NEURON + b'"' + of_size(b"a", LIMIT - 3000) + "\U0001f600".encode() + b'"}'),
+    "escapes": lambda: pod(NEURON + b'"' + of_size(b"\\n") + b'"}'),
+    "number": lambda: pod(NEURON + of_size(b"1") + b"}"),
+    "exponent": lambda: pod(NEURON + b"1e" + of_size(b"9") + b"}"),
+    "spaces": lambda: pod(NEURON + of_size(b" ") + b"1}"),
+    "object-and-old-object": lambda: pod(
+        NEURON + b'"' + b"a" * (3 * MEBIBYTE) + b'"}', NEURON + b'"' + b"a" * (3 * MEBIBYTE) + b'"}'
+    ),
+}
+
+
+def peak(attacked: Attacked) -> int:
+    text = Path(f"/proc/{attacked.process.process.pid}/status").read_text()
+    return 1024 * int(next(line.split()[1] for line in text.splitlines() if line.startswith("VmHWM")))
+
+
+def reset_peak(attacked: Attacked) -> None:
+    Path(f"/proc/{attacked.process.process.pid}/clear_refs").write_text("5")
+
+
+@pytest.fixture(scope="module", params=["plain", "policed"])
+def attacked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
+    directory = tmp_path_factory.mktemp("large")
+    arguments = ["-m", "webhook", "webhook", "--standalone", "--host=127.0.0.1", "--port=0", "--metrics-port=0"]
+    if request.param == "policed":
+        (directory / "policies").mkdir()
+        (directory / "policies" / "all.yaml").write_text(POLICIES)
+        arguments.append(f"--policies={directory}/policies")
+    with Process([*arguments, f"--tls-dir={directory}", "--log-format=json"], cwd=directory) as process:
+        yield Attacked(process, directory / "ca.crt")
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", BODIES)
+def test_one_review_takes_little_memory_and_nobody_waits(attacked: Attacked, name: str) -> None:
+    body = BODIES[name]()
+    assert len(body) <= LIMIT
+    waits: list[float] = []
+    ended = threading.Event()
+
+    def neighbour() -> None:
+        with attacked.client() as client:
+            while not ended.is_set():
+                asked = time.monotonic()
+                assert client.review(review()).status == 200
+                waits.append(time.monotonic() - asked)
+                time.sleep(0.002)
+
+    thread = threading.Thread(target=neighbour)
+    for path in ("/mutate", "/validate"):
+        reset_peak(attacked)
+        before = attacked.rss
+        with Client(attacked.url, attacked.ca, timeout=30) as client:
+            if not thread.is_alive() and not waits:
+                thread.start()
+            reply = client.review(body, path)
+            assert reply.status in (200, 400)
+            assert len(reply.body) < 10_000
+        grown = peak(attacked) - before
+        assert grown < PEAK, f"{path}: {grown >> 20} MiB"
+    ended.set()
+    thread.join()
+    assert max(waits) < 1, "100 ms on an idle machine"
+
+
+@pytest.mark.timeout(120)
+def test_many_large_reviews_at_once_stay_within_the_charts_limit(attacked: Attacked) -> None:
+    bodies = [BODIES[name]() for name in ("one-text", "values-within-bounds", "object-and-old-object", "texts")]
+    reset_peak(attacked)
+    statuses: list[int] = []
+
+    def send(body: bytes) -> None:
+        for path in ("/mutate", "/validate"):
+            with Client(attacked.url, attacked.ca, timeout=60) as client:
+                statuses.append(client.review(body, path).status)
+
+    threads = [threading.Thread(target=send, args=(body,)) for body in bodies * 5]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(statuses) <= {200, 503}
+    assert 200 in statuses
+    assert peak(attacked) < CHART_LIMIT, f"{peak(attacked) >> 20} MiB"
+    with attacked.client() as neighbour:
+        assert neighbour.review(review()).status == 200
+
+
+class Slow(Answering):
+    """Decides in the lane, for longer than anybody waits."""
+
+    def __init__(self, lane: ThreadLane) -> None:
+        super().__init__()
+        self._lane = lane
+        self.ends = threading.Event()
+
+    async def review(self, request: wire.AdmissionRequest) -> Decision:
+        def work() -> Decision:
+            # The interpreter works, as it does for a long decision; nothing here waits for anything.
+            while not self.ends.is_set():
+                sum(range(10_000))
+            return self.answer  # type: ignore[return-value]
+
+        return await self._lane.run(request.namespace, work)
+
+
+@pytest.mark.timeout(60)
+def test_a_busy_lane_keeps_nobody_waiting(tls_directory: Path) -> None:
+    lane = ThreadLane()
+    slow = Slow(lane)
+    try:
+        with serving(tls_directory, {"/slow": slow, "/mutate": Answering()}) as running:
+            thread = threading.Thread(target=_ask_slowly, args=(running,))
+            thread.start()
+            eventually(lambda: running.metrics.path("/slow").inflight == 1, "the long decision is under way")
+            with running.client() as client:
+                for path in ("/livez", "/readyz"):
+                    asked = time.monotonic()
+                    assert client.get(path).status == 200
+                    assert time.monotonic() - asked < 1
+                asked = time.monotonic()
+                assert client.review(review()).status == 200
+                assert time.monotonic() - asked < 1
+            slow.ends.set()
+            thread.join()
+    finally:
+        slow.ends.set()
+        lane.close()
+
+
+def _ask_slowly(running: Running) -> None:
+    with running.client() as client:
+        client.review(review(), "/slow")
+
+
+@pytest.mark.timeout(60)
+def test_a_body_that_is_answered_late_counts_until_then(tls_directory: Path) -> None:
+    limit = 200_000
+    answering = Answering(delay=1.0)
+    with serving(tls_directory, {"/mutate": answering}, max_body_bytes=limit) as running:
+        body = json.dumps(review()).encode()
+        body += b" " * (limit - len(body))
+        statuses: list[int] = []
+
+        def send() -> None:
+            with running.client() as client:
+                statuses.append(client.review(body).status)
+
+        threads = [threading.Thread(target=send) for _ in range(BodyReader.LARGE_AT_ONCE + 2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(statuses) == [200] * BodyReader.LARGE_AT_ONCE + [503] * 2
+        with running.client() as client:
+            assert client.review(body).status == 200, "the others have been answered"
+
+
+BUSY = """
+import asyncio, sys, threading
+from pathlib import Path
+from tests.support.serving import Answering
+from tests.webhook.edge.test_large_reviews import Slow
+from webhook.application import build
+from webhook.edge import logs, server
+from webhook.edge.bodies import BodyReader
+from webhook.edge.health import Lifecycle
+from webhook.edge.metrics import Metrics
+from webhook.lane import ThreadLane
+
+async def main():
+    logs.configure("json", "info")
+    lifecycle, directory = Lifecycle(), Path(sys.argv[1])
+    lane = ThreadLane()
+    application = build({"/mutate": Slow(lane)}, {}, bodies=BodyReader(1 << 20, 5), metrics=Metrics("test"),
+                        decisions=logs.DecisionLog(sys.stderr.buffer), lifecycle=lifecycle)
+    listener = server.listen("127.0.0.1", 0, "--host", "--port")
+    tls = server.tls_context(directory / "tls.crt", directory / "tls.key", "1.3")
+    running = server.Server(application, tls, lifecycle, head_timeout=5, drain_delay=0, drain_timeout=1)
+    with server.on_signals(running.stop):
+        await running.serve(sockets=[listener])
+    lane.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.timeout(60)
+def test_a_signal_is_heard_however_long_a_decision_takes(tls_directory: Path) -> None:
+    with Process(["-c", BUSY, str(tls_directory)], cwd=tls_directory) as process:
+        url = process.event("serving")["url"][0]
+        with Client(url, tls_directory / "ca.crt", timeout=20) as client:
+            client.connection.request("POST", "/mutate", json.dumps(review()), {"Content-Type": "application/json"})
+            time.sleep(0.3)
+            started = time.monotonic()
+            process.signal(signal.SIGTERM)
+            assert process.wait() == 0
+            assert time.monotonic() - started < 10, "one second is what is left to it"
