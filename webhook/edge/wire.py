@@ -16,8 +16,8 @@ class GroupVersionKind(Struct, frozen=True):
     version: str = ""
 
 
-class GroupVersionResource(Struct, frozen=True, forbid_unknown_fields=True):
-    """`request.resource`: metav1.GroupVersionResource, which is the same in all versions of Kubernetes."""
+class GroupVersionResource(Struct, frozen=True):
+    """`request.resource`."""
 
     group: str = ""
     version: str = ""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import copy
 import dataclasses
 import logging
 import time
@@ -22,6 +23,7 @@ from webhook.edge.wire import AdmissionRequest
 from webhook.policing.failures import place
 from webhook.policing.knowledge import DeviceKnower, PolicyView, knowledge_for, named_by, shown, with_record
 from webhook.policing.subjects import namespace_object, subject_of
+from webhook.ports import NamespaceFacts, NamespaceView
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +52,28 @@ class SteeringRefusedError(Exception):
         )
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Namespace:
+    """A `NamespaceView` of one namespace, as it was."""
+
+    facts: NamespaceFacts
+    labels: Mapping[str, str] | None
+    hard: Mapping[str, int] | None
+
+    @classmethod
+    def of(cls, name: str, namespaces: NamespaceView) -> "_Namespace":
+        return cls(namespaces.namespace(name), namespaces.namespace_labels(name), namespaces.quotas(name))
+
+    def namespace(self, name: str) -> NamespaceFacts:  # noqa: ARG002 - the port's signature
+        return self.facts
+
+    def namespace_labels(self, name: str) -> Mapping[str, str] | None:  # noqa: ARG002
+        return self.labels
+
+    def quotas(self, name: str) -> Mapping[str, int] | None:  # noqa: ARG002
+        return self.hard
+
+
 class PolicySteer:
     """Steers by one set of policies (`webhook.decisions.steering.Steer`).
 
@@ -61,7 +85,7 @@ class PolicySteer:
         self._policies = policies
         self._idle = not (policies.conversions or policies.hints)
         self._counts = any(map(_counts_devices, policies.conversions)) or any(map(_counts_devices, policies.hints))
-        self._view = view
+        self.namespaces: NamespaceView = view
         self._knower = DeviceKnower(view, policies.catalogue)
         self._clock = clock
         self._logged: set[str] = set()
@@ -82,17 +106,19 @@ class PolicySteer:
 
     def find(self, request: AdmissionRequest, *, impatient: bool = False) -> Steering:
         """The same, with or without patience."""
-        return self._find(self._known(subject_of(request, self._view)), impatient=impatient)
+        return self._find(self._known(subject_of(request, self.namespaces)), impatient=impatient)
 
     def look(self) -> None:
         """Take in what the view knows by now. On the event loop, before the lane is used."""
         if self._counts:
             _ = self._knower.base
 
-    def fixed(self, namespace: str) -> "PolicySteer":  # noqa: ARG002 - see `webhook.decisions.steering.Steer`
-        """The same, to be used beside the event loop: what it reads there is replaced as a whole, never changed."""
+    def fixed(self, namespace: str) -> "PolicySteer":
+        """The same with what is known of a namespace now, to be used beside the event loop."""
         self.look()
-        return self
+        steer = copy.copy(self)
+        steer.namespaces = _Namespace.of(namespace, self.namespaces)
+        return steer
 
     @contextlib.contextmanager
     def knowing(self, request: AdmissionRequest, steering: Steering) -> Iterator[None]:
@@ -107,7 +133,7 @@ class PolicySteer:
         """What they say about the pods of a pod template; nothing where that cannot be said, or takes long."""
         if self._idle:
             return NO_STEERING
-        known = namespace_object(namespace, self._view)
+        known = namespace_object(namespace, self.namespaces)
         subject = of_object({**template, "apiVersion": "v1", "kind": "Pod"}, namespace_object=known)
         try:
             return self._find(self._known(dataclasses.replace(subject, namespace=namespace)), impatient=_on_loop())

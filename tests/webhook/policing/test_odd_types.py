@@ -29,6 +29,7 @@ from tests.webhook.policing.test_reviews import NOW, policy
 from webhook.decisions.world import ConversionOptions
 from webhook.edge import wire
 from webhook.edge.endpoints import Reviewer
+from webhook.edge.reviews import BadReviewError
 from webhook.policing.assembly import PolicedMutator
 from webhook.policing.metrics import PolicyMetrics
 from webhook.policing.reviews import PolicedReviewer
@@ -152,7 +153,11 @@ def test_no_type_of_any_field_raises(request: wire.AdmissionRequest) -> None:
 @pytest.mark.parametrize("field", ["resource", "userInfo", "options"])
 @pytest.mark.parametrize("value", [7, "x", [], None, True, 1.5, {"groups": 7}, {"extra": {"a": 7}}, {"resource": 7}])
 def test_what_the_envelope_holds_may_be_of_any_type(field: str, value: Any) -> None:
-    decision = judged(written(READS), sent(pod(container(neuron="4")), **{field: value}))
+    try:
+        request = sent(pod(container(neuron="4")), **{field: value})
+    except BadReviewError:
+        return  # HTTP 400
+    decision = judged(written(READS), request)
     assert decision.allowed or {each.code for each in decision.errors} <= {"NEU801", "NEU803"}
 
 
