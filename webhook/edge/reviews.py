@@ -12,6 +12,7 @@ import msgspec
 import orjson
 
 from neuron.findings import Finding
+from runtime.text import escaped
 from webhook.decisions.decision import Decision
 from webhook.edge import nesting, wire
 
@@ -118,7 +119,7 @@ def _check_members(request: wire.AdmissionRequest) -> None:
         name = "options"
         _decode_object(request.options)
     except msgspec.ValidationError as error:
-        raise BadReviewError(f"{_MALFORMED}: `request.{name}`: {error!s:.200}.") from error
+        raise BadReviewError(f"{_MALFORMED}: `request.{name}`: {escaped(str(error)[:200])}.") from error
 
 
 def unreadable(body: bytes | bytearray, why: str) -> BadReviewError | UnreadableObjectError:
