@@ -115,8 +115,8 @@ class Acceptor:
                 self._later(_PAUSE, listener, 0)
                 return
             if self._most and self.open >= self._most:
-                connection.close()
                 self._refuse()
+                connection.close()
                 continue
             self._count(1)
             task = asyncio.create_task(self._shake_hands(connection), name="handshake")

@@ -13,6 +13,7 @@ import msgspec
 import orjson
 
 from neuron.findings import Finding, for_answer, short
+from runtime.text import escaped
 from webhook.decisions.decision import Decision
 from webhook.edge import nesting, wire
 
@@ -134,7 +135,7 @@ def _check_members(request: wire.AdmissionRequest) -> None:
         name = "options"
         _decode_object(request.options)
     except msgspec.ValidationError as error:
-        raise BadReviewError(f"{_MALFORMED}: `request.{name}`: {error!s:.200}.") from error
+        raise BadReviewError(f"{_MALFORMED}: `request.{name}`: {escaped(str(error)[:200])}.") from error
 
 
 def unreadable(body: bytes | bytearray, why: str) -> BadReviewError | UnreadableObjectError:
@@ -272,8 +273,15 @@ def _audit(annotations: Mapping[str, str]) -> dict[str, str]:
 
 
 def _clean(text: str) -> str:
-    """The text without control characters, which JSON writes as six letters: no letter has more than four bytes."""
-    return _encodable(text).translate(_CONTROLS)
+    """The text with a space for whatever is not printable, line breaks apart.
+
+    A terminal acts on control characters, and bidirectional ones make a line read as something that it is not.
+    """
+    return text if text.isprintable() else "".join(map(_printable, text))
+
+
+def _printable(letter: str) -> str:
+    return letter if letter == "\n" or letter.isprintable() else " "
 
 
 def _encodable(text: str) -> str:

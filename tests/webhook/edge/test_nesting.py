@@ -56,7 +56,7 @@ POD, TEMPLATE, CLASS, DEPLOYMENT, WORKERS = (
 )
 # path, kind, object with @ where it is deep, whether the object's content there is ever read without policies
 OBJECTS = {
-    "whole-object": ("/mutate", POD, "@", False),
+    "whole-object": ("/mutate", POD, '{"x":@}', False),
     "pod-unread": (
         "/mutate",
         POD,
