@@ -73,6 +73,7 @@ class Neighbour:
         self._goes = threading.Event()
         self._goes.set()
         self._idle = threading.Event()
+        self._name = f"p{time.monotonic_ns()}"
         self.pid = 0
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.waits: list[float] = []
@@ -105,7 +106,7 @@ class Neighbour:
             number += 1
             begun = time.monotonic()
             try:
-                stored = self._api.create(pod(f"p{number}"), NEIGHBOUR, dry_run=number > 1).body
+                stored = self._api.create(pod(f"{self._name}-{number}"), NEIGHBOUR, dry_run=number % 20 != 0).body
                 if not is_converted(stored):
                     self.faults.append("a pod was not converted")
             except (ApiError, httpx.HTTPError) as error:
@@ -164,7 +165,11 @@ def neighbour(neighbours_api: Api, webhook: Webhook, request: pytest.FixtureRequ
         eventually("the neighbour's first pods", lambda: len(made.waits) > 3)
         yield made
         enough = len(made.waits) + 3
-        eventually("the neighbour's last pods", lambda: len(made.waits) > enough)
+        try:
+            eventually("the neighbour's last pods", lambda: len(made.waits) > enough)
+        except TimeoutError:
+            webhook.kill()  # it would hold up the tests that follow as well
+            raise
     waits = sorted(made.waits)
     print(  # noqa: T201 - a figure
         f"\n{request.node.name}: {len(waits)} pods of the neighbour, median {waits[len(waits) // 2] * 1000:.0f} ms, "
@@ -303,6 +308,8 @@ def store_unseen(api: Api, webhook: Webhook, body: bytes, namespace: str) -> Non
             api.request("POST", path, content=body, headers={"content-type": "application/json"})
         except ApiError as error:
             return error.status.get("reason") == "AlreadyExists"
+        except RecursionError:  # our own parser takes the answer as little
+            return True
         return True
 
     try:
@@ -331,7 +338,7 @@ def test_a_stored_template_that_no_parser_takes_stops_no_start(
     assert is_converted(webhook.preview(pod("after"), namespace).body)
 
 
-# --- 7: look-ups ----------------------------------------------------------------------------------------------------------
+# --- 7: look-ups -----------------------------------------------------------------------------------------------------
 
 
 def test_a_pod_of_claims_that_do_not_exist(tenant: Api, namespace: str) -> None:
@@ -389,7 +396,9 @@ class TestPolicies:
         manifest = pod("many", using, resourceClaims=[{"name": "neuron", "resourceClaimTemplateName": "neurons"}])
 
         def denied() -> bool:
-            return "no more than four devices" in answer(tenant, manifest, namespace)
+            said = answer(tenant, manifest, namespace)
+            assert "no more than four devices" in said, said or "it is admitted"
+            return True
 
         eventually("the policy to see the template", denied, timeout=10)
         assert webhook.running
