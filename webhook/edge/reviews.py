@@ -37,8 +37,7 @@ MOST_AUDIT: Final = 12 * 1024
 
 _HEAD: Final = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":'
 _BYTES_PER_LETTER: Final = 5
-_CONTROLS: Final = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), " ")
-"""All but tab, line feed and carriage return."""
+
 _REST: Final = 32
 """Bytes that are kept for saying how many are left out."""
 _MALFORMED: Final = "The body is not an AdmissionReview"

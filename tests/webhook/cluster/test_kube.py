@@ -536,13 +536,13 @@ def test_every_rule_that_is_shipped_is_known_by_name() -> None:
 
 
 def test_the_webhook_asks_for_more_time_than_creating_a_template_may_take() -> None:
-    (webhook,) = manifest("webhook.yaml", "MutatingWebhookConfiguration")["webhooks"]
+    webhook, _ = manifest("webhook.yaml", "MutatingWebhookConfiguration")["webhooks"]
     default = inspect.signature(KubeTemplates).parameters["budget"].default
     assert default < webhook["timeoutSeconds"] <= 10
 
 
 def test_the_webhook_is_registered_as_it_works() -> None:
-    (webhook,) = manifest("webhook.yaml", "MutatingWebhookConfiguration")["webhooks"]
+    webhook, _ = manifest("webhook.yaml", "MutatingWebhookConfiguration")["webhooks"]
     assert (webhook["failurePolicy"], webhook["sideEffects"], webhook["reinvocationPolicy"]) == (
         "Fail",
         "NoneOnDryRun",

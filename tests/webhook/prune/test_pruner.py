@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import datetime as dt
+import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,16 @@ async def test_nothing_to_do_is_done_at_once(api: FakeApi) -> None:
     assert (report.entries, report.generated, report.in_use) == ((), 1, 1)
     assert time.slept == []
     assert {call.verb for call in api.seen} == {"list"}
+
+
+async def test_a_template_that_no_parser_takes_stays_and_keeps_no_other(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4))
+    listed = json.dumps(stored(8)).replace('"spec":', '"odd": ' + "[" * 3000 + "]" * 3000 + ', "spec":', 1)
+    page = f'{{"metadata": {{}}, "items": [{listed}, {json.dumps(api.get(PLURAL, FOUR, "team"))}]}}'
+    api.fault("list", PLURAL, raw(200, page.encode()), times=2)
+    report = await prune(api)
+    assert told(report) == {FOUR: ("removed", "")}
+    assert report.generated == 1
 
 
 async def test_a_plan_changes_nothing(api: FakeApi) -> None:
