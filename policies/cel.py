@@ -39,7 +39,7 @@ from policies.evaluator.estimate import Estimator
 from policies.evaluator.expansion import Expander
 from policies.evaluator.overloads import Library
 from policies.evaluator.references import references
-from policies.evaluator.sizes import CostLimit, SizeOf
+from policies.evaluator.size_estimates import CostLimit, SizeOf
 from policies.evaluator.syntax import Node, walk
 from policies.evaluator.tree import TreeBuilder
 from policies.evaluator.types import DYN, Type

@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from policies.evaluator.sizes import CostLimit
+from policies.evaluator.size_estimates import CostLimit
 from policies.evaluator.syntax import Node
 from policies.evaluator.types import DYN, Type
 
