@@ -11,6 +11,7 @@ from neuron.claim_reader import shown
 from neuron.claim_specs import ClaimSpec, Config, DeviceRequest
 from neuron.configs import (
     ConfigEntry,
+    ConfigsInForce,
     Decoded,
     NeuronConfig,
     Source,
@@ -25,6 +26,7 @@ from neuron.instances import Catalogue, InstanceType, Topology
 from neuron.selection import DeviceIndex
 
 _Kinds = NeuronConfig | UltraServerConfig
+_NOTHING_SET = ConfigsInForce()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -80,22 +82,36 @@ def check_conflicts(claim: ClaimSpec, placed: Sequence[Placed]) -> list[Finding]
     The later entry wins (resource.k8s.io/v1, `DeviceAllocationResult.config`), so a general one followed by an
     exception is fine; one that never comes to bear is a mistake.
     """
-    leaves = [each.reference for request in claim.requests for each in request.alternatives]
+    covered = _covered(placed, _references(claim))
     findings = []
     for index, earlier in enumerate(placed):
-        mine = _covered(earlier, leaves)
-        for later in placed[index + 1 :]:
+        for place in range(index + 1, len(placed)) if covered[index] else ():
+            later = placed[place]
             same_kind = type(earlier.entry.config) is type(later.entry.config)
-            if not same_kind or earlier.entry.config == later.entry.config or not mine:
-                continue
-            if mine <= _covered(later, leaves):
+            if same_kind and earlier.entry.config != later.entry.config and not covered[index] & ~covered[place]:
                 findings.append(_conflict(earlier, later))
                 break
     return findings
 
 
-def _covered(placed: Placed, leaves: Iterable[str]) -> set[str]:
-    return {leaf for leaf in leaves if covers(placed.entry.requests, leaf)}
+def _references(claim: ClaimSpec) -> list[str]:
+    return [each.reference for request in claim.requests for each in request.alternatives]
+
+
+def _covered(placed: Iterable[Placed], references: Sequence[str]) -> list[int]:
+    """The requests to which each config applies: a mask whose bits are places in `references`."""
+    named: dict[str, int] = {}
+    for place, reference in enumerate(references):
+        for name in {reference, reference.partition("/")[0]}:
+            named[name] = named.get(name, 0) | 1 << place
+    everything = (1 << len(references)) - 1
+    masks = []
+    for each in placed:
+        mask = 0
+        for name in each.entry.requests:
+            mask |= named.get(name, 0)
+        masks.append(mask if each.entry.requests else everything)
+    return masks
 
 
 def _conflict(earlier: Placed, later: Placed) -> Finding:
@@ -125,12 +141,13 @@ def check_targets(claim: ClaimSpec, placed: Sequence[Placed], foreign: Collectio
         placed: its configs for our driver.
         foreign: references of the requests that cannot match a Neuron device.
     """
-    leaves = [each.reference for request in claim.requests for each in request.alternatives]
+    references, others = _references(claim), frozenset(foreign)
+    theirs = sum(1 << place for place, reference in enumerate(references) if reference in others)
     findings = []
-    for each in placed:
-        mine = _covered(each, leaves)
-        if mine and mine <= set(foreign):
-            message = f"the config is for {names.DRIVER}, and {', '.join(sorted(mine))[:40]} asks for other devices."
+    for each, mine in zip(placed, _covered(placed, references), strict=True):
+        if mine and not mine & ~theirs:
+            listed = ", ".join(sorted(references[place] for place in range(len(references)) if mine >> place & 1))
+            message = f"the config is for {names.DRIVER}, and {listed[:40]} asks for other devices."
             fix = "List a request for Neuron devices under requests."
             findings.append(warning("NEU511", f"{each.config.path}.opaque.driver", message, fix, names.DRIVER))
     return findings
@@ -170,6 +187,8 @@ def check_hardware(
         NEU514 where some have it.
     """
     in_force = configs_in_force([*class_entries, *(each.entry for each in placed)], request.reference)
+    if in_force == _NOTHING_SET:
+        return []
     refusals: dict[str, list[tuple[str, Finding]]] = {}
     fields = {"logicalNeuronCore": in_force.logical_neuron_core, "ultraserverMode": in_force.ultraserver_mode}
     able: dict[str, list[str]] = {field: [] for field in fields}

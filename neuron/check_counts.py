@@ -10,11 +10,9 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from neuron import names
-from neuron.check_selectors import attribute_label, unknown_attribute
-from neuron.claim_reader import shown
 from neuron.claim_specs import ClaimSpec, Constraint, DeviceRequest
 from neuron.configs import covers
-from neuron.findings import Finding, warning
+from neuron.findings import Finding, short, warning
 from neuron.instances import DEFAULT_FAMILIES, Catalogue, InstanceType, Topology
 from neuron.selection import DeviceIndex
 from neuron.serving import nearest
@@ -61,10 +59,12 @@ class CountRules:
         self._claim = claim
         self._index = index
         self._catalogue = catalogue
+        self._spans = [(each, frozenset(each.requests)) for each in claim.constraints]
         self.leaves = [dataclasses.replace(leaf, mask=self._constrained(leaf)) for leaf in leaves]
+        self._sums = _sums(self.leaves, index.most_devices)
 
     def _covering(self, reference: str) -> list[Constraint]:
-        return [each for each in self._claim.constraints if covers(each.requests, reference)]
+        return [each for each, requests in self._spans if covers(requests, reference)]
 
     def _constrained(self, leaf: Leaf) -> int:
         """A device without the attribute of a constraint cannot be chosen (structured allocator)."""
@@ -103,19 +103,11 @@ class CountRules:
             return [self._too_many(leaf, most, available)]
         if not leaf.mask & ~index.whole_nodes:
             return []
-        sums = self._sums(leaf)
+        sums = [count + others for others in self._sums[leaf.request] if count + others <= index.most_devices]
         capable = [name for name in types if index.devices(leaf.mask, name) >= count]
         if not self._unconnected and all(_never(self._catalogue, name, sums) for name in capable):
             return [_unsupported(self._catalogue, "NEU520", leaf.path, count, capable)]
         return self._check_connection(leaf, sums)
-
-    def _sums(self, leaf: Leaf) -> set[int]:
-        """Devices that a container may hold which uses this request, and perhaps others of the claim with it."""
-        sums = {leaf.devices.count}
-        for other in self.leaves:
-            if other.request != leaf.request and not other.devices.admin_access:
-                sums |= {each + other.devices.count for each in sums}
-        return sums
 
     def _too_many(self, leaf: Leaf, instance_type: str, available: int) -> Finding:
         count, index = leaf.devices.count, self._index
@@ -131,17 +123,21 @@ class CountRules:
 
     def _spare_alternatives(self, found: list[Finding]) -> list[Finding]:
         """NEU528: a request works as long as one of its alternatives does."""
-        dead = {finding.path: finding for finding in found if finding.code == "NEU521"}
+        dead = {finding.path: place for place, finding in enumerate(found) if finding.code == "NEU521"}
         spared = list(found)
+        alternatives: dict[str, list[Leaf]] = {}
+        for leaf in self.leaves:
+            if "/" in leaf.devices.reference:
+                alternatives.setdefault(leaf.request, []).append(leaf)
         for request in self._claim.requests:
-            mine = [leaf for leaf in self.leaves if leaf.request == request.name and "/" in leaf.devices.reference]
+            mine = alternatives.get(request.name, ())
             failing = [leaf for leaf in mine if leaf.path in dead]
             if not failing or len(failing) == len(request.alternatives):
                 continue
             for leaf in failing:
-                finding = dead[leaf.path]
+                finding = found[dead[leaf.path]]
                 message = f"alternative {leaf.devices.reference[:40]} is never chosen: {finding.message}"
-                spared[spared.index(finding)] = warning("NEU528", leaf.path, message, finding.fix, finding.value)
+                spared[dead[leaf.path]] = warning("NEU528", leaf.path, message, finding.fix, finding.value)
         return spared
 
     # --- connected or not ---------------------------------------------------------------------------------------
@@ -175,8 +171,8 @@ class CountRules:
 
     def _check_constraints(self) -> list[Finding]:
         found = []
-        for constraint in self._claim.constraints:
-            covered = [leaf for leaf in self.leaves if covers(constraint.requests, leaf.devices.reference)]
+        for constraint, requests in self._spans:
+            covered = [leaf for leaf in self.leaves if covers(requests, leaf.devices.reference)]
             if constraint.match_attribute and covered and all(leaf.mask for leaf in covered):
                 found += self._check_group(constraint, covered)
         return found
@@ -197,7 +193,7 @@ class CountRules:
         if best is None:
             return []
         largest, wanted = best
-        message = f"{wanted} devices are to agree on {attribute}, and no more than {largest} do."
+        message = f"{wanted} devices are to agree on {short(attribute)}, and no more than {largest} do."
         fitting = _group_for(wanted, index)
         fix = f"Request {largest} or fewer" + (f", or use matchAttribute: {fitting}." if fitting else ".")
         return [Finding("NEU522", f"{constraint.path}.matchAttribute", message, fix, attribute)]
@@ -247,6 +243,42 @@ class CountRules:
         return [Finding("NEU521", path, message, f"Request {has} or fewer, or make several claims.", str(total))]
 
 
+def _sums(leaves: Iterable[Leaf], most: int) -> dict[str, list[int]]:
+    """Devices that a container may hold of the other requests of a claim, by request, from 0 to `most`.
+
+    A container may use a request or not, and one of its alternatives. A set of numbers is a bit mask: adding a count
+    to every number of it is one shift, so the work grows with the number of alternatives and not with that of sums.
+    """
+    options: dict[str, set[int]] = {}
+    for leaf in leaves:
+        counts = options.setdefault(leaf.request, set())
+        if not leaf.devices.admin_access and leaf.devices.count <= most:
+            counts.add(leaf.devices.count)
+    limit = (1 << most + 1) - 1
+    before = [1]
+    for counts in options.values():
+        before.append(_plus(before[-1], counts, limit))
+    sums: dict[str, list[int]] = {}
+    after = 1
+    for place, (request, counts) in reversed(list(enumerate(options.items()))):
+        together = _plus(before[place], _members(after), limit)
+        sums[request] = _members(together)
+        after = _plus(after, counts, limit)
+    return sums
+
+
+def _plus(sums: int, counts: Iterable[int], limit: int) -> int:
+    """A mask of sums, each as it is and with one of the counts added; nothing above the limit."""
+    made = sums
+    for count in counts:
+        made |= sums << count & limit
+    return made
+
+
+def _members(mask: int) -> list[int]:
+    return [number for number in range(mask.bit_length()) if mask >> number & 1]
+
+
 def _group_for(count: int, index: DeviceIndex) -> str:
     """The attribute of the smallest device groups with that many devices; empty if there are none."""
     sizes = {int(found[1]): name for name in index.attributes() if (found := _GROUP.fullmatch(name))}
@@ -292,19 +324,22 @@ def check_together(
         catalogue: the types they are on.
         unconnected: whether a policy lets containers have devices that are not connected.
     """
-    mine = [leaf for leaf in leaves if leaf.request in used and leaf.mask and not leaf.devices.admin_access]
-    requests = list(dict.fromkeys(leaf.request for leaf in mine))
+    names_used = frozenset(used)
+    mine = [leaf for leaf in leaves if leaf.request in names_used and leaf.mask and not leaf.devices.admin_access]
+    smallest: dict[str, int] = {}
+    for leaf in mine:
+        smallest[leaf.request] = min(leaf.devices.count, smallest.get(leaf.request, leaf.devices.count))
+    requests = list(smallest)
     if len(requests) < 2 or any(leaf.devices.everything or not leaf.mask & ~index.whole_nodes for leaf in mine):
         return []
-    total = sum(min(leaf.devices.count for leaf in mine if leaf.request == name) for name in requests)
+    total = sum(smallest.values())
     types = set.intersection(*(set(index.types(leaf.mask)) for leaf in mine))
     capable = [name for name in index.types(index.everything) if name in types]
     if not unconnected and capable and all(_never(catalogue, name, {total}) for name in capable):
         return [_unsupported(catalogue, "NEU709", path, total, capable)]
     for constraint in claim.constraints:
-        if _GROUP.fullmatch(constraint.match_attribute) and all(
-            covers(constraint.requests, leaf.devices.reference) for leaf in mine
-        ):
+        named = frozenset(constraint.requests)
+        if _GROUP.fullmatch(constraint.match_attribute) and all(covers(named, leaf.devices.reference) for leaf in mine):
             return []
     message = (
         f"one container uses {total} devices of requests {', '.join(requests)[:32]}; nothing keeps them connected."
@@ -322,44 +357,3 @@ def _unconstrained(leaf: Leaf, count: int) -> Finding:
     if len(yaml) > 100:
         yaml = f"constraints: [{{matchAttribute: {attribute}}}]"
     return warning("NEU524", leaf.path, message, f"Add {yaml}", str(count))
-
-
-def check_attributes(claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex) -> list[Finding]:
-    """NEU523 and NEU529: attributes of constraints that no admitted device has."""
-    found = []
-    for constraint in claim.constraints:
-        covered = [leaf for leaf in leaves if covers(constraint.requests, leaf.devices.reference)]
-        for field, attribute in (
-            ("matchAttribute", constraint.match_attribute),
-            ("distinctAttribute", constraint.distinct_attribute),
-        ):
-            if attribute and covered:
-                found += _check_attribute(attribute, f"{constraint.path}.{field}", covered, index)
-    return found
-
-
-def _check_attribute(attribute: str, path: str, covered: Sequence[Leaf], index: DeviceIndex) -> list[Finding]:
-    if "/" not in attribute:
-        full = next((name for name in sorted(index.attributes()) if name.rpartition("/")[2] == attribute), "")
-        fix = f"Write {full}." if full else f"Write it with its domain, such as {names.DRIVER}/{attribute[:32]}."
-        return [Finding("NEU529", path, f"attribute {shown(attribute)} has no domain.", fix, attribute)]
-    having = index.with_attribute(attribute)
-    lacking = [leaf for leaf in covered if leaf.mask and not leaf.mask & having]
-    if not lacking:
-        return []
-    meant = unknown_attribute(attribute, index)
-    if meant:
-        message = f"no Neuron device has the attribute {shown(attribute)}. Did you mean '{meant}'?"
-        return [Finding("NEU523", path, message, f"Write {meant}.", attribute)]
-    if meant == "":
-        message = f"no known Neuron device has the attribute {attribute_label(attribute)[:48]}."
-        fix = "A device without it is never chosen."
-        return [warning("NEU523", path, message, fix, attribute)]
-    types = index.types(lacking[0].mask)
-    message = f"no device of {types[0]} has the attribute {attribute}, and it is the only type admitted."
-    if len(types) > 1:
-        message = (
-            f"no device of {types[0]} and the {len(types) - 1} other types admitted has the attribute {attribute}."
-        )
-    example = index.types(having)[0]
-    return [Finding("NEU523", path, message, f"Drop the constraint, or select a type such as {example}.", attribute)]

@@ -5,21 +5,21 @@ Findings are NEU6xx. What can never work is an error; what works on some nodes o
 
 import dataclasses
 import difflib
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, Protocol
 
 from neuron import names
 from neuron.claim_specs import Selector
 from neuron.device_shapes import ATTRIBUTE_TYPES, NEURON_DRIVER_VERSION, Version, qualified
-from neuron.findings import Finding, did_you_mean, warning
+from neuron.findings import MOST_QUOTED, Finding, did_you_mean, short, warning
 from neuron.selection import (
     CompiledSelector,
     DeviceIndex,
-    Lookup,
     Match,
     SelectorEngine,
     SelectorError,
     SelectorSyntaxError,
+    SelectorTimeError,
     SelectorTooCostlyError,
     SelectorUnsupportedError,
     Use,
@@ -30,6 +30,10 @@ _VERSION_FUNCTIONS: Final = frozenset({"semver", "isGreaterThan", "isLessThan", 
 _COMPARISONS: Final = frozenset({"==", "!=", "<", "<=", ">", ">=", "in"})
 _SHOWN: Final = 40
 _LONGEST_IDENTIFIER: Final = 64
+_LONGEST_REASON: Final = 2 * MOST_QUOTED
+"""Characters of what the CEL engine says: it may quote what a user wrote."""
+_MOST_FINDINGS: Final = 16
+"""Findings about the attributes of one selector; looking for what was meant costs up to a millisecond each."""
 _ALIKE: Final = 0.75
 """How alike (difflib) an identifier must be to a known one to be refused as its misspelling."""
 
@@ -43,16 +47,53 @@ class Judged:
         compiled: None where it cannot be evaluated.
         match: what it does with the shapes; None where that is not known.
         findings: what is wrong with it in itself.
+        unfinished: whether there was no time to find out.
     """
 
     selector: Selector
     compiled: CompiledSelector | None
     match: Match | None
     findings: tuple[Finding, ...]
+    unfinished: bool = False
+
+    def at(self, selector: Selector) -> "Judged":
+        """The same for another place where the expression stands."""
+        if self.selector == selector:
+            return self
+        findings = tuple([dataclasses.replace(finding, path=selector.path) for finding in self.findings])
+        return dataclasses.replace(self, selector=selector, findings=findings)
 
 
-def judge(selector: Selector, engine: SelectorEngine, index: DeviceIndex) -> Judged:
-    """Compile a selector, look at its attributes, and evaluate it on every shape."""
+class JudgedSelectors(Protocol):
+    """Remembers what came of judging expressions, as `judge` returns it for one devices index."""
+
+    def get(self, expression: str) -> Judged | None:
+        """What came of it; None where that is not known (any more)."""
+
+    def put(self, expression: str, judged: Judged) -> None:
+        """Remember it."""
+
+
+def judge(
+    selector: Selector, engine: SelectorEngine, index: DeviceIndex, memory: JudgedSelectors | None = None
+) -> Judged:
+    """Compile a selector, look at its attributes, and evaluate it on every shape.
+
+    Args:
+        selector: the selector.
+        engine: compiles it.
+        index: the shapes.
+        memory: what is known of selectors that were judged with this index.
+    """
+    known = memory.get(selector.expression) if memory is not None else None
+    if known is None:
+        known = _judge(selector, engine, index)
+        if memory is not None and not known.unfinished:
+            memory.put(selector.expression, known)
+    return known.at(selector)
+
+
+def _judge(selector: Selector, engine: SelectorEngine, index: DeviceIndex) -> Judged:
     length = len(selector.expression.encode("utf-8", "surrogatepass"))
     if length > names.MAX_SELECTOR_LENGTH:
         message = f"the selector has {length} bytes; Kubernetes allows {names.MAX_SELECTOR_LENGTH}."
@@ -61,18 +102,29 @@ def judge(selector: Selector, engine: SelectorEngine, index: DeviceIndex) -> Jud
         compiled = engine.compile(selector.expression)
         match = index.match(compiled)
     except SelectorError as error:
-        return _unusable(selector, _refusal(selector.path, error))
-    findings = [finding for lookup in compiled.lookups for finding in _check_lookup(lookup, selector.path, index)]
-    findings += [finding for use in compiled.uses for finding in _check_use(use, selector.path, index)]
-    return Judged(selector, compiled, match, tuple(dict.fromkeys(findings)))
+        return _unusable(selector, _refusal(selector.path, error), unfinished=isinstance(error, SelectorTimeError))
+    return Judged(selector, compiled, match, tuple(_attribute_findings(compiled, selector.path, index)))
 
 
-def _unusable(selector: Selector, finding: Finding) -> Judged:
-    return Judged(selector, None, None, (finding,))
+def _attribute_findings(compiled: CompiledSelector, path: str, index: DeviceIndex) -> dict[Finding, None]:
+    """What is wrong with the attributes that an expression reads, each finding once."""
+    findings: dict[Finding, None] = {}
+    for attribute in dict.fromkeys(lookup.attribute for lookup in compiled.lookups):
+        if len(findings) < _MOST_FINDINGS:
+            findings |= dict.fromkeys(_check_lookup(attribute, path, index))
+    said = len(findings)
+    for use in compiled.uses:
+        if len(findings) - said < _MOST_FINDINGS:
+            findings |= dict.fromkeys(_check_use(use, path, index))
+    return findings
+
+
+def _unusable(selector: Selector, finding: Finding, *, unfinished: bool = False) -> Judged:
+    return Judged(selector, None, None, (finding,), unfinished)
 
 
 def _refusal(path: str, error: SelectorError) -> Finding:
-    place, text = error.position, _sentence(str(error))
+    place, text = error.position, _sentence(short(str(error), _LONGEST_REASON))
     if isinstance(error, SelectorSyntaxError):
         return Finding("NEU601", path, f"the selector is not CEL{place}: {text}", "Mend the expression.")
     if isinstance(error, SelectorUnsupportedError):
@@ -83,21 +135,21 @@ def _refusal(path: str, error: SelectorError) -> Finding:
 
 
 def _sentence(text: str) -> str:
-    return text if text.endswith((".", "?")) else f"{text}."
+    return text if text.endswith((".", "?", "…")) else f"{text}."
 
 
 # --- attributes -------------------------------------------------------------------------------------------------
 
 
 def attribute_label(attribute: str) -> str:
-    """An attribute as messages call it: without the driver's own domain."""
-    return attribute.removeprefix(f"{names.DRIVER}/")
+    """An attribute as messages call it: without the driver's own domain, and not too long."""
+    return short(attribute.removeprefix(f"{names.DRIVER}/"))
 
 
 def guard(attribute: str) -> str:
     """The CEL that tests whether a device has an attribute."""
     domain, _, identifier = attribute.rpartition("/")
-    return f'"{identifier}" in device.attributes["{domain}"]'
+    return f'"{short(identifier)}" in device.attributes["{short(domain)}"]'
 
 
 def unknown_attribute(attribute: str, index: DeviceIndex) -> str | None:
@@ -126,9 +178,9 @@ def _without_digits(text: str) -> str:
     return "".join(letter for letter in text if not letter.isdigit())
 
 
-def _check_lookup(lookup: Lookup, path: str, index: DeviceIndex) -> list[Finding]:
-    meant = unknown_attribute(lookup.attribute, index)
-    return [] if meant is None else [_unknown(lookup, path, meant)]
+def _check_lookup(attribute: str, path: str, index: DeviceIndex) -> list[Finding]:
+    meant = unknown_attribute(attribute, index)
+    return [] if meant is None else [_unknown(attribute, path, meant)]
 
 
 def _check_use(use: Use, path: str, index: DeviceIndex) -> list[Finding]:
@@ -152,8 +204,8 @@ def _kind_of(attribute: str, index: DeviceIndex) -> type | None:
     return type(published[0]) if published else ATTRIBUTE_TYPES.get(attribute)
 
 
-def _unknown(lookup: Lookup, path: str, meant: str) -> Finding:
-    label = attribute_label(lookup.attribute)
+def _unknown(attribute: str, path: str, meant: str) -> Finding:
+    label = attribute_label(attribute)
     if meant:
         domain, _, identifier = meant.rpartition("/")
         message = f"no Neuron device has the attribute '{label}'. Did you mean '{attribute_label(meant)}'?"
@@ -225,9 +277,10 @@ def check_failures(judged: Judged, visited: int, index: DeviceIndex) -> list[Fin
             message = f"{label} is missing on {examples}: one such device ends the scheduling of the pod."
             fix = f"Guard it: {guard(lookup.attribute)} && ..."
             return [warning("NEU609", path, message, fix, label)]
-    message = f"the selector fails on devices of {_examples(index.types(failing))}: {judged.match.failure}."
+    failure = short(judged.match.failure, _LONGEST_REASON)
+    message = f"the selector fails on devices of {_examples(index.types(failing))}: {failure}."
     if failing == visited:
-        message = f"the selector fails on every device that it can see: {judged.match.failure}."
+        message = f"the selector fails on every device that it can see: {failure}."
         return [Finding("NEU611", path, message, "Mend the expression.")]
     return [warning("NEU611", path, message, "One such device ends the scheduling of the pod.")]
 
@@ -241,9 +294,10 @@ def check_nothing_matches(selectors: Iterable[Judged], path: str, matched: int, 
     compiled = [judged.compiled for judged in selectors if judged.compiled is not None]
     if matched & index.published or (matched and not index.published):
         return []
-    constants = _strange_constants(compiled, index)
     if not matched:
-        for attribute, value, known in constants:
+        strange = next(_strange_constants(compiled, index), None)
+        if strange is not None:
+            attribute, value, known = strange
             label = attribute_label(attribute)
             message = f"no device has {label} '{value[:_SHOWN]}'.{did_you_mean(value, known)}"
             return [warning("NEU610", path, message, "Nothing can be allocated until one does.", value)]
@@ -254,14 +308,23 @@ def check_nothing_matches(selectors: Iterable[Judged], path: str, matched: int, 
     return [warning("NEU612", path, message, f"It has devices of: {published}.")]
 
 
-def _strange_constants(selectors: Iterable[CompiledSelector], index: DeviceIndex) -> list[tuple[str, str, list[str]]]:
+def _strange_constants(
+    selectors: Iterable[CompiledSelector], index: DeviceIndex
+) -> Iterator[tuple[str, str, Iterable[str]]]:
     """Constants that are no value of the attribute they are compared with: attribute, constant, values."""
-    found: list[tuple[str, str, list[str]]] = []
+    texts: dict[str, dict[str, None]] = {}
     for selector in selectors:
-        found += [("device.driver", value, [names.DRIVER]) for value in selector.drivers if value != names.DRIVER]
+        for name in selector.drivers:
+            if name != names.DRIVER:
+                yield "device.driver", name, [names.DRIVER]
         for use in selector.uses:
-            known = [value for value in index.values(use.attribute) if isinstance(value, str)]
-            if use.operator in ("==", "in") and known:
-                values = [value for value in use.values or () if isinstance(value, str)]
-                found += [(use.attribute, value, known) for value in values if value not in known]
-    return found
+            if use.operator not in ("==", "in") or not use.values:
+                continue
+            if use.attribute not in texts:
+                known = [value for value in index.values(use.attribute) if isinstance(value, str)]
+                texts[use.attribute] = dict.fromkeys(known)
+            if not texts[use.attribute]:
+                continue
+            for value in use.values:
+                if isinstance(value, str) and value not in texts[use.attribute]:
+                    yield use.attribute, value, texts[use.attribute]

@@ -23,7 +23,7 @@ from neuron.claim_specs import (
     Request,
     Selector,
 )
-from neuron.findings import Finding, did_you_mean
+from neuron.findings import MOST_SHOWN, Finding, Findings, did_you_mean, quoted, short
 
 _FIELDS_UNDER: Final = {f"{GROUP}/v1": "exactly", f"{GROUP}/v1beta2": "exactly", f"{GROUP}/v1beta1": ""}
 VERSIONS: Final = tuple(_FIELDS_UNDER)
@@ -41,6 +41,13 @@ _MOST: Final = {
     "selectors": 32,
     "firstAvailable": names.MAX_FIRST_AVAILABLE,
 }
+"""The list `requests` of a constraint or config has the same limit as that of the claim."""
+_JUDGED: Final = 2
+"""A list is read up to this many times its API limit: a newer API server may allow more. The rest is not looked at."""
+_MOST_UNKNOWN: Final = 16
+"""Unknown fields of one object that are reported one by one."""
+_LARGEST_COUNT: Final = 2**63 - 1
+"""`count` is an int64."""
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _SHOWN: Final = 64
 
@@ -54,7 +61,7 @@ def read_claim(kind: str, api_version: str, spec: object) -> tuple[ClaimSpec, tu
         spec: JSON-like data; `opaque.parameters` may be raw JSON as bytes.
 
     Returns:
-        The claim as far as it can be read, and what is wrong with its form (NEU501 to NEU509).
+        The claim as far as it can be read, and what is wrong with its form (NEU501 to NEU509, NEU530).
     """
     reader = _Reader(api_version)
     root = "spec"
@@ -96,15 +103,14 @@ def describe(value: object) -> str:
 
 def shown(value: object) -> str:
     """What a user wrote, ASCII and short enough for a message."""
-    text = ascii(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...{text[-1]}"
+    return quoted(value, _SHOWN)
 
 
 class _Reader:
     """Reads one object, and collects what is wrong with its form."""
 
     def __init__(self, api_version: str) -> None:
-        self.findings: list[Finding] = []
+        self.findings = Findings()
         under = _FIELDS_UNDER.get(api_version)
         if under is None:
             hint = did_you_mean(api_version, VERSIONS)
@@ -114,7 +120,7 @@ class _Reader:
         self._under = under
 
     def _refuse(self, code: str, path: str, message: str, fix: str, value: object = "") -> None:
-        self.findings.append(Finding(code, path, message, fix, str(value)[:_SHOWN]))
+        self.findings.add([Finding(code, path, message, fix, value if isinstance(value, str) else shown(value))])
 
     # --- JSON ---------------------------------------------------------------------------------------------
 
@@ -125,9 +131,14 @@ class _Reader:
         if not isinstance(value, Mapping):
             self._wrong_type(value, path, "an object")
             return {}
-        for key in value:
-            if key not in known:
-                self._unknown_field(str(key), path, known)
+        unknown = [key for key in value if key not in known]
+        for key in unknown[:_MOST_UNKNOWN]:
+            self._unknown_field(str(key), path, known)
+        if len(unknown) > _MOST_UNKNOWN:
+            field, more = path.rpartition(".")[2], len(unknown) - _MOST_UNKNOWN
+            self._refuse(
+                "NEU501", path, f"{field} has {more} more unknown fields.", f"Its fields are {', '.join(known)}."
+            )
         return value
 
     def items(self, owner: Mapping[str, Any], key: str, path: str) -> list[tuple[object, str]]:
@@ -143,6 +154,10 @@ class _Reader:
         if most is not None and len(value) > most:
             fix = f"Keep {most} or fewer."
             self._refuse("NEU509", where, f"{key} has {len(value)} entries; Kubernetes allows {most}.", fix, len(value))
+            if len(value) > _JUDGED * most:
+                message = f"{key} has {len(value)} entries, of which the first {_JUDGED * most} are judged."
+                self._refuse("NEU530", where, message, fix, len(value))
+                value = value[: _JUDGED * most]
         return [(item, f"{where}[{index}]") for index, item in enumerate(value)]
 
     def objects(self, owner: Mapping[str, Any], key: str, path: str) -> list[tuple[Mapping[str, Any], str]]:
@@ -171,6 +186,10 @@ class _Reader:
             if not isinstance(value, str):
                 self._wrong_type(value, where, "a string")
         return tuple([value for value, _ in entries if isinstance(value, str)])
+
+    def _closest(self, word: str, known: Sequence[str]) -> str:
+        """A suggestion, as long as anybody will be shown it."""
+        return "" if len(self.findings) >= MOST_SHOWN else did_you_mean(word, known)
 
     def _wrong_type(self, value: object, path: str, wanted: str) -> None:
         field = path.rpartition(".")[2]
@@ -218,7 +237,7 @@ class _Reader:
         if name and not _LABEL.fullmatch(name):
             message = f"name {shown(name)} is no DNS label."
             self._refuse("NEU505", f"{path}.name", message, "Use lower-case letters, digits and dashes.", name)
-        return name
+        return name[:_SHOWN]  # No name may be longer, and every alternative has a copy of it.
 
     def _devices(self, fields: Mapping[str, Any], path: str, reference: str) -> DeviceRequest:
         mode = self.text(fields, "allocationMode", path) or EXACT_COUNT
@@ -244,6 +263,10 @@ class _Reader:
             return 0 if everything else 1
         if isinstance(value, bool) or not isinstance(value, int):
             self._wrong_type(value, where, "an integer")
+            return 0
+        if not -_LARGEST_COUNT <= value <= _LARGEST_COUNT:
+            message = f"count is {shown(value)}, which is no 64-bit number."
+            self._refuse("NEU507", where, message, "Ask for as many devices as a node has, or fewer.", value)
             return 0
         if everything:
             if value:
@@ -293,11 +316,13 @@ class _Reader:
         for request in claim.requests:
             if request.prioritised:
                 self._repeated((each.reference, each.path) for each in request.alternatives)
-        for section in (claim.constraints, claim.configs):
-            for entry in section:
-                for index, reference in enumerate(entry.requests):
-                    if reference not in claim.references:
-                        self._dangling(reference, f"{entry.path}.requests[{index}]", claim.references)
+        references = claim.references
+        known = frozenset(references)
+        entries: tuple[Constraint | Config, ...] = (*claim.constraints, *claim.configs)
+        for entry in entries:
+            for index, reference in enumerate(entry.requests):
+                if reference not in known:
+                    self._dangling(reference, f"{entry.path}.requests[{index}]", references)
 
     def _repeated(self, entries: Iterable[tuple[str, str]]) -> None:
         seen: set[str] = set()
@@ -308,6 +333,6 @@ class _Reader:
             seen.add(name)
 
     def _dangling(self, reference: str, path: str, known: Sequence[str]) -> None:
-        message = f"{shown(reference)} names no request of this claim.{did_you_mean(reference, known)}"
-        listed = ", ".join(known[:8]) or "none"
+        message = f"{shown(reference)} names no request of this claim.{self._closest(reference, known)}"
+        listed = short(", ".join([short(name, _SHOWN) for name in known[:8]])) or "none"
         self._refuse("NEU508", path, message, f"Its requests are: {listed}.", reference)

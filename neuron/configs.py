@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from neuron import names
-from neuron.findings import Finding, Severity, did_you_mean, warning
+from neuron.findings import Finding, Severity, did_you_mean, short, warning
 
 OLDER_API_VERSIONS: Final = ("resource.neuron.aws.com/v1alphav1", "neuron.aws.com/v1alphav1")
 """Spellings of the private beta's documents and samples; they mean the same as `neuron.aws.com/v1`."""
@@ -21,7 +21,13 @@ OLDER_API_VERSIONS: Final = ("resource.neuron.aws.com/v1alphav1", "neuron.aws.co
 MAX_PARAMETERS_LENGTH: Final = 10 * 1024
 """Bytes of raw JSON that the API server accepts (OpaqueParametersMaxLength, resource.k8s.io/v1)."""
 
+_DEEP: Final = 1000
+_FAR_TOO_LONG: Final = 10 * MAX_PARAMETERS_LENGTH
+"""Beyond this many letters a config is refused without being written as JSON to count its bytes."""
+
 _SHOWN: Final = 64
+_MOST_FIELDS: Final = 16
+"""Wrong fields of one config that are reported one by one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -122,6 +128,8 @@ def decode_object(value: object) -> Decoded:
     Returns:
         The config or what is wrong with it.
     """
+    if _is_far_too_long(value):
+        return Decoded(None, (_too_long(f"more than {_FAR_TOO_LONG}"),))
     try:
         encoded = json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=str)
     except (ValueError, RecursionError, TypeError) as error:
@@ -130,6 +138,23 @@ def decode_object(value: object) -> Decoded:
     if length > MAX_PARAMETERS_LENGTH:
         return Decoded(None, (_too_long(length),))
     return _decode(value)
+
+
+def _is_far_too_long(value: object) -> bool:
+    """Whether a value has more than `_FAR_TOO_LONG` letters, digits not counted. Looks at no more than that."""
+    left, waiting = _FAR_TOO_LONG, [(value, 0)]
+    while waiting and left > 0:
+        each, depth = waiting.pop()
+        left -= 1
+        if isinstance(each, str):
+            left -= len(each)
+        elif isinstance(each, Mapping | list | tuple):
+            if depth > _DEEP:
+                return False  # `json` refuses it at once, and says whether it is deep or holds itself.
+            left -= len(each)
+            inner = (*each.keys(), *each.values()) if isinstance(each, Mapping) and left > 0 else each
+            waiting += [(item, depth + 1) for item in inner] if left > 0 else ()
+    return left <= 0
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -149,16 +174,14 @@ def _no_constant(word: str) -> None:
 def _decode(value: object) -> Decoded:
     if not isinstance(value, Mapping):
         return Decoded(None, (_not_an_object(value),))
-    findings = [
-        Finding(
-            "NEU404",
-            _key(key),
-            f"The opaque config has the field {_show(key)} twice.",
-            "Keep one of them.",
-            str(key),
-        )
-        for key in getattr(value, "repeated", ())
-    ]
+    repeated = getattr(value, "repeated", ())
+    findings = []
+    for key in repeated[:_MOST_FIELDS]:
+        message = f"The opaque config has the field {_show(key)} twice."
+        findings.append(Finding("NEU404", _key(key), message, "Keep one of them.", _key(key)))
+    if len(repeated) > _MOST_FIELDS:
+        message = f"The opaque config has {len(repeated) - _MOST_FIELDS} more fields twice."
+        findings.append(Finding("NEU404", "", message, "Keep one of each."))
     findings += _check_api_version(value)
     kind, found = _check_kind(value)
     findings += found
@@ -176,7 +199,7 @@ def _check_api_version(value: Mapping[str, Any]) -> list[Finding]:
     version = value["apiVersion"]
     if version == current:
         return []
-    if version in OLDER_API_VERSIONS:
+    if isinstance(version, str) and version in OLDER_API_VERSIONS:
         message = f"The apiVersion {_show(version)} of the opaque config is an older spelling."
         return [warning("NEU411", "apiVersion", message, f"Write apiVersion: {current}.", str(version))]
     if not isinstance(version, str):
@@ -214,9 +237,13 @@ def _check_kind(value: Mapping[str, Any]) -> tuple[_Kind | None, list[Finding]]:
 
 def _check_fields(value: Mapping[str, Any], kind: _Kind) -> list[Finding]:
     known = (*_META, kind.field)
-    findings = [_unknown_field(str(key), kind) for key in value if key not in known]
+    unknown = [str(key) for key in value if key not in known]
+    findings = [_unknown_field(key, kind) for key in unknown[:_MOST_FIELDS]]
+    if len(unknown) > _MOST_FIELDS:
+        message = f"{kind.name} has {len(unknown) - _MOST_FIELDS} more unknown fields."
+        findings.append(Finding("NEU407", "", message, f"Its fields are {_listed(known, 'and')}."))
     if kind.field not in value:
-        if any(_closest(str(key), known) == kind.field for key in value if key not in known):
+        if any(_closest(key, known) == kind.field for key in unknown[:_MOST_FIELDS]):
             return findings  # said already: it is there, misspelt
         message = f"The {kind.name} has no {kind.field}."
         return [*findings, Finding("NEU408", kind.field, message, f"Set {kind.field} to {kind.choices}.")]
@@ -251,10 +278,10 @@ def _not_an_object(value: object) -> Finding:
 
 
 def _unreadable(reason: str) -> Finding:
-    return Finding("NEU401", "", f"The opaque config is not readable JSON: {reason}.", "Mend the JSON.")
+    return Finding("NEU401", "", f"The opaque config is not readable JSON: {short(reason)}.", "Mend the JSON.")
 
 
-def _too_long(length: int) -> Finding:
+def _too_long(length: int | str) -> Finding:
     message = f"The opaque config has {length} bytes; Kubernetes allows {MAX_PARAMETERS_LENGTH}."
     return Finding("NEU403", "", message, _ONE_OF, str(length))
 
@@ -270,7 +297,12 @@ def _described(value: object) -> str:
 
 def _show(value: object) -> str:
     """The value as JSON, ASCII only and short enough for a message."""
-    text = json.dumps(value, default=str)
+    if isinstance(value, str):
+        value = value[: _SHOWN + 1]
+    try:
+        text = json.dumps(value, default=str)
+    except ValueError:  # A number of more digits than Python writes (YAML has them), or a list that holds itself.
+        text = _type_of(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
@@ -282,8 +314,9 @@ def _key(key: object) -> str:
 def _closest(word: str, known: Iterable[str]) -> str:
     """The known word that was likely meant, or nothing. Case alone is always forgiven."""
     known = list(known)
+    word = word[:256]
     folded = next((candidate for candidate in known if candidate.casefold() == word.casefold()), "")
-    return folded or did_you_mean(word[:256], known).removeprefix(" Did you mean '").removesuffix("'?")
+    return folded or did_you_mean(word, known).removeprefix(" Did you mean '").removesuffix("'?")
 
 
 def _suggest(word: str, known: Iterable[str]) -> str:

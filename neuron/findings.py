@@ -6,11 +6,43 @@
 import dataclasses
 import difflib
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
+
+MOST_QUOTED: Final = 100
+"""Characters of a value that a message quotes, and of `Finding.value`."""
+MOST_SHOWN: Final = 64
+"""Findings of one kind (errors, or all others) that an answer shows."""
+MOST_COLLECTED: Final = 256
+"""Findings of one kind that are collected about one object; of more only the number is kept."""
+LONGEST_PATH: Final = 512
+LONGEST_MESSAGE: Final = 5 * 1024
+"""Characters; as for a ValidatingAdmissionPolicy (admissionregistration/v1, `messageExpression`)."""
+LONGEST_FIX: Final = 1024
 
 _LONGEST_WORD: Final = 128
 _SIMILARITY: Final = 0.7
+_MOST_CANDIDATES: Final = 64
+"""Known words that one word is compared with: each comparison costs up to 0.2 ms."""
+
+
+def short(text: str, most: int = MOST_QUOTED) -> str:
+    """A text for a message: whole, or its beginning and an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def quoted(value: object, most: int = MOST_QUOTED) -> str:
+    """A value as Python writes it, for a message: in ASCII, and of at most `most` characters."""
+    if isinstance(value, str | bytes):
+        value = value[: most + 1]  # Escapes are longer than what they stand for.
+    elif isinstance(value, int) and value.bit_length() > _LARGEST_NUMBER:
+        return "a number of more than 1000 digits"  # Python writes no number of more than 4300.
+    text = ascii(value)
+    return text if len(text) <= most else f"{text[: most - 2]}…{text[-1]}"
+
+
+_LARGEST_NUMBER: Final = 3322
+"""Bits of a number of 1000 digits."""
 
 
 class Severity(enum.StrEnum):
@@ -33,6 +65,9 @@ class Finding:
         fix: one sentence that says what to do; empty where the message already does.
         value: the offending value as it was written, for machine readers.
         severity: error, warning or note.
+
+    No text of it is longer than `LONGEST_PATH`, `LONGEST_MESSAGE`, `LONGEST_FIX` and `MOST_QUOTED` say: what is made
+    of an object must not be many times as large as the object.
     """
 
     code: str
@@ -41,6 +76,19 @@ class Finding:
     fix: str = ""
     value: str = ""
     severity: Severity = Severity.ERROR
+
+    def __post_init__(self) -> None:
+        """Cut what is too long."""
+        if (
+            len(self.path) > LONGEST_PATH
+            or len(self.message) > LONGEST_MESSAGE
+            or len(self.fix) > LONGEST_FIX
+            or len(self.value) > MOST_QUOTED
+        ):
+            object.__setattr__(self, "path", short(self.path, LONGEST_PATH))
+            object.__setattr__(self, "message", short(self.message, LONGEST_MESSAGE))
+            object.__setattr__(self, "fix", short(self.fix, LONGEST_FIX))
+            object.__setattr__(self, "value", short(self.value))
 
     def __str__(self) -> str:
         """Code, sentence and fix: what kubectl and events show."""
@@ -57,13 +105,82 @@ def as_warning(finding: Finding) -> Finding:
     return dataclasses.replace(finding, severity=Severity.WARNING)
 
 
+class Findings:
+    """Findings about one object, each once and in order. Of many it keeps the first, and counts the others.
+
+    Errors and all others are counted apart, so that no number of warnings hides an error.
+    """
+
+    def __init__(self, found: Iterable[Finding] = (), most: int = MOST_COLLECTED) -> None:
+        """Keep `most` errors and `most` others."""
+        self._most = most
+        self._kept: dict[Finding, None] = {}
+        self._counts = {True: 0, False: 0}
+        self._beyond: dict[bool, Finding] = {}
+        self.add(found)
+
+    def add(self, found: Iterable[Finding]) -> None:
+        """Take in findings."""
+        for finding in found:
+            is_error = finding.severity is Severity.ERROR
+            if self._counts[is_error] >= self._most:
+                self._beyond.setdefault(is_error, finding)
+            elif finding in self._kept:
+                continue
+            else:
+                self._kept[finding] = None
+            self._counts[is_error] += 1
+
+    def add_at(self, found: Iterable[Finding], path: str) -> None:
+        """Take in findings that hold for another place as well; none is copied that is not kept."""
+        for finding in found:
+            if self._counts[finding.severity is Severity.ERROR] < self._most:
+                self.add([dataclasses.replace(finding, path=path)])
+            else:
+                self.add([finding])
+
+    def __iter__(self) -> Iterator[Finding]:
+        """What was kept, and for each kind of which something was not: how many more there are."""
+        yield from self._kept
+        for is_error, first in self._beyond.items():
+            yield _more(first, self._counts[is_error] - self._most)
+
+    def __len__(self) -> int:
+        """Number of findings that were taken in."""
+        return sum(self._counts.values())
+
+
+def for_answer(findings: Iterable[Finding], most: int = MOST_SHOWN) -> tuple[Finding, ...]:
+    """As many findings as an answer shows; the last one says how many more there are."""
+    found = tuple(findings)
+    return found if len(found) <= most else (*found[: most - 1], _more(found[most - 1], len(found) - most + 1))
+
+
+def _more(first: Finding, count: int) -> Finding:
+    """What stands for findings that are left out, with the code and severity of the first of them."""
+    message = f"and {count} more finding{'s' if count > 1 else ''} like this; mend those that are shown first."
+    return dataclasses.replace(first, path="", message=message, fix="", value=str(count))
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A trailing question with the closest known word, or nothing: ` Did you mean 'trn2.48xlarge'?`."""
+    """A trailing question with the closest known word, or nothing: ` Did you mean 'trn2.48xlarge'?`.
+
+    Of many known words only those are compared that begin most like the word.
+    """
     # Comparing is quadratic, and nobody misspells a name into a text.
-    if len(word) > _LONGEST_WORD:
+    if not word or len(word) > _LONGEST_WORD:
         return ""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=_SIMILARITY)
-    return f" Did you mean '{close[0]}'?" if close else ""
+    candidates = list(known)
+    if len(candidates) > _MOST_CANDIDATES:
+        candidates.sort(key=lambda each: -_common_start(word, each))
+        del candidates[_MOST_CANDIDATES:]
+    close = difflib.get_close_matches(word, candidates, n=1, cutoff=_SIMILARITY)
+    return f" Did you mean '{short(close[0])}'?" if close else ""
+
+
+def _common_start(one: str, other: str) -> int:
+    """Number of letters that two words begin with alike."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 CODES: Final = {
@@ -143,6 +260,7 @@ CODES: Final = {
     "NEU527": "The requests of a claim have no instance type in common",
     "NEU528": "An alternative of a request can never be chosen",
     "NEU529": "The attribute of a constraint has no domain",
+    "NEU530": "A list is too long to be judged",
     # 6xx: device selectors
     "NEU601": "A device selector is not CEL",
     "NEU602": "A device selector can never be evaluated",
@@ -167,6 +285,7 @@ CODES: Final = {
     "NEU708": "A container refers to a request that its claim does not have",
     "NEU709": "Devices that one container uses together are not connected",
     "NEU710": "The size of a LeaderWorkerSet does not fit its UltraServer mode",
+    "NEU711": "Pod templates of a workload were not checked",
     # 8xx: policy files
     "NEU801": "A policy refuses the object",
     "NEU802": "A policy warns of the object",

@@ -8,7 +8,6 @@ then those of the request, ANDed; an error on one device ends the scheduling of 
 import dataclasses
 import itertools
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, Protocol
@@ -19,7 +18,6 @@ from neuron.device_shapes import ATTRIBUTE_TYPES, Shape, Value
 Attributes = Mapping[str, Value | None]
 """Attributes by qualified name. `None` stands for a value that is not known: whatever is called on it fails."""
 
-_REMEMBERED: Final = 512
 _FEW_VALUES: Final = 8
 _MOST_TRIES: Final = 64
 
@@ -46,6 +44,10 @@ class SelectorTypeError(SelectorError):
 
 class SelectorUnsupportedError(SelectorError):
     """It is CEL that this program does not evaluate."""
+
+
+class SelectorTimeError(SelectorUnsupportedError):
+    """The time for the selectors of one object is over. That says nothing about this one."""
 
 
 class SelectorTooCostlyError(SelectorError):
@@ -115,6 +117,7 @@ class CompiledSelector(Protocol):
             SelectorRuntimeError: it fails on this device.
             SelectorTooCostlyError: it was stopped on the first device.
             SelectorUnsupportedError: it was stopped later: it may be right, but is too slow to try on every device.
+            SelectorTimeError: the time for all selectors of its object is over.
         """
 
 
@@ -145,7 +148,7 @@ class Match:
 
 
 class DeviceIndex:
-    """Shapes of devices, and for every selector seen lately which of them it matches.
+    """Shapes of devices, and which of them a selector matches. Does not change; threads may share it.
 
     A selector is evaluated once for every combination of values that it can tell apart: one that reads nothing but
     `instanceType` costs one evaluation per instance type, however many devices and nodes there are.
@@ -162,8 +165,10 @@ class DeviceIndex:
             self._types[shape.instance_type] = self._types.get(shape.instance_type, 0) | 1 << position
             for attribute in (*shape.fixed, *shape.varying):
                 self._having[attribute] = self._having.get(attribute, 0) | 1 << position
-        self._matches: OrderedDict[str, Match] = OrderedDict()
+        self._values: dict[tuple[str, int], tuple[Value, ...]] = {}
         seen = {shape.instance_type for shape in self.members(self.published)}
+        self.most_devices = max((self.devices(self.everything, name) for name in self._types), default=0)
+        """The most devices that any node has."""
         self.superseded = self._mask(lambda shape: not shape.published and shape.instance_type in seen)
         """Shapes of the catalogue whose types the cluster has: what such devices lack is seen there, not guessed."""
 
@@ -219,39 +224,38 @@ class DeviceIndex:
             best = max(best, varying, *sizes.values(), 0)
         return best
 
-    def values(self, attribute: str, among: int = -1) -> list[Value]:
+    def values(self, attribute: str, among: int = -1) -> tuple[Value, ...]:
         """Known values of an attribute, sorted by their text; of all shapes, or of those in a mask."""
+        shapes = self.with_attribute(attribute) & among
+        if not shapes:
+            return ()
+        known = self._values.get((attribute, shapes))
+        if known is None:
+            # As many entries as there are attributes: callers ask about all shapes, or about those published.
+            known = self._values[attribute, shapes] = self._values_of(attribute, shapes)
+        return known
+
+    def _values_of(self, attribute: str, shapes: int) -> tuple[Value, ...]:
         found: set[Value] = set()
-        for shape in self.members(self.with_attribute(attribute) & among):
+        for shape in self.members(shapes):
             value = shape.fixed.get(attribute)
             if value is not None:
                 found.add(value)
             elif attribute in shape.varying:
                 found |= shape.varying[attribute].values or frozenset()
-        return sorted(found, key=str)
+        return tuple(sorted(found, key=str))
 
     def attributes(self) -> AbstractSet[str]:
         """Names of all attributes."""
         return self._having.keys()
 
     def match(self, selector: CompiledSelector) -> Match:
-        """Evaluate a selector on every shape, or remember having done so.
+        """Evaluate a selector on every shape.
 
         Raises:
             SelectorTooCostlyError: see `CompiledSelector.evaluate`.
             SelectorUnsupportedError: likewise.
         """
-        known = self._matches.get(selector.source)
-        if known is not None:
-            self._matches.move_to_end(selector.source)
-            return known
-        match = self._evaluate(selector)
-        self._matches[selector.source] = match
-        if len(self._matches) > _REMEMBERED:
-            self._matches.popitem(last=False)
-        return match
-
-    def _evaluate(self, selector: CompiledSelector) -> Match:
         read = None if selector.attributes is None else tuple(sorted(selector.attributes))
         answers: dict[object, bool | str] = {}
         matched = failing = 0

@@ -5,7 +5,7 @@ from neuron.instances import Catalogue
 from neuron.selection import DeviceIndex
 from neuron.validate_claims import ClaimWorld
 from webhook.decisions.world import ConversionOptions
-from webhook.device_selectors import DeviceSelectors
+from webhook.device_selectors import DeviceSelectors, JudgedSelectors
 from webhook.ports import ClaimView
 
 
@@ -25,4 +25,5 @@ def claim_world(options: ConversionOptions, catalogue: Catalogue, cluster: Claim
         classes or {},
         classes is not None,
         options.device_class,
+        memory=JudgedSelectors(),
     )

@@ -1,17 +1,22 @@
 """DRA device selectors on the CEL engine: what `neuron.selection` asks for, done by `policies`."""
 
+import dataclasses
 import functools
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from neuron.check_selectors import Judged
 from neuron.device_shapes import Value, Version
+from neuron.findings import short
 from neuron.selection import (
     CompiledSelector,
     Lookup,
     SelectorError,
     SelectorRuntimeError,
     SelectorSyntaxError,
+    SelectorTimeError,
     SelectorTooCostlyError,
     SelectorTypeError,
     SelectorUnsupportedError,
@@ -34,18 +39,23 @@ from policies.engine import (
     Program,
 )
 from policies.evaluator import syntax, types
+from webhook.remembered import Remembered
 
 _LIMITS: Final = Limits(seconds=0.25)
 _SECONDS_PER_OBJECT: Final = 1.0
-_REMEMBERED: Final = 256
+_REMEMBERED: Final = 12 * 1024 * 1024
+"""Bytes of compiled expressions, and of judged ones; the longest expression fits in."""
+_BYTES_PER_CHARACTER: Final = 140
+"""Of an expression that is compiled, measured on expressions of nothing but short literals."""
 _PLAIN_FIELDS: Final = (Field.DRIVER, Field.MULTIPLE)
+_TIME_IS_OVER: Final = "the selectors of this object take too long to check"
 
 
 class DeviceSelectors:
-    """A `SelectorEngine` for one object: all its selectors share a second.
+    """A `SelectorEngine` for one object: all its selectors share a second, in which they are compiled and evaluated.
 
     Sixteen devices and a few hundred selectors are a matter of milliseconds. Whoever writes more than can be judged in
-    a second is told so, and does not keep others waiting.
+    a second is told so, and does not keep others waiting. Not for use by two threads.
     """
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
@@ -54,18 +64,68 @@ class DeviceSelectors:
 
     def compile(self, expression: str) -> CompiledSelector:
         """Compile one expression; see `neuron.selection.SelectorEngine`."""
+        if self._deadline is None:
+            _load()
         now = self._clock()
         if self._deadline is None:
             self._deadline = now + _SECONDS_PER_OBJECT
         if now > self._deadline:
-            raise SelectorUnsupportedError("the selectors of this object take too long to check")
-        found = _compile(expression)
+            raise SelectorTimeError(_TIME_IS_OVER)
+        found = _compiled.get(expression)
+        if found is None:
+            found = _compile(expression)
+            _compiled.put(expression, found)
         if isinstance(found, SelectorError):
-            raise found
-        return _DeviceSelector(found, self._clock)
+            raise found.with_traceback(None)  # An exception that is raised again keeps the frames of every time.
+        return _DeviceSelector(found, self._clock, self._deadline)
 
 
-@functools.lru_cache(maxsize=_REMEMBERED)
+class JudgedSelectors:
+    """A `neuron.check_selectors.JudgedSelectors` for one index of devices, counted in bytes.
+
+    The event loop and the lane share it, so it has a lock.
+    """
+
+    def __init__(self) -> None:
+        self._judged: Remembered[str, Judged] = Remembered(_REMEMBERED)
+        self._lock = threading.Lock()
+
+    def get(self, expression: str) -> Judged | None:
+        """What came of judging an expression, wherever it stood; None where that is not known."""
+        with self._lock:
+            return self._judged.get(expression)
+
+    def put(self, expression: str, judged: Judged) -> None:
+        """Remember it."""
+        with self._lock:
+            self._judged.put(expression, judged, _BYTES_PER_CHARACTER * len(expression))
+
+
+class _Compiled:
+    """Compiled expressions, counted in bytes. The event loop and the lane share it, so it has a lock."""
+
+    def __init__(self) -> None:
+        self._programs: Remembered[str, _Analysed | SelectorError] = Remembered(_REMEMBERED)
+        self._lock = threading.Lock()
+
+    def get(self, expression: str) -> "_Analysed | SelectorError | None":
+        with self._lock:
+            return self._programs.get(expression)
+
+    def put(self, expression: str, found: "_Analysed | SelectorError") -> None:
+        with self._lock:
+            self._programs.put(expression, found, _BYTES_PER_CHARACTER * len(expression))
+
+
+_compiled: Final = _Compiled()
+
+
+@functools.cache
+def _load() -> None:
+    """Load the grammar, which takes longer than most selectors do and is nothing that one of them costs."""
+    compile_selector(Cel(_LIMITS), "true")
+
+
 def _compile(expression: str) -> "_Analysed | SelectorError":
     try:
         return _Analysed(compile_selector(Cel(_LIMITS), expression))
@@ -77,6 +137,9 @@ def _compile(expression: str) -> "_Analysed | SelectorError":
         return SelectorTypeError(error.message, _position(error))
     except CelBudgetExceededError as error:
         return SelectorTooCostlyError(error.message, _position(error))
+    except (ArithmeticError, RecursionError, ValueError) as error:
+        # A number or a nesting that Python itself refuses. No review fails for it.
+        return SelectorUnsupportedError(f"it cannot be read: {short(str(error))}")
 
 
 def _position(error: CelError) -> str:
@@ -109,26 +172,33 @@ def _value(operand: Operand) -> object:
 
 
 class _DeviceSelector:
-    """A `CompiledSelector`. All its evaluations share one budget."""
+    """A `CompiledSelector`. All its evaluations share one budget, and the time of its object."""
 
-    def __init__(self, analysed: _Analysed, clock: Clock) -> None:
+    def __init__(self, analysed: _Analysed, clock: Clock, deadline: float) -> None:
         self.source = analysed.program.source
         self.lookups = analysed.lookups
         self.uses = analysed.uses
         self.attributes = analysed.attributes
         self.drivers = analysed.drivers
         self._program = analysed.program
-        self._budget = Budget(clock, _LIMITS)
+        self._clock = clock
+        self._deadline = deadline
+        seconds = max(0.0, min(_LIMITS.seconds, deadline - clock()))
+        self._budget = Budget(clock, dataclasses.replace(_LIMITS, seconds=seconds))
         self._evaluated = False
 
     def evaluate(self, driver: str, attributes: Mapping[str, Value | None]) -> bool:
         """Whether a device satisfies it; see `neuron.selection.CompiledSelector`."""
+        if self._clock() > self._deadline:
+            raise SelectorTimeError(_TIME_IS_OVER)
         activation = device_activation(driver, {name: _in_cel(value) for name, value in attributes.items()})
         try:
             return matches(self._program, activation, self._budget)
         except CelRuntimeError as error:
             raise SelectorRuntimeError(error.message, _position(error)) from None
         except CelBudgetExceededError as error:
+            if self._clock() > self._deadline:
+                raise SelectorTimeError(_TIME_IS_OVER) from None
             if self._evaluated:
                 raise SelectorUnsupportedError("evaluating it on all known devices takes too long") from None
             raise SelectorTooCostlyError(error.message, _position(error)) from None

@@ -4,10 +4,11 @@ Claims, templates and DeviceClasses are judged by `neuron.validate_claims`, pods
 `check_pods` and `check_workloads` in `webhook.decisions`. Whatever is not about Neuron devices passes untouched.
 """
 
+import asyncio
 import dataclasses
-from collections import OrderedDict
-from collections.abc import Hashable, Iterable
-from typing import Any, Final
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -15,11 +16,11 @@ from msgspec import Raw, Struct
 from neuron import names
 from neuron.check_configs import ratcheted
 from neuron.claim_specs import GROUP, ClaimSpec
-from neuron.findings import Finding, Severity
+from neuron.findings import Finding, Severity, for_answer, short
 from neuron.instances import Catalogue
-from neuron.validate_claims import ClaimJudgement, ClaimWorld, judge_claim, validate
+from neuron.validate_claims import ClaimJudgement, ClaimWorld, ReadSpec, judge_claim, judge_read, read
 from webhook.claim_world import claim_world
-from webhook.decisions import check_workloads, pods
+from webhook.decisions import pods
 from webhook.decisions.check_pods import KnownClaim, check_pod, claim_names
 from webhook.decisions.decision import Decision, Outcome, unchanged
 from webhook.decisions.modes import Mode
@@ -29,12 +30,23 @@ from webhook.decisions.world import ConversionOptions, World, conversion_world
 from webhook.device_selectors import DeviceSelectors
 from webhook.edge import nesting
 from webhook.edge.wire import ABSENT, AdmissionRequest
-from webhook.lane import Inline, Lane
+from webhook.lane import LARGE_OBJECT, Inline, Lane, LaneTimeoutError, seconds_left
 from webhook.messages import fitting
-from webhook.offline.manifests import POD_TEMPLATES, Manifest, path_text
+from webhook.offline.manifests import POD_TEMPLATES
 from webhook.ports import ValidationView
+from webhook.remembered import Remembered, fingerprint
+from webhook.workload_reviews import Told, check_workload, read_workload
 
-_REMEMBERED: Final = 256
+Result = TypeVar("Result")
+
+_DECISIONS: Final = 8 * 1024 * 1024
+"""Bytes of decisions that are remembered; those about templates of pods have as many."""
+_FEW_TEMPLATES: Final = 4
+"""Pod templates of a workload that are judged on the event loop: some milliseconds each."""
+_SMALL_SPEC: Final = 4 * 1024
+"""Bytes of a spec that is read on the event loop: some milliseconds, whatever it says. Hardly one is larger."""
+_PER_FINDING: Final = 512
+_PER_LEAF: Final = 512
 _LONGEST_AUDIT: Final = 256
 
 
@@ -72,7 +84,8 @@ class Validator:
     """Decides whether objects may stay as they are.
 
     What a claim's spec says decides about it, so the claims of all replicas, and the template they come from, are
-    judged once; a decision is forgotten when the catalogue, the slices or the DeviceClasses change. What policies say
+    judged once; a decision is forgotten when the catalogue, the slices or the DeviceClasses change. Large objects, and
+    selectors that were never judged, are judged in the lane. What policies say
     about conversion counts for the pods of workloads; `unconnected` counts for every claim, as no claim says whose it
     is.
     """
@@ -93,8 +106,9 @@ class Validator:
         self._options = options
         self._catalogue = catalogue
         self._cluster = cluster
-        self._decisions: OrderedDict[Hashable, Decision] = OrderedDict()
-        self._judgements: OrderedDict[tuple[str, str], ClaimJudgement] = OrderedDict()
+        self._decisions: Remembered[bytes, Decision] = Remembered(_DECISIONS)
+        self._judgements: Remembered[tuple[str, str], ClaimJudgement] = Remembered(_DECISIONS)
+        self._under_way: dict[object, asyncio.Future[Any]] = {}
         self._look()
 
     async def review(self, request: AdmissionRequest) -> Decision:
@@ -111,7 +125,7 @@ class Validator:
             self._look()
         try:
             if kind.group == GROUP and kind.kind in _SHAPES:
-                return self._review_claim(request)
+                return await self._review_claim(request)
             if kind.group == "" and kind.kind == "Pod":
                 return await self._review_pod(request)
             return await self._review_workload(request)
@@ -127,13 +141,30 @@ class Validator:
         self._decisions.clear()
         self._judgements.clear()
 
-    def _for_one_object(self) -> ClaimWorld:
-        """The world, with an engine whose patience is for one object."""
-        return dataclasses.replace(self._world, engine=DeviceSelectors())
+    async def _beside(self, key: object, namespace: str, work: Callable[[], Result]) -> Result:
+        """The result of pure work in the lane; equal reviews that arrive meanwhile wait for the same work.
+
+        Raises:
+            LaneError: see `Lane.run`.
+        """
+        done: asyncio.Future[Result] | None = self._under_way.get(key)
+        if done is None:
+            done = self._under_way[key] = asyncio.ensure_future(self._lane.run(namespace, work))
+            done.add_done_callback(functools.partial(self._is_done, key))
+        try:
+            async with asyncio.timeout(seconds_left()):
+                return await asyncio.shield(done)
+        except TimeoutError:
+            raise LaneTimeoutError("this decision takes longer than its caller waits") from None
+
+    def _is_done(self, key: object, done: asyncio.Future[Any]) -> None:
+        del self._under_way[key]
+        if not done.cancelled():
+            done.exception()  # Each that waits has it; where all have gone, it is nobody's.
 
     # --- claims -------------------------------------------------------------------------------------------------
 
-    def _review_claim(self, request: AdmissionRequest) -> Decision:
+    async def _review_claim(self, request: AdmissionRequest) -> Decision:
         spec = bytes(_decode(request.object).spec)
         old = b""
         if request.operation == "UPDATE" and bytes(request.oldObject) != bytes(ABSENT):
@@ -142,43 +173,80 @@ class Validator:
                 # The specs of claims and templates never change, and whoever wants to delete a bad one has to be
                 # able to take its finalizers off.
                 return _SAME_SPEC
-        key = (request.kind.kind, request.kind.version, spec, old)
+        kind = request.kind
+        key = fingerprint(kind.kind.encode(), kind.version.encode(), spec, old)
         decision = self._decisions.get(key)
         if decision is not None:
-            self._decisions.move_to_end(key)
             return decision
-        findings = self._judge(request, spec)
-        if old:
-            findings = ratcheted(findings, self._judge(request, old))
-        decision = self._decisions[key] = _decision(findings, "valid")
-        if len(self._decisions) > _REMEMBERED:
-            self._decisions.popitem(last=False)
+        world = self._world
+        specs = functools.partial(_read_specs, kind.kind, f"{GROUP}/{kind.version}", spec, old)
+        if len(spec) + len(old) > _SMALL_SPEC:
+            decision = await self._beside(key, request.namespace, lambda: _judge_specs(specs(), world))
+        else:
+            found = specs()
+            if all(_is_quick(each, world) for each in found):
+                decision = _judge_specs(found, world)
+            else:
+                decision = await self._beside(key, request.namespace, lambda: _judge_specs(found, world))
+        if world is self._world:
+            self._decisions.put(key, decision, _size(decision))
         return decision
 
-    def _judge(self, request: AdmissionRequest, raw: bytes) -> tuple[Finding, ...]:
-        kind, api_version = request.kind.kind, f"{GROUP}/{request.kind.version}"
-        spec = read_spec(kind, raw)
-        return validate(kind, api_version, spec, self._for_one_object(), accepted=True)
+    async def _judge_templates(self, pod: pods.Pod, namespace: str) -> None:
+        """Judge what the templates of a pod ask for, where that takes long, so that `_known` has it at hand."""
+        world = self._world
+        unknown: dict[str, ClaimSpec] = {}
+        for _, kind, name in claim_names(pod):
+            spec = self._cluster.claim_template(namespace, name) if kind == "ResourceClaimTemplate" else None
+            if spec is None or name in unknown or self._is_known(namespace, name, spec):
+                continue
+            if not _is_quick(ReadSpec(spec, ()), world):
+                unknown[name] = spec
+        if not unknown:
+            return
+        # One engine: all templates of a pod share its second.
+        work = functools.partial(_judge_claims, unknown, world)
+        key = ("templates", namespace, tuple(unknown), *map(id, unknown.values()))
+        judgements = await self._beside(key, namespace, work)
+        if world is self._world:
+            for name, judgement in judgements.items():
+                self._remember(namespace, name, judgement)
+
+    def _is_known(self, namespace: str, name: str, spec: ClaimSpec) -> bool:
+        judgement = self._judgements.get((namespace, name))
+        return judgement is not None and judgement.spec is spec
 
     def _known(self, namespace: str, name: str, spec: ClaimSpec) -> ClaimJudgement:
         """What a template that the cache has asks for."""
         judgement = self._judgements.get((namespace, name))
         if judgement is None or judgement.spec is not spec:
-            judgement = self._judgements[namespace, name] = judge_claim(spec, self._for_one_object())
-            if len(self._judgements) > _REMEMBERED:
-                self._judgements.popitem(last=False)
+            judgement = judge_claim(spec, _for_one_object(self._world))
+            self._remember(namespace, name, judgement)
         return judgement
+
+    def _remember(self, namespace: str, name: str, judgement: ClaimJudgement) -> None:
+        size = _PER_LEAF * len(judgement.leaves) + sum(map(_length, judgement.findings))
+        self._judgements.put((namespace, name), judgement, size)
 
     # --- pods and workloads ---------------------------------------------------------------------------------------
 
     async def _review_pod(self, request: AdmissionRequest) -> Decision:
         if request.operation != "CREATE":
             return _OPERATION  # claims and containers of a pod cannot change
-        pod = pods.decode(request.object)
+        raw = bytes(request.object)
+        if len(raw) > LARGE_OBJECT:
+            if not any(needle in raw for needle in _POD_NEEDLES):
+                return _NOT_NEURON
+            pod = await self._lane.run(request.namespace, functools.partial(pods.decode, raw))
+        else:
+            pod = pods.decode(raw)
         if bytes(pod.spec.resourceClaims) in _NOTHING and not pod.labelled:
             return _NOT_NEURON
+        await self._judge_templates(pod, request.namespace)
         known = await self._claims(pod, request.namespace)
-        return _decision(check_pod(pod, known, self._world), "valid")
+        check = functools.partial(check_pod, pod, known, self._world)
+        findings = check() if len(raw) <= LARGE_OBJECT else await self._lane.run(request.namespace, check)
+        return _decision(findings, "valid")
 
     async def _review_workload(self, request: AdmissionRequest) -> Decision:
         kind = request.kind
@@ -191,21 +259,24 @@ class Validator:
             _decode(request.oldObject).spec
         ):
             return _SAME_SPEC
-        manifest = Manifest((), nesting.decode(raw), kind.group, kind.kind, request.namespace, request.name)
-        facts = self._cluster.namespace(request.namespace)
-        findings: list[Finding] = []
-        modes: set[int] = set()
-        for steps, template in manifest.pod_templates():
-            pod = pods.view(template)
-            known = await self._claims(pod, request.namespace)
-            path = path_text(steps)
+        small = len(raw) <= LARGE_OBJECT
+        read_it = functools.partial(read_workload, request, raw)
+        workload = read_it() if small else await self._lane.run(request.namespace, read_it)
+        small = small and len(workload.templates) <= _FEW_TEMPLATES
+        told: list[Told] = []
+        for template in workload.templates:
+            await self._judge_templates(template.pod, request.namespace)
+            known = await self._claims(template.pod, request.namespace)
             steering = NO_STEERING
-            if self._steer is not None and pod.concerns_us:
-                steering = self._steer(template, request.namespace)
-            findings += check_workloads.check_template(path, pod, known, facts, self._conversion, self._world, steering)
-            modes |= check_workloads.ultraserver_modes(pod, known, facts, Mode(self._options.mode))
-        findings += check_workloads.check_size(kind.kind, manifest.data, modes)
-        return _decision(check_workloads.as_warnings(kind.kind, findings), "valid")
+            if self._steer is not None and template.pod.concerns_us:
+                steering = self._steer(template.data, request.namespace)
+            told.append(Told(template, known, steering))
+        facts = self._cluster.namespace(request.namespace)
+        check = functools.partial(
+            check_workload, workload, told, facts, self._conversion, self._world, Mode(self._options.mode)
+        )
+        findings = check() if small else await self._lane.run(request.namespace, check)
+        return _decision(findings, "valid")
 
     async def _claims(self, pod: pods.Pod, namespace: str) -> dict[str, KnownClaim]:
         """What is known of a pod's claims; asks the API server for what the caches do not have."""
@@ -219,6 +290,48 @@ class Validator:
                 exists = await self._cluster.exists(kind, namespace, object_name)
                 known[name] = KnownClaim(missing=exists is False)
         return known
+
+
+def _for_one_object(world: ClaimWorld) -> ClaimWorld:
+    """The world, with an engine whose patience is for one object."""
+    return dataclasses.replace(world, engine=DeviceSelectors())
+
+
+def _read_specs(kind: str, api_version: str, spec: bytes, old: bytes) -> list[ReadSpec]:
+    """A spec and, if there is one, the spec before it.
+
+    Raises:
+        pods.UnreadableError: one is not JSON, or nested too deeply.
+    """
+    return [read(kind, api_version, read_spec(kind, raw)) for raw in ((spec, old) if old else (spec,))]
+
+
+def _is_quick(what: ReadSpec, world: ClaimWorld) -> bool:
+    """Whether a spec can be judged on the event loop: no selector of it has to be compiled or evaluated."""
+    memory = world.memory
+    return memory is not None and all(memory.get(each) is not None for each in what.expressions(world.classes))
+
+
+def _judge_specs(specs: Iterable[ReadSpec], world: ClaimWorld) -> Decision:
+    """Judge a spec, held against the spec before it. Pure."""
+    world = _for_one_object(world)
+    findings, *before = [judge_read(each, world, accepted=True) for each in specs]
+    return _decision(ratcheted(findings, before[0]) if before else findings, "valid")
+
+
+def _judge_claims(specs: Mapping[str, ClaimSpec], world: ClaimWorld) -> dict[str, ClaimJudgement]:
+    """Judge several claims, which share the time for one object. Pure."""
+    world = _for_one_object(world)
+    return {name: judge_claim(spec, world) for name, spec in specs.items()}
+
+
+def _size(decision: Decision) -> int:
+    """Bytes that a decision holds, its rendered answer included, which has every text up to twice."""
+    return 3 * sum(map(_length, (*decision.errors, *decision.warnings)))
+
+
+def _length(finding: Finding) -> int:
+    return _PER_FINDING + len(finding.path) + len(finding.message) + len(finding.fix)
 
 
 def read_spec(kind: str, raw: bytes) -> Any:
@@ -244,14 +357,16 @@ def read_spec(kind: str, raw: bytes) -> Any:
 
 
 def _unreadable(request: AdmissionRequest, error: Exception) -> Finding:
-    message = f"the object is not a readable {request.kind.kind}: {error}."
+    message = f"the object is not a readable {request.kind.kind}: {short(str(error))}."
     return Finding("NEU114", "", message, "Compare it with the API reference of its kind.")
 
 
 def _decision(findings: Iterable[Finding], reason: str) -> Decision:
-    """Refuse for errors, and otherwise let pass; say everything at once."""
-    errors = tuple(finding for finding in findings if finding.severity is Severity.ERROR)
-    warnings = tuple(line for finding in findings if finding.severity is Severity.WARNING for line in fitting(finding))
+    """Refuse for errors, and otherwise let pass; say everything at once, as far as an answer holds it."""
+    found = tuple(findings)
+    errors = for_answer(finding for finding in found if finding.severity is Severity.ERROR)
+    told = for_answer(finding for finding in found if finding.severity is Severity.WARNING)
+    warnings = tuple(line for finding in told for line in fitting(finding))
     codes = ",".join(dict.fromkeys(finding.code for finding in (*errors, *warnings)))
     return Decision(
         Outcome.DENIED if errors else Outcome.UNCHANGED,
@@ -266,6 +381,8 @@ _NOTHING: Final = (b"", b"null")
 _NEEDLES: Final = (names.RESOURCE_NEURON.encode(), b"laims", b"\\u")
 """One of them is in every workload that could concern us: the resources' names, `claims` or `resourceClaims`, or an
 escape, which could spell them differently."""
+_POD_NEEDLES: Final = (b"resourceClaims", names.LABEL_CONVERTED.encode(), b"\\u", b"\\/")
+"""One of them is in every pod with a claim or our label."""
 _SUBRESOURCE: Final = unchanged("subresource")
 _OPERATION: Final = unchanged("operation")
 _EXCLUDED: Final = unchanged("excluded-namespace")

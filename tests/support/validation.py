@@ -14,7 +14,7 @@ from neuron.claim_specs import ClaimSpec, ClassSpec
 from neuron.device_shapes import Census, Shape, catalogue_shapes, read_slice
 from neuron.findings import Finding
 from neuron.instances import Catalogue
-from neuron.selection import DeviceIndex
+from neuron.selection import CompiledSelector, DeviceIndex
 from neuron.validate_claims import ClaimWorld, validate
 from tests.support.clusters import FakeCluster
 from webhook.decisions.decision import Decision
@@ -121,6 +121,13 @@ CATALOGUE = Catalogue()
 INDEX = DeviceIndex(catalogue_shapes(CATALOGUE))
 
 
+class Patient:
+    """An engine with a second for each selector: the worlds of tests live longer than one object is judged."""
+
+    def compile(self, expression: str) -> CompiledSelector:
+        return DeviceSelectors().compile(expression)
+
+
 def world(slices: Sequence[Mapping[str, Any]] = (), **fields: Any) -> ClaimWorld:
     """What claims are judged against; with slices, those of a cluster."""
     index = INDEX
@@ -129,7 +136,7 @@ def world(slices: Sequence[Mapping[str, Any]] = (), **fields: Any) -> ClaimWorld
         for each in slices:
             census.replace(None, read_slice(each))
         index = DeviceIndex([*catalogue_shapes(CATALOGUE), *census.shapes()])
-    return ClaimWorld(CATALOGUE, index, DeviceSelectors(), **fields)
+    return ClaimWorld(CATALOGUE, index, Patient(), **fields)
 
 
 def judge(spec: Mapping[str, Any], where: ClaimWorld | None = None, api_version: str = V1) -> tuple[Finding, ...]:

@@ -3,12 +3,14 @@
 import asyncio
 import copy
 import json
+import time
 from typing import Any
 
 import pytest
 
 from neuron import names
 from neuron.findings import Finding
+from neuron.instances import Catalogue
 from tests.support.manifests import container, pod
 from tests.support.validation import (
     TRN1,
@@ -30,7 +32,10 @@ from tests.support.validation import (
     validator,
 )
 from webhook.decisions.decision import Decision, Outcome
+from webhook.decisions.world import ConversionOptions
 from webhook.edge import reviews
+from webhook.lane import ThreadLane
+from webhook.validate import Validator
 
 GOOD = claim(request("neurons", 4, on(TRN2)), constraints=[match(group(4), "neurons")], config=[opaque(lnc(1))])
 BAD = claim(request("neurons", 7, on(TRN1)), config=[opaque({**lnc(1), "logicalNeuronCoreCount": 1})])
@@ -285,10 +290,12 @@ class TestMemory:
 
         async def many() -> None:
             for number in range(300):
-                await judge.review(review(template(claim(request(f"r{number}", 1)))))
+                requests = [request(f"r{number}-{each}", 7, on(TRN1)) for each in range(32)]
+                await judge.review(review(template(claim(*requests))))
 
         asyncio.run(many())
-        assert len(judge._decisions) == 256
+        assert judge._decisions.size <= 8 * 1024 * 1024
+        assert 0 < len(judge._decisions) < 300
 
 
 class TestPods:
@@ -337,3 +344,131 @@ class TestPods:
             annotations={names.ANNOTATION_CONVERTED_FROM: '{"containers":{"main":{"aws.amazon.com/neuron":"4"}}}'},
         )
         assert codes(decide(manifest).errors) == ["NEU707"]
+
+
+class _Recorded:
+    """A lane that says what went through it; what it is given runs when it is let."""
+
+    def __init__(self) -> None:
+        self.namespaces: list[str] = []
+        self.open = asyncio.Event()
+
+    async def run(self, namespace: str, work: Any) -> Any:
+        self.namespaces.append(namespace)
+        await self.open.wait()
+        return work()
+
+
+class TestLane:
+    """What takes long runs beside the loop, once, and is remembered."""
+
+    @staticmethod
+    def reviewed(*manifests: Any, cluster: FakeClaims | None = None, together: bool = False) -> list[str]:
+        async def main() -> list[str]:
+            lane = _Recorded()
+            judge = Validator(ConversionOptions(), Catalogue(), cluster or FakeClaims(), lane=lane)
+            if together:
+                tasks = [asyncio.create_task(judge.review(review(each))) for each in manifests]
+                await asyncio.sleep(0.01)
+                lane.open.set()
+                await asyncio.gather(*tasks)
+            else:
+                lane.open.set()
+                for each in manifests:
+                    await judge.review(review(each))
+            return lane.namespaces
+
+        return asyncio.run(main())
+
+    def test_a_small_claim_without_selectors_stays_on_the_loop(self) -> None:
+        assert self.reviewed(template(claim(request("a", 1)))) == []
+
+    def test_selectors_are_judged_beside_the_loop_once(self) -> None:
+        one, other = template(claim(request("a", 1, on(TRN2)))), template(claim(request("b", 4, on(TRN2))))
+        assert self.reviewed(one, one, other) == ["team-a"]
+
+    def test_equal_reviews_at_once_share_the_work(self) -> None:
+        one = template(claim(request("a", 1, on(TRN2))))
+        assert self.reviewed(one, one, one, together=True) == ["team-a"]
+
+    def test_a_large_claim_is_read_beside_the_loop(self) -> None:
+        assert self.reviewed(template(claim(request("a", 1), config=[opaque({"x": "y" * 5000})]))) == ["team-a"]
+
+    def test_a_large_pod_is_decoded_and_judged_beside_the_loop(self) -> None:
+        large = pod(container(), resourceClaims=[{"name": f"c{n}", "resourceClaimName": "x" * 60} for n in range(500)])
+        assert self.reviewed(large) == ["team-a", "team-a"]
+
+    def test_a_large_pod_that_names_no_claim_is_not_decoded_at_all(self) -> None:
+        assert self.reviewed(pod(container(name="a" * 40_000))) == []
+
+    def test_a_template_with_new_selectors_is_judged_beside_the_loop_before_its_pod(self) -> None:
+        cluster = FakeClaims()
+        cluster.add_template("big", claim(request("a", 1, on(TRN2))))
+        using = pod(container(), resourceClaims=[{"name": "c", "resourceClaimTemplateName": "big"}])
+        assert self.reviewed(using, using, cluster=cluster) == ["team-a"]
+
+    def test_a_neighbour_is_answered_while_a_heavy_claim_is_judged(self) -> None:
+        loops = "[" + ",".join(["1"] * 60) + "]"
+        heavy = f"{loops}.all(a, {loops}.all(b, a + b >= 0)) || device.driver == '"
+        requests = [request(f"r{number}", 1, f"{heavy}{number}'") for number in range(32)]
+
+        async def main() -> float:
+            lane = ThreadLane()
+            judge = Validator(ConversionOptions(), Catalogue(), FakeClaims(), lane=lane)
+            await judge.review(review(template(claim(request("warm", 1, on(TRN2))))))
+            work = asyncio.create_task(judge.review(review(template(claim(*requests)))))
+            longest = 0.0
+            while not work.done():
+                started = time.monotonic()
+                await judge.review(review(template(claim(request("a", 1, on(TRN2))))))
+                longest = max(longest, time.monotonic() - started)
+                await asyncio.sleep(0)
+            lane.close()
+            return longest
+
+        assert asyncio.run(main()) < 1.0  # 20 ms on a quiet machine; on the loop it took more than a second.
+
+
+def jobset(templates: int, **extra: Any) -> dict[str, Any]:
+    def job(number: int) -> dict[str, Any]:
+        spec = pod(container(name=f"c{number}", neuron=str(1 + number % 16)))
+        return {"name": f"j{number}", "template": {"spec": {"template": spec}}}
+
+    jobs = [job(number) for number in range(templates)]
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "j"},
+        "spec": {"replicatedJobs": jobs},
+        **extra,
+    }
+
+
+def test_a_workload_with_many_templates_says_how_many_were_not_checked() -> None:
+    started = time.monotonic()
+    decision = decide(jobset(200))
+    assert time.monotonic() - started < 5
+    assert "NEU711" in codes(decision.warnings) or "more finding" in decision.warnings[-1].message
+    few = decide({**jobset(70)})
+    assert len(few.warnings) <= 3 * 64
+
+
+def test_what_is_left_out_of_a_workload_is_said() -> None:
+    plain = pod(container(name="c", neuron="4"))
+    jobs = [{"name": f"j{n}", "template": {"spec": {"template": plain}}} for n in range(100)]
+    decision = decide(jobset(0, spec={"replicatedJobs": jobs}))
+    [told] = [each for each in decision.warnings if each.code == "NEU711"][:1]
+    assert "36 pod templates of this JobSet were not checked" in told.message
+
+
+def test_thousands_of_containers_and_claims_take_no_longer_than_they_are_many() -> None:
+    cluster = FakeClaims()
+    cluster.add_template("big", claim(*[request(f"r{number}", 1, on(TRN2)) for number in range(32)]))
+    containers = [
+        {"name": f"c{n}", "resources": {"claims": [{"name": f"n{n % 1000}", "request": f"x{n}"}]}} for n in range(3000)
+    ]
+    entries = [{"name": f"n{n}", "resourceClaimTemplateName": "big"} for n in range(3000)]
+    started = time.monotonic()
+    decision = decide(pod(*containers, resourceClaims=entries), cluster)
+    assert time.monotonic() - started < 5  # half a second on a quiet machine
+    assert len(decision.errors) == 64

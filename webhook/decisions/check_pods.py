@@ -5,13 +5,14 @@ pod starts without devices, or hangs where nobody looks.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from neuron import demand, names
-from neuron.check_counts import check_together
+from neuron.check_counts import Leaf, check_together
 from neuron.demand import Role
-from neuron.findings import Finding, did_you_mean, warning
+from neuron.findings import MOST_SHOWN, Finding, Findings, did_you_mean, warning
 from neuron.validate_claims import ClaimJudgement, ClaimWorld
 from webhook.decisions import pods, records
 from webhook.decisions.convert_pods import legacy_now
@@ -55,23 +56,24 @@ def check_pod(pod: pods.Pod, known: Mapping[str, KnownClaim], world: ClaimWorld)
     """
     entries = pod.decode_claims() or []
     references = [reference for each in _sections(pod) for reference in _references(*each)]
-    damage = _check_damage(pod)
-    findings = [*damage]
+    findings = Findings(_check_damage(pod))
+    # What conversion wrote and is gone explains why no container refers to a claim.
+    lost = any(finding.code == "NEU707" for finding in findings)
+    used = {reference.claim for reference in references}
     for index, entry in enumerate(entries):
         path = f"spec.resourceClaims[{index}]"
         name = str(entry.get("name") or "")
-        findings += _check_missing(entry, path, known.get(name, UNKNOWN))
-        lost = any(finding.code == "NEU707" for finding in damage)
-        if not lost and not any(reference.claim == name for reference in references):
+        findings.add(_check_missing(entry, path, known.get(name, UNKNOWN)))
+        if not lost and name not in used:
             message = f"no container refers to claim {name[:_SHOWN]!r}: its devices are allocated and nobody sees them."
             fix = f"Add {{name: {name[:_SHOWN]}}} to resources.claims of the container that needs them."
-            findings.append(warning("NEU702", path, message, fix, name))
-    declared = [str(entry.get("name") or "") for entry in entries]
+            findings.add([warning("NEU702", path, message, fix, name)])
+    check = _References(entries, known)
     for reference in references:
-        findings += _check_reference(reference, declared, known.get(reference.claim, UNKNOWN))
-    findings += _check_together(references, known, world)
-    findings += _check_both_ways(pod, entries, known)
-    return findings
+        findings.add(check.findings(reference, hint=len(findings) < MOST_SHOWN))
+    findings.add(_check_together(references, known, world))
+    findings.add(_check_both_ways(pod, entries, known))
+    return list(findings)
 
 
 def claim_names(pod: pods.Pod) -> Iterator[tuple[str, str, str]]:
@@ -115,21 +117,35 @@ def _check_missing(entry: Mapping[str, Any], path: str, known: KnownClaim) -> li
     return [warning("NEU706", f"{path}.resourceClaimName", message, "The pod waits until it does: create it.", claim)]
 
 
-def _check_reference(reference: _Reference, declared: Sequence[str], known: KnownClaim) -> list[Finding]:
-    claim, request = reference.claim, reference.request
-    if claim not in declared:
-        message = f"container {reference.container[:_SHOWN]} refers to claim {claim[:_SHOWN]!r}, which is not declared."
-        message += did_you_mean(claim, declared)
-        fix = "Add it to spec.resourceClaims."
-        return [Finding("NEU703", f"{reference.path}.name", message, fix, claim)]
-    if not request or known.judgement is None:
-        return []
-    requests = [each.name for each in known.judgement.spec.requests]
-    if request in requests:
-        return []
-    message = f"claim {claim[:_SHOWN]!r} has no request {request[:_SHOWN]!r}.{did_you_mean(request, requests)}"
-    fix = f"Its requests are: {', '.join(requests[:8]) or 'none'}."
-    return [Finding("NEU708", f"{reference.path}.request", message, fix, request)]
+class _References:
+    """What containers' references may name, each list of names made once."""
+
+    def __init__(self, entries: Sequence[Mapping[str, Any]], known: Mapping[str, KnownClaim]) -> None:
+        self._declared = dict.fromkeys(str(entry.get("name") or "") for entry in entries)
+        self._known = known
+        self._requests: dict[str, dict[str, None]] = {}
+
+    def findings(self, reference: _Reference, *, hint: bool) -> list[Finding]:
+        """NEU703 and NEU708; with a suggestion, which costs more than everything else here, only where one is shown."""
+        claim, request = reference.claim, reference.request
+        if claim not in self._declared:
+            container = reference.container[:_SHOWN]
+            message = f"container {container} refers to claim {claim[:_SHOWN]!r}, which is not declared."
+            message += did_you_mean(claim, self._declared) if hint else ""
+            fix = "Add it to spec.resourceClaims."
+            return [Finding("NEU703", f"{reference.path}.name", message, fix, claim)]
+        judgement = self._known.get(claim, UNKNOWN).judgement
+        if not request or judgement is None:
+            return []
+        if claim not in self._requests:
+            self._requests[claim] = dict.fromkeys(each.name for each in judgement.spec.requests)
+        requests = self._requests[claim]
+        if request in requests:
+            return []
+        meant = did_you_mean(request, requests) if hint else ""
+        message = f"claim {claim[:_SHOWN]!r} has no request {request[:_SHOWN]!r}.{meant}"
+        fix = f"Its requests are: {', '.join(itertools.islice(requests, 8)) or 'none'}."
+        return [Finding("NEU708", f"{reference.path}.request", message, fix, request)]
 
 
 def _check_together(
@@ -139,22 +155,34 @@ def _check_together(
     uses: dict[tuple[str, str], list[_Reference]] = {}
     for reference in references:
         uses.setdefault((reference.path.rpartition("[")[0], reference.claim), []).append(reference)
-    findings = []
+    findings: list[Finding] = []
+    # Containers of one pod mostly use the same requests of a claim: what is said of them differs in the path alone.
+    answered: dict[tuple[str, frozenset[str]], list[Finding]] = {}
+    leaves: dict[str, dict[str, list[Leaf]]] = {}
     for (path, claim), together in uses.items():
         judgement = known.get(claim, UNKNOWN).judgement
         if judgement is None:
             continue
-        everything = [each.name for each in judgement.spec.requests]
-        used = everything if any(not each.request for each in together) else [each.request for each in together]
-        findings += check_together(
-            judgement.spec,
-            judgement.leaves,
-            used,
-            path,
-            world.index,
-            world.catalogue,
-            unconnected=world.unconnected,
-        )
+        if claim not in leaves:
+            by_request: dict[str, list[Leaf]] = {}
+            leaves[claim] = by_request
+            for leaf in judgement.leaves:
+                by_request.setdefault(leaf.request, []).append(leaf)
+        everything = any(not each.request for each in together)
+        used = frozenset() if everything else frozenset(each.request for each in together)
+        answer = answered.get((claim, used))
+        if answer is None:
+            mine = leaves[claim] if everything else [name for name in leaves[claim] if name in used]
+            answer = answered[claim, used] = check_together(
+                judgement.spec,
+                [leaf for name in mine for leaf in leaves[claim][name]],
+                tuple(mine),
+                path,
+                world.index,
+                world.catalogue,
+                unconnected=world.unconnected,
+            )
+        findings += [dataclasses.replace(finding, path=path) for finding in answer]
     return findings
 
 
@@ -162,11 +190,11 @@ def _check_both_ways(
     pod: pods.Pod, entries: Sequence[Mapping[str, Any]], known: Mapping[str, KnownClaim]
 ) -> list[Finding]:
     """NEU704: limits for the device plugin and a claim for the DRA driver, which do not share a node."""
-    for container, path in _sections(pod):
+    claim = next((entry for entry in entries if _is_ours(entry, known)), None)
+    for container, path in _sections(pod) if claim is not None else ():
         legacy = next(iter(legacy_now(container.decode_resources())), "")
-        claim = next((entry for entry in entries if _is_ours(entry, known)), None)
         if legacy and claim is not None:
-            message = f"container {container.name[:24]} asks for {legacy}, and claim {str(claim['name'])[:24]!r}"
+            message = f"container {container.name[:24]} asks for {legacy}, and claim {str(claim.get('name'))[:24]!r}"
             message += " for Neuron devices too."
             fix = "No node serves both: drop one of them."
             return [warning("NEU704", f"{path}.resources.limits[{legacy}]", message, fix, legacy)]

@@ -6,12 +6,12 @@ Deployment reads the same sentence at once.
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from neuron import names
 from neuron.check_configs import decode_parameters
 from neuron.configs import UltraServerConfig
-from neuron.findings import Finding, Severity, as_warning, warning
+from neuron.findings import Finding, Severity, as_warning, quoted, warning
 from neuron.validate_claims import ClaimWorld
 from webhook.decisions import modes, pods
 from webhook.decisions.check_pods import KnownClaim, check_pod
@@ -95,15 +95,23 @@ def ultraserver_modes(
     return found
 
 
-def check_size(kind: str, manifest: Mapping[str, Any], asked: Iterable[int]) -> list[Finding]:
+def check_size(kind: str, manifest: object, asked: Iterable[int]) -> list[Finding]:
     """NEU710: a group of a LeaderWorkerSet is the UltraServer set, one pod for each node."""
     if kind != _LWS:
         return []
-    leader_worker = (manifest.get("spec") or {}).get("leaderWorkerTemplate") or {}
-    size = leader_worker.get("size") or 1
+    size = _size(manifest)
     for nodes in sorted(set(asked)):
         if size != nodes:
-            message = f"groups have {size} pods, and UltraServer mode {nodes} needs {nodes}, one for each node."
-            fix = f"Set size to {nodes}" + (f", or the mode to {size}." if size in (1, 2, 4) else ".")
-            return [warning("NEU710", "spec.leaderWorkerTemplate.size", message, fix, str(size))]
+            said = quoted(size)
+            message = f"groups have {said} pods, and UltraServer mode {nodes} needs {nodes}, one for each node."
+            fix = f"Set size to {nodes}" + (f", or the mode to {said}." if size in (1, 2, 4) else ".")
+            return [warning("NEU710", "spec.leaderWorkerTemplate.size", message, fix, said)]
     return []
+
+
+def _size(manifest: object) -> object:
+    """`spec.leaderWorkerTemplate.size`, whatever it is; 1 where it is not set."""
+    value = manifest
+    for field in ("spec", "leaderWorkerTemplate", "size"):
+        value = value.get(field) if isinstance(value, Mapping) else None
+    return value or 1

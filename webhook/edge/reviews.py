@@ -6,12 +6,13 @@ refusal the object's kind and name, are put in.
 
 import base64
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 import orjson
 
-from neuron.findings import Finding
+from neuron.findings import Finding, for_answer, short
 from webhook.decisions.decision import Decision
 from webhook.edge import nesting, wire
 
@@ -23,7 +24,22 @@ COMFORTABLE_WARNING: Final = 120
 LONGEST_WARNING: Final = 256
 """The API server may cut a longer warning wherever it likes (AdmissionResponse)."""
 
+MOST_CAUSES: Final = 32 * 1024
+"""Bytes of all causes of a refusal, as JSON."""
+MOST_MESSAGE: Final = 4 * 1024
+"""Bytes of `status.message`, as JSON."""
+MOST_WARNINGS: Final = 4 * 1024
+"""Bytes of all warnings. The API server drops what is beyond 4096 characters (`truncateAtTotalRunes`,
+k8s.io/apiserver/pkg/endpoints/filters/warning.go)."""
+MOST_AUDIT: Final = 12 * 1024
+"""Bytes of all audit annotations, as JSON; the longest single one is that of a policy."""
+
 _HEAD: Final = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":'
+_BYTES_PER_LETTER: Final = 5
+_CONTROLS: Final = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), " ")
+"""All but tab, line feed and carriage return."""
+_REST: Final = 32
+"""Bytes that are kept for saying how many are left out."""
 _MALFORMED: Final = "The body is not an AdmissionReview"
 _decode: Final = msgspec.json.Decoder(wire.AdmissionReview).decode
 
@@ -123,7 +139,7 @@ def render(decision: Decision) -> Rendered:
         denied=bool(decision.errors),
         outcome=str(decision.outcome.value),
         reason=decision.reason,
-        codes=tuple(finding.code for finding in (*decision.errors, *decision.warnings)),
+        codes=tuple(finding.code for finding in (*for_answer(decision.errors), *for_answer(decision.warnings))),
         resource=decision.resource,
     )
     object.__setattr__(decision, "rendered", rendered)
@@ -158,14 +174,14 @@ def _denial(decision: Decision) -> dict[str, Any]:
     kubectl prints only the causes of an Invalid status, events of a ReplicaSet only its message: each says it all.
     """
     response = _common(decision, allowed=False)
+    causes = [(_clean(finding.path), _clean(str(finding))) for finding in for_answer(decision.errors)]
     response["status"] = {
         "code": decision.status_code,
         "reason": decision.status_reason,
-        "message": "; ".join(map(str, decision.errors)),
+        "message": "; ".join(_fitting([text for _, text in causes], MOST_MESSAGE)),
         "details": {
             "causes": [
-                {"reason": "FieldValueInvalid", "field": finding.path, "message": str(finding)}
-                for finding in decision.errors
+                {"reason": "FieldValueInvalid", "field": path, "message": text} for path, text in _causes(causes)
             ]
         },
     }
@@ -175,7 +191,57 @@ def _denial(decision: Decision) -> dict[str, Any]:
 def _common(decision: Decision, *, allowed: bool) -> dict[str, Any]:
     response: dict[str, Any] = {"allowed": allowed}
     if decision.warnings:
-        response["warnings"] = [line for finding in decision.warnings for line in warnings(finding)]
+        lines = [line for finding in for_answer(decision.warnings) for line in warnings(finding)]
+        response["warnings"] = _fitting(lines, MOST_WARNINGS)
     if decision.audit:
-        response["auditAnnotations"] = dict(decision.audit)
+        response["auditAnnotations"] = _audit(decision.audit)
     return response
+
+
+def _causes(causes: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """As many as fit; the last says how many are left out."""
+    fitting = _fitting([f"{path}{text}" for path, text in causes], MOST_CAUSES)
+    if len(fitting) == len(causes):
+        return causes
+    return [*causes[: len(fitting) - 1], ("", fitting[-1])]
+
+
+def _fitting(texts: list[str], most: int) -> list[str]:
+    """As many texts as have no more than `most` bytes of JSON together; the last says how many are left out.
+
+    The first one is always there, cut if it has to be.
+    """
+    sizes = [len(orjson.dumps(text)) for text in texts]
+    if sum(sizes) <= most:
+        return texts
+    left = most - _REST
+    kept = 0
+    while kept < len(texts) and sizes[kept] <= left:
+        left -= sizes[kept]
+        kept += 1
+    if not kept:
+        texts, kept = [short(texts[0], most // _BYTES_PER_LETTER), *texts[1:]], 1
+    return [*texts[:kept], f"and {len(texts) - kept} more"] if kept < len(texts) else texts
+
+
+def _audit(annotations: Mapping[str, str]) -> dict[str, str]:
+    """The annotations, in order, as long as they fit."""
+    kept: dict[str, str] = {}
+    left = MOST_AUDIT
+    for key, text in annotations.items():
+        value = _encodable(text)
+        left -= len(key) + len(orjson.dumps(value))
+        if left < 0:
+            break
+        kept[key] = value
+    return kept
+
+
+def _clean(text: str) -> str:
+    """The text without control characters, which JSON writes as six letters: no letter has more than four bytes."""
+    return _encodable(text).translate(_CONTROLS)
+
+
+def _encodable(text: str) -> str:
+    """The text without lone surrogates, which JSON may spell and UTF-8 cannot."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

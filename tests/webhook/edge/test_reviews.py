@@ -244,3 +244,40 @@ def test_rendering_tells_logs_and_metrics_what_they_need() -> None:
     rendered = reviews.render(denied("unsupported-count", SEVEN, warnings=(warning("NEU203", "", "A scheduler."),)))
     assert (rendered.outcome, rendered.reason, rendered.codes) == ("denied", "unsupported-count", ("NEU105", "NEU203"))
     assert type(rendered.outcome) is str
+
+
+class TestSize:
+    """An answer is a few KiB, whatever there is to say."""
+
+    @staticmethod
+    def answer(decision: Decision) -> tuple[int, dict[str, Any]]:
+        request = wire.AdmissionRequest("u", wire.GroupVersionKind("Pod"), "CREATE")
+        encoded = reviews.encode(request, decision)
+        return len(encoded), json.loads(encoded)["response"]
+
+    @pytest.mark.parametrize("letter", ["a", "\x00", "é", "\ud800", "\U0001f600"])
+    def test_a_refusal_of_many_long_findings(self, letter: str) -> None:
+        findings = [Finding("NEU520", letter * 600 + str(n), letter * 6000, letter * 2000) for n in range(1000)]
+        size, response = self.answer(
+            Decision(
+                Outcome.DENIED, "invalid", errors=tuple(findings), warnings=tuple(findings), audit={"a": letter * 9999}
+            )
+        )
+        assert size < 64 * 1024
+        causes = response["status"]["details"]["causes"]
+        assert causes[-1]["message"].startswith("and ")
+        assert response["status"]["message"]
+        assert sum(map(len, response["warnings"])) <= 4096
+
+    def test_many_short_findings_are_64_and_how_many_more(self) -> None:
+        findings = [Finding("NEU520", f"spec.a[{n}]", "no.") for n in range(12_160)]
+        size, response = self.answer(Decision(Outcome.DENIED, "invalid", errors=tuple(findings)))
+        causes = response["status"]["details"]["causes"]
+        assert (len(causes), size < 16 * 1024) == (64, True)
+        assert causes[-1]["message"].startswith("NEU520: and 12097 more findings")
+        assert len(response["status"]["message"]) <= 4096
+
+    def test_audit_annotations_end_where_they_no_longer_fit(self) -> None:
+        audit = {f"k{n}": "x" * 5000 for n in range(10)}
+        _, response = self.answer(Decision(Outcome.UNCHANGED, "valid", audit=audit))
+        assert list(response["auditAnnotations"]) == ["k0", "k1"]

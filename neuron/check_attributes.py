@@ -1,0 +1,53 @@
+"""Attributes of constraints, held against the devices that the requests can match."""
+
+from collections.abc import Sequence
+
+from neuron import names
+from neuron.check_counts import Leaf
+from neuron.check_selectors import attribute_label, unknown_attribute
+from neuron.claim_reader import shown
+from neuron.claim_specs import ClaimSpec
+from neuron.configs import covers
+from neuron.findings import Finding, short, warning
+from neuron.selection import DeviceIndex
+
+
+def check_attributes(claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex) -> list[Finding]:
+    """NEU523 and NEU529: attributes of constraints that no admitted device has."""
+    found = []
+    for constraint in claim.constraints:
+        requests = frozenset(constraint.requests)
+        covered = [leaf for leaf in leaves if covers(requests, leaf.devices.reference)]
+        for field, attribute in (
+            ("matchAttribute", constraint.match_attribute),
+            ("distinctAttribute", constraint.distinct_attribute),
+        ):
+            if attribute and covered:
+                found += _check_attribute(attribute, f"{constraint.path}.{field}", covered, index)
+    return found
+
+
+def _check_attribute(attribute: str, path: str, covered: Sequence[Leaf], index: DeviceIndex) -> list[Finding]:
+    if "/" not in attribute:
+        full = next((name for name in sorted(index.attributes()) if name.rpartition("/")[2] == attribute), "")
+        fix = f"Write {full}." if full else f"Write it with its domain, such as {names.DRIVER}/{attribute[:32]}."
+        return [Finding("NEU529", path, f"attribute {shown(attribute)} has no domain.", fix, attribute)]
+    having = index.with_attribute(attribute)
+    lacking = [leaf for leaf in covered if leaf.mask and not leaf.mask & having]
+    if not lacking:
+        return []
+    meant = unknown_attribute(attribute, index)
+    if meant:
+        message = f"no Neuron device has the attribute {shown(attribute)}. Did you mean '{meant}'?"
+        return [Finding("NEU523", path, message, f"Write {meant}.", attribute)]
+    if meant == "":
+        message = f"no known Neuron device has the attribute {attribute_label(attribute)[:48]}."
+        fix = "A device without it is never chosen."
+        return [warning("NEU523", path, message, fix, attribute)]
+    types = index.types(lacking[0].mask)
+    message = f"no device of {types[0]} has the attribute {short(attribute)}, and it is the only type admitted."
+    if len(types) > 1:
+        others = len(types) - 1
+        message = f"no device of {types[0]} and the {others} other types admitted has the attribute {short(attribute)}."
+    example = index.types(having)[0]
+    return [Finding("NEU523", path, message, f"Drop the constraint, or select a type such as {example}.", attribute)]

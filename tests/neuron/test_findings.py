@@ -1,0 +1,77 @@
+"""Findings: every text has a length, every list an end, and what is left out is counted."""
+
+import pytest
+
+from neuron.findings import (
+    LONGEST_FIX,
+    LONGEST_MESSAGE,
+    LONGEST_PATH,
+    MOST_QUOTED,
+    MOST_SHOWN,
+    Finding,
+    Findings,
+    did_you_mean,
+    for_answer,
+    quoted,
+    warning,
+)
+
+
+def many(count: int, *, error: bool = True) -> list[Finding]:
+    make = Finding if error else warning
+    return [make("NEU520", f"spec.a[{number}]", f"message {number}.") for number in range(count)]
+
+
+def test_no_text_of_a_finding_is_longer_than_its_limit() -> None:
+    finding = Finding("NEU520", "p" * 9000, "m" * 9000, "f" * 9000, "v" * 9000)
+    lengths = (len(finding.path), len(finding.message), len(finding.fix), len(finding.value))
+    assert lengths == (LONGEST_PATH, LONGEST_MESSAGE, LONGEST_FIX, MOST_QUOTED)
+    assert finding.message.endswith("…")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [("a", "'a'"), ("ä", "'\\xe4'"), (4, "4"), (10**5000, "a number of more than 1000 digits"), (None, "None")],
+    ids=list("abcde"),
+)
+def test_values_are_quoted(value: object, said: str) -> None:
+    assert quoted(value) == said
+
+
+@pytest.mark.parametrize("value", ["a" * 10**6, "\ud800" * 10**6, ["a"] * 1000, {"a" * 1000: 1}], ids=list("abcd"))
+def test_a_quote_is_never_long(value: object) -> None:
+    assert len(quoted(value)) <= MOST_QUOTED
+    assert quoted(value).isascii() or "…" in quoted(value)
+
+
+class TestCollected:
+    def test_each_is_kept_once_and_in_order(self) -> None:
+        assert list(Findings([*many(3), *many(2)])) == many(3)
+
+    def test_of_many_the_others_are_counted(self) -> None:
+        found = list(Findings(many(100), most=10))
+        assert found[:10] == many(10)
+        assert found[10].message == "and 90 more findings like this; mend those that are shown first."
+        assert len(found) == 11
+
+    def test_no_number_of_warnings_hides_an_error(self) -> None:
+        found = list(Findings([*many(1000, error=False), *many(1)], most=10))
+        assert many(1)[0] in found
+
+    def test_for_another_place(self) -> None:
+        findings = Findings(most=2)
+        findings.add_at(many(3), "elsewhere")
+        assert [each.path for each in findings] == ["elsewhere", "elsewhere", ""]
+
+
+def test_an_answer_shows_so_many_and_says_how_many_more() -> None:
+    assert for_answer(many(MOST_SHOWN)) == tuple(many(MOST_SHOWN))
+    shown = for_answer(many(100))
+    assert len(shown) == MOST_SHOWN
+    assert shown[-1].message.startswith("and 37 more findings")
+
+
+def test_of_many_known_words_the_likely_ones_are_compared() -> None:
+    known = [f"class-{number:04}" for number in range(4000)]
+    assert did_you_mean("neuron.aws.con", [*known, "neuron.aws.com"]) == " Did you mean 'neuron.aws.com'?"
+    assert did_you_mean("", known) == did_you_mean("x" * 129, ["x" * 128]) == ""
