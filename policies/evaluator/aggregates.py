@@ -1,6 +1,6 @@
 """Compiling literals of lists and maps."""
 
-from typing import Any
+from typing import Any, Final
 
 from policies.engine import CelRuntimeError, CelTypeError
 from policies.evaluator import syntax, types
@@ -8,6 +8,11 @@ from policies.evaluator.access import located, shown
 from policies.evaluator.compiler import Code, Compiler, Frame, Run, compiles, fold
 from policies.evaluator.types import DYN, Type
 from policies.evaluator.values import Optional, key_of, name_of
+
+LIST_COST: Final = 10
+"""cel-go common/cost.go, ListCreateBaseCost."""
+MAP_COST: Final = 30
+"""MapCreateBaseCost."""
 
 
 def _check_optional(code: Code, optional: bool, offset: int) -> Type:
@@ -42,13 +47,14 @@ def _same_type(
 def _list(compiler: Compiler, node: syntax.ListLiteral) -> Code:
     described: Type | None = None
     parts: list[tuple[Run, bool]] = []
-    fixed = True
+    fixed, cost = True, LIST_COST
     for element in node.elements:
         code = compiler.compile(element.value)
         fixed = fixed and code.is_constant
         found = _check_optional(code, element.optional, element.value.offset)
         described = _same_type(compiler, described, found, "elements", element.value.offset, element.optional)
         parts.append((code.run, element.optional))
+        cost += code.cost
     result = types.list_of(described or DYN)
     limit_free = [run for run, _ in parts]
 
@@ -67,8 +73,8 @@ def _list(compiler: Compiler, node: syntax.ListLiteral) -> Code:
                 items.append(value.value)
         return items
 
-    code = Code(build_optional if any(optional for _, optional in parts) else build, result)
-    return fold(code, compiler.limits) if fixed else code
+    code = Code(build_optional if any(optional for _, optional in parts) else build, result, cost=cost)
+    return fold(code, compiler) if fixed else code
 
 
 @compiles(syntax.MapLiteral)
@@ -76,7 +82,7 @@ def _map(compiler: Compiler, node: syntax.MapLiteral) -> Code:
     key_type: Type | None = None
     value_type: Type | None = None
     parts: list[tuple[Run, Run, bool, int]] = []
-    fixed = True
+    fixed, cost = True, MAP_COST
     for entry in node.entries:
         key, value = compiler.compile(entry.key), compiler.compile(entry.value)
         fixed = fixed and key.is_constant and value.is_constant
@@ -84,6 +90,7 @@ def _map(compiler: Compiler, node: syntax.MapLiteral) -> Code:
         found = _check_optional(value, entry.optional, entry.value.offset)
         value_type = _same_type(compiler, value_type, found, "values", entry.value.offset, entry.optional)
         parts.append((key.run, value.run, entry.optional, entry.key.offset))
+        cost += key.cost + value.cost
     if key_type is not None and key_type.name not in {"dyn", "bool", "int", "uint", "string"}:
         raise CelTypeError(f"keys of a map are bool, int, uint or string, not {key_type}", node.offset)
 
@@ -100,8 +107,8 @@ def _map(compiler: Compiler, node: syntax.MapLiteral) -> Code:
             insert(made, key_run(frame), value, offset)
         return made
 
-    code = Code(build, types.map_of(key_type or DYN, value_type or DYN))
-    return fold(code, compiler.limits) if fixed else code
+    code = Code(build, types.map_of(key_type or DYN, value_type or DYN), cost=cost)
+    return fold(code, compiler) if fixed else code
 
 
 def insert(made: dict[Any, Any], key: object, value: object, offset: int) -> None:
