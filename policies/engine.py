@@ -192,7 +192,7 @@ class Budget:
             CelBudgetExceededError: as `spend`.
         """
         floor = self.left - self._limits.call
-        self._floor = floor if floor > 0 else 0
+        self._floor = max(0, floor)
         self.left -= cost
         if self.left < self._mark or self.left < self._floor:
             self._check()

@@ -111,7 +111,10 @@ def _integer(key: object) -> int:
 
 def shown(key: object) -> str:
     """A key as messages show it."""
-    return quoted(key) if isinstance(key, str) else quoted(str(key))[1:-1]
+    if isinstance(key, str):
+        return quoted(key)
+    # A list or map as a key is always an error, and its text may be without end.
+    return str(key) if isinstance(key, int | float) else f"a {name_of(key)}"
 
 
 def has(value: Any, field: str) -> bool:

@@ -143,7 +143,7 @@ def _rounds(base: Run, slots: list[int], weight: int, node: syntax.Comprehension
         spend, (first, second) = frame[BUDGET].spend, slots
         pairs: Iterable[tuple[Any, Any]]
         if isinstance(value, Mapping):
-            pairs = [(value_of_key(key), item) for key, item in value.items()]
+            pairs = ((value_of_key(key), item) for key, item in value.items())
         elif is_list(value):
             pairs = enumerate(value)
         else:

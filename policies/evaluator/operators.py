@@ -214,7 +214,7 @@ def _equals_text(base: Run, text: str, expected: bool) -> Run:
             if long and len(value) > _CHARACTERS_OF_ONE_COST:
                 # The text stands in the expression: it is short enough to be charged without a look at the limits.
                 size = len(value)
-                frame[BUDGET].left -= ((size if size < length else length) - 1) // _CHARACTERS_OF_ONE_COST
+                frame[BUDGET].left -= ((min(length, size)) - 1) // _CHARACTERS_OF_ONE_COST
             return (value == text) is expected
         try:
             return equal(frame[BUDGET], value, text) is expected

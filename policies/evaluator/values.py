@@ -10,7 +10,7 @@ Source: cel-spec doc/langdef.md (equality and ordering), cel-go common/types.
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from policies.engine import Budget, CelBudgetExceededError, CelRuntimeError
@@ -21,6 +21,7 @@ MIN_INT: Final = -(2**63)
 MAX_INT: Final = 2**63 - 1
 MAX_UINT: Final = 2**64 - 1
 _MAX_DEPTH: Final = 100
+_AT_ONCE: Final = 256
 _WORK_OF_A_PAIR: Final = 5
 """Looking at one value in Python, or at one of each side: half a microsecond."""
 
@@ -321,8 +322,16 @@ def _traversal(budget: Budget, value: Any, depth: int) -> int:
         return 1
     if depth > _MAX_DEPTH:
         raise CelBudgetExceededError(f"values nested deeper than {_MAX_DEPTH} levels are not compared")
-    budget.work(_WORK_OF_A_PAIR * (1 + len(value)))
-    return sum(_traversal(budget, part, depth + 1) for part in parts)
+    budget.work(_WORK_OF_A_PAIR)
+    return sum(_traversal(budget, part, depth + 1) for part in paced(budget, parts))
+
+
+def paced(budget: Budget, values: Iterable[Any]) -> Iterator[Any]:
+    """The values one by one, each charged as work before."""
+    remaining = iter(values)
+    while part := list(itertools.islice(remaining, _AT_ONCE)):
+        budget.work(_WORK_OF_A_PAIR * len(part))
+        yield from part
 
 
 # --- order ----------------------------------------------------------------------------------------------

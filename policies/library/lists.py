@@ -39,20 +39,19 @@ from policies.evaluator.values import (
     is_list,
     less,
     no_overload,
+    paced,
     some,
 )
 
 _COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
 _SUMMABLE: Final = (INT, UINT, DOUBLE, DURATION)
 
-_WORK_OF_AN_ELEMENT: Final = 3
-
 Items = Sequence[Any]
 
 
 def _is_sorted(budget: Budget, items: Items) -> bool:
     _charge_walk(budget, items)
-    return all(not less(after, before, "isSorted") for before, after in itertools.pairwise(items))
+    return all(not less(after, before, "isSorted") for before, after in itertools.pairwise(paced(budget, items)))
 
 
 _ZEROS: Final[dict[type, object]] = {int: 0, UInt: UInt(0), float: 0.0, Duration: Duration(0)}
@@ -64,7 +63,7 @@ def _sum_from(zero: object) -> Callable[[Budget, Items], Any]:
     def total(budget: Budget, items: Items) -> Any:
         _charge_walk(budget, items)
         result = _ZEROS.get(type(items[0]), 0) if items else zero
-        for item in items:
+        for item in paced(budget, items):
             if isinstance(item, str | list):
                 raise no_overload("sum", items)
             result = arithmetic.add(budget, result, item)
@@ -80,7 +79,7 @@ def _extreme(name: str, sign: int) -> Callable[[Budget, Items], Any]:
         _charge_walk(budget, items)
         best = items[0]
         less(best, best, name)
-        for item in items[1:]:
+        for item in paced(budget, items):
             better = less(item, best, name) if sign < 0 else less(best, item, name)
             best = item if better else best
         return best
@@ -90,13 +89,14 @@ def _extreme(name: str, sign: int) -> Callable[[Budget, Items], Any]:
 
 def _index_of(budget: Budget, items: Items, value: object) -> int:
     _charge_walk(budget, items)
-    return next((position for position, item in enumerate(items) if equal(budget, item, value)), -1)
+    return next((position for position, item in enumerate(paced(budget, items)) if equal(budget, item, value)), -1)
 
 
 def _last_index_of(budget: Budget, items: Items, value: object) -> int:
     _charge_walk(budget, items)
-    positions = range(len(items) - 1, -1, -1)
-    return next((position for position in positions if equal(budget, items[position], value)), -1)
+    last = len(items) - 1
+    backwards = enumerate(paced(budget, reversed(items)))
+    return next((last - position for position, item in backwards if equal(budget, item, value)), -1)
 
 
 def _includes(budget: Budget, target: Any, value: object) -> bool:
@@ -197,9 +197,8 @@ def _only_texts(budget: Budget, items: Items) -> bool:
 
 
 def _charge_walk(budget: Budget, items: Items) -> None:
-    """Take the cost of one walk over a list, and the work of looking at every element."""
+    """Take the cost of one walk over a list."""
     charge_traversal(budget, items)
-    budget.work(_WORK_OF_AN_ELEMENT * len(items))
 
 
 def _charge_list(budget: Budget, count: int) -> None:

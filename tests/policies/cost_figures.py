@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - expressions of other tests, as they stand there
 """What expressions cost, by the tests of those who define it.
 
 Source: cel-go interpreter/runtimecost_test.go and k8s.io/apiserver pkg/cel/library/cost_test.go, as of Kubernetes 1.36.
