@@ -191,10 +191,11 @@ class Budget:
         Raises:
             CelBudgetExceededError: as `spend`.
         """
-        floor = self.left - self._limits.call
-        self._floor = max(0, floor)
+        self._floor = max(0, self.left - self._limits.call)
+        if self._mark < self._floor:
+            self._mark = self._floor
         self.left -= cost
-        if self.left < self._mark or self.left < self._floor:
+        if self.left < self._mark:
             self._check()
 
     def spend(self, cost: int) -> None:

@@ -2,15 +2,16 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from policies.engine import Budget, CelRuntimeError, CelTypeError
+from policies.engine import CelRuntimeError, CelTypeError
 from policies.evaluator import syntax, types
 from policies.evaluator.access import located
 from policies.evaluator.aggregates import LIST_COST, MAP_COST, insert
 from policies.evaluator.compiler import BUDGET, Code, Compiler, Failed, Frame, Run, compiles
 from policies.evaluator.operators import check_bool, not_bool
+from policies.evaluator.sorting import sort
 from policies.evaluator.syntax import Macro
 from policies.evaluator.types import BOOL, DYN, INT, STRING, Type
 from policies.evaluator.values import (
@@ -18,10 +19,7 @@ from policies.evaluator.values import (
     Optional,
     is_list,
     keys_of,
-    kind_of,
-    less,
     name_of,
-    size_of,
     some,
     value_of_key,
 )
@@ -293,39 +291,6 @@ _SORTABLE: Final = frozenset(
         *(types.TIMESTAMP.name, types.DURATION.name),
     }
 )
-
-
-_WORK_OF_A_COMPARISON: Final = 10
-
-
-def charge_self_comparison(budget: Budget, items: Sequence[Any]) -> None:
-    """Take the cost of comparing every item with every other, beyond the 1 of every call.
-
-    Source: cel-go ext/lists.go, trackListSelfCompare.
-    """
-    is_text = bool(items) and isinstance(items[0], str | bytes)
-    budget.spend(LIST_COST + len(items) ** 2 * (21 if is_text else 20) // 10)
-
-
-def sort(budget: Budget, items: list[Any], keys: list[Any]) -> list[Any]:
-    """The items in the order of their keys; equal keys keep their order.
-
-    Raises:
-        CelRuntimeError: the keys are of several types, or of one without order.
-    """
-    budget.items(len(items))
-    charge_self_comparison(budget, keys)
-    for key in keys:
-        if type(key) is not type(keys[0]) and kind_of(key) != kind_of(keys[0]):
-            raise CelRuntimeError(f"cannot sort: {name_of(keys[0])} and {name_of(key)} have no common order")
-        less(key, key, "sort")
-
-    def compare(a: tuple[Any, Any], b: tuple[Any, Any]) -> int:
-        budget.work(_WORK_OF_A_COMPARISON + min(size_of(a[0]), size_of(b[0])) // 1024)
-        return -1 if less(a[0], b[0]) else int(less(b[0], a[0]))
-
-    pairs = sorted(zip(keys, items, strict=True), key=functools.cmp_to_key(compare))
-    return [item for _, item in pairs]
 
 
 def _sort_by(loop: _Loop) -> Code:

@@ -9,12 +9,12 @@ from policies.engine import CelRuntimeError, CelTypeError
 from policies.evaluator import arithmetic, syntax, types
 from policies.evaluator.access import located
 from policies.evaluator.compiler import BUDGET, Code, Compiler, Frame, Run, compiles, fold
+from policies.evaluator.sizes import charge_pair
 from policies.evaluator.types import BOOL, DYN, Type
 from policies.evaluator.values import (
     MAX_INT,
     MIN_INT,
     Optional,
-    charge_pair,
     contains,
     equal,
     is_list,

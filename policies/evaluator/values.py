@@ -9,8 +9,7 @@ Source: cel-spec doc/langdef.md (equality and ordering), cel-go common/types.
 
 import dataclasses
 import functools
-import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from policies.engine import Budget, CelBudgetExceededError, CelRuntimeError
@@ -20,9 +19,8 @@ from policies.evaluator.types import Type
 MIN_INT: Final = -(2**63)
 MAX_INT: Final = 2**63 - 1
 MAX_UINT: Final = 2**64 - 1
-_MAX_DEPTH: Final = 100
-_AT_ONCE: Final = 256
-_WORK_OF_A_PAIR: Final = 5
+MAX_DEPTH: Final = 100
+WORK_OF_A_PAIR: Final = 5
 """Looking at one value in Python, or at one of each side: half a microsecond."""
 
 _NANOSECONDS: Final = 10**9
@@ -209,8 +207,8 @@ def equal(budget: Budget, a: Any, b: Any, depth: int = 0) -> bool:
         return bool(a == b)
     if isinstance(a, int | float) and isinstance(b, int | float):
         return _equal_numbers(a, b)
-    if depth > _MAX_DEPTH:
-        raise CelBudgetExceededError(f"values nested deeper than {_MAX_DEPTH} levels are not compared")
+    if depth > MAX_DEPTH:
+        raise CelBudgetExceededError(f"values nested deeper than {MAX_DEPTH} levels are not compared")
     if isinstance(a, Mapping):
         return isinstance(b, Mapping) and _equal_maps(budget, a, b, depth)
     if is_list(a):
@@ -239,9 +237,9 @@ def _equal_numbers(a: float, b: float) -> bool:
 
 
 def _equal_items(budget: Budget, a: Any, b: Any, depth: int) -> bool:
-    budget.work(_WORK_OF_A_PAIR + len(a))
+    budget.work(WORK_OF_A_PAIR + len(a))
     for left, right in zip(a, b, strict=True):
-        budget.work(_WORK_OF_A_PAIR)
+        budget.work(WORK_OF_A_PAIR)
         if not equal(budget, left, right, depth + 1):
             return False
     return True
@@ -250,9 +248,9 @@ def _equal_items(budget: Budget, a: Any, b: Any, depth: int) -> bool:
 def _equal_maps(budget: Budget, a: Mapping[Any, Any], b: Mapping[Any, Any], depth: int) -> bool:
     if len(a) != len(b):
         return False
-    budget.work(_WORK_OF_A_PAIR + len(a))
+    budget.work(WORK_OF_A_PAIR + len(a))
     for key, value in a.items():
-        budget.work(_WORK_OF_A_PAIR)
+        budget.work(WORK_OF_A_PAIR)
         if key not in b or not equal(budget, value, b[key], depth + 1):
             return False
     return True
@@ -263,7 +261,7 @@ def contains(budget: Budget, items: Sequence[Any], value: object) -> bool:
     if type(value) is str:
         return _contains_text(budget, items, value)
     for item in items:
-        budget.work(_WORK_OF_A_PAIR)
+        budget.work(WORK_OF_A_PAIR)
         try:
             if equal(budget, value, item):
                 return True
@@ -284,54 +282,6 @@ def _contains_text(budget: Budget, items: Sequence[Any], text: str) -> bool:
         if text in items[start : start + at_once]:
             return True
     return False
-
-
-def size_of(value: Any) -> int:
-    """The size by which Kubernetes charges a value (cel-go interpreter/runtimecost.go, actualSize)."""
-    if isinstance(value, str | bytes | Mapping | list | tuple):
-        return len(value)
-    if isinstance(value, Optional) and value.present:
-        return size_of(value.value)
-    return 1
-
-
-def charge_pair(budget: Budget, a: Any, b: Any) -> None:
-    """Take the cost of comparing two values, beyond the 1 of every call."""
-    budget.scan(min(size_of(a), size_of(b)))
-
-
-def charge_traversal(budget: Budget, value: Any) -> None:
-    """Take the cost of walking a value to its leaves, beyond the 1 of every call.
-
-    A tenth of the characters of each text, 1 for any other leaf (k8s.io/apiserver cel/library/cost.go, traversalCost).
-    What is walked to find that out is charged as work, also where it is shared.
-    """
-    cost = _traversal(budget, value, 0)
-    if cost > 1:
-        budget.spend(cost - 1)
-
-
-def _traversal(budget: Budget, value: Any, depth: int) -> int:
-    if isinstance(value, str | bytes):
-        return len(value) // 10
-    if isinstance(value, Mapping):
-        parts: Iterable[Any] = itertools.chain.from_iterable(value.items())
-    elif is_list(value):
-        parts = value
-    else:
-        return 1
-    if depth > _MAX_DEPTH:
-        raise CelBudgetExceededError(f"values nested deeper than {_MAX_DEPTH} levels are not compared")
-    budget.work(_WORK_OF_A_PAIR)
-    return sum(_traversal(budget, part, depth + 1) for part in paced(budget, parts))
-
-
-def paced(budget: Budget, values: Iterable[Any]) -> Iterator[Any]:
-    """The values one by one, each charged as work before."""
-    remaining = iter(values)
-    while part := list(itertools.islice(remaining, _AT_ONCE)):
-        budget.work(_WORK_OF_A_PAIR * len(part))
-        yield from part
 
 
 # --- order ----------------------------------------------------------------------------------------------

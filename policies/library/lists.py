@@ -11,8 +11,9 @@ from typing import Any, Final
 from policies.engine import Budget, CelRuntimeError
 from policies.evaluator import arithmetic
 from policies.evaluator.aggregates import LIST_COST
-from policies.evaluator.comprehensions import charge_self_comparison, sort
 from policies.evaluator.overloads import Overload, function, method
+from policies.evaluator.sizes import charge_traversal, paced
+from policies.evaluator.sorting import charge_self_comparison, sort
 from policies.evaluator.types import (
     BOOL,
     BYTES,
@@ -33,13 +34,11 @@ from policies.evaluator.values import (
     Duration,
     Optional,
     UInt,
-    charge_traversal,
     contains,
     equal,
     is_list,
     less,
     no_overload,
-    paced,
     some,
 )
 

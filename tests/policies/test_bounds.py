@@ -1,4 +1,4 @@
-"""However large the values that a tenant writes, an evaluation ends in bounded time and memory with an error of ours."""
+"""However large the values that a tenant writes, an evaluation ends in bounded time and memory."""
 
 import itertools
 import time
