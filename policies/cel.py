@@ -39,8 +39,8 @@ from policies.evaluator.estimate import Estimator
 from policies.evaluator.expansion import Expander
 from policies.evaluator.overloads import Library
 from policies.evaluator.references import references
-from policies.evaluator.sizes import CostLimit, SizeOf
-from policies.evaluator.syntax import Node, walk
+from policies.evaluator.size_estimates import CostLimit, SizeOf
+from policies.evaluator.syntax import Node
 from policies.evaluator.tree import TreeBuilder
 from policies.evaluator.types import DYN, Type
 from policies.evaluator.values import kind_of
@@ -165,7 +165,7 @@ def _check_estimate(cost: int, most: int) -> None:
 class CelProgram:
     """A compiled expression (`policies.engine.Program`)."""
 
-    __slots__ = ("_blank", "_code", "_roots", "_wanted", "_weight", "references", "source", "syntax")
+    __slots__ = ("_blank", "_code", "_roots", "_wanted", "references", "source", "syntax")
 
     def __init__(self, source: str, tree: Node, compiler: Compiler, code: Code, wanted: Type) -> None:
         self.source = source
@@ -173,7 +173,6 @@ class CelProgram:
         self.references: frozenset[tuple[str, ...]] = references(tree, compiler.roots)
         self._code = code
         self._roots = tuple((index, name) for name, index in compiler.roots.items())
-        self._weight = sum(1 for _ in walk(tree))
         self._blank: tuple[object, ...] = (None,) * compiler.slots
         # A value of static type dyn shows only at run time what it is.
         self._wanted = wanted if wanted != DYN and code.type == DYN else None
@@ -193,7 +192,7 @@ class CelProgram:
             except KeyError:
                 raise CelRuntimeError(f"no value is given for the variable '{name}'", None, self.source) from None
         try:
-            budget.spend(self._weight)
+            budget.enter(self._code.cost)
             value = self._code.run(frame)
             if self._wanted is not None and kind_of(value).name != self._wanted.name:
                 raise CelRuntimeError(

@@ -9,7 +9,7 @@ from typing import Any, Final
 from policies import quantity, semver
 from policies.engine import Budget, CelEngine, Program
 from policies.evaluator import types
-from policies.evaluator.sizes import CostLimit, Path, Size
+from policies.evaluator.size_estimates import CostLimit, Path, Size
 from policies.evaluator.types import BOOL, DYN, QUANTITY, STRING, Type, map_of
 
 DEVICE: Final = types.record(

@@ -10,7 +10,7 @@ import re
 from fractions import Fraction
 from typing import ClassVar, Final
 
-from policies.engine import CelRuntimeError
+from policies.engine import CelRuntimeError, quoted
 from policies.evaluator.types import QUANTITY, Type
 from policies.evaluator.values import MAX_INT, MIN_INT, Opaque
 
@@ -85,7 +85,7 @@ def parse(text: str) -> Quantity:
     match = _FORM.fullmatch(text) if 0 < len(text) <= _MAX_LENGTH else None
     if match is None:
         raise CelRuntimeError(
-            f"'{text[:_MAX_LENGTH]}' is not a quantity: write a number, with a suffix if need be: 500m, 2, 1Gi, 1e3"
+            f"{quoted(text)} is not a quantity: write a number, with a suffix if need be: 500m, 2, 1Gi, 1e3"
         )
     whole, part, suffix = match["whole"], match["part"] or "", match["suffix"]
     sign = -1 if match["sign"] == "-" else 1
@@ -93,7 +93,7 @@ def parse(text: str) -> Quantity:
         return _binary(sign, whole, part, _BINARY[suffix])
     exponent = int(match["exponent"]) if match["exponent"] else _DECIMAL[suffix]
     if abs(exponent) > _MAX_EXPONENT:
-        raise CelRuntimeError(f"'{text}' is not a quantity: its exponent is out of range")
+        raise CelRuntimeError(f"{quoted(text)} is not a quantity: its exponent is out of range")
     return _decimal(sign, whole, part, exponent)
 
 

@@ -9,7 +9,7 @@ import functools
 import re
 from typing import ClassVar, Final
 
-from policies.engine import CelRuntimeError
+from policies.engine import CelRuntimeError, quoted
 from policies.evaluator.types import SEMVER, Type
 from policies.evaluator.values import MAX_UINT, Opaque
 
@@ -74,7 +74,7 @@ def parse(text: str, *, normalize: bool = False) -> Semver:
 
 
 def _not_a_version(text: str) -> CelRuntimeError:
-    return CelRuntimeError(f"'{text[:_MAX_LENGTH]}' is not a semantic version: write major.minor.patch, e.g. 1.2.3")
+    return CelRuntimeError(f"{quoted(text)} is not a semantic version: write major.minor.patch, e.g. 1.2.3")
 
 
 def _identifier(part: str, text: str) -> Identifier:

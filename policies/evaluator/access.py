@@ -1,10 +1,11 @@
 """Compiling constants, variables and lookups."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
 from neuron.findings import did_you_mean
-from policies.engine import CelRuntimeError, CelTypeError
+from policies.engine import CelRuntimeError, CelTypeError, quoted
 from policies.evaluator import syntax, types
 from policies.evaluator.compiler import (
     Code,
@@ -33,8 +34,8 @@ def _ident(compiler: Compiler, node: syntax.Ident) -> Code:
     if slot is not None:
         index = slot.index
         if slot.may_fail:
-            return Code(_read_bound(index), slot.type)
-        return Code(lambda frame: frame[index], slot.type, path=(index, ()))
+            return Code(_read_bound(index), slot.type, cost=1, lookup=True, saved=1)
+        return Code(lambda frame: frame[index], slot.type, path=(index, ()), cost=1, lookup=True, saved=1)
     named = types.NAMED.get(node.name)
     if named is None:
         raise undeclared(compiler, node)
@@ -110,7 +111,10 @@ def _integer(key: object) -> int:
 
 def shown(key: object) -> str:
     """A key as messages show it."""
-    return f"'{key}'" if isinstance(key, str) else str(key)
+    if isinstance(key, str):
+        return quoted(key)
+    # A list or map as a key is always an error, and its text may be without end.
+    return str(key) if isinstance(key, int | float) else f"a {name_of(key)}"
 
 
 def has(value: Any, field: str) -> bool:
@@ -159,7 +163,7 @@ def _lookup_by_name(operand: Code, field: str, result: Type, offset: int) -> Cod
     if operand.path is not None:
         slot, fields = operand.path
         path = (*fields, field)
-        return Code(_walk(operand.run, slot, path, offset), result, path=(slot, path))
+        return _looked_up(operand, Code(_walk(operand.run, slot, path, offset), result, path=(slot, path)))
     base = operand.run
 
     def select(frame: Frame) -> Any:
@@ -169,7 +173,14 @@ def _lookup_by_name(operand: Code, field: str, result: Type, offset: int) -> Cod
         except _MISSED:
             return _get(value, field, offset)
 
-    return Code(select, result)
+    return _looked_up(operand, Code(select, result))
+
+
+def _looked_up(operand: Code, code: Code, key: Code | None = None) -> Code:
+    """The code of a lookup with its cost: 1 for the key, and 1 for a value that is not itself a lookup."""
+    extended = operand.lookup
+    cost = operand.cost + (1 if extended else 2) + (key.cost - key.saved if key is not None else 0)
+    return dataclasses.replace(code, cost=cost, lookup=True, saved=operand.saved if extended else 1)
 
 
 def _get(value: Any, key: Any, offset: int) -> Any:
@@ -249,9 +260,9 @@ def _select(compiler: Compiler, node: syntax.Select) -> Code:
     field, offset, base = node.field, node.offset, operand.run
     result = _select_type(node, compiler.settled(operand.type), field)
     if node.test:
-        return Code(_presence(base, field, offset), BOOL)
+        return Code(_presence(base, field, offset), BOOL, cost=operand.cost + (0 if operand.lookup else 1))
     if node.optional:
-        return Code(_finding(base, lambda _: field, offset), _optional(result))
+        return _looked_up(operand, Code(_finding(base, lambda _: field, offset), _optional(result)))
     return _lookup_by_name(operand, field, result, offset)
 
 
@@ -318,9 +329,10 @@ def _index(compiler: Compiler, node: syntax.Index) -> Code:
     result = _index_type(compiler, node, operand.type, key, name)
     base, index, offset = operand.run, key.run, node.offset
     if node.optional:
-        return Code(_finding(base, index, offset), result)
+        return _looked_up(operand, Code(_finding(base, index, offset), result), key)
     if name is not None:
-        return _lookup_by_name(operand, name, result, offset)
+        found = _lookup_by_name(operand, name, result, offset)
+        return found if key.cost == 0 else dataclasses.replace(found, cost=found.cost + key.cost)
 
     def subscript(frame: Frame) -> Any:
         value, position = base(frame), index(frame)
@@ -328,7 +340,7 @@ def _index(compiler: Compiler, node: syntax.Index) -> Code:
             return value[position]
         return _get(value, position, offset)
 
-    return Code(subscript, result)
+    return _looked_up(operand, Code(subscript, result), key)
 
 
 def _index_type(compiler: Compiler, node: syntax.Index, operand: Type, key: Code, name: str | None) -> Type:

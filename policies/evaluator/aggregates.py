@@ -1,6 +1,6 @@
 """Compiling literals of lists and maps."""
 
-from typing import Any
+from typing import Any, Final
 
 from policies.engine import CelRuntimeError, CelTypeError
 from policies.evaluator import syntax, types
@@ -8,6 +8,11 @@ from policies.evaluator.access import located, shown
 from policies.evaluator.compiler import Code, Compiler, Frame, Run, compiles, fold
 from policies.evaluator.types import DYN, Type
 from policies.evaluator.values import Optional, key_of, name_of
+
+LIST_COST: Final = 10
+"""cel-go common/cost.go, ListCreateBaseCost."""
+MAP_COST: Final = 30
+"""MapCreateBaseCost."""
 
 
 def _check_optional(code: Code, optional: bool, offset: int) -> Type:
@@ -49,13 +54,14 @@ class _Joined:
 def _list(compiler: Compiler, node: syntax.ListLiteral) -> Code:
     described = _Joined(compiler, "elements")
     parts: list[tuple[Run, bool]] = []
-    fixed = True
+    fixed, cost = True, LIST_COST
     for element in node.elements:
         code = compiler.compile(element.value)
         fixed = fixed and code.is_constant
         found = _check_optional(code, element.optional, element.value.offset)
         described.add(found, element.value.offset, element.optional)
         parts.append((code.run, element.optional))
+        cost += code.cost
     result = types.list_of(described.type)
     limit_free = [run for run, _ in parts]
 
@@ -74,15 +80,15 @@ def _list(compiler: Compiler, node: syntax.ListLiteral) -> Code:
                 items.append(value.value)
         return items
 
-    code = Code(build_optional if any(optional for _, optional in parts) else build, result)
-    return fold(code, compiler.limits) if fixed else code
+    code = Code(build_optional if any(optional for _, optional in parts) else build, result, cost=cost)
+    return fold(code, compiler) if fixed else code
 
 
 @compiles(syntax.MapLiteral)
 def _map(compiler: Compiler, node: syntax.MapLiteral) -> Code:
     keys, values = _Joined(compiler, "keys"), _Joined(compiler, "values")
     parts: list[tuple[Run, Run, bool, int]] = []
-    fixed = True
+    fixed, cost = True, MAP_COST
     for entry in node.entries:
         key, value = compiler.compile(entry.key), compiler.compile(entry.value)
         fixed = fixed and key.is_constant and value.is_constant
@@ -90,6 +96,7 @@ def _map(compiler: Compiler, node: syntax.MapLiteral) -> Code:
         found = _check_optional(value, entry.optional, entry.value.offset)
         values.add(found, entry.value.offset, entry.optional)
         parts.append((key.run, value.run, entry.optional, entry.key.offset))
+        cost += key.cost + value.cost
     key_type = keys.type
     if not types.is_open(key_type) and key_type.name not in {"bool", "int", "uint", "string"}:
         raise CelTypeError(f"keys of a map are bool, int, uint or string, not {key_type}", node.offset)
@@ -107,8 +114,8 @@ def _map(compiler: Compiler, node: syntax.MapLiteral) -> Code:
             insert(made, key_run(frame), value, offset)
         return made
 
-    code = Code(build, types.map_of(key_type, values.type))
-    return fold(code, compiler.limits) if fixed else code
+    code = Code(build, types.map_of(key_type, values.type), cost=cost)
+    return fold(code, compiler) if fixed else code
 
 
 def insert(made: dict[Any, Any], key: object, value: object, offset: int) -> None:

@@ -72,6 +72,7 @@ def add(budget: Budget, a: Any, b: Any) -> Any:
         budget.items(len(a) + len(b))
         return [*a, *b]
     if (isinstance(a, str) and isinstance(b, str)) or (isinstance(a, bytes) and isinstance(b, bytes)):
+        budget.scan(len(a) + len(b))
         budget.text(len(a) + len(b))
         return a + b  # type: ignore[operator] # they are of one type
     if isinstance(a, Duration) and isinstance(b, Duration):

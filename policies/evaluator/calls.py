@@ -5,10 +5,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from neuron.findings import did_you_mean
-from policies.engine import Budget, CelRuntimeError, CelTypeError, CelUnsupportedError
+from policies.engine import CelRuntimeError, CelTypeError, CelUnsupportedError
 from policies.evaluator import syntax, types
 from policies.evaluator.access import located
-from policies.evaluator.compiler import BUDGET, Code, Compiler, Frame, Run, compiles, constant
+from policies.evaluator.compiler import BUDGET, Code, Compiler, Frame, Run, compiles, folded
+from policies.evaluator.operators import CALL_COST
 from policies.evaluator.overloads import Dispatcher, Overload, matching
 from policies.evaluator.types import A
 from policies.evaluator.values import Optional, name_of
@@ -67,7 +68,8 @@ def _apply(
         receiver, given = ("", code) if not candidates[0].method else (f"{code[0].type}.", code[1:])
         shown = ", ".join(str(argument.type) for argument in given)
         raise CelTypeError(f"'{name}' does not take {receiver}({shown})", node.offset)
-    compiled = Code(_invocation(found, name, [argument.run for argument in code], node.offset), result)
+    cost = CALL_COST + sum(argument.cost for argument in code)
+    compiled = Code(_invocation(found, name, [argument.run for argument in code], node.offset), result, cost=cost)
     if all(argument.is_constant for argument in code):
         compiled = _folded(compiler, compiled, found[0], node)
     if not compiled.is_constant and found[0].literal is not None:
@@ -99,7 +101,7 @@ def _check_clauses(template: str, values: syntax.ListLiteral, node: syntax.Call)
 
 def _folded(compiler: Compiler, code: Code, overload: Overload, node: syntax.Call) -> Code:
     try:
-        return constant(code.run([Budget(lambda: 0.0, compiler.limits)]), code.type)
+        return folded(code, compiler)
     except CelRuntimeError as error:
         if overload.strict:
             raise CelTypeError(error.message, node.offset) from None
@@ -206,7 +208,7 @@ def _alternative(compiler: Compiler, node: syntax.Call, target: syntax.Node) -> 
         raise CelTypeError(f"{name} wants an optional, not a {operand.type}", offset)
     if not found:
         raise CelTypeError(f"{name} of an {operand.type} does not take ({other.type})", offset)
-    base, fallback = operand.run, other.run
+    base, fallback, cost = operand.run, other.run, other.cost
 
     def choose(frame: Frame) -> Any:
         value = base(frame)
@@ -214,6 +216,8 @@ def _alternative(compiler: Compiler, node: syntax.Call, target: syntax.Node) -> 
             raise CelRuntimeError(f"{name} wants an optional, not a {name_of(value)}", offset)
         if value.present:
             return value.value if unwraps else value
+        if cost:
+            frame[BUDGET].left -= cost
         return fallback(frame)
 
-    return Code(choose, result)
+    return Code(choose, result, cost=operand.cost)

@@ -5,6 +5,7 @@ what they raise is a `CelRuntimeError` with the offset of the node that failed.
 """
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -33,12 +34,20 @@ class Code:
         type: its static type.
         constant: its value where that is known, else `UNKNOWN`.
         path: slot and string keys, where the node is a chain of lookups from a variable; else None.
+        cost: what running it costs for sure, in the units of Kubernetes. Who runs it charges that; what depends on
+            values, on the branch taken or on the rounds of a loop is charged by `run` itself.
+        lookup: whether it is a variable or a lookup, so that a further lookup extends it (cel-go: an attribute).
+        saved: the part of `cost` that is not charged where it is a key or a branch of `? :`: cel-go reads an attribute
+            there without evaluating it.
     """
 
     run: Run
     type: Type
     constant: Any = UNKNOWN
     path: tuple[int, tuple[str, ...]] | None = None
+    cost: int = 0
+    lookup: bool = False
+    saved: int = 0
 
     @property
     def is_constant(self) -> bool:
@@ -46,9 +55,9 @@ class Code:
         return self.constant is not UNKNOWN
 
 
-def constant(value: object, described: Type) -> Code:
+def constant(value: object, described: Type, cost: int = 0) -> Code:
     """Code that always gives the same value."""
-    return Code(lambda _: value, described, constant=value)
+    return Code(lambda _: value, described, constant=value, cost=cost)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,6 +85,8 @@ class Compiler:
         self._variables = variables
         self._scope: dict[str, Slot] = {}
         self._loops = 0
+        self.folding = Budget(time.monotonic, limits)
+        """For everything that is computed while the expression is compiled."""
         self.mixes_types = False
         """Whether literals may mix types: only inside the arguments of `format`."""
         self.types = Unifier()
@@ -209,13 +220,28 @@ def _has_variables(described: Type) -> bool:
     return types.is_variable(described) or any(map(_has_variables, described.parameters))
 
 
-def fold(code: Code, limits: Limits) -> Code:
-    """Compute now what depends on nothing; what fails to compute stays as it is, to fail when it is evaluated."""
+def fold(code: Code, compiler: Compiler) -> Code:
+    """Compute now what depends on nothing; what fails to compute stays as it is, to fail when it is evaluated.
+
+    Raises:
+        CelBudgetExceededError: the constants of the expression are too large to compute.
+    """
     try:
-        value = code.run([Budget(lambda: 0.0, limits)])
+        return folded(code, compiler)
     except CelRuntimeError:
         return code
-    return constant(value, code.type)
+
+
+def folded(code: Code, compiler: Compiler) -> Code:
+    """The code's value, which costs at run time what it would cost there.
+
+    Raises:
+        CelRuntimeError: it cannot be computed.
+        CelBudgetExceededError: the constants of the expression are too large to compute.
+    """
+    before = compiler.folding.spent
+    value = code.run([compiler.folding])
+    return constant(value, code.type, code.cost + compiler.folding.spent - before)
 
 
 def undeclared(compiler: Compiler, node: syntax.Ident) -> CelTypeError:

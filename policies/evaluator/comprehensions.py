@@ -5,15 +5,24 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from policies.engine import Budget, CelRuntimeError, CelTypeError
+from policies.engine import CelRuntimeError, CelTypeError
 from policies.evaluator import syntax, types
 from policies.evaluator.access import located
-from policies.evaluator.aggregates import insert
+from policies.evaluator.aggregates import LIST_COST, MAP_COST, insert
 from policies.evaluator.compiler import BUDGET, Code, Compiler, Failed, Frame, Run, compiles
 from policies.evaluator.operators import check_bool, not_bool
+from policies.evaluator.sorting import sort
 from policies.evaluator.syntax import Macro
 from policies.evaluator.types import BOOL, DYN, INT, STRING, Type
-from policies.evaluator.values import NONE, Optional, is_list, keys_of, kind_of, less, name_of, some, value_of_key
+from policies.evaluator.values import (
+    NONE,
+    Optional,
+    is_list,
+    keys_of,
+    name_of,
+    some,
+    value_of_key,
+)
 
 Rounds = Callable[[Frame], Iterator[None]]
 """Sets the loop's variables in the frame, once per round, and charges for each round."""
@@ -29,6 +38,7 @@ class _Loop:
         slots: one or two slots of the loop's variables.
         types: the types of those variables.
         body: what each round computes.
+        start: what the list or map to loop over costs.
     """
 
     node: syntax.Comprehension
@@ -36,6 +46,7 @@ class _Loop:
     slots: list[int]
     types: tuple[Type, ...]
     body: Code
+    start: int
 
     @property
     def name(self) -> str:
@@ -56,12 +67,14 @@ def _comprehension(compiler: Compiler, node: syntax.Comprehension) -> Code:
     parts = (node.body,) if node.condition is None else (node.body, node.condition)
     slots, (body, *conditions) = compiler.within(declared, *parts)
     compiler.leave_loop()
-    weight = 1 + sum(1 for part in parts for _ in syntax.walk(part))
-    rounds = _rounds(operand.run, slots, weight, node)
-    if node.condition is not None:
+    round_cost = _ROUND[node.macro] + body.cost
+    if node.condition is None:
+        rounds = _rounds(operand.run, slots, round_cost, node)
+    else:
         check_bool(conditions[0], f"'{node.macro.value}'", node.condition)
-        rounds = _selected(rounds, conditions[0].run, f"'{node.macro.value}'", node.condition.offset)
-    return _BUILDERS[node.macro](_Loop(node, rounds, slots, variables, body))
+        rounds = _rounds(operand.run, slots, conditions[0].cost, node)
+        rounds = _selected(rounds, conditions[0].run, round_cost, f"'{node.macro.value}'", node.condition.offset)
+    return _BUILDERS[node.macro](_Loop(node, rounds, slots, variables, body, operand.cost))
 
 
 def _element_types(node: syntax.Comprehension, operand: Type) -> tuple[Type, ...]:
@@ -83,6 +96,27 @@ def _element_types(node: syntax.Comprehension, operand: Type) -> tuple[Type, ...
     if len(node.variables) > 1:
         return found
     return (found[1],) if operand.name == "list" else (found[0],)
+
+
+_ROUND: Final[dict[Macro, int]] = {
+    Macro.ALL: 3,
+    Macro.EXISTS: 4,
+    Macro.EXISTS_ONE: 0,
+    Macro.FILTER: 0,
+    Macro.MAP: 2 + LIST_COST,
+    Macro.TRANSFORM_LIST: 2 + LIST_COST,
+    Macro.TRANSFORM_MAP: 3,
+    Macro.TRANSFORM_MAP_ENTRY: 2,
+    Macro.SORT_BY: 2 + LIST_COST,
+}
+"""What a round costs beside its body: what cel-go's expansion of the macro reads and calls in every round.
+
+`all(x, p)` is a loop while `@not_strictly_false(accu)` (2) with the step `accu && p` (1). `map(x, t)` has the step
+`accu + [t]`: a variable, a list and a call."""
+_CHOSEN: Final = {Macro.EXISTS_ONE: 2, Macro.FILTER: 3 + LIST_COST}
+"""What a round costs in addition if its body is true: `accu + 1`, `accu + [x]`."""
+_DECIDED: Final = {Macro.ALL: 2, Macro.EXISTS: 3}
+"""What the condition of the loop costs that ends it early."""
 
 
 def _rounds(base: Run, slots: list[int], weight: int, node: syntax.Comprehension) -> Rounds:
@@ -107,7 +141,7 @@ def _rounds(base: Run, slots: list[int], weight: int, node: syntax.Comprehension
         spend, (first, second) = frame[BUDGET].spend, slots
         pairs: Iterable[tuple[Any, Any]]
         if isinstance(value, Mapping):
-            pairs = [(value_of_key(key), item) for key, item in value.items()]
+            pairs = ((value_of_key(key), item) for key, item in value.items())
         elif is_list(value):
             pairs = enumerate(value)
         else:
@@ -119,10 +153,13 @@ def _rounds(base: Run, slots: list[int], weight: int, node: syntax.Comprehension
     return one if len(slots) == 1 else two
 
 
-def _selected(rounds: Rounds, test: Run, what: str, offset: int) -> Rounds:
+def _selected(rounds: Rounds, test: Run, cost: int, what: str, offset: int) -> Rounds:
+    """The rounds that a condition lets through, which cost the rest."""
+
     def selected(frame: Frame) -> Iterator[None]:
         for _ in rounds(frame):
             if _is_true(test(frame), what, offset):
+                frame[BUDGET].left -= cost
                 yield
 
     return selected
@@ -143,7 +180,7 @@ def _quantifier(loop: _Loop, deciding: bool) -> Code:
     """`all` (decided by false) and `exists` (decided by true): errors count only if nothing decides."""
     loop.require_bool_body()
     rounds, run, neutral = loop.rounds, loop.body.run, not deciding
-    what, offset = loop.name, loop.node.body.offset
+    what, offset, decided = loop.name, loop.node.body.offset, _DECIDED[loop.node.macro]
 
     def quantify(frame: Frame) -> bool:
         failure: CelRuntimeError | None = None
@@ -154,6 +191,7 @@ def _quantifier(loop: _Loop, deciding: bool) -> Code:
                 failure = failure or error
                 continue
             if value is deciding:
+                frame[BUDGET].left -= decided
                 return not neutral
             if value is not neutral:
                 failure = failure or not_bool(value, what, offset)
@@ -161,17 +199,24 @@ def _quantifier(loop: _Loop, deciding: bool) -> Code:
             raise failure
         return neutral
 
-    return Code(quantify, BOOL)
+    return Code(quantify, BOOL, cost=loop.start + 1)
 
 
 def _exists_one(loop: _Loop) -> Code:
     loop.require_bool_body()
     rounds, run, what, offset = loop.rounds, loop.body.run, loop.name, loop.node.body.offset
 
-    def count(frame: Frame) -> bool:
-        return sum(1 for _ in rounds(frame) if _is_true(run(frame), what, offset)) == 1
+    chosen = _CHOSEN[Macro.EXISTS_ONE]
 
-    return Code(count, BOOL)
+    def count(frame: Frame) -> bool:
+        found = 0
+        for _ in rounds(frame):
+            if _is_true(run(frame), what, offset):
+                frame[BUDGET].left -= chosen
+                found += 1
+        return found == 1
+
+    return Code(count, BOOL, cost=loop.start + 2)
 
 
 # --- macros that build ------------------------------------------------------------------------------------
@@ -185,7 +230,7 @@ def _map(loop: _Loop) -> Code:
         frame[BUDGET].items(len(items))
         return items
 
-    return Code(collect, types.list_of(loop.body.type))
+    return Code(collect, types.list_of(loop.body.type), cost=loop.start + LIST_COST + 1)
 
 
 def _filter(loop: _Loop) -> Code:
@@ -193,10 +238,18 @@ def _filter(loop: _Loop) -> Code:
     rounds, run, slot = loop.rounds, loop.body.run, loop.slots[0]
     what, offset = loop.name, loop.node.body.offset
 
-    def keep(frame: Frame) -> list[Any]:
-        return [frame[slot] for _ in rounds(frame) if _is_true(run(frame), what, offset)]
+    chosen = _CHOSEN[Macro.FILTER]
 
-    return Code(keep, types.list_of(loop.types[0]))
+    def keep(frame: Frame) -> list[Any]:
+        kept = []
+        for _ in rounds(frame):
+            if _is_true(run(frame), what, offset):
+                frame[BUDGET].left -= chosen
+                kept.append(frame[slot])
+        frame[BUDGET].items(len(kept))
+        return kept
+
+    return Code(keep, types.list_of(loop.types[0]), cost=loop.start + LIST_COST + 1)
 
 
 def _transform_map(loop: _Loop) -> Code:
@@ -206,9 +259,10 @@ def _transform_map(loop: _Loop) -> Code:
         made: dict[Any, Any] = {}
         for _ in rounds(frame):
             insert(made, frame[slot], run(frame), offset)
+        frame[BUDGET].items(len(made))
         return made
 
-    return Code(collect, types.map_of(loop.types[0], loop.body.type))
+    return Code(collect, types.map_of(loop.types[0], loop.body.type), cost=loop.start + MAP_COST + 1)
 
 
 def _transform_map_entry(loop: _Loop) -> Code:
@@ -222,11 +276,13 @@ def _transform_map_entry(loop: _Loop) -> Code:
             entries = run(frame)
             if not isinstance(entries, Mapping):
                 raise CelRuntimeError(f"{loop.name} wants a map, not a {name_of(entries)}", offset)
+            frame[BUDGET].items(len(made) + len(entries), added=len(entries))
             for key, value in entries.items():
                 insert(made, value_of_key(key), value, offset)
         return made
 
-    return Code(collect, types.MAP if types.is_open(loop.body.type) else loop.body.type)
+    described = types.MAP if types.is_open(loop.body.type) else loop.body.type
+    return Code(collect, described, cost=loop.start + MAP_COST + 1)
 
 
 _SORTABLE: Final = frozenset(
@@ -235,26 +291,6 @@ _SORTABLE: Final = frozenset(
         *(types.TIMESTAMP.name, types.DURATION.name),
     }
 )
-
-
-def sort(budget: Budget, items: list[Any], keys: list[Any]) -> list[Any]:
-    """The items in the order of their keys; equal keys keep their order.
-
-    Raises:
-        CelRuntimeError: the keys are of several types, or of one without order.
-    """
-    budget.items(len(items))
-    for key in keys:
-        if type(key) is not type(keys[0]) and kind_of(key) != kind_of(keys[0]):
-            raise CelRuntimeError(f"cannot sort: {name_of(keys[0])} and {name_of(key)} have no common order")
-        less(key, key, "sort")
-
-    def compare(a: tuple[Any, Any], b: tuple[Any, Any]) -> int:
-        budget.spend(1)
-        return -1 if less(a[0], b[0]) else int(less(b[0], a[0]))
-
-    pairs = sorted(zip(keys, items, strict=True), key=functools.cmp_to_key(compare))
-    return [item for _, item in pairs]
 
 
 def _sort_by(loop: _Loop) -> Code:
@@ -269,7 +305,8 @@ def _sort_by(loop: _Loop) -> Code:
         except CelRuntimeError as error:
             raise located(error, offset) from None
 
-    return Code(collect, types.list_of(loop.types[0]))
+    # cel-go: cel.bind(input, <operand>, input.@sortByAssociatedKeys(input.map(x, <key>)))
+    return Code(collect, types.list_of(loop.types[0]), cost=2 * LIST_COST + loop.start + 4)
 
 
 _BUILDERS: Final[dict[Macro, Callable[[_Loop], Code]]] = {
@@ -302,7 +339,7 @@ def _bind(compiler: Compiler, node: syntax.Bind) -> Code:
             frame[slot] = Failed(error)
         return run(frame)
 
-    return Code(bind, body.type)
+    return Code(bind, body.type, cost=LIST_COST + value.cost + body.cost)
 
 
 VALUE: Final = ((types.optional_of(types.A), types.A),)
@@ -320,6 +357,8 @@ def _optional_map(compiler: Compiler, node: syntax.OptionalMap) -> Code:
     if node.flat and body.type.name != "optional_type" and not types.is_open(body.type):
         raise CelTypeError(f"{name} wants its expression to be an optional, not a {body.type}", node.body.offset)
     base, run, flat, offset, body_offset = operand.run, body.run, node.flat, node.offset, node.body.offset
+    # cel-go: <operand>.hasValue() ? optional.of(<a binding of <operand>.value()>) : optional.none()
+    present = LIST_COST + operand.cost + body.cost + (0 if flat else 1)
 
     def apply(frame: Frame) -> Optional:
         value = base(frame)
@@ -327,6 +366,7 @@ def _optional_map(compiler: Compiler, node: syntax.OptionalMap) -> Code:
             raise CelRuntimeError(f"{name} wants an optional, not a {name_of(value)}", offset)
         if not value.present:
             return NONE
+        frame[BUDGET].left -= present
         frame[slot] = value.value
         result = run(frame)
         if not flat:
@@ -337,4 +377,4 @@ def _optional_map(compiler: Compiler, node: syntax.OptionalMap) -> Code:
             )
         return result
 
-    return Code(apply, body.type if flat else types.optional_of(body.type))
+    return Code(apply, body.type if flat else types.optional_of(body.type), cost=operand.cost + 2)

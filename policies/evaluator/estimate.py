@@ -22,7 +22,7 @@ from policies.evaluator.expansion import (
     Name,
     Signature,
 )
-from policies.evaluator.sizes import (
+from policies.evaluator.size_estimates import (
     NEW_LIST,
     NEW_MAP,
     PATTERN,

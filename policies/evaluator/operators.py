@@ -1,5 +1,6 @@
 """Compiling operators: logic that absorbs errors, comparison, membership, arithmetic."""
 
+import dataclasses
 import operator as python
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -8,6 +9,7 @@ from policies.engine import CelRuntimeError, CelTypeError
 from policies.evaluator import arithmetic, syntax, types
 from policies.evaluator.access import located
 from policies.evaluator.compiler import BUDGET, Code, Compiler, Frame, Run, compiles, fold
+from policies.evaluator.sizes import charge_pair
 from policies.evaluator.types import BOOL
 from policies.evaluator.values import (
     MAX_INT,
@@ -23,6 +25,10 @@ from policies.evaluator.values import (
     orderable,
 )
 
+CALL_COST: Final = 1
+"""Of a call of any function or operator: cel-go interpreter/runtimecost.go, costCall."""
+_CHARACTERS_OF_ONE_COST: Final = 10
+_SCALARS: Final = frozenset({int, bool, float, type(None)})
 _NUMBERS: Final = (types.INT, types.UINT, types.DOUBLE)
 CONDITIONAL: Final = ((types.A, types.A, types.A),)
 """Signature of `_ ? then : otherwise`: types of what is chosen from, then of the result."""
@@ -63,18 +69,23 @@ def _logic(compiler: Compiler, node: syntax.Logic) -> Code:
     for term, code in zip(node.terms, terms, strict=True):
         check_bool(code, f"'{node.operator}'", term)
     absorbing = node.operator == "||"
-    runs = [code.run for code in terms]
-    code = Code(_connective(absorbing, runs, node.operator, node.offset), BOOL)
-    return fold(code, compiler.limits) if all(term.is_constant for term in terms) else code
+    runs = [(code.run, code.cost if position else 0) for position, code in enumerate(terms)]
+    code = Code(_connective(absorbing, runs, node.operator, node.offset), BOOL, cost=terms[0].cost)
+    return fold(code, compiler) if all(term.is_constant for term in terms) else code
 
 
-def _connective(absorbing: bool, runs: list[Run], name: str, offset: int) -> Run:
-    """Terms in order; `absorbing` decides at once, an error only once no later term has decided."""
+def _connective(absorbing: bool, runs: list[tuple[Run, int]], name: str, offset: int) -> Run:
+    """Terms in order, each with what it costs beyond the connective itself.
+
+    `absorbing` decides at once, an error only once no later term has decided.
+    """
     neutral = not absorbing
 
     def connect(frame: Frame) -> bool:
         failure: CelRuntimeError | None = None
-        for run in runs:
+        for run, cost in runs:
+            if cost:
+                frame[BUDGET].left -= cost
             try:
                 value = run(frame)
             except CelRuntimeError as error:
@@ -100,16 +111,22 @@ def _conditional(compiler: Compiler, node: syntax.Conditional) -> Code:
     if not found:
         raise CelTypeError(f"both sides of ':' have one type, not {then.type} and {otherwise.type}", node.offset)
     test, left, right, offset = condition.run, then.run, otherwise.run, node.offset
+    costs = then.cost - then.saved, otherwise.cost - otherwise.saved
+    left_more, right_more = costs[0] - min(costs), costs[1] - min(costs)
 
     def choose(frame: Frame) -> Any:
         value = test(frame)
         if value is True:
+            if left_more:
+                frame[BUDGET].left -= left_more
             return left(frame)
         if value is False:
+            if right_more:
+                frame[BUDGET].left -= right_more
             return right(frame)
         raise not_bool(value, "'? :'", offset)
 
-    return Code(choose, result)
+    return Code(choose, result, cost=condition.cost + min(costs), lookup=True)
 
 
 @compiles(syntax.Unary)
@@ -133,13 +150,13 @@ def _unary(compiler: Compiler, node: syntax.Unary) -> Code:
 
     if node.operator == "!":
         check_bool(operand, "'!'", node.operand)
-        code = Code(invert, BOOL)
+        code = Code(invert, BOOL, cost=operand.cost + CALL_COST)
     else:
         found, result = compiler.types.result(arithmetic.NEGATABLE, (operand.type,))
         if not found:
             raise CelTypeError(f"'-' does not take ({operand.type})", offset)
-        code = Code(negate, result)
-    return fold(code, compiler.limits) if operand.is_constant else code
+        code = Code(negate, result, cost=operand.cost + CALL_COST)
+    return fold(code, compiler) if operand.is_constant else code
 
 
 # --- binary operators -------------------------------------------------------------------------------------
@@ -157,7 +174,8 @@ def _binary(compiler: Compiler, node: syntax.Binary) -> Code:
             code = _membership(compiler, node, left, right)
         case _:
             code = _arithmetic(compiler, node, left, right)
-    return fold(code, compiler.limits) if left.is_constant and right.is_constant else code
+    code = dataclasses.replace(code, cost=left.cost + right.cost + CALL_COST)
+    return fold(code, compiler) if left.is_constant and right.is_constant else code
 
 
 def _mismatch(node: syntax.Binary, left: Code, right: Code) -> CelTypeError:
@@ -172,15 +190,26 @@ def _equality(compiler: Compiler, node: syntax.Binary, left: Code, right: Code) 
         return Code(_equals_text(a, right.constant, node.operator == "=="), BOOL)
 
     def equals(frame: Frame) -> bool:
+        first, second = a(frame), b(frame)
+        kind = type(first)
+        if kind is type(second):
+            if kind is str:
+                if len(first) > _CHARACTERS_OF_ONE_COST:
+                    frame[BUDGET].scan(min(len(first), len(second)))
+                return bool(first == second)
+            if kind in _SCALARS:
+                return bool(first == second)
         try:
-            return equal(a(frame), b(frame))
+            charge_pair(frame[BUDGET], first, second)
+            return equal(frame[BUDGET], first, second)
         except CelRuntimeError as error:
             raise located(error, offset) from None
 
     def differs(frame: Frame) -> bool:
         first, second = a(frame), b(frame)
         try:
-            return not equal(first, second)
+            charge_pair(frame[BUDGET], first, second)
+            return not equal(frame[BUDGET], first, second)
         except CelRuntimeError:
             # cel-go: != is "not equal to true", so that what cannot be compared differs.
             return True
@@ -191,12 +220,19 @@ def _equality(compiler: Compiler, node: syntax.Binary, left: Code, right: Code) 
 def _equals_text(base: Run, text: str, expected: bool) -> Run:
     """Comparison with a string constant: Python's `==` means the same as CEL's for anything but opaque values."""
 
+    length = len(text)
+    long = length > _CHARACTERS_OF_ONE_COST
+
     def equals(frame: Frame) -> bool:
         value = base(frame)
         if type(value) is str:
+            if long and len(value) > _CHARACTERS_OF_ONE_COST:
+                # The text stands in the expression: it is short enough to be charged without a look at the limits.
+                size = len(value)
+                frame[BUDGET].left -= ((min(length, size)) - 1) // _CHARACTERS_OF_ONE_COST
             return (value == text) is expected
         try:
-            return equal(value, text) is expected
+            return equal(frame[BUDGET], value, text) is expected
         except CelRuntimeError:
             if expected:
                 raise
@@ -222,9 +258,15 @@ def _order(compiler: Compiler, node: syntax.Binary, left: Code, right: Code) -> 
     def ordered(frame: Frame) -> bool:
         first, second = a(frame), b(frame)
         kind = type(first)
-        if kind is type(second) and (kind is int or kind is str):
-            return compare(first, second)
+        if kind is type(second):
+            if kind is int:
+                return compare(first, second)
+            if kind is str:
+                if len(first) > _CHARACTERS_OF_ONE_COST:
+                    frame[BUDGET].scan(min(len(first), len(second)))
+                return compare(first, second)
         try:
+            charge_pair(frame[BUDGET], first, second)
             return _compared(name, first, second)
         except CelRuntimeError as error:
             raise located(error, offset) from None
@@ -264,9 +306,12 @@ def _membership(compiler: Compiler, node: syntax.Binary, left: Code, right: Code
 
 
 def _one_of(base: Run, texts: frozenset[str], items: list[str]) -> Run:
+    more = len(items) - 1
+
     def member(frame: Frame) -> bool:
         value = base(frame)
-        return value in texts if type(value) is str else contains(items, value)
+        frame[BUDGET].left -= more
+        return value in texts if type(value) is str else contains(frame[BUDGET], items, value)
 
     return member
 
@@ -283,9 +328,10 @@ def is_member(frame: Frame, value: Any, within: Any) -> bool:
         except CelRuntimeError:
             return False
     if is_list(within):
-        if len(within) > 64:
-            frame[BUDGET].spend(len(within))
-        return value in within if type(value) is str else contains(within, value)
+        # cel-go charges the size of the list, and 1 where its type is known only at run time.
+        if len(within) > 1:
+            frame[BUDGET].spend(len(within) - 1)
+        return contains(frame[BUDGET], within, value)
     if isinstance(within, Optional):
         raise CelRuntimeError("'in' wants a list or a map, not an optional: use .orValue([]) first")
     raise no_overload("in", value, within)

@@ -1,84 +1,61 @@
-"""Sizes and costs of an estimate: unsigned integers of 64 bits that stay at the largest instead of overflowing.
+"""The sizes by which values are charged, and walks over values that are charged as they go.
 
-Source: cel-go checker/cost.go (SizeEstimate, CostEstimate, multiplyByCostFactor).
+Source: cel-go interpreter/runtimecost.go and k8s.io/apiserver pkg/cel/library/cost.go.
 """
 
-import dataclasses
-import math
-from collections.abc import Callable
-from typing import Final, TypeAlias
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
-UNLIMITED: Final = 2**64 - 1
-TRAVERSAL: Final = 0.1
-"""Cost of looking at one character (StringTraversalCostFactor)."""
-PATTERN: Final = 0.25
-"""Cost of a character of a regular expression, for every character it looks at (RegexStringLengthCostFactor)."""
-NEW_LIST: Final = 10
-NEW_MAP: Final = 30
+from policies.engine import Budget, CelBudgetExceededError
+from policies.evaluator.values import MAX_DEPTH, WORK_OF_A_PAIR, Optional, is_list
+
+_AT_ONCE: Final = 256
 
 
-def capped(number: int) -> int:
-    """The number, or the largest one."""
-    return min(number, UNLIMITED)
+def size_of(value: Any) -> int:
+    """The size by which Kubernetes charges a value (cel-go interpreter/runtimecost.go, actualSize)."""
+    if isinstance(value, str | bytes | Mapping | list | tuple):
+        return len(value)
+    if isinstance(value, Optional) and value.present:
+        return size_of(value.value)
+    return 1
 
 
-def wrapped(number: int) -> int:
-    """The lowest 64 bits: a few sizes overflow in cel-go, and the API server's limit is held against what comes out."""
-    return number % 2**64
+def charge_pair(budget: Budget, a: Any, b: Any) -> None:
+    """Take the cost of comparing two values, beyond the 1 of every call."""
+    budget.scan(min(size_of(a), size_of(b)))
 
 
-def scaled(number: int, factor: float) -> int:
-    """The product, rounded up, in double precision as Go computes it."""
-    product = float(number) * factor
-    return UNLIMITED if product >= 2.0**64 else math.ceil(product)
+def charge_traversal(budget: Budget, value: Any) -> None:
+    """Take the cost of walking a value to its leaves, beyond the 1 of every call.
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Size:
-    """The least and the most characters, bytes, elements or entries that a value may have."""
-
-    least: int
-    most: int
-
-    def plus(self, other: "Size") -> "Size":
-        """The size of both together."""
-        return Size(capped(self.least + other.least), capped(self.most + other.most))
-
-    def times(self, other: "Size") -> "Size":
-        """The product."""
-        return Size(capped(self.least * other.least), capped(self.most * other.most))
-
-    def union(self, other: "Size") -> "Size":
-        """The size of the one or the other."""
-        return Size(min(self.least, other.least), max(self.most, other.most))
-
-    def cost(self, factor: float) -> int:
-        """The most that it costs to look at all of it, at that cost each."""
-        return scaled(self.most, factor)
-
-
-UNKNOWN: Final = Size(0, UNLIMITED)
-
-
-def fixed(size: int) -> Size:
-    """The size of what always has the same."""
-    return Size(size, size)
-
-
-Path: TypeAlias = tuple[str, ...]
-"""From a root variable on: names of fields, `@items` of a list, `@keys` and `@values` of a map; empty: unknown."""
-SizeOf: TypeAlias = Callable[[Path], Size | None]
-"""How large what lies at a path may get; None where nothing is declared."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CostLimit:
-    """What an expression may cost by its estimate.
-
-    Attributes:
-        most: the highest cost that is allowed, in the API server's units.
-        size_of: sizes of the variables.
+    A tenth of the characters of each text, 1 for any other leaf (k8s.io/apiserver cel/library/cost.go, traversalCost).
+    What is walked to find that out is charged as work, also where it is shared.
     """
+    cost = _traversal(budget, value, 0)
+    if cost > 1:
+        budget.spend(cost - 1)
 
-    most: int
-    size_of: SizeOf
+
+def _traversal(budget: Budget, value: Any, depth: int) -> int:
+    if isinstance(value, str | bytes):
+        return len(value) // 10
+    if isinstance(value, Mapping):
+        parts: Iterable[Any] = itertools.chain.from_iterable(value.items())
+    elif is_list(value):
+        parts = value
+    else:
+        return 1
+    if depth > MAX_DEPTH:
+        raise CelBudgetExceededError(f"values nested deeper than {MAX_DEPTH} levels are not compared")
+    budget.work(WORK_OF_A_PAIR)
+    return sum(_traversal(budget, part, depth + 1) for part in paced(budget, parts))
+
+
+def paced(budget: Budget, values: Iterable[Any]) -> Iterator[Any]:
+    """The values one by one, each charged as work before."""
+    remaining = iter(values)
+    while part := list(itertools.islice(remaining, _AT_ONCE)):
+        budget.work(WORK_OF_A_PAIR * len(part))
+        yield from part

@@ -79,13 +79,14 @@ class TreeBuilder:
         """`a || b`, `a && b`: chains become flat."""
         left, mark, right = children
         operator = str(mark)
-        terms: list[Node] = []
+        terms: tuple[Node, ...] = ()
+        depth = 1
         for child in (left, right):
             same = isinstance(child, syntax.Logic) and child.operator == operator
-            terms.extend(child.terms if same else (child,))
-        return syntax.Logic(
-            operator, tuple(terms), offset=mark.start_pos, start=left.start, end=right.end, depth=_depth(terms)
-        )
+            terms += child.terms if same else (child,)
+            # The depth of a chain is known from its first part: a long one is not walked again for every term.
+            depth = max(depth, child.depth if same else child.depth + 1)
+        return syntax.Logic(operator, terms, offset=mark.start_pos, start=left.start, end=right.end, depth=depth)
 
     conditionaland = conditionalor
 

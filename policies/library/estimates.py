@@ -9,7 +9,7 @@ from typing import Final
 
 from policies.evaluator.estimate import Estimate, Operand
 from policies.evaluator.expansion import Constant, Signature
-from policies.evaluator.sizes import (
+from policies.evaluator.size_estimates import (
     NEW_LIST,
     PATTERN,
     TRAVERSAL,

@@ -42,6 +42,7 @@ _DECIMALS_OF_A_DOUBLE: Final = 1074
 """No double has more."""
 _SUPERSCRIPT: Final = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 _MAX_DEPTH: Final = 50
+_WORK_OF_A_VALUE: Final = 20
 _SPECIAL: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -50,6 +51,7 @@ def _wrong(verb: str, value: object) -> CelRuntimeError:
 
 
 def _format(budget: Budget, template: str, arguments: Sequence[Any]) -> str:
+    budget.scan(len(template))
     budget.text(len(template))
     waiting = iter(arguments)
     parts: list[str] = []
@@ -57,8 +59,8 @@ def _format(budget: Budget, template: str, arguments: Sequence[Any]) -> str:
     for match in _CLAUSE.finditer(template):
         literal = "%" if match["literal"] else _clause(budget, match, waiting)
         parts += (template[position : match.start()], literal)
-        length += len(literal)
-        budget.text(length)
+        length += match.start() - position + len(literal)
+        budget.text(length, added=len(literal))
         position = match.end()
     parts.append(template[position:])
     return "".join(parts)
@@ -88,6 +90,7 @@ def _text(budget: Budget, value: Any, _: int = 0) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bytes):
+        budget.text(len(value))
         return value.decode(errors="replace")
     if isinstance(value, Duration):
         return text_of_duration(value)
@@ -104,7 +107,7 @@ def _nested(budget: Budget, value: Any, depth: int) -> str:
     """A value inside a list or map: strings in quotes, times as CEL literals."""
     if depth > _MAX_DEPTH:
         raise CelRuntimeError(f"format does not write values nested deeper than {_MAX_DEPTH} levels")
-    budget.spend(1)
+    budget.work(_WORK_OF_A_VALUE)
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -114,7 +117,7 @@ def _nested(budget: Budget, value: Any, depth: int) -> str:
     if isinstance(value, str):
         return quote(budget, value)
     if is_list(value):
-        return f"[{', '.join(_nested(budget, item, depth + 1) for item in value)}]"
+        return _bracketed(budget, "[]", [_nested(budget, item, depth + 1) for item in value])
     if isinstance(value, Mapping):
         return _map(budget, value, depth)
     return _nested_scalar(budget, value)
@@ -124,6 +127,7 @@ def _nested_scalar(budget: Budget, value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6f}" if math.isfinite(value) else f'"{text_of_double(value)}"'
     if isinstance(value, bytes):
+        budget.text(len(value))
         return f"b{quote(budget, value.decode(errors='replace'))}"
     if isinstance(value, Duration):
         return f'duration("{text_of_duration(value)}")'
@@ -138,7 +142,12 @@ def _map(budget: Budget, value: Mapping[Any, Any], depth: int) -> str:
     entries = [
         (_nested(budget, value_of_key(key), depth + 1), _nested(budget, item, depth + 1)) for key, item in value.items()
     ]
-    return f"{{{', '.join(f'{key}:{item}' for key, item in sorted(entries))}}}"
+    return _bracketed(budget, "{}", [f"{key}:{item}" for key, item in sorted(entries)])
+
+
+def _bracketed(budget: Budget, brackets: str, parts: list[str]) -> str:
+    budget.text(sum(map(len, parts)) + 2 * len(parts) + 2)
+    return f"{brackets[0]}{', '.join(parts)}{brackets[1]}"
 
 
 def _decimal(_: Budget, value: Any, __: int) -> str:

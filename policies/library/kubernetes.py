@@ -7,12 +7,22 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from policies import quantity, semver
-from policies.engine import CelRuntimeError
+from policies.engine import Budget, CelRuntimeError
 from policies.evaluator.overloads import function, method
 from policies.evaluator.types import BOOL, DOUBLE, INT, QUANTITY, SEMVER, STRING
 from policies.evaluator.values import checked_int
 from policies.quantity import Quantity
 from policies.semver import Semver
+
+
+def _read(parse: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which costs one look through the text that it reads."""
+
+    def read(budget: Budget, text: str, *details: bool) -> Any:
+        budget.scan(len(text))
+        return parse(text, *details)
+
+    return read
 
 
 def _readable(parse: Callable[[str], object]) -> Callable[[str], bool]:
@@ -81,8 +91,8 @@ def _number(part: Callable[[Semver], int]) -> Callable[[Semver], int]:
 
 
 OVERLOADS: Final = (
-    function("quantity", STRING, result=QUANTITY, call=quantity.parse),
-    function("isQuantity", STRING, result=BOOL, call=_readable(quantity.parse)),
+    function("quantity", STRING, result=QUANTITY, call=_read(quantity.parse), budgeted=True),
+    function("isQuantity", STRING, result=BOOL, call=_read(_readable(quantity.parse)), budgeted=True),
     function("sign", QUANTITY, result=INT, call=_sign),
     method("isInteger", QUANTITY, result=BOOL, call=_is_integer),
     method("asInteger", QUANTITY, result=INT, call=_as_integer),
@@ -94,10 +104,10 @@ OVERLOADS: Final = (
     method("isGreaterThan", QUANTITY, QUANTITY, result=BOOL, call=lambda a, b: a.value > b.value),
     method("isLessThan", QUANTITY, QUANTITY, result=BOOL, call=lambda a, b: a.value < b.value),
     method("compareTo", QUANTITY, QUANTITY, result=INT, call=_compare_quantities),
-    function("semver", STRING, result=SEMVER, call=semver.parse),
-    function("semver", STRING, BOOL, result=SEMVER, call=_semver),
-    function("isSemver", STRING, result=BOOL, call=_readable(semver.parse)),
-    function("isSemver", STRING, BOOL, result=BOOL, call=_is_semver),
+    function("semver", STRING, result=SEMVER, call=_read(semver.parse), budgeted=True),
+    function("semver", STRING, BOOL, result=SEMVER, call=_read(_semver), budgeted=True),
+    function("isSemver", STRING, result=BOOL, call=_read(_readable(semver.parse)), budgeted=True),
+    function("isSemver", STRING, BOOL, result=BOOL, call=_read(_is_semver), budgeted=True),
     method("major", SEMVER, result=INT, call=_number(lambda version: version.major)),
     method("minor", SEMVER, result=INT, call=_number(lambda version: version.minor)),
     method("patch", SEMVER, result=INT, call=_number(lambda version: version.patch)),

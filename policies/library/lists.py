@@ -10,8 +10,10 @@ from typing import Any, Final
 
 from policies.engine import Budget, CelRuntimeError
 from policies.evaluator import arithmetic
-from policies.evaluator.comprehensions import sort
+from policies.evaluator.aggregates import LIST_COST
 from policies.evaluator.overloads import Overload, function, method
+from policies.evaluator.sizes import charge_traversal, paced
+from policies.evaluator.sorting import charge_self_comparison, sort
 from policies.evaluator.types import (
     BOOL,
     BYTES,
@@ -47,8 +49,8 @@ Items = Sequence[Any]
 
 
 def _is_sorted(budget: Budget, items: Items) -> bool:
-    budget.spend(len(items))
-    return all(not less(after, before, "isSorted") for before, after in itertools.pairwise(items))
+    _charge_walk(budget, items)
+    return all(not less(after, before, "isSorted") for before, after in itertools.pairwise(paced(budget, items)))
 
 
 _ZEROS: Final[dict[type, object]] = {int: 0, UInt: UInt(0), float: 0.0, Duration: Duration(0)}
@@ -58,9 +60,9 @@ def _sum_from(zero: object) -> Callable[[Budget, Items], Any]:
     """The sum; `zero` is that of no elements, whose type only the compiler knows."""
 
     def total(budget: Budget, items: Items) -> Any:
-        budget.spend(len(items))
+        _charge_walk(budget, items)
         result = _ZEROS.get(type(items[0]), 0) if items else zero
-        for item in items:
+        for item in paced(budget, items):
             if isinstance(item, str | list):
                 raise no_overload("sum", items)
             result = arithmetic.add(budget, result, item)
@@ -73,10 +75,10 @@ def _extreme(name: str, sign: int) -> Callable[[Budget, Items], Any]:
     def pick(budget: Budget, items: Items) -> Any:
         if not items:
             raise CelRuntimeError(f"'{name}' of an empty list")
-        budget.spend(len(items))
+        _charge_walk(budget, items)
         best = items[0]
         less(best, best, name)
-        for item in items[1:]:
+        for item in paced(budget, items):
             better = less(item, best, name) if sign < 0 else less(best, item, name)
             best = item if better else best
         return best
@@ -85,21 +87,22 @@ def _extreme(name: str, sign: int) -> Callable[[Budget, Items], Any]:
 
 
 def _index_of(budget: Budget, items: Items, value: object) -> int:
-    budget.spend(len(items))
-    return next((position for position, item in enumerate(items) if equal(item, value)), -1)
+    _charge_walk(budget, items)
+    return next((position for position, item in enumerate(paced(budget, items)) if equal(budget, item, value)), -1)
 
 
 def _last_index_of(budget: Budget, items: Items, value: object) -> int:
-    budget.spend(len(items))
-    positions = range(len(items) - 1, -1, -1)
-    return next((position for position in positions if equal(items[position], value)), -1)
+    _charge_walk(budget, items)
+    last = len(items) - 1
+    backwards = enumerate(paced(budget, reversed(items)))
+    return next((last - position for position, item in backwards if equal(budget, item, value)), -1)
 
 
 def _includes(budget: Budget, target: Any, value: object) -> bool:
+    charge_traversal(budget, target)
     if not is_list(target):
-        return equal(target, value)
-    budget.spend(len(target))
-    return contains(target, value)
+        return equal(budget, target, value)
+    return contains(budget, target, value)
 
 
 def _slice(budget: Budget, items: Items, start: int, end: int) -> list[Any]:
@@ -109,39 +112,42 @@ def _slice(budget: Budget, items: Items, start: int, end: int) -> list[Any]:
         raise CelRuntimeError(f"cannot slice({start}, {end}): the start comes after the end")
     if end > len(items):
         raise CelRuntimeError(f"cannot slice({start}, {end}): the list has {len(items)} elements")
-    budget.items(end - start)
+    _charge_list(budget, end - start)
     return list(items[start:end])
 
 
 def _flatten(budget: Budget, items: Items, depth: int = 1) -> list[Any]:
     if depth < 0:
         raise CelRuntimeError(f"cannot flatten to a depth of {depth}: it is not negative")
+    budget.items(len(items))
+    budget.spend(LIST_COST + depth * len(items))
     flat = list(items)
     while depth > 0 and any(is_list(item) for item in flat):
+        budget.items(sum(len(item) if is_list(item) else 1 for item in flat))
         opened: list[Any] = []
         for item in flat:
             opened.extend(item if is_list(item) else (item,))
-            budget.items(len(opened))
         flat, depth = opened, depth - 1
     return flat
 
 
 def _range(budget: Budget, count: int) -> list[int]:
-    budget.items(max(0, count))
+    _charge_list(budget, max(0, count))
     return list(range(count))
 
 
 def _distinct(budget: Budget, items: Items) -> list[Any]:
+    charge_self_comparison(budget, items)
+    budget.items(len(items))
     kept: list[Any] = []
     for item in items:
-        budget.spend(1 + len(kept))
-        if not contains(kept, item):
+        if not contains(budget, kept, item):
             kept.append(item)
     return kept
 
 
 def _reverse(budget: Budget, items: Items) -> list[Any]:
-    budget.items(len(items))
+    _charge_list(budget, len(items))
     return list(items[::-1])
 
 
@@ -159,16 +165,45 @@ def _last(items: Items) -> Optional:
 
 def _contains_all(budget: Budget, items: Items, wanted: Items) -> bool:
     budget.spend(len(items) * len(wanted))
-    return all(contains(items, item) for item in wanted)
+    return _has_all(budget, items, wanted)
+
+
+def _has_all(budget: Budget, items: Items, wanted: Items) -> bool:
+    if _only_texts(budget, items) and _only_texts(budget, wanted):
+        return set(items).issuperset(wanted)
+    return all(contains(budget, items, item) for item in wanted)
 
 
 def _equivalent(budget: Budget, items: Items, others: Items) -> bool:
-    return _contains_all(budget, items, others) and _contains_all(budget, others, items)
+    budget.spend(2 * len(items) * len(others))
+    return _has_all(budget, items, others) and _has_all(budget, others, items)
 
 
 def _intersects(budget: Budget, items: Items, others: Items) -> bool:
     budget.spend(len(items) * len(others))
-    return any(contains(others, item) for item in items)
+    if _only_texts(budget, items) and _only_texts(budget, others):
+        return not set(items).isdisjoint(others)
+    return any(contains(budget, others, item) for item in items)
+
+
+def _only_texts(budget: Budget, items: Items) -> bool:
+    """Whether all elements are texts, which Python's sets compare as CEL does."""
+    budget.work(len(items))
+    if not all(type(item) is str for item in items):
+        return False
+    budget.read(sum(map(len, items)))
+    return True
+
+
+def _charge_walk(budget: Budget, items: Items) -> None:
+    """Take the cost of one walk over a list."""
+    charge_traversal(budget, items)
+
+
+def _charge_list(budget: Budget, count: int) -> None:
+    """Take the cost of a list that is built: cel-go ext/lists.go, trackListOutputSize."""
+    budget.items(count)
+    budget.spend(LIST_COST + count)
 
 
 def _of_elements() -> list[Overload]:

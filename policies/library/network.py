@@ -8,7 +8,7 @@ import ipaddress
 import re
 from typing import ClassVar, Final
 
-from policies.engine import CelRuntimeError
+from policies.engine import Budget, CelRuntimeError, quoted
 from policies.evaluator.overloads import function, method
 from policies.evaluator.types import BOOL, CIDR, INT, IP, STRING, Type
 from policies.evaluator.values import Opaque
@@ -57,7 +57,7 @@ def _address(text: str, what: str) -> Address:
     try:
         address = ipaddress.ip_address(text if plain else "")
     except ValueError:
-        raise CelRuntimeError(f"'{text[:_MAX_LENGTH]}' is not {what}") from None
+        raise CelRuntimeError(f"{quoted(text)} is not {what}") from None
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         raise CelRuntimeError(f"'{text}' is not {what}: write IPv4 addresses without ::ffff:")
     return address
@@ -69,14 +69,25 @@ def parse_cidr(text: str) -> Prefix:
     Raises:
         CelRuntimeError: it is none.
     """
-    head, slash, bits = text.rpartition("/")
+    head, slash, bits = text[: _MAX_LENGTH + 1].rpartition("/")
     address = _address(head if slash else text, "a CIDR")
     if not slash or not _BITS.fullmatch(bits) or int(bits) > address.max_prefixlen:
-        raise CelRuntimeError(f"'{text[:_MAX_LENGTH]}' is not a CIDR: write address/bits, e.g. 10.0.0.0/8")
+        raise CelRuntimeError(f"{quoted(text)} is not a CIDR: write address/bits, e.g. 10.0.0.0/8")
     return Prefix(address, int(bits))
 
 
-def _is_ip(text: str) -> bool:
+def _read_ip(budget: Budget, text: str) -> IPAddress:
+    budget.scan(len(text))
+    return parse_ip(text)
+
+
+def _read_cidr(budget: Budget, text: str) -> Prefix:
+    budget.scan(len(text))
+    return parse_cidr(text)
+
+
+def _is_ip(budget: Budget, text: str) -> bool:
+    budget.scan(len(text))
     try:
         parse_ip(text)
     except CelRuntimeError:
@@ -84,7 +95,8 @@ def _is_ip(text: str) -> bool:
     return True
 
 
-def _is_cidr(text: str) -> bool:
+def _is_cidr(budget: Budget, text: str) -> bool:
+    budget.scan(len(text))
     try:
         parse_cidr(text)
     except CelRuntimeError:
@@ -92,7 +104,8 @@ def _is_cidr(text: str) -> bool:
     return True
 
 
-def _is_canonical(text: str) -> bool:
+def _is_canonical(budget: Budget, text: str) -> bool:
+    budget.scan(2 * len(text))
     return str(parse_ip(text).address) == text
 
 
@@ -118,6 +131,32 @@ def _is_global_unicast(value: IPAddress) -> bool:
     )
 
 
+def _size(prefix: Prefix) -> int:
+    """The size by which Kubernetes charges a CIDR: the bytes of its prefix."""
+    return -(-prefix.bits // 8)
+
+
+def _contains_ip_text(budget: Budget, prefix: Prefix, text: str) -> bool:
+    budget.spend(-(-len(text) // 10))
+    return _holds_ip(budget, prefix, parse_ip(text))
+
+
+def _holds_ip(budget: Budget, prefix: Prefix, value: IPAddress) -> bool:
+    budget.scan(2 * _size(prefix))
+    return _contains_ip(prefix, value)
+
+
+def _contains_cidr_text(budget: Budget, prefix: Prefix, text: str) -> bool:
+    budget.spend(-(-len(text) // 10))
+    return _holds_cidr(budget, prefix, parse_cidr(text))
+
+
+def _holds_cidr(budget: Budget, prefix: Prefix, other: Prefix) -> bool:
+    budget.scan(2 * _size(prefix))
+    budget.spend(-(-_size(prefix) // 10) + 1)
+    return _contains_cidr(prefix, other)
+
+
 def _contains_ip(prefix: Prefix, value: IPAddress) -> bool:
     return value.address.version == prefix.address.version and value.address in prefix.network
 
@@ -131,9 +170,9 @@ def _masked(prefix: Prefix) -> Prefix:
 
 
 OVERLOADS: Final = (
-    function("ip", STRING, result=IP, call=parse_ip),
-    function("isIP", STRING, result=BOOL, call=_is_ip),
-    function("ip.isCanonical", STRING, result=BOOL, call=_is_canonical),
+    function("ip", STRING, result=IP, call=_read_ip, budgeted=True),
+    function("isIP", STRING, result=BOOL, call=_is_ip, budgeted=True),
+    function("ip.isCanonical", STRING, result=BOOL, call=_is_canonical, budgeted=True),
     function("string", IP, result=STRING, call=lambda value: str(value.address)),
     method("family", IP, result=INT, call=lambda value: value.address.version),
     method("isUnspecified", IP, result=BOOL, call=lambda value: value.address.is_unspecified),
@@ -141,15 +180,13 @@ OVERLOADS: Final = (
     method("isLinkLocalMulticast", IP, result=BOOL, call=_is_local_multicast),
     method("isLinkLocalUnicast", IP, result=BOOL, call=_is_local_unicast),
     method("isGlobalUnicast", IP, result=BOOL, call=_is_global_unicast),
-    function("cidr", STRING, result=CIDR, call=parse_cidr),
-    function("isCIDR", STRING, result=BOOL, call=_is_cidr),
+    function("cidr", STRING, result=CIDR, call=_read_cidr, budgeted=True),
+    function("isCIDR", STRING, result=BOOL, call=_is_cidr, budgeted=True),
     function("string", CIDR, result=STRING, call=lambda value: f"{value.address}/{value.bits}"),
-    method("containsIP", CIDR, STRING, result=BOOL, call=lambda prefix, text: _contains_ip(prefix, parse_ip(text))),
-    method("containsIP", CIDR, IP, result=BOOL, call=_contains_ip),
-    method(
-        "containsCIDR", CIDR, STRING, result=BOOL, call=lambda prefix, text: _contains_cidr(prefix, parse_cidr(text))
-    ),
-    method("containsCIDR", CIDR, CIDR, result=BOOL, call=_contains_cidr),
+    method("containsIP", CIDR, STRING, result=BOOL, call=_contains_ip_text, budgeted=True),
+    method("containsIP", CIDR, IP, result=BOOL, call=_holds_ip, budgeted=True),
+    method("containsCIDR", CIDR, STRING, result=BOOL, call=_contains_cidr_text, budgeted=True),
+    method("containsCIDR", CIDR, CIDR, result=BOOL, call=_holds_cidr, budgeted=True),
     method("ip", CIDR, result=IP, call=lambda prefix: IPAddress(prefix.address)),
     method("prefixLength", CIDR, result=INT, call=lambda prefix: prefix.bits),
     method("masked", CIDR, result=CIDR, call=_masked),

@@ -6,7 +6,7 @@ Source: cel-go cel/library.go (OptionalTypes).
 from collections.abc import Sequence
 from typing import Any, Final
 
-from policies.engine import CelRuntimeError
+from policies.engine import Budget, CelRuntimeError
 from policies.evaluator.overloads import function, method
 from policies.evaluator.types import BOOL, A, Type, list_of, optional_of
 from policies.evaluator.values import MIN_TIMESTAMP, NONE, Duration, Opaque, Optional, Timestamp, name_of, some
@@ -36,7 +36,8 @@ def _value(value: Optional) -> Any:
     return value.value
 
 
-def _unwrap(items: Sequence[Any]) -> list[Any]:
+def _unwrap(budget: Budget, items: Sequence[Any]) -> list[Any]:
+    budget.items(len(items))
     for item in items:
         if not isinstance(item, Optional):
             raise CelRuntimeError(f"only optionals can be unwrapped, not a {name_of(item)}")
@@ -49,8 +50,8 @@ OVERLOADS: Final = (
     function("optional.none", result=optional_of(A), call=_none),
     function("optional.of", A, result=optional_of(A), call=some),
     function("optional.ofNonZeroValue", A, result=optional_of(A), call=_of_non_zero),
-    function("optional.unwrap", _VALUES, result=list_of(A), call=_unwrap),
-    method("unwrapOpt", _VALUES, result=list_of(A), call=_unwrap),
+    function("optional.unwrap", _VALUES, result=list_of(A), call=_unwrap, budgeted=True),
+    method("unwrapOpt", _VALUES, result=list_of(A), call=_unwrap, budgeted=True),
     method("hasValue", optional_of(A), result=BOOL, call=_has_value),
     method("value", optional_of(A), result=A, call=_value),
 )

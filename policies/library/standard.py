@@ -8,7 +8,7 @@ import re
 from decimal import Decimal
 from typing import Any, Final
 
-from policies.engine import Budget, CelRuntimeError
+from policies.engine import Budget, CelRuntimeError, quoted
 from policies.evaluator.overloads import Overload, function, method
 from policies.evaluator.types import (
     BOOL,
@@ -52,12 +52,12 @@ _HEX_FLOAT: Final = re.compile(
 )
 _SPECIAL: Final = re.compile(r"[+-]?(?:inf|infinity)|nan", re.ASCII | re.IGNORECASE)
 _MAX_NUMBER_LENGTH: Final = 512
-_QUOTED: Final = 100
 _NANOSECONDS: Final = 10**9
+_LONG: Final = 1024
 
 
 def _unreadable(text: str, wanted: str) -> CelRuntimeError:
-    return CelRuntimeError(f"'{text[:_QUOTED]}{'…' if len(text) > _QUOTED else ''}' is not {wanted}")
+    return CelRuntimeError(f"{quoted(text)} is not {wanted}")
 
 
 def _int_of_text(text: str) -> int:
@@ -117,11 +117,13 @@ def _bool_of_text(text: str) -> bool:
 
 
 def _bytes_of_text(budget: Budget, text: str) -> bytes:
+    budget.scan(len(text))
     budget.text(len(text))
     return utf8(text)
 
 
 def _text_of_bytes(budget: Budget, data: bytes) -> str:
+    budget.scan(len(data))
     budget.text(len(data))
     try:
         return data.decode()
@@ -167,15 +169,23 @@ def _lowercase_bool(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _starts_with(text: str, prefix: str) -> bool:
+def _starts_with(budget: Budget, text: str, prefix: str) -> bool:
+    if len(text) > 10:
+        budget.scan(len(text))
     return text.startswith(prefix)
 
 
-def _ends_with(text: str, suffix: str) -> bool:
+def _ends_with(budget: Budget, text: str, suffix: str) -> bool:
+    if len(text) > 10:
+        budget.scan(len(text))
     return text.endswith(suffix)
 
 
-def _contains(text: str, part: str) -> bool:
+def _contains(budget: Budget, text: str, part: str) -> bool:
+    if len(text) > 10 or len(part) > 10:
+        budget.spend(max(1, -(-len(text) // 10) * -(-len(part) // 10)) - 1)
+        if len(text) > _LONG:
+            budget.read(len(text) + len(part))
     return part in text
 
 
@@ -213,8 +223,8 @@ OVERLOADS: Final = (
     function("string", DOUBLE, result=STRING, call=text_of_double, strict=True),
     function("string", BYTES, result=STRING, call=_text_of_bytes, budgeted=True, strict=True),
     function("string", DURATION, result=STRING, call=text_of_duration, strict=True),
-    method("startsWith", STRING, STRING, result=BOOL, call=_starts_with),
-    method("endsWith", STRING, STRING, result=BOOL, call=_ends_with),
-    method("contains", STRING, STRING, result=BOOL, call=_contains),
+    method("startsWith", STRING, STRING, result=BOOL, call=_starts_with, budgeted=True),
+    method("endsWith", STRING, STRING, result=BOOL, call=_ends_with, budgeted=True),
+    method("contains", STRING, STRING, result=BOOL, call=_contains, budgeted=True),
     *regexes.OVERLOADS,
 )

@@ -8,7 +8,7 @@ import re
 import urllib.parse
 from typing import ClassVar, Final
 
-from policies.engine import Budget, CelRuntimeError
+from policies.engine import Budget, CelBudgetExceededError, CelRuntimeError, quoted
 from policies.evaluator.overloads import function, method
 from policies.evaluator.types import BOOL, STRING, URL, Type, list_of, map_of
 from policies.evaluator.values import Opaque, utf8
@@ -21,6 +21,10 @@ _USER: Final = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*", re.ASCII)
 _PORT: Final = re.compile(r"(?::[0-9]*)?", re.ASCII)
 _PATH_SAFE: Final = "/$&+,:;=@-_.~"
 _ALREADY_ESCAPED: Final = re.compile(r"[A-Za-z0-9\-_.~!$&'()*+,;=:@/\[\]%]*", re.ASCII)
+
+_MAX_LENGTH: Final = 64 * 1024
+"""Reading a URL takes 50 ns a character, in a few calls."""
+_WORK_OF_A_PAIR: Final = 30
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class Url(Opaque):
 
 
 def _not_a_url(text: str, why: str) -> CelRuntimeError:
-    return CelRuntimeError(f"'{text[:200]}' is not a URL: {why}")
+    return CelRuntimeError(f"{quoted(text)} is not a URL: {why}")
 
 
 def parse_url(budget: Budget, text: str) -> Url:
@@ -57,7 +61,10 @@ def parse_url(budget: Budget, text: str) -> Url:
     Raises:
         CelRuntimeError: it is none.
     """
-    budget.read(len(text))
+    budget.scan(len(text))
+    if len(text) > _MAX_LENGTH:
+        raise CelBudgetExceededError(f"a URL of {len(text)} characters is not read, {_MAX_LENGTH} are allowed")
+    budget.work(1 + len(text) // 4)
     if not text:
         raise _not_a_url(text, "it is empty")
     if _CONTROL.search(text):
@@ -112,15 +119,21 @@ def _is_url(budget: Budget, text: str) -> bool:
     return True
 
 
-def _escaped_path(url: Url) -> str:
+def _escaped_path(budget: Budget, url: Url) -> str:
+    budget.work(len(url.path))
+    budget.text(3 * len(url.path))
     if _ALREADY_ESCAPED.fullmatch(url.path):
         return url.path
     return urllib.parse.quote(utf8(urllib.parse.unquote(url.path)), safe=_PATH_SAFE)
 
 
-def _query(url: Url) -> dict[str, list[str]]:
+def _query(budget: Budget, url: Url) -> dict[str, list[str]]:
+    budget.text(len(url.query))
+    pairs = url.query.split("&")
+    budget.items(len(pairs))
     found: dict[str, list[str]] = {}
-    for pair in url.query.split("&"):
+    for pair in pairs:
+        budget.work(_WORK_OF_A_PAIR + len(pair) // 2)
         if not pair or ";" in pair or _BAD_ESCAPE.search(pair):
             continue
         key, _, value = pair.partition("=")
@@ -135,6 +148,6 @@ OVERLOADS: Final = (
     method("getHost", URL, result=STRING, call=lambda url: url.host),
     method("getHostname", URL, result=STRING, call=lambda url: url.hostname),
     method("getPort", URL, result=STRING, call=lambda url: url.port),
-    method("getEscapedPath", URL, result=STRING, call=_escaped_path),
-    method("getQuery", URL, result=map_of(STRING, list_of(STRING)), call=_query),
+    method("getEscapedPath", URL, result=STRING, call=_escaped_path, budgeted=True),
+    method("getQuery", URL, result=map_of(STRING, list_of(STRING)), call=_query, budgeted=True),
 )

@@ -16,7 +16,7 @@ from policies.cel import estimate, parse
 from policies.devices import MAX_COST, SELECTOR_VARIABLES, compile_selector, size_of
 from policies.engine import DEFAULT_LIMITS, CelBudgetExceededError, CelCompileError
 from policies.evaluator.compiler import Compiler
-from policies.evaluator.sizes import UNLIMITED
+from policies.evaluator.size_estimates import UNLIMITED
 from policies.functions import LIBRARY
 from tests.policies.evaluating import ENGINE
 

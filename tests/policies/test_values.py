@@ -5,11 +5,11 @@ import math
 
 import pytest
 
-from policies.engine import CelRuntimeError
+from policies.engine import Budget, CelRuntimeError
 from policies.evaluator.types import BOOL, DYN, INT, LIST, MAP, NULL, STRING, UINT, Type, list_of, map_of
 from policies.evaluator.unify import Unifier
 from policies.evaluator.values import BoolKey, Duration, UInt, equal, kind_of
-from tests.policies.evaluating import value
+from tests.policies.evaluating import frozen_clock, value
 
 
 class Text(str):
@@ -111,8 +111,8 @@ def test_numbers_beyond_64_bits_are_not_computed_with() -> None:
     ids=repr,
 )
 def test_equality_is_that_of_cel_not_of_python(first: object, second: object, same: bool) -> None:
-    assert equal(first, second) is same
-    assert equal(second, first) is same
+    assert equal(Budget(frozen_clock), first, second) is same
+    assert equal(Budget(frozen_clock), second, first) is same
 
 
 def test_membership_in_long_lists_is_charged_and_found() -> None:
