@@ -51,7 +51,7 @@ class SelectorTimeError(SelectorUnsupportedError):
 
 
 class SelectorTooCostlyError(SelectorError):
-    """It is too long, or takes too many steps."""
+    """It costs more than Kubernetes allows."""
 
 
 class SelectorRuntimeError(SelectorError):
@@ -115,8 +115,9 @@ class CompiledSelector(Protocol):
 
         Raises:
             SelectorRuntimeError: it fails on this device.
-            SelectorTooCostlyError: it was stopped on the first device.
-            SelectorUnsupportedError: it was stopped later: it may be right, but is too slow to try on every device.
+            SelectorTooCostlyError: it costs more on this device than Kubernetes allows.
+            SelectorUnsupportedError: it was stopped: it may be right, but is too slow to try on every device, or builds
+                too large a value.
             SelectorTimeError: the time for all selectors of its object is over.
         """
 

@@ -21,6 +21,7 @@ from policies.engine import (
     DEFAULT_LIMITS,
     Budget,
     CelBudgetExceededError,
+    CelCostExceededError,
     CelError,
     CelRuntimeError,
     CelSyntaxError,
@@ -156,7 +157,7 @@ def estimate(tree: Node, compiler: Compiler, source: str, size_of: SizeOf) -> in
 
 def _check_estimate(cost: int, most: int) -> None:
     if cost > most:
-        raise CelBudgetExceededError(
+        raise CelCostExceededError(
             f"too complex, exceeds cost limit: the estimated cost is {cost}, {most} is allowed: loop over less, compare"
             " or search shorter texts, or split the expression"
         )
@@ -230,6 +231,8 @@ class Cel:
             code = dataclasses.replace(code, type=compiler.types.final(code.type))
             if limit is not None:
                 _check_estimate(estimate(tree, compiler, source, limit.size_of), limit.most)
+            if compiler.unfolded is not None:
+                raise compiler.unfolded
         except CelError as error:
             error.source = source
             raise

@@ -81,7 +81,8 @@ def compile_selector(engine: CelEngine, expression: str) -> Program:
 
     Raises:
         CelCompileError: it is no selector.
-        CelBudgetExceededError: its estimated cost is above that which the API server takes.
+        CelCostExceededError: its estimated cost is above that which the API server takes.
+        CelBudgetExceededError: its constants are too large to compute here.
     """
     return engine.compile(expression, SELECTOR_VARIABLES, result=BOOL, limit=_LIMIT)
 

@@ -105,6 +105,14 @@ class CelBudgetExceededError(CelError):
     """It was stopped. Nothing absorbs this."""
 
 
+class CelSizeExceededError(CelBudgetExceededError):
+    """It would build too large a value."""
+
+
+class CelCostExceededError(CelBudgetExceededError):
+    """Its estimated cost is above the limit. That is so on every machine, whatever time there is."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
     """How large an expression and its evaluation may get.
@@ -278,10 +286,11 @@ class Budget:
         """Ask to build a text of that many characters; `added` of them are new, all if it is None.
 
         Raises:
-            CelBudgetExceededError: it would be too long.
+            CelSizeExceededError: it would be too long.
+            CelBudgetExceededError: work or time are used up.
         """
         if length > self._limits.text:
-            raise CelBudgetExceededError(
+            raise CelSizeExceededError(
                 f"evaluation builds a text of {length} characters, {self._limits.text} are allowed"
             )
         new = length if added is None else added
@@ -295,10 +304,11 @@ class Budget:
         """Ask to build a list or map of that many elements; `added` of them are new, all if it is None.
 
         Raises:
-            CelBudgetExceededError: it would be too long.
+            CelSizeExceededError: it would be too long.
+            CelBudgetExceededError: work or time are used up.
         """
         if count > self._limits.items:
-            raise CelBudgetExceededError(
+            raise CelSizeExceededError(
                 f"evaluation builds a list or map of {count} elements, {self._limits.items} are allowed"
             )
         new = count if added is None else added
@@ -307,8 +317,8 @@ class Budget:
             raise self._too_much()
         self.work(new)
 
-    def _too_much(self) -> CelBudgetExceededError:
-        return CelBudgetExceededError(
+    def _too_much(self) -> CelSizeExceededError:
+        return CelSizeExceededError(
             f"evaluation builds values of more than {self._limits.built} characters together: build less"
         )
 
@@ -367,6 +377,6 @@ class CelEngine(Protocol):
 
         Raises:
             CelCompileError: with the place that is wrong.
-            CelBudgetExceededError: a part that depends on nothing is too large to compute, or the estimated cost is
-                above the limit.
+            CelCostExceededError: the estimated cost is above the limit.
+            CelBudgetExceededError: a part that depends on nothing is too large to compute.
         """

@@ -27,21 +27,24 @@ from policies.analysis import Field, Operand, analyse, drivers
 from policies.cel import Cel
 from policies.devices import compile_selector, device_activation, matches
 from policies.engine import (
+    SELECTOR_LIMITS,
     Budget,
     CelBudgetExceededError,
     CelCompileError,
+    CelCostExceededError,
     CelError,
     CelRuntimeError,
+    CelSizeExceededError,
     CelSyntaxError,
     CelUnsupportedError,
     Clock,
-    Limits,
     Program,
 )
 from policies.evaluator import syntax, types
 from webhook.remembered import Remembered
 
-_LIMITS: Final = Limits(seconds=0.25)
+_ON_ALL_DEVICES: Final = dataclasses.replace(SELECTOR_LIMITS, steps=10 * SELECTOR_LIMITS.call)
+"""Of one selector on all devices together. What it may cost on one device is what Kubernetes allows."""
 _SECONDS_PER_OBJECT: Final = 1.0
 _REMEMBERED: Final = 12 * 1024 * 1024
 """Bytes of compiled expressions, and of judged ones; the longest expression fits in."""
@@ -123,20 +126,23 @@ _compiled: Final = _Compiled()
 @functools.cache
 def _load() -> None:
     """Load the grammar, which takes longer than most selectors do and is nothing that one of them costs."""
-    compile_selector(Cel(_LIMITS), "true")
+    compile_selector(Cel(SELECTOR_LIMITS), "true")
 
 
 def _compile(expression: str) -> "_Analysed | SelectorError":
     try:
-        return _Analysed(compile_selector(Cel(_LIMITS), expression))
+        return _Analysed(compile_selector(Cel(SELECTOR_LIMITS), expression))
     except CelUnsupportedError as error:
         return SelectorUnsupportedError(error.message, _position(error))
     except CelSyntaxError as error:
         return SelectorSyntaxError(error.message, _position(error))
     except CelCompileError as error:
         return SelectorTypeError(error.message, _position(error))
-    except CelBudgetExceededError as error:
+    except CelCostExceededError as error:
         return SelectorTooCostlyError(error.message, _position(error))
+    except CelBudgetExceededError as error:
+        # Our own bounds: Kubernetes may well evaluate it.
+        return SelectorUnsupportedError(error.message, _position(error))
     except (ArithmeticError, RecursionError, ValueError) as error:
         # A number or a nesting that Python itself refuses. No review fails for it.
         return SelectorUnsupportedError(f"it cannot be read: {short(str(error))}")
@@ -183,27 +189,29 @@ class _DeviceSelector:
         self._program = analysed.program
         self._clock = clock
         self._deadline = deadline
-        seconds = max(0.0, min(_LIMITS.seconds, deadline - clock()))
-        self._budget = Budget(clock, dataclasses.replace(_LIMITS, seconds=seconds))
-        self._evaluated = False
+        seconds = max(0.0, min(_ON_ALL_DEVICES.seconds, deadline - clock()))
+        self._hurried = seconds < _ON_ALL_DEVICES.seconds
+        self._budget = Budget(clock, dataclasses.replace(_ON_ALL_DEVICES, seconds=seconds))
 
     def evaluate(self, driver: str, attributes: Mapping[str, Value | None]) -> bool:
         """Whether a device satisfies it; see `neuron.selection.CompiledSelector`."""
         if self._clock() > self._deadline:
             raise SelectorTimeError(_TIME_IS_OVER)
+        before = self._budget.spent
         activation = device_activation(driver, {name: _in_cel(value) for name, value in attributes.items()})
         try:
             return matches(self._program, activation, self._budget)
         except CelRuntimeError as error:
             raise SelectorRuntimeError(error.message, _position(error)) from None
+        except CelSizeExceededError as error:
+            raise SelectorUnsupportedError(error.message, _position(error)) from None
         except CelBudgetExceededError as error:
-            if self._clock() > self._deadline:
+            # Only the cost on one device is a fault of the selector: Kubernetes counts it too, on any machine alike.
+            if self._budget.spent - before > SELECTOR_LIMITS.call:
+                raise SelectorTooCostlyError(error.message, _position(error)) from None
+            if self._hurried or self._clock() > self._deadline:
                 raise SelectorTimeError(_TIME_IS_OVER) from None
-            if self._evaluated:
-                raise SelectorUnsupportedError("evaluating it on all known devices takes too long") from None
-            raise SelectorTooCostlyError(error.message, _position(error)) from None
-        finally:
-            self._evaluated = True
+            raise SelectorUnsupportedError("evaluating it on all known devices takes too long") from None
 
 
 def _in_cel(value: Value | None) -> object:

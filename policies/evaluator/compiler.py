@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from neuron.findings import did_you_mean
-from policies.engine import Budget, CelRuntimeError, CelSyntaxError, CelTypeError, Limits
+from policies.engine import Budget, CelBudgetExceededError, CelRuntimeError, CelSyntaxError, CelTypeError, Limits
 from policies.evaluator import syntax, types
 from policies.evaluator.overloads import Library
 from policies.evaluator.types import Type
@@ -87,6 +87,9 @@ class Compiler:
         self._loops = 0
         self.folding = Budget(time.monotonic, limits)
         """For everything that is computed while the expression is compiled."""
+        self.unfolded: CelBudgetExceededError | None = None
+        """Why constants are not computed any more: they are too large. Raised when the estimate does not refuse first,
+        which says the same on every machine."""
         self.mixes_types = False
         """Whether literals may mix types: only inside the arguments of `format`."""
         self.types = Unifier()
@@ -221,11 +224,7 @@ def _has_variables(described: Type) -> bool:
 
 
 def fold(code: Code, compiler: Compiler) -> Code:
-    """Compute now what depends on nothing; what fails to compute stays as it is, to fail when it is evaluated.
-
-    Raises:
-        CelBudgetExceededError: the constants of the expression are too large to compute.
-    """
+    """Compute now what depends on nothing; what fails to compute stays as it is, to fail when it is evaluated."""
     try:
         return folded(code, compiler)
     except CelRuntimeError:
@@ -233,14 +232,19 @@ def fold(code: Code, compiler: Compiler) -> Code:
 
 
 def folded(code: Code, compiler: Compiler) -> Code:
-    """The code's value, which costs at run time what it would cost there.
+    """The code's value, which costs at run time what it would cost there; the code itself once `unfolded` is set.
 
     Raises:
         CelRuntimeError: it cannot be computed.
-        CelBudgetExceededError: the constants of the expression are too large to compute.
     """
+    if compiler.unfolded is not None:
+        return code
     before = compiler.folding.spent
-    value = code.run([compiler.folding])
+    try:
+        value = code.run([compiler.folding])
+    except CelBudgetExceededError as error:
+        compiler.unfolded = error
+        return code
     return constant(value, code.type, code.cost + compiler.folding.spent - before)
 
 

@@ -95,7 +95,7 @@ def test_time_is_up_at_the_deadline() -> None:
 
 def test_a_runaway_expression_stops_in_time_on_the_real_clock() -> None:
     program = compiled("l.all(a, l.all(b, l.all(c, l.all(d, a + b + c + d >= 0))))", {"l": None})
-    limits = Limits(steps=10**12, seconds=0.2)
+    limits = Limits(steps=10**12, call=10**12, seconds=0.2)
     started = time.monotonic()
     with pytest.raises(CelBudgetExceededError, match=r"longer than 0\.2 s"):
         program.evaluate({"l": HUNDRED}, Budget(time.monotonic, limits))

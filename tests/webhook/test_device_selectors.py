@@ -10,6 +10,7 @@ from neuron.selection import (
     SelectorError,
     SelectorRuntimeError,
     SelectorSyntaxError,
+    SelectorTimeError,
     SelectorTooCostlyError,
     SelectorTypeError,
     SelectorUnsupportedError,
@@ -118,6 +119,39 @@ class TestRefusals:
 
         with pytest.raises(SelectorUnsupportedError, match="on all known devices takes too long"):
             on_every_device()
+
+    def test_what_costs_too_much_on_one_device_only_when_it_is_evaluated(self) -> None:
+        # The API server estimates 64 characters. The clock stands still, so that nothing but the cost can stop it.
+        reads = f"{attribute('serial')}.contains('s')"
+        costly = DeviceSelectors(ticking(0)).compile(" && ".join([reads] * 20))
+        assert costly.evaluate("neuron.aws.com", {"neuron.aws.com/serial": "s" * 64})
+        with pytest.raises(SelectorTooCostlyError, match="more than 1000000 steps"):
+            costly.evaluate("neuron.aws.com", {"neuron.aws.com/serial": "s" * 600_000})
+
+    def test_one_that_is_slow_on_the_first_device_is_left_unjudged(self) -> None:
+        selector = DeviceSelectors(ticking(0.002)).compile(f"{LOOP}.all(a, {LOOP}.all(b, a + b >= 0))")
+        with pytest.raises(SelectorUnsupportedError, match="on all known devices takes too long") as caught:
+            selector.evaluate("neuron.aws.com", {})
+        assert not isinstance(caught.value, SelectorTimeError)
+
+    def test_one_that_has_less_than_its_time_left_is_judged_again(self) -> None:
+        engine = DeviceSelectors(ticking(0.002))
+        for number in range(140):
+            engine.compile(f"device.driver == '{number % 2}'")
+        selector = engine.compile(f"{LOOP}.all(a, {LOOP}.all(b, a + b >= 0))")
+        with pytest.raises(SelectorTimeError):
+            selector.evaluate("neuron.aws.com", {})
+
+    @pytest.mark.parametrize(
+        ("expression", "said"),
+        [
+            ("lists.range(20000).size() > 0", "a list or map of 20000 elements"),
+            (f"({attribute('a')} + {attribute('a')}).size() > 0", "a text of 80000 characters"),
+        ],
+    )
+    def test_what_only_we_find_too_large_is_left_unjudged(self, expression: str, said: str) -> None:
+        with pytest.raises(SelectorUnsupportedError, match=said):
+            DeviceSelectors().compile(expression).evaluate("neuron.aws.com", {"neuron.aws.com/a": "a" * 40_000})
 
     def test_all_selectors_of_an_object_share_a_second(self) -> None:
         engine = DeviceSelectors(ticking(0.3))
