@@ -12,15 +12,20 @@ from typing import Any, Final, TypeVar
 
 from policies import matching
 from policies.conditions import Variables, all_hold, said
-from policies.engine import Budget, CelBudgetExceededError, CelError, Clock, Limits, Program
+from policies.engine import (
+    MATCH_CONDITION_LIMITS,
+    POLICY_LIMITS,
+    Budget,
+    CelBudgetExceededError,
+    CelError,
+    Clock,
+    Limits,
+    Program,
+)
 from policies.evaluator.values import kind_of
 from policies.programs import Binding, Check, Exemption, HintRule, PodRule, ValidatingRule
 from policies.subjects import Subject
 
-POLICY_LIMITS: Final = Limits(seconds=0.1)
-"""What one policy may take for one request (Kubernetes bounds an expression to about as much)."""
-CONDITION_LIMITS: Final = Limits(seconds=0.1)
-"""What the match conditions of one policy may take for one request, beside the policy itself."""
 REVIEW_SECONDS: Final = 1.0
 """What all policies together may take for one request; the API server waits 10 s by default."""
 OUT_OF_TIME: Final = "not evaluated: the policies before it took all the time that one request may take"
@@ -190,7 +195,7 @@ def first_match(
     rules: Sequence[AnyPodRule],
     subject: Subject,
     clock: Clock,
-    limits: Limits = CONDITION_LIMITS,
+    limits: Limits = MATCH_CONDITION_LIMITS,
     *,
     seconds: float = REVIEW_SECONDS,
     impatient: bool = False,
@@ -238,7 +243,7 @@ class _Budgets:
 
     def __init__(self, clock: Clock, limits: Limits, seconds: float) -> None:
         self._clock = clock
-        conditions = CONDITION_LIMITS if limits is POLICY_LIMITS else limits
+        conditions = MATCH_CONDITION_LIMITS if limits is POLICY_LIMITS else limits
         self._limits, self._conditions = _within(limits, seconds), _within(conditions, seconds)
 
     def conditions(self) -> Budget:

@@ -7,8 +7,8 @@ from typing import Final
 
 from policies import matching
 from policies.conditions import Variables, all_hold
-from policies.engine import Budget, CelError, Clock
-from policies.evaluate import POLICY_LIMITS, Outcome, UndecidedError, evaluate, first_match
+from policies.engine import POLICY_LIMITS, Budget, CelError, Clock
+from policies.evaluate import Outcome, UndecidedError, evaluate, first_match
 from policies.evaluator.values import kind_of
 from policies.loader import PolicySet
 from policies.programs import Condition, HintRule, PodRule, ValidatingRule

@@ -13,6 +13,7 @@ Exceptions: `LaneError` > `LaneFullError`, `LaneTimeoutError`.
 import asyncio
 import contextlib
 import contextvars
+import sys
 import threading
 import time
 from collections import OrderedDict, deque
@@ -31,6 +32,9 @@ MOST_WAITING_OF_ONE: Final = 16
 """Decisions that wait, of one namespace."""
 DEFAULT_PATIENCE: Final = 10.0
 """Seconds. The API server's default `timeoutSeconds` of a webhook (admissionregistration/v1)."""
+SWITCH_INTERVAL: Final = 0.0005
+"""Seconds that one thread of the interpreter keeps it while another waits. An answer needs the interpreter a few times,
+and each time it may wait as long; Python's default is 0.005."""
 RESERVE: Final = 0.1
 """Part of the caller's time-out that is kept for sending the answer."""
 
@@ -188,6 +192,7 @@ class ThreadLane:
             self._waiting += 1
             self._changed.notify()
         if self._thread is None:
+            sys.setswitchinterval(SWITCH_INTERVAL)
             self._thread = threading.Thread(target=self._work, name="lane", daemon=True)
             self._thread.start()
 

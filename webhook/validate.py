@@ -21,10 +21,9 @@ from neuron.instances import Catalogue
 from neuron.validate_claims import ClaimJudgement, ClaimWorld, ReadSpec, judge_claim, judge_read, read
 from webhook.claim_world import claim_world
 from webhook.decisions import pods
-from webhook.decisions.check_pods import KnownClaim, check_pod, claim_names
+from webhook.decisions.check_pods import Claiming, KnownClaim, check_pod
 from webhook.decisions.decision import Decision, Outcome, unchanged
 from webhook.decisions.modes import Mode
-from webhook.decisions.records import find_conversion
 from webhook.decisions.steering import NO_STEERING, SteerTemplate
 from webhook.decisions.world import ConversionOptions, World, conversion_world
 from webhook.device_selectors import DeviceSelectors
@@ -192,11 +191,11 @@ class Validator:
             self._decisions.put(key, decision, _size(decision))
         return decision
 
-    async def _judge_templates(self, pod: pods.Pod, namespace: str) -> None:
+    async def _judge_templates(self, claiming: Claiming, namespace: str) -> None:
         """Judge what the templates of a pod ask for, where that takes long, so that `_known` has it at hand."""
         world = self._world
         unknown: dict[str, ClaimSpec] = {}
-        for _, kind, name in claim_names(pod):
+        for _, kind, name in claiming.names:
             spec = self._cluster.claim_template(namespace, name) if kind == "ResourceClaimTemplate" else None
             if spec is None or name in unknown or self._is_known(namespace, name, spec):
                 continue
@@ -237,14 +236,14 @@ class Validator:
         if len(raw) > LARGE_OBJECT:
             if not any(needle in raw for needle in _POD_NEEDLES):
                 return _NOT_NEURON
-            pod = await self._lane.run(request.namespace, functools.partial(pods.decode, raw))
+            claiming = await self._lane.run(request.namespace, lambda: Claiming.of(pods.decode(raw)))
         else:
-            pod = pods.decode(raw)
-        if bytes(pod.spec.resourceClaims) in _NOTHING and not pod.labelled:
+            claiming = Claiming.of(pods.decode(raw))
+        if bytes(claiming.pod.spec.resourceClaims) in _NOTHING and not claiming.pod.labelled:
             return _NOT_NEURON
-        await self._judge_templates(pod, request.namespace)
-        known = await self._claims(pod, request.namespace)
-        check = functools.partial(check_pod, pod, known, self._world)
+        await self._judge_templates(claiming, request.namespace)
+        known = await self._claims(claiming, request.namespace)
+        check = functools.partial(check_pod, claiming.pod, known, self._world)
         findings = check() if len(raw) <= LARGE_OBJECT else await self._lane.run(request.namespace, check)
         return _decision(findings, "valid")
 
@@ -265,10 +264,10 @@ class Validator:
         small = small and len(workload.templates) <= _FEW_TEMPLATES
         told: list[Told] = []
         for template in workload.templates:
-            await self._judge_templates(template.pod, request.namespace)
-            known = await self._claims(template.pod, request.namespace)
+            await self._judge_templates(template.claiming, request.namespace)
+            known = await self._claims(template.claiming, request.namespace)
             steering = NO_STEERING
-            if self._steer is not None and template.pod.concerns_us:
+            if self._steer is not None and template.claiming.pod.concerns_us:
                 steering = self._steer(template.data, request.namespace)
             told.append(Told(template, known, steering))
         facts = self._cluster.namespace(request.namespace)
@@ -278,16 +277,15 @@ class Validator:
         findings = check() if small else await self._lane.run(request.namespace, check)
         return _decision(findings, "valid")
 
-    async def _claims(self, pod: pods.Pod, namespace: str) -> dict[str, KnownClaim]:
+    async def _claims(self, claiming: Claiming, namespace: str) -> dict[str, KnownClaim]:
         """What is known of a pod's claims; asks the API server, once, for what the caches do not have."""
-        ours = find_conversion(pod)
         known = {}
         unknown: dict[str, dict[str, str]] = {}
-        for name, kind, object_name in claim_names(pod):
+        for name, kind, object_name in claiming.names:
             spec = self._cluster.claim_template(namespace, object_name) if kind == "ResourceClaimTemplate" else None
             if spec is not None:
                 known[name] = KnownClaim(self._known(namespace, object_name, spec))
-            elif ours is None or ours.claim != name:
+            elif name != claiming.ours:
                 unknown.setdefault(kind, {})[name] = object_name
         for kind, wanted in unknown.items():
             exist = await self._cluster.exist(kind, namespace, dict.fromkeys(wanted.values()))

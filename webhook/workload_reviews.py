@@ -11,7 +11,7 @@ from typing import Any, Final
 from neuron.findings import Finding, Findings, warning
 from neuron.validate_claims import ClaimWorld
 from webhook.decisions import check_workloads, pods
-from webhook.decisions.check_pods import KnownClaim
+from webhook.decisions.check_pods import Claiming, KnownClaim
 from webhook.decisions.modes import Mode
 from webhook.decisions.steering import Steering
 from webhook.decisions.world import World
@@ -33,12 +33,12 @@ class Template:
     Attributes:
         path: its field path in the workload.
         data: as it was sent.
-        pod: its view.
+        claiming: its view, and the claims that it declares.
     """
 
     path: str
     data: dict[str, Any]
-    pod: pods.Pod
+    claiming: Claiming
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,7 +82,9 @@ def read_workload(request: AdmissionRequest, raw: bytes) -> Workload:
     kind = request.kind
     data = nesting.decode(raw)
     found = list(Manifest((), data, kind.group, kind.kind, request.namespace, request.name).pod_templates())
-    templates = tuple(Template(path_text(steps), each, pods.view(each)) for steps, each in found[:MOST_TEMPLATES])
+    templates = tuple(
+        Template(path_text(steps), each, Claiming.of(pods.view(each))) for steps, each in found[:MOST_TEMPLATES]
+    )
     return Workload(kind.kind, data, templates, max(0, len(found) - MOST_TEMPLATES))
 
 
@@ -119,7 +121,7 @@ def check_workload(
         if clock() > deadline:
             left_out += len(told) - number
             break
-        pod, key = each.template.pod, each.template.pod.key()
+        pod, key = each.template.claiming.pod, each.template.claiming.pod.key()
         answer = answered.get(key)
         if answer is None or answer[0] != each.steering:
             found = check_workloads.check_template("", pod, each.known, facts, conversion, claims, each.steering)

@@ -33,6 +33,7 @@ class Attack:
         at_once: how many of them are sent at the same time.
         denied: whether it has to be refused; None: either answer will do.
         says: a part of what the tenant is told; empty: anything.
+        statuses: HTTP statuses that it may get, where they are others than those of every review.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Attack:
     at_once: int = 1
     denied: bool | None = None
     says: str = ""
+    statuses: tuple[int, ...] = ()
 
     def body(self, size: int | None = None) -> bytes:
         return json.dumps(review(**self.make(self.size if size is None else size))).encode()
@@ -377,7 +379,7 @@ ATTACKS: tuple[Attack, ...] = (
         for path in ("/mutate", "/validate")
     ),
     *(
-        Attack(f"{member}-{kind}-{path[1:]}", path, odd(**{member: value}))
+        Attack(f"{member}-{kind}-{path[1:]}", path, odd(**{member: value}), statuses=(400,))
         for member in ("resource", "userInfo", "options")
         for kind, value in {"number": 1, "list": [1], "text": "x"}.items()
         for path in ("/mutate", "/validate")

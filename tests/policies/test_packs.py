@@ -6,7 +6,8 @@ import pytest
 
 import policies
 from policies.cases import run_cases, subject_of
-from policies.evaluate import POLICY_LIMITS, evaluate
+from policies.engine import POLICY_LIMITS
+from policies.evaluate import evaluate
 from policies.loader import load_folder
 from policies.programs import ValidatingRule
 from tests.policies.evaluating import frozen_clock

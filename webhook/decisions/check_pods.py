@@ -76,6 +76,27 @@ def check_pod(pod: pods.Pod, known: Mapping[str, KnownClaim], world: ClaimWorld)
     return list(findings)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Claiming:
+    """A pod, and the claims that it declares: read once, because a tenant can make the list long.
+
+    Attributes:
+        pod: the pod.
+        names: name, kind and object name of each declared claim.
+        ours: name of the claim that conversion added; empty for a pod that is not converted.
+    """
+
+    pod: pods.Pod
+    names: tuple[tuple[str, str, str], ...]
+    ours: str
+
+    @classmethod
+    def of(cls, pod: pods.Pod) -> "Claiming":
+        """Read the claims of a pod."""
+        conversion = records.find_conversion(pod)
+        return cls(pod, tuple(claim_names(pod)), "" if conversion is None else conversion.claim)
+
+
 def claim_names(pod: pods.Pod) -> Iterator[tuple[str, str, str]]:
     """Name, kind and object name of every claim that a pod declares."""
     for entry in pod.decode_claims() or ():
