@@ -14,7 +14,6 @@ Imported by nobody.
 | policy files at work | `policing/` |
 | manifests on disk | `offline/` |
 | an installation seen from outside | `status/` |
-| more processes behind one port | `supervisor`, `workers/` |
 | templates that nobody needs | `prune/` |
 | start and commands | `settings*`, `app`, `cli/`, `demo` |
 

@@ -18,8 +18,6 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
-from prometheus_client.registry import CollectorRegistry
-
 from certs import files, issue
 from neuron.instances import Catalogue
 from runtime.metrics_server import METRICS_PATH, MetricsServer
@@ -44,10 +42,6 @@ from webhook.replica_report import Policies, report
 from webhook.settings import Settings, StartupError
 from webhook.standalone import StandaloneWorld
 from webhook.validate import Validator
-from webhook.workers.lines import WholeLines
-from webhook.workers.member import Pulse
-from webhook.workers.metrics import AllWorkers, Answering
-from webhook.workers.seat import Seat
 
 log = logging.getLogger(__name__)
 
@@ -101,29 +95,26 @@ class Service:
 
 
 @contextlib.asynccontextmanager
-async def assemble(settings: Settings, seat: Seat | None = None) -> AsyncIterator[Service]:
-    """The parts of one run, alive as long as the context; `seat` is for one of several workers.
+async def assemble(settings: Settings) -> AsyncIterator[Service]:
+    """The parts of one run, alive as long as the context.
 
     Raises:
         StartupError: on entering: one of them cannot be had.
     """
-    if seat is None or seat.member.leads:
-        log.info("configuration", extra={"settings": settings.as_written()})
+    log.info("configuration", extra={"settings": settings.as_written()})
     lifecycle = Lifecycle()
     checks: dict[str, Check] = {}
     metrics = Metrics(version())
     lag = LoopLag()
     async with contextlib.AsyncExitStack() as stack:
         certificates = _certificates(settings)
-        siblings = _join(seat, checks, lifecycle, certificates, stack)
         authority = _client_authority(settings, certificates.live)
-        listener = stack.enter_context(seat.listener if seat else listen(settings))
-        metrics_url = _serve_metrics(settings, metrics, stack, seat)
+        listener = stack.enter_context(listen(settings))
+        metrics_url = _serve_metrics(settings, metrics, stack)
         world, api_server = await _world(settings, metrics, stack)
-        await stack.enter_async_context(_keeping(settings, certificates, api_server, seat))
-        stream = WholeLines(sys.stderr.fileno()) if seat else sys.stderr.buffer
+        await stack.enter_async_context(keeping(settings, certificates, api_server))
         decisions = logs.DecisionLog(
-            stream, logs.resolve(settings.log_format), enabled=logging.getLogger().isEnabledFor(logging.INFO)
+            sys.stderr.buffer, logs.resolve(settings.log_format), enabled=logging.getLogger().isEnabledFor(logging.INFO)
         )
         stack.callback(decisions.flush)
         _watch(metrics, decisions)
@@ -140,15 +131,14 @@ async def assemble(settings: Settings, seat: Seat | None = None) -> AsyncIterato
             "shutdown": lifecycle.check_shutdown,
             **more_checks,
         }
-        everything = checks | siblings
-        certificates.describe = lambda: report(version(), settings.mode.value, everything, policies)
+        certificates.describe = lambda: report(version(), settings.mode.value, checks, policies)
         metrics.gauge(
-            "neuron_dra_ready", "1 where /readyz passes.", lambda: all(check()[0] for check in everything.values())
+            "neuron_dra_ready", "1 where /readyz passes.", lambda: all(check()[0] for check in checks.values())
         )
         refusals = RefusalLog()
         application = build(
             reviewers,
-            everything,
+            checks,
             bodies=BodyReader(settings.max_body_bytes, settings.body_timeout),
             metrics=metrics,
             decisions=decisions,
@@ -168,7 +158,6 @@ async def assemble(settings: Settings, seat: Seat | None = None) -> AsyncIterato
             max_connections=settings.max_connections,
             authority=authority,
             lag=lag,
-            among=seat.member if seat else None,
             refusals=refusals,
         )
         _watch_edge(metrics, running, lag)
@@ -177,8 +166,8 @@ async def assemble(settings: Settings, seat: Seat | None = None) -> AsyncIterato
         )
 
 
-async def serve(settings: Settings, seat: Seat | None = None) -> None:
-    """One run, until SIGTERM or SIGINT; `seat` is for one of several workers.
+async def serve(settings: Settings) -> None:
+    """One run, until SIGTERM or SIGINT.
 
     Raises:
         StartupError: something that it needs cannot be had.
@@ -195,27 +184,12 @@ async def serve(settings: Settings, seat: Seat | None = None) -> None:
 
     with server.on_signals(stop):
         try:
-            async with assemble(settings, seat) as service:
+            async with assemble(settings) as service:
                 await service.run()
         except asyncio.CancelledError:
             if service is not None:
                 raise
     log.info("stopped")
-
-
-def prepare(settings: Settings) -> None:
-    """Do what several workers need only once, before they are forked: load what they share, make certificates.
-
-    Starts no thread and no event loop.
-
-    Raises:
-        StartupError: there are no certificates.
-    """
-    _certificates(settings)
-    if settings.policies is not None:
-        importlib.import_module("webhook.policing.assembly")
-    if not settings.standalone:
-        importlib.import_module("webhook.cluster.kube")
 
 
 def listen(settings: Settings) -> socket.socket:
@@ -288,56 +262,13 @@ def _client_authority(settings: Settings, live: LiveCertificate) -> ClientAuthor
     return None
 
 
-def _join(
-    seat: Seat | None,
-    own: Mapping[str, Check],
-    lifecycle: Lifecycle,
-    certificates: Certificates,
-    stack: contextlib.AsyncExitStack,
-) -> dict[str, Check]:
-    """Tell siblings how this worker does, by its `own` checks once there are any; the check that it has of them."""
-    if seat is None:
-        return {}
-    pulse = Pulse(
-        seat.member,
-        ready=lambda: bool(own) and all(check()[0] for check in own.values()),
-        serving=lambda: lifecycle.serving,
-        draining=lambda: lifecycle.draining,
-        state=lambda: certificates.taken.digest,
-    )
-    stack.enter_context(pulse)
-    return {"workers": seat.member.check}
-
-
-def _keeping(
-    settings: Settings, certificates: Certificates, server: TimedApiServer | None, seat: Seat | None
-) -> contextlib.AbstractAsyncContextManager[None]:
-    """The certificate's keeper. Of several workers all follow the Secret, and the first one writes."""
-    if seat is None:
-        return keeping(settings, certificates, server)
-    member = seat.member
-    return keeping(
-        settings,
-        certificates,
-        server,
-        leads=member.leads,
-        everywhere=lambda taken: member.taken_by_all(taken.digest),
-    )
-
-
-def _serve_metrics(settings: Settings, metrics: Metrics, stack: contextlib.AsyncExitStack, seat: Seat | None) -> str:
-    listener = seat.metrics_listener if seat else listen_for_scrapes(settings)
+def _serve_metrics(settings: Settings, metrics: Metrics, stack: contextlib.AsyncExitStack) -> str:
+    listener = listen_for_scrapes(settings)
     if listener is None:
         return ""
-    registry = metrics.registry
-    if seat is not None:
-        stack.enter_context(Answering(metrics.registry, seat.boxes[seat.member.index]))
-        registry = CollectorRegistry()
-        registry.register(AllWorkers(metrics.registry, seat.member, seat.boxes))
-    stack.enter_context(MetricsServer(registry, listener))
+    stack.enter_context(MetricsServer(metrics.registry, listener))
     url = server.url(listener, "http", METRICS_PATH)
-    if seat is None or seat.member.leads:
-        log.info("serving metrics", extra={"url": url})
+    log.info("serving metrics", extra={"url": url})
     return url
 
 

@@ -24,7 +24,7 @@ from certs import rotation
 from webhook.certificate_files import CertificateFolder
 from webhook.cluster.api import TimedApiServer
 from webhook.cluster.ca_bundles import CABundles, Service
-from webhook.cluster.certificates import Everywhere, Follower, Injector, Keeper, Taken, alone
+from webhook.cluster.certificates import Follower, Injector, Keeper, Taken
 from webhook.cluster.leases import Leases
 from webhook.cluster.replicas import Report
 from webhook.cluster.secrets import ManagedSecret
@@ -170,9 +170,6 @@ async def keeping(
     settings: Settings,
     certificates: Certificates,
     server: TimedApiServer | None,
-    *,
-    leads: bool = True,
-    everywhere: Everywhere = alone,
 ) -> AsyncIterator[None]:
     """Keep a certificate right for as long as the context is open.
 
@@ -180,8 +177,6 @@ async def keeping(
         settings: of this run.
         certificates: where the first certificate was loaded from files already, unless there is a Secret.
         server: the API server; None: there is no cluster.
-        leads: whether this process writes: Secret, configurations, Lease. One process of a replica does.
-        everywhere: for the process that leads: whether the others have taken the same.
 
     Raises:
         StartupError: on entering: there is nothing to serve, and why.
@@ -194,11 +189,10 @@ async def keeping(
             yield
             return
         certificates.now, certificates.skew = server.now, lambda: server.skew
-        if leads:
-            _reporting(settings, certificates, server)
+        _reporting(settings, certificates, server)
         if settings.tls_secret:
-            await _managed(settings, certificates, server, stack, leads=leads, everywhere=everywhere)
-        elif leads and folder is not None and settings.inject_ca:
+            await _managed(settings, certificates, server, stack)
+        elif folder is not None and settings.inject_ca:
             if not folder.bundle:
                 raise StartupError(
                     f"--inject-ca needs a CA to inject, and {settings.tls_dir} has no usable ca.crt: add it to the "
@@ -221,18 +215,15 @@ async def _managed(
     certificates: Certificates,
     server: TimedApiServer,
     stack: contextlib.AsyncExitStack,
-    *,
-    leads: bool,
-    everywhere: Everywhere,
 ) -> None:
     secret = ManagedSecret(server, own_namespace(settings), settings.tls_secret)
     follower = certificates.follower = Follower(secret, certificates.live, server.now)
     work: _Work = {"certificate Secret": secret.cache.run}
     leases = certificates.leases
-    if leads and leases is not None:
+    if leases is not None:
         bundles = certificates.bundles = _bundles(settings, server)
         keeper = certificates.keeper = Keeper(
-            secret, follower, rules(settings), server.now, bundles=bundles, leases=leases, everywhere=everywhere
+            secret, follower, rules(settings), server.now, bundles=bundles, leases=leases
         )
         work |= {str(cache.resource): cache.run for cache in bundles.caches}
         work["certificates"] = keeper.run

@@ -43,8 +43,6 @@ def main(*, once: bool, pod_file: Path, **flags: Any) -> None:
     Takes every setting of `neuron-dra webhook`.
     """
     chosen = settings.load({**flags, "standalone": True}, os.environ)
-    if chosen.workers != 1:
-        raise StartupError("The demonstration is one process. Drop --workers (NEURON_DRA_WORKERS), or set it to 1.")
     pod = _read(pod_file)
     run(_demonstrate(chosen, pod_file, pod, once=once), chosen)
 

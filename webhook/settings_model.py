@@ -196,11 +196,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         _about("Seconds that reviews may take after that; then they are cut off.", metavar="SECONDS"),
     ] = 25
 
-    workers: Annotated[
-        Annotated[int, msgspec.Meta(ge=0, le=64)],
-        _about("Processes that answer reviews; 0: one per usable core, at most 4.", metavar="NUMBER"),
-    ] = 1
-
     log_format: Annotated[
         Literal["auto", "json", "text"], _about("Format of the log; auto: text on a terminal, else JSON.")
     ] = "auto"

@@ -21,7 +21,7 @@ EVERYTHING: Final[Object] = {
         "existingConfigMap": "more-policies",
     },
     "webhook": {
-        "workers": 0,
+        "autoscaling": {"enabled": True},
         "maxInflight": 200,
         "clientCA": {"secretName": "api-server-ca", "names": ["kube-apiserver", "front-proxy"]},
         "nodeSelector": {"role": "system"},

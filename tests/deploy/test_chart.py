@@ -101,7 +101,7 @@ def test_the_driver_runs_on_every_type_of_the_catalogue() -> None:
         ({"kubeletPlugin": {"cdiDir": "run/cdi"}}, "at '/kubeletPlugin/cdiDir'"),
         ({"image": {"registry": "https://registry.example"}}, "at '/image/registry'"),
         ({"image": {"tag": "0.1.0@sha256:abc"}}, "at '/image/tag'"),
-        ({"webhook": {"workers": 65}}, "at '/webhook/workers': maximum: got 65, want 64"),
+        ({"webhook": {"autoscaling": {"minReplicas": 0}}}, "at '/webhook/autoscaling/minReplicas'"),
     ],
 )
 def test_values_that_cannot_be_are_refused_with_their_place(values: Object, fault: str) -> None:

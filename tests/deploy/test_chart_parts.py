@@ -260,3 +260,27 @@ def test_the_test_and_its_rights_go_with_it(default: list[Object]) -> None:
     assert all("hook-succeeded" in each["metadata"]["annotations"]["helm.sh/hook-delete-policy"] for each in hooks)
     assert find(hooks, "Role", "neuron-dra-test")["metadata"]["namespace"] == "default"
     assert "Pod" not in kinds(render({"admission": {"conversion": {"enabled": False}}}))
+
+
+# --- replicas -------------------------------------------------------------------------------------------------
+
+
+def test_an_autoscaler_sets_the_replicas_where_it_is_enabled(default: list[Object]) -> None:
+    assert find(default, "Deployment", "neuron-dra")["spec"]["replicas"] == 2
+    assert "HorizontalPodAutoscaler" not in kinds(default)
+    values = {"webhook": {"autoscaling": {"enabled": True, "maxReplicas": 6}}}
+    scaled = render(values)
+    assert "replicas" not in find(scaled, "Deployment", "neuron-dra")["spec"]
+    spec = find(scaled, "HorizontalPodAutoscaler", "neuron-dra")["spec"]
+    assert spec["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "neuron-dra"}
+    assert (spec["minReplicas"], spec["maxReplicas"]) == (2, 6)
+    assert spec["metrics"][0]["resource"] == {
+        "name": "cpu",
+        "target": {"type": "Utilization", "averageUtilization": 70},
+    }
+
+
+def test_an_autoscaler_has_no_more_replicas_at_least_than_at_most() -> None:
+    values = {"webhook": {"autoscaling": {"enabled": True, "minReplicas": 5, "maxReplicas": 3}}}
+    with pytest.raises(helm.HelmRenderError, match="minReplicas is 5, more than maxReplicas 3"):
+        render(values)

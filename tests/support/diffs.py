@@ -15,9 +15,9 @@ def patched(text: str, diff: str) -> str:
     position = 0
     _, _, *lines = re.findall(r"[^\n]*\n", diff)
     while lines:
-        header = re.fullmatch(r"@@ -(\d+),(\d+) \+(\d+),(\d+) @@\n", lines.pop(0))
+        header = re.fullmatch(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@\n", lines.pop(0))
         assert header
-        start, count, new_start, new_count = map(int, header.groups())
+        start, count, new_start, new_count = (1 if number is None else int(number) for number in header.groups())
         start -= bool(count)
         new += old[position:start]
         assert len(new) == new_start - bool(new_count)

@@ -17,7 +17,6 @@ from certs import material, rotation
 from tests.support.fake_api import FakeApi, Object, eventually
 from webhook.certificates import POD_NAME, POD_UID, Certificates, keeping, own_namespace, rules
 from webhook.cluster.api import ApiServerError
-from webhook.cluster.certificates import Taken
 from webhook.cluster.kube import Connection
 from webhook.cluster.replicas import Report, lease_body
 from webhook.edge import server
@@ -351,31 +350,6 @@ async def test_a_ca_does_not_wait_for_who_will_never_take_it(api: FakeApi, secre
     async with kept(api) as certificates:
         await eventually(lambda: certificates.live.reloads["success"] == 2, seconds=10)
         assert "next-ca.crt" not in data(api)
-
-
-async def test_a_process_that_does_not_lead_follows_and_writes_nothing(api: FakeApi) -> None:
-    async with kept(api) as leader, kept(api, leads=False) as other:
-        assert other.live.digest == leader.live.digest
-        assert other.taken == leader.taken
-        assert other.check()[0]
-        assert (other.keeper, other.leases, other.bundles) == (None, None, None)
-
-
-async def test_a_process_that_does_not_lead_waits_for_the_one_that_does(api: FakeApi) -> None:
-    with pytest.raises(StartupError, match="nobody has made Secret neuron-dra/neuron-dra-tls"):
-        async with kept(api, QUICK_TO_GIVE_UP, leads=False):
-            pytest.fail("started")
-    assert api.calls("create", "secrets") == []
-
-
-async def test_a_replica_reports_what_all_its_processes_have_taken(api: FakeApi) -> None:
-    taken: set[Taken] = set()
-    async with kept(api, everywhere=lambda this: this in taken) as certificates:
-        assert certificates.report().serving == ""
-        taken.add(certificates.taken)
-        assert certificates.keeper is not None
-        certificates.keeper.poke()
-        await eventually(lambda: certificates.report().serving == certificates.live.digest)
 
 
 # --- clocks ---------------------------------------------------------------------------------------------------

@@ -39,7 +39,6 @@ TABLE: list[tuple[str, Any, str, str, Any, Any]] = [
     ("body_timeout", "0.5", "0.5", "0.5", 0.5, 5.0),
     ("drain_delay", "0", "0", "0", 0.0, 5.0),
     ("drain_timeout", "7", "7", "7", 7, 25),
-    ("workers", "3", "3", "3", 3, 1),
     ("log_format", "text", "text", "text", "text", "auto"),
     ("log_level", "debug", "debug", "debug", "debug", "info"),
     ("mode", "off", "off", "off", Mode.OFF, Mode.CONVERT),

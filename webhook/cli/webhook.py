@@ -2,14 +2,12 @@
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 import click
 
 from webhook import settings
-from webhook.workers import cores
 
 COULD_NOT_START: Final = 3
 """Exit code; uvicorn's STARTUP_FAILURE is the same."""
@@ -80,10 +78,4 @@ def webhook(**flags: Any) -> None:
     chosen = settings.load(flags, os.environ)
     from webhook import app
 
-    workers = chosen.workers or cores.usable()
-    if workers == 1:
-        run(app.serve(chosen), chosen)
-        return
-    from webhook import supervisor
-
-    sys.exit(supervisor.run(chosen, workers))
+    run(app.serve(chosen), chosen)

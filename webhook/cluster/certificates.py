@@ -1,8 +1,8 @@
 """Certificates out of a Secret: every process follows it, one process per replica keeps it.
 
     Follower   the Secret changes -> what is served changes                     every process
-    Keeper     what `certs.rotation` says next -> the Secret                    the process that leads
-    Injector   the bundle -> `caBundle` of both webhook configurations          the process that leads
+    Keeper     what `certs.rotation` says next -> the Secret                    every replica
+    Injector   the bundle -> `caBundle` of both webhook configurations          every replica
 
 All replicas keep the Secret at the same time: a write that was decided on an older Secret is refused by the API
 server, so there is nobody to elect and nobody to wait for when a replica dies.
@@ -51,15 +51,6 @@ class Taken:
     def digest(self) -> bytes:
         """SHA-256 of both: 32 bytes that are equal where both are."""
         return hashlib.sha256(f"{self.bundle} {self.serving}".encode()).digest()
-
-
-Everywhere = Callable[[Taken], bool]
-"""Whether the other processes of this replica have taken the same."""
-
-
-def alone(_: Taken) -> bool:
-    """There are no other processes."""
-    return True
 
 
 class Follower:
@@ -186,7 +177,6 @@ class Keeper:
         *,
         bundles: CABundles,
         leases: Leases,
-        everywhere: Everywhere = alone,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare; `run` keeps.
@@ -198,7 +188,6 @@ class Keeper:
             now: the time by the API server's clock.
             bundles: the webhook configurations.
             leases: what the replicas say.
-            everywhere: whether the other processes of this replica have taken the same as this one.
             clock: monotonic seconds.
         """
         self.problem = ""
@@ -211,7 +200,6 @@ class Keeper:
         self._now = now
         self._bundles = bundles
         self._leases = leases
-        self._everywhere = everywhere
         self._clock = clock
         self._bundle_since = _Since()
         self._serving_since = _Since()
@@ -285,9 +273,9 @@ class Keeper:
         return self._written + _BETWEEN_WRITES - self._clock()
 
     def _report(self) -> None:
-        """Have our Lease say what the whole replica has taken."""
+        """Have our Lease say what this replica has taken."""
         taken = self._follower.taken
-        if taken != self.reported and self._everywhere(taken):
+        if taken != self.reported:
             self.reported = taken
             self._leases.announce()
 

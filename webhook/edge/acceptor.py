@@ -1,12 +1,7 @@
-"""Accepting connections: at most so many, by turns with siblings, with a time for the handshake.
+"""Accepts connections: limits their number, and the time of each handshake.
 
-uvicorn leaves this to `loop.create_server`, which takes every connection there is and gives each a minute for its
-handshake: whoever reaches the port could hold every file descriptor without saying a word.
-
-Several workers share one listener. API servers open few connections and keep them, so chance does not spread them:
-whoever wakes first would take what is there, and with a listener per worker (`SO_REUSEPORT`) the kernel rolls dice, and
-goes on rolling when a worker hangs. So a worker that has more connections than a sibling leaves the next to it; if
-nobody has come for it after a moment, it takes it after all.
+uvicorn leaves this to `loop.create_server`, which accepts every connection and gives each one minute for its
+handshake. A client could then hold every file descriptor without sending a byte.
 """
 
 import asyncio
@@ -16,7 +11,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 log = logging.getLogger(__name__)
 
@@ -26,11 +21,6 @@ HANDSHAKE_TIMEOUT: Final = 5.0
 CLOSE_TIMEOUT: Final = 2.0
 """Seconds for a client to take what is left for it and to close its side of TLS; asyncio gives it 30."""
 
-WAIT: Final = 0.001
-"""Seconds that a worker waits for a sibling that has fewer connections."""
-WAITS: Final = 25
-"""So many times, then it takes the connection itself: the sibling is busy, or hangs."""
-
 _AT_ONCE: Final = 64
 """Connections accepted in one turn of the event loop; the others have waited, and can for a moment more."""
 _RESERVED: Final = 64
@@ -38,16 +28,6 @@ _RESERVED: Final = 64
 _PAUSE: Final = 1.0
 """Seconds without accepting when the machine has no more descriptors; asyncio's own."""
 _SAY_EVERY: Final = 10.0
-
-
-class Siblings(Protocol):
-    """Workers that accept from the same listener."""
-
-    def holds(self, connections: int) -> None:
-        """Tell them how many connections this one has."""
-
-    def least_connections(self) -> int | None:
-        """Connections of the one that has fewest; None where there is none that accepts."""
 
 
 class Acceptor:
@@ -65,14 +45,12 @@ class Acceptor:
         tls: ssl.SSLContext,
         make_protocol: Callable[[], asyncio.Protocol],
         most: int,
-        siblings: Siblings | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Hold at most `most` connections (0: as many as there are file descriptors), and a fair share of them."""
+        """Hold at most `most` connections (0: as many as there are file descriptors)."""
         self.tls = tls
         self._make_protocol = make_protocol
         self._most = _within_descriptors(most)
-        self._siblings = siblings
         self._clock = clock
         self._said: float | None = None
         self._listeners: list[socket.socket] = []
@@ -93,48 +71,35 @@ class Acceptor:
 
     def closed(self) -> None:
         """One connection is gone; its protocol says so."""
-        self._count(-1)
+        self.open -= 1
 
-    def _count(self, more: int) -> None:
-        self.open += more
-        if self._siblings is not None:
-            self._siblings.holds(self.open)
-
-    def _accept(self, listener: socket.socket, waited: int = 0) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         for _ in range(_AT_ONCE):
-            if waited < WAITS and self._is_a_siblings_turn():
-                self._later(WAIT, listener, waited + 1)
-                return
-            waited = 0
             try:
                 connection, _address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
                 log.error("cannot accept connections", extra={"reason": error.strerror})  # noqa: TRY400
-                self._later(_PAUSE, listener, 0)
+                self._pause(listener)
                 return
             if self._most and self.open >= self._most:
                 self._refuse()
                 connection.close()
                 continue
-            self._count(1)
+            self.open += 1
             task = asyncio.create_task(self._shake_hands(connection), name="handshake")
             self._handshakes.add(task)
             task.add_done_callback(self._handshakes.discard)
 
-    def _is_a_siblings_turn(self) -> bool:
-        least = None if self._siblings is None else self._siblings.least_connections()
-        return least is not None and self.open > least
-
-    def _later(self, seconds: float, listener: socket.socket, waited: int) -> None:
+    def _pause(self, listener: socket.socket) -> None:
         asyncio.get_running_loop().remove_reader(listener)
-        asyncio.get_running_loop().call_later(seconds, self._go_on, listener, waited)
+        asyncio.get_running_loop().call_later(_PAUSE, self._go_on, listener)
 
-    def _go_on(self, listener: socket.socket, waited: int) -> None:
+    def _go_on(self, listener: socket.socket) -> None:
         if listener in self._listeners:
             self._resume(listener)
-            self._accept(listener, waited)
+            self._accept(listener)
 
     def _resume(self, listener: socket.socket) -> None:
         asyncio.get_running_loop().add_reader(listener, self._accept, listener)
@@ -159,12 +124,12 @@ class Acceptor:
                 ssl_shutdown_timeout=CLOSE_TIMEOUT,
             )
         except OSError as error:
-            self._count(-1)
+            self.open -= 1
             self.failed += 1
             connection.close()
             log.debug("TLS handshake failed", extra={"client": client, "reason": _reason(error)})
         except asyncio.CancelledError:
-            self._count(-1)
+            self.open -= 1
             connection.close()
             raise
 

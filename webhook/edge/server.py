@@ -30,7 +30,6 @@ from webhook.edge.health import Lifecycle
 from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import LoopLag
 from webhook.settings import StartupError
-from webhook.workers.member import Member
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +145,6 @@ class Server(uvicorn.Server):
         max_connections: int = 0,
         authority: ClientAuthority | None = None,
         lag: LoopLag | None = None,
-        among: Member | None = None,
         refusals: RefusalLog | None = None,
     ) -> None:
         """Take times in seconds.
@@ -161,7 +159,6 @@ class Server(uvicorn.Server):
             max_connections: connections to hold at once; 0: any number.
             authority: followed while the server runs.
             lag: measured while the server runs.
-            among: the worker that this is, where connections are shared with others.
             refusals: logs requests that are refused before an endpoint sees them.
         """
         super().__init__(
@@ -185,10 +182,9 @@ class Server(uvicorn.Server):
         self._drain_delay = drain_delay
         self._authority = authority
         self._lag = lag or LoopLag()
-        self._among = among
         self._refusals = refusals or RefusalLog()
         self.refused = 0
-        self.acceptor = Acceptor(tls, self._connection, max_connections, among)
+        self.acceptor = Acceptor(tls, self._connection, max_connections)
 
     def stop(self) -> None:
         """Drain; called again, stop at once."""
@@ -213,8 +209,6 @@ class Server(uvicorn.Server):
         for listener in listeners:
             self.acceptor.start(listener)
         self._lag.start()
-        if self._among is not None:
-            self._among.serves()
         # What exists by now stays: the collector need not look at it again.
         gc.collect()
         gc.freeze()

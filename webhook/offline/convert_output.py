@@ -123,6 +123,8 @@ def _splices(source: Source, change: Change, say: Say) -> list[Splice]:
         return []
     if document.root is None:
         return [Splice(0, len(document.text), json_text(change.wanted, document.text) + "\n")]
+    if document.json:
+        return [_anew(document, document.root, change.wanted)]
     try:
         return edit(document.text, document.root, change.wanted)
     except EditError as error:

@@ -1,14 +1,14 @@
 """Changes a YAML document in its text: what does not change keeps its bytes, comments and quotes.
 
-The text is compared with the data that it shall mean, node by node, and only the difference is written. Anchors stay
-where all their uses change alike; an alias that has to mean something else is written out in its place. What comes
-out is read again: a text that does not mean exactly what was wanted is never returned.
+The text is compared with the data that it has to mean, node by node, and only the difference is written. A collection
+in flow style is written anew as a whole, in its place. A change to what an anchor, an alias or a merge key means is an
+`EditError`: the caller writes the whole document anew. The result is read again, so that a text which does not mean
+exactly what was wanted is never returned.
 """
 
 import dataclasses
 import itertools
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
@@ -24,9 +24,9 @@ from webhook.offline.yaml_nodes import (
     Scalar,
     Sequence_,
     YamlError,
+    aliases,
     anchored,
     compose,
-    merge_sources,
 )
 from webhook.offline.yaml_scalars import write_scalar, write_string
 
@@ -48,14 +48,8 @@ def edit(text: str, root: Node, wanted: Any) -> list[Splice]:
     Raises:
         EditError: it has to be written anew.
     """
-    lost: frozenset[int] = frozenset()
-    while True:
-        editor = _Editor(text, root, lost)
-        editor.change(root, wanted, _ROOT)
-        if editor.lost <= lost:
-            break
-        # Anchors went with what was replaced: their aliases have to be written out, which may replace others.
-        lost |= editor.lost
+    editor = _Editor(text, root)
+    editor.change(root, wanted, _ROOT)
     editor.finish()
     _verify(text, editor.splices, wanted)
     return editor.splices
@@ -72,12 +66,12 @@ def _verify(text: str, splices: Sequence[Splice], wanted: Any) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a node hangs.
+    """Where a node is.
 
     Attributes:
         at: column of its key or dash.
         behind: offset behind the colon or dash before it.
-        kind: `root`, `member` of a block mapping, `item` of a block sequence, or in a `flow` collection.
+        kind: `root`, `member` of a block mapping, or `item` of a block sequence.
     """
 
     at: int
@@ -86,106 +80,80 @@ class _Place:
 
 
 _ROOT: Final = _Place(0, 0, "root")
-_FLOW: Final = _Place(0, 0, "flow")
 
 
 class _Editor:
     """One pass over a document."""
 
-    def __init__(self, text: str, root: Node, lost: frozenset[int]) -> None:
+    def __init__(self, text: str, root: Node) -> None:
         self._text = text
         self._root = root
         self._layout = Layout.of(text, root)
-        first = root.entries[0] if isinstance(root, Mapping_) and root.flow and root.entries else None
-        self._json = first is not None and isinstance(first.key, Scalar) and first.key.style == '"'
-        compact = self._json and first is not None and first.node.start == first.key.end + 1
-        self._separators = (",", ":") if compact else (", ", ": ")
-        self._lost = lost
-        self._now: dict[int, Any] = {}
+        self._used = {id(alias.target) for alias in aliases(root)}
         self._extended = False
         self.splices: list[Splice] = []
-        self.lost: frozenset[int] = frozenset()
 
     def change(self, node: Node, wanted: Any, place: _Place) -> None:
-        """Make a node mean `wanted`."""
+        """Make a node mean `wanted`.
+
+        Raises:
+            EditError: an anchor, alias or merge key would have to mean something else.
+        """
+        if _same(node.value, wanted):
+            return
         if isinstance(node, Alias):
-            gone = id(node.target) in self._lost
-            if gone or not _same(self._now.get(id(node.target), node.target.value), wanted):
-                self._replace(node, wanted, place)
-            return
-        if _same(node.value, wanted) and not node.refers:
-            return
+            raise EditError("an alias has to mean something else")
+        if id(node) in self._used:
+            raise EditError(f"the value of anchor &{node.anchor} changes")
         match node, wanted:
+            case (Mapping_(flow=True, entries=[_, *_]), dict()) | (Sequence_(flow=True, items=[_, *_]), list()):
+                self._drop(node)
+                self._splice(node.start, node.end, self._flow(node, wanted))
             case Mapping_(), dict() if node.entries and wanted:
                 self._change_mapping(node, wanted, place)
             case Sequence_(), list() if node.items and wanted:
                 self._change_sequence(node, wanted, place)
-            case _ if not _same(node.value, wanted):
+            case _:
                 self._replace(node, wanted, place)
-        if node.anchor:
-            self._now[id(node)] = wanted
 
     def _splice(self, start: int, end: int, text: str) -> None:
         self.splices.append(Splice(start, end, text))
 
-    def _lose(self, *nodes: Node) -> None:
-        """Remember the anchors that go with a text."""
-        self.lost |= {id(found) for node in nodes for found in anchored(node)}
+    def _drop(self, *nodes: Node) -> None:
+        """Let go of the text of nodes.
+
+        Raises:
+            EditError: an alias elsewhere may need an anchor in it.
+        """
+        for node in nodes:
+            for found in anchored(node):
+                if id(found) in self._used:
+                    raise EditError(f"anchor &{found.anchor} would go")
 
     # --- mappings -------------------------------------------------------------------------------------------
 
     def _change_mapping(self, node: Mapping_, wanted: dict[str, Any], place: _Place) -> None:
-        merged = self._merged(node)
-        own = {entry.name for entry in node.entries if not entry.merge}
-        expands = merged is None or any(name not in wanted for name in merged if name not in own)
-        inherited: Mapping[str, Any] = {} if expands or merged is None else merged
-        kept = [entry for entry in node.entries if (not expands if entry.merge else entry.name in wanted)]
-        if not kept or (not node.flow and any(self._is_explicit(entry) for entry in node.entries)):
+        if any(entry.merge for entry in node.entries):
+            raise EditError("a mapping with a merge key changes")
+        kept = [entry for entry in node.entries if entry.name in wanted]
+        if not kept or any(self._is_explicit(entry) for entry in node.entries):
             self._replace(node, wanted, place)
             return
         for entry in kept:
-            if not entry.merge:
-                self.change(entry.node, wanted[entry.name], self._member_place(node, entry))
-        removed = [entry for entry in node.entries if entry not in kept]
-        self._lose(*(part for entry in removed for part in (entry.key, entry.node)))
-        added = {
-            name: value
-            for name, value in wanted.items()
-            if name not in own and not (name in inherited and _same(inherited[name], value))
-        }
-        if node.flow:
-            self._remove_from_flow([(entry.key.start, entry.end, entry in kept) for entry in node.entries])
-            self._add_to_flow_mapping(node, kept[-1], added)
-        else:
-            self._remove_members(node, kept)
-            leading = set(itertools.takewhile(added.__contains__, wanted))
-            self._add_members(node, kept, {name: value for name, value in added.items() if name in leading}, front=True)
-            self._add_members(node, kept, {name: value for name, value in added.items() if name not in leading})
-
-    def _merged(self, node: Mapping_) -> dict[str, Any] | None:
-        """What merge keys will bring in, or None where an anchor they need is gone."""
-        merged: dict[str, Any] = {}
-        for entry in node.entries:
-            if not entry.merge:
-                continue
-            for source in (entry.node, *merge_sources(entry)):
-                if isinstance(source, Alias) and id(source.target) in self._lost:
-                    return None
-            for source in merge_sources(entry):
-                target = source.target if isinstance(source, Alias) else source
-                value = self._now.get(id(target), target.value)
-                if not isinstance(value, dict):
-                    return None
-                merged = {**value, **merged}
-        return merged
+            self.change(entry.node, wanted[entry.name], self._member_place(entry))
+        self._drop(*(part for entry in node.entries if entry not in kept for part in (entry.key, entry.node)))
+        self._remove_members(node, kept)
+        own = {entry.name for entry in node.entries}
+        added = {name: value for name, value in wanted.items() if name not in own}
+        leading = set(itertools.takewhile(added.__contains__, wanted))
+        self._add_members(node, kept, {name: value for name, value in added.items() if name in leading}, front=True)
+        self._add_members(node, kept, {name: value for name, value in added.items() if name not in leading})
 
     def _is_explicit(self, entry: Entry) -> bool:
         """Whether a key is introduced by `?`."""
         return self._text[line_start(self._text, entry.key.start) : entry.key.start].rstrip().endswith("?")
 
-    def _member_place(self, node: Mapping_, entry: Entry) -> _Place:
-        if node.flow:
-            return _FLOW
+    def _member_place(self, entry: Entry) -> _Place:
         return _Place(column(self._text, entry.key.start), self._text.index(":", entry.key.end) + 1, "member")
 
     def _remove_members(self, node: Mapping_, kept: Sequence[Entry]) -> None:
@@ -249,21 +217,16 @@ class _Editor:
             if position < len(wanted) and (not spare or _same(item.value, wanted[position])):
                 pairs.append((index, position))
         kept = {index for index, _ in pairs}
-        dashes = [] if node.flow else self._dashes(node)
-        if not kept or (not node.flow and len(kept) < len(node.items) and self._shares_line(dashes[0])):
+        dashes = self._dashes(node)
+        if not kept or (len(kept) < len(node.items) and self._shares_line(dashes[0])):
             self._replace(node, wanted, place)
             return
         for index, position in pairs:
-            item_place = _FLOW if node.flow else _Place(column(self._text, dashes[0]), dashes[index] + 1, "item")
+            item_place = _Place(column(self._text, dashes[0]), dashes[index] + 1, "item")
             self.change(node.items[index], wanted[position], item_place)
-        self._lose(*(item for index, item in enumerate(node.items) if index not in kept))
+        self._drop(*(item for index, item in enumerate(node.items) if index not in kept))
         added = wanted[len(pairs) :]
         last = node.items[max(kept)]
-        if node.flow:
-            self._remove_from_flow([(item.start, item.end, index in kept) for index, item in enumerate(node.items)])
-            for value in added:
-                self._splice(last.end, last.end, self._separators[0] + self._inline(value))
-            return
         for index, item in enumerate(node.items):
             if index not in kept:
                 end = max(item.end, dashes[index] + 1)
@@ -295,50 +258,32 @@ class _Editor:
             case _:
                 return position + 1
 
-    # --- flow collections -----------------------------------------------------------------------------------
-
-    def _remove_from_flow(self, parts: Sequence[tuple[int, int, bool]]) -> None:
-        """Remove parts of a flow collection, given as start, end and whether it stays; at least one does."""
-        start: int | None = None
-        last_end = 0
-        for first, end, stays in parts:
-            if stays:
-                if start is not None:
-                    self._splice(start, first, "")
-                start, last_end = None, end
-            elif start is None:
-                start = first
-        if start is not None:
-            self._splice(last_end, parts[-1][1], "")
-
-    def _add_to_flow_mapping(self, node: Mapping_, last: Entry, added: Mapping[str, Any]) -> None:
+    def _flow(self, node: Node, wanted: Any) -> str:
+        """A node of a flow collection, written on one line; parts that do not change keep their text."""
         text = self._text
-        sample = node.entries[0].key.start
-        margin = text[line_start(text, sample) : sample]
-        in_lines = not margin.strip() and node.start < sample - len(margin)
-        comma, colon = self._separators
-        separator = f",{self._layout.newline}{margin}" if in_lines else comma
-        outer = text[line_start(text, node.start) : node.start]
-        step = margin[len(outer) - len(outer.lstrip()) :] if in_lines else None
-        for name, value in added.items():
-            if self._json:
-                written = json.dumps(value, indent=step, separators=(comma if step is None else ",", colon))
-                written, key = written.replace("\n", self._layout.newline + margin), write_string(name, '"')
-            else:
-                written, key = flow(value), write_string(name)
-            self._splice(last.end, last.end, f"{separator}{key}{colon}{written}")
-
-    def _inline(self, value: Any) -> str:
-        return json.dumps(value, separators=self._separators) if self._json else flow(value)
+        match node, wanted:
+            case _ if _same(node.value, wanted):
+                return " ".join(text[node.start : node.end].split()) if isinstance(node, Scalar) else flow(wanted)
+            case Mapping_(flow=True), dict():
+                kept = [entry for entry in node.entries if entry.name in wanted and not entry.merge]
+                names = {entry.name for entry in kept}
+                parts = [f"{write_string(entry.name)}: {self._flow(entry.node, wanted[entry.name])}" for entry in kept]
+                parts += [f"{write_string(name)}: {flow(wanted[name])}" for name in wanted if name not in names]
+                return f"{{{', '.join(parts)}}}"
+            case Sequence_(flow=True), list() if len(node.items) <= len(wanted):
+                parts = list(map(self._flow, node.items, wanted))
+                return f"[{', '.join([*parts, *map(flow, wanted[len(node.items) :])])}]"
+            case _:
+                return flow(wanted)
 
     # --- whole nodes ----------------------------------------------------------------------------------------
 
     def _replace(self, node: Node, wanted: Any, place: _Place) -> None:
         """Write a value in the place of a node."""
-        self._lose(node)
+        self._drop(node)
         if place.kind == "root":
             raise EditError("the whole document changes")
-        if place.kind == "flow" or not (isinstance(wanted, dict | list) and wanted):
+        if not (isinstance(wanted, dict | list) and wanted):
             self._replace_inline(node, wanted, place)
             return
         text = self._text
@@ -359,10 +304,10 @@ class _Editor:
         if isinstance(node, Scalar) and isinstance(wanted, str):
             written = write_scalar(wanted, node.style if node.style in ("'", '"') else "")
         else:
-            written = self._inline(wanted)
+            written = flow(wanted)
         in_block = isinstance(node, Mapping_ | Sequence_) and not node.flow
         start = place.behind if in_block else node.start
-        separated = self._text[start - 1 : start].isspace() or place.kind == "flow"
+        separated = self._text[start - 1 : start].isspace()
         self._splice(start, node.end, written if separated else f" {written}")
 
 

@@ -277,11 +277,19 @@ def merge_sources(entry: Entry) -> Sequence[Node]:
 
 def anchored(node: Node) -> Iterator[Node]:
     """The nodes with an anchor in a subtree, itself included; what is behind its aliases is elsewhere."""
+    return (each for each in _walk(node) if each.anchor)
+
+
+def aliases(node: Node) -> Iterator[Alias]:
+    """The aliases in a subtree."""
+    return (each for each in _walk(node) if isinstance(each, Alias))
+
+
+def _walk(node: Node) -> Iterator[Node]:
     pending = [node]
     while pending:
         current = pending.pop()
-        if current.anchor:
-            yield current
+        yield current
         if isinstance(current, Mapping_):
             pending += [part for entry in current.entries for part in (entry.key, entry.node)]
         elif isinstance(current, Sequence_):

@@ -1,4 +1,5 @@
 import random
+import re
 from typing import Any
 
 import pytest
@@ -27,7 +28,13 @@ def value(text: str) -> Any:
 @given(DOCUMENTS.flatmap(written), st.randoms(use_true_random=False))
 def test_an_edited_text_means_what_was_wanted(text: str, chance: random.Random) -> None:
     wanted = changed(value(text), chance)
-    assert value(edited(text, wanted)) == wanted
+    try:
+        result = edited(text, wanted)
+    except EditError as error:
+        # The caller writes such a document anew.
+        assert re.search("alias|anchor|merge key", str(error))  # noqa: PT017
+        return
+    assert value(result) == wanted
 
 
 @given(DOCUMENTS.flatmap(written))
@@ -58,14 +65,12 @@ CASES = {
     "wide-indent": ("a:\n    b: 1\n", {"a": {"b": 1, "c": {"d": 2}}}, "a:\n    b: 1\n    c:\n        d: 2\n"),
     "flow": ("{a: 1, b: [2]}\n", {"a": 1, "b": [2, 3], "c": {"d": "x"}}, "{a: 1, b: [2, 3], c: {d: x}}\n"),
     "flow-loses-its-last": ("a: {b: 1, c: 2}\n", {"a": {"b": 1}}, "a: {b: 1}\n"),
-    "flow-loses-its-first": ("a: [1, 2, 3]\n", {"a": [2, 3]}, "a: [2, 3]\n"),
-    "compact-json": ('{"a":1}', {"a": 1, "b": {"c": [1, 2]}}, '{"a":1,"b":{"c":[1,2]}}'),
-    "json-in-lines": (
-        '{\n  "a": {\n    "b": 1\n  }\n}\n',
-        {"a": {"b": 1, "c": [2]}},
-        '{\n  "a": {\n    "b": 1,\n    "c": [\n      2\n    ]\n  }\n}\n',
+    "flow-keeps-the-text-of-what-stays": (
+        "a: {b: 0x1, c: 'x'}\n",
+        {"a": {"b": 1, "c": "x", "d": 2}},
+        "a: {b: 0x1, c: 'x', d: 2}\n",
     ),
-    "json-with-tabs": ('{\n\t"a": 1\n}\n', {"a": 1, "b": [2]}, '{\n\t"a": 1,\n\t"b": [\n\t\t2\n\t]\n}\n'),
+    "flow-loses-its-first": ("a: [1, 2, 3]\n", {"a": [2, 3]}, "a: [2, 3]\n"),
     "null-becomes-block": ("a: # none\nb: ~\n", {"a": {"x": 1}, "b": ["z"]}, "a: # none\n  x: 1\nb:\n- z\n"),
     "block-becomes-empty": ("a:\n  b: 1\nc: 2\n", {"a": {}, "c": 2}, "a: {}\nc: 2\n"),
     "in-front": ("a:\n  spec: 1\n", {"a": {"metadata": {}, "spec": 1}}, "a:\n  metadata: {}\n  spec: 1\n"),
@@ -93,54 +98,34 @@ ALIASES = {
     "all-change-alike": (
         "a: &x {p: 1, k: 2}\nb: *x\n",
         {"a": {"k": 2}, "b": {"k": 2}},
-        "a: &x {k: 2}\nb: *x\n",
+        "the value of anchor &x changes",
     ),
     "one-use-changes": (
         "a: &x {p: 1}\nb: *x # use\nc: *x\n",
         {"a": {"p": 1}, "b": {"p": 2}, "c": {"p": 1}},
-        "a: &x {p: 1}\nb: # use\n  p: 2\nc: *x\n",
+        "an alias has to mean something else",
     ),
-    "the-anchor-changes": (
-        "a: &x\n  p: 1\nb: *x\n",
-        {"a": {"p": 2}, "b": {"p": 1}},
-        "a: &x\n  p: 2\nb:\n  p: 1\n",
-    ),
-    "the-anchor-goes": (
-        "a: &x {p: 1}\nb: *x\nc: [*x]\n",
-        {"b": {"p": 1}, "c": [{"p": 1}]},
-        "b:\n  p: 1\nc: [{p: 1}]\n",
-    ),
-    "an-anchor-goes-with-an-alias": (
-        "a: &x {p: 1}\nb: &w {m: *x}\nc: *w\n",
-        {"c": {"m": {"p": 1}}},
-        "c:\n  m:\n    p: 1\n",
-    ),
-    "merge-stays": (
+    "the-anchor-goes": ("a: &x {p: 1}\nb: *x\n", {"b": {"p": 1}}, "anchor &x would go"),
+    "in-a-list": ("- &x 1\n- *x\n- 2\n", [2], "anchor &x would go"),
+    "in-flow": ("a: [&x 1, 2]\nb: *x\n", {"a": [2], "b": 1}, "anchor &x would go"),
+    "merge": (
         "a: &x {p: 1, k: 2}\nb:\n  <<: *x\n  k: 3\n",
         {"a": {"p": 1, "k": 2}, "b": {"p": 1, "k": 3, "z": 4}},
-        "a: &x {p: 1, k: 2}\nb:\n  <<: *x\n  k: 3\n  z: 4\n",
-    ),
-    "merged-member-is-overridden": (
-        "a: &x {p: 1}\nb:\n  <<: *x\n  k: 3\n",
-        {"a": {"p": 1}, "b": {"k": 3, "p": 2}},
-        "a: &x {p: 1}\nb:\n  <<: *x\n  k: 3\n  p: 2\n",
-    ),
-    "merged-member-goes": (
-        "a: &x {p: 1, k: 2}\nb:\n  <<: *x\n  z: 3\n",
-        {"a": {"p": 1, "k": 2}, "b": {"k": 2, "z": 3}},
-        "a: &x {p: 1, k: 2}\nb:\n  k: 2\n  z: 3\n",
-    ),
-    "merged-anchor-changes-alike": (
-        "a: &x {p: 1, k: 2}\nb:\n  <<: [*x]\n  z: 3\n",
-        {"a": {"k": 2}, "b": {"k": 2, "z": 3}},
-        "a: &x {k: 2}\nb:\n  <<: [*x]\n  z: 3\n",
+        "a mapping with a merge key changes",
     ),
 }
 
 
-@pytest.mark.parametrize(("text", "wanted", "result"), ALIASES.values(), ids=ALIASES)
-def test_a_change_keeps_what_other_uses_of_an_anchor_mean(text: str, wanted: Any, result: str) -> None:
-    assert edited(text, wanted) == result
+@pytest.mark.parametrize(("text", "wanted", "problem"), ALIASES.values(), ids=ALIASES)
+def test_what_an_anchor_is_used_for_is_not_changed_in_place(text: str, wanted: Any, problem: str) -> None:
+    with pytest.raises(EditError, match=problem):
+        edited(text, wanted)
+
+
+def test_anchors_and_aliases_elsewhere_stay() -> None:
+    text = "a: &x {p: 1}\nb: *x # use\nc:\n  <<: *x\nd: &unused 1\n"
+    wanted = {"a": {"p": 1}, "b": {"p": 1}, "c": {"p": 1}, "d": 2, "e": 3}
+    assert edited(text, wanted) == text.replace("d: &unused 1", "d: 2") + "e: 3\n"
 
 
 @pytest.mark.parametrize(
