@@ -35,6 +35,7 @@ from webhook.edge.metrics import Metrics
 from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import LoopLag
 from webhook.lane import Lane, ThreadLane
+from webhook.memory import give_back_large_blocks
 from webhook.mutate import Mutator
 from webhook.ports import Refusals, TemplateStore, WorldView
 from webhook.refusals import TellingReviewer
@@ -172,6 +173,7 @@ async def serve(settings: Settings) -> None:
     Raises:
         StartupError: something that it needs cannot be had.
     """
+    give_back_large_blocks()
     service: Service | None = None
     run = asyncio.current_task()
 
