@@ -1,8 +1,8 @@
 """How the C library gives memory back, for a process that reads bodies of megabytes.
 
 glibc raises its threshold for mmap whenever a large block is freed, up to 32 MiB. Later blocks come from the heap, and
-what is allocated above them keeps their memory: a few reviews of 8 MiB left 100 MiB behind. With a fixed threshold, each
-large block goes back to the kernel when it is freed (mallopt(3)).
+what is allocated above them keeps their memory: a few reviews of 8 MiB left 100 MiB behind. With a fixed threshold,
+each large block goes back to the kernel when it is freed (mallopt(3)).
 """
 
 import ctypes
