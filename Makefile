@@ -24,7 +24,7 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@touch $@
 
 run: $(STAMP) ## serve the webhook on https://127.0.0.1:9443 and convert an example through it (ARGS=--once stops after that)
-	$(BIN)/python -m webhook.demo $(ARGS)
+	$(BIN)/python -m webhook.cli.demo $(ARGS)
 
 test: $(STAMP) ## run every test that needs no control plane
 	$(BIN)/python -m pytest --ignore=tests/cluster $(ARGS)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from webhook import settings
+from webhook.server import settings
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "docs" / "security.md").read_text()

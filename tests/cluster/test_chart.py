@@ -25,7 +25,7 @@ from tests.cluster.nodes import DRIVER, INSTANCE_TYPE, resource_slice
 from tests.cluster.processes import Process, eventually, free_ports
 from tests.deploy.charts import EVERYTHING, find, render
 from webhook.cluster.kube import Connection, load_configuration
-from webhook.cluster.secrets import ManagedSecret
+from webhook.serving_certificate.secrets import ManagedSecret
 
 NAMESPACE = "neuron-system"
 PLUGIN = "neuron-dra-kubelet-plugin"

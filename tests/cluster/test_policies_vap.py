@@ -10,13 +10,13 @@ import pytest
 import yaml
 
 import policies
-from policies.evaluate import evaluate
-from policies.export import NotExportableError, to_vap
-from policies.loader import load, load_folder
-from policies.subjects import of_object
+from policies.files.loader import load, load_folder
+from policies.judging.evaluate import evaluate
+from policies.judging.export import NotExportableError, to_vap
+from policies.judging.subjects import of_object
 from tests.cluster.api import Api, ApiError, Object
 from webhook.decisions.decision import Decision, unchanged
-from webhook.policing.reviews import merged
+from webhook.reviews.policed import merged
 
 PACKS = Path(policies.__file__).parent / "packs"
 

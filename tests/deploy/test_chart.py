@@ -10,7 +10,7 @@ import yaml
 from deploy import render as rendering
 from neuron.instances import TYPES
 from tests.deploy.charts import CHART, EVERYTHING, NAMESPACE, ROOT, Object, find, flags, pod_specs, render, render_texts
-from webhook import settings
+from webhook.server import settings
 
 SECRET: Object = {"certificates": {"mode": "secret"}}
 INLINE: Object = {"certificates": {"mode": "secret", "caBundle": "QUJD"}}

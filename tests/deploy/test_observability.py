@@ -22,7 +22,7 @@ from kubeletplugin.metrics import Metrics as PluginMetrics
 from tests.support.fake_api import FakeApi, answer, eventually
 from tests.support.manifests import container, pod
 from tests.support.serving import free_port, make_certificates, review
-from webhook import app, settings
+from webhook.server import app, settings
 
 ROOT = Path(__file__).parents[2]
 ALERTS = yaml.safe_load((ROOT / "deploy/chart/files/alerts.yaml").read_text())

@@ -8,6 +8,7 @@ from neuron.device_shapes import catalogue_shapes
 from neuron.instances import InstanceType, Topology
 from neuron.selection import DeviceIndex
 from neuron.validate_claims import ClaimWorld
+from policies.selectors.engine import DeviceSelectors
 from tests.support.validation import (
     CATALOGUE,
     INF2,
@@ -27,7 +28,6 @@ from tests.support.validation import (
     request,
     world,
 )
-from webhook.device_selectors import DeviceSelectors
 
 COUNT = "spec.devices.requests[0].exactly.count"
 MATCH = "spec.devices.constraints[0].matchAttribute"

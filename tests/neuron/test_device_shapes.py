@@ -10,8 +10,8 @@ from kubeletplugin.slices import NodeFacts, desired_slices
 from kubeletplugin.sysfs import NeuronDevice, NodeHardware
 from neuron.device_shapes import Census, Shape, Varying, Version, catalogue_shapes, qualified, read_slice
 from neuron.selection import DeviceIndex
+from policies.selectors.engine import DeviceSelectors
 from tests.support.validation import CATALOGUE, INDEX, TRN1, TRN2, on, published
-from webhook.device_selectors import DeviceSelectors
 
 CATALOGUED = [entry.name for entry in CATALOGUE if entry.devices]
 

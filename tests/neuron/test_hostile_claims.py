@@ -15,6 +15,7 @@ from neuron.claim_reader import read_claim
 from neuron.configs import decode_object, decode_text
 from neuron.findings import LONGEST_PATH, MOST_COLLECTED, MOST_QUOTED, Finding
 from neuron.validate_claims import validate
+from policies.selectors.engine import DeviceSelectors
 from tests.support.validation import (
     TRN1,
     TRN2,
@@ -33,7 +34,6 @@ from tests.support.validation import (
     request,
     world,
 )
-from webhook.device_selectors import DeviceSelectors
 
 GENEROUS = 5.0
 """Seconds. On a quiet machine the largest of these claims takes half a second beside its selectors' second."""

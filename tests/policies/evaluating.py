@@ -3,9 +3,9 @@
 import time
 from collections.abc import Mapping
 
-from policies.cel import Cel, CelProgram
-from policies.engine import Budget, Limits
-from policies.evaluator.types import DYN, Type
+from kubecel.checking.types import DYN, Type
+from kubecel.compile import Cel, CelProgram
+from kubecel.engine import Budget, Limits
 
 ENGINE = Cel()
 

@@ -4,7 +4,7 @@ import textwrap
 import time
 from typing import Any
 
-from policies.loader import PolicyError, PolicySet, load
+from policies.files.loader import PolicyError, PolicySet, load
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",

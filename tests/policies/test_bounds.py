@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from policies.cel import Cel
-from policies.engine import (
+from kubecel.checking.types import BOOL, DYN
+from kubecel.compile import Cel
+from kubecel.engine import (
     DEFAULT_LIMITS,
     SELECTOR_LIMITS,
     Budget,
@@ -19,7 +20,6 @@ from policies.engine import (
     CelSyntaxError,
     Limits,
 )
-from policies.evaluator.types import BOOL, DYN
 from tests.policies.evaluating import ENGINE, compiled
 from tests.policies.test_robustness import CALLS, LOOPS, MACROS, OPERATORS, call
 

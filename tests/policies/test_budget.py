@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from policies.cel import Cel
-from policies.engine import Budget, CelBudgetExceededError, CelCompileError, CelSyntaxError, Limits
-from policies.evaluator.types import DYN
+from kubecel.checking.types import DYN
+from kubecel.compile import Cel
+from kubecel.engine import Budget, CelBudgetExceededError, CelCompileError, CelSyntaxError, Limits
 from tests.policies.evaluating import ENGINE, compiled, frozen_clock, limited
 
 HUNDRED = list(range(100))

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from policies.engine import CelCompileError, CelRuntimeError, CelSyntaxError, CelTypeError
-from policies.evaluator.types import DYN
+from kubecel.checking.types import DYN
+from kubecel.engine import CelCompileError, CelRuntimeError, CelSyntaxError, CelTypeError
 from tests.policies.evaluating import ENGINE, value
 
 DOUBLES = {

@@ -14,9 +14,9 @@ from celpy.adapter import json_to_cel
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from policies.engine import Budget, CelCompileError, CelRuntimeError
-from policies.evaluator.types import Type
-from policies.evaluator.values import BoolKey, Duration, Timestamp, UInt
+from kubecel.checking.types import Type
+from kubecel.engine import Budget, CelCompileError, CelRuntimeError
+from kubecel.values import BoolKey, Duration, Timestamp, UInt
 from tests.policies.evaluating import compiled, frozen_clock
 from tests.policies.test_kubernetes_answers import ANSWERS, DIFFERENCES, VARIABLES, agrees, answer
 

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from policies.cel import Cel
-from policies.engine import (
+from kubecel.checking.types import DYN, Type
+from kubecel.closures import comprehensions
+from kubecel.compile import Cel
+from kubecel.engine import (
     DEFAULT_LIMITS,
     MATCH_CONDITION_LIMITS,
     POLICY_LIMITS,
@@ -15,10 +17,8 @@ from policies.engine import (
     CelBudgetExceededError,
     Limits,
 )
-from policies.evaluator import comprehensions
-from policies.evaluator.syntax import Macro
-from policies.evaluator.types import DYN, Type
-from policies.functions import LIBRARY
+from kubecel.library.functions import LIBRARY
+from kubecel.syntax.nodes import Macro
 from tests.policies.cost_figures import CEL_GO, KUBERNETES
 from tests.policies.evaluating import ENGINE, compiled, frozen_clock
 

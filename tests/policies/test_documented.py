@@ -7,7 +7,7 @@ same examples, and to many more, is in test_kubernetes_answers.
 
 import pytest
 
-from policies.engine import CelError
+from kubecel.engine import CelError
 from tests.policies.evaluating import value
 
 TRUE = {

@@ -2,8 +2,9 @@
 
 import pytest
 
-from policies.cel import Cel
-from policies.engine import (
+from kubecel.checking.types import BOOL, DYN, INT, STRING, list_of, record
+from kubecel.compile import Cel
+from kubecel.engine import (
     Budget,
     CelError,
     CelRuntimeError,
@@ -12,7 +13,6 @@ from policies.engine import (
     CelUnsupportedError,
     Limits,
 )
-from policies.evaluator.types import BOOL, DYN, INT, STRING, list_of, record
 from tests.policies.evaluating import ENGINE, frozen_clock, value
 
 NEURON = record("neuron", {"devices": INT, "cores": INT, "requests": list_of(DYN)})

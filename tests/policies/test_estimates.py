@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from policies.cel import estimate, parse
-from policies.devices import MAX_COST, SELECTOR_VARIABLES, compile_selector, size_of
-from policies.engine import (
+from kubecel.checking.size_estimates import UNLIMITED
+from kubecel.closures.compiler import Compiler
+from kubecel.compile import estimate, parse
+from kubecel.engine import (
     DEFAULT_LIMITS,
     CelBudgetExceededError,
     CelCompileError,
     CelCostExceededError,
     CelSizeExceededError,
 )
-from policies.evaluator.compiler import Compiler
-from policies.evaluator.size_estimates import UNLIMITED
-from policies.functions import LIBRARY
+from kubecel.library.functions import LIBRARY
+from policies.selectors.devices import MAX_COST, SELECTOR_VARIABLES, compile_selector, size_of
 from tests.policies.evaluating import ENGINE
 
 RECORDED: dict[str, Any] = json.loads(

@@ -7,9 +7,9 @@ import jsonschema
 import pytest
 import yaml
 
-from policies.explain import explain
-from policies.schema import SchedulingHintPolicy, json_schema
-from policies.subjects import of_object
+from policies.files.schema import SchedulingHintPolicy, json_schema
+from policies.judging.explain import explain
+from policies.judging.subjects import of_object
 from tests.policies.files import POD, loaded, problems
 
 HINTS = """

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from policies.devices import compile_selector
-from policies.engine import Budget, CelCompileError, CelRuntimeError
-from policies.evaluator.values import kind_of
-from policies.functions import LIBRARY
+from kubecel.engine import Budget, CelCompileError, CelRuntimeError
+from kubecel.library.functions import LIBRARY
+from kubecel.values import kind_of
+from policies.selectors.devices import compile_selector
 from tests.policies.evaluating import ENGINE, compiled, frozen_clock
 
 RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("kubernetes_answers.json").read_text(encoding="utf-8"))

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 import policies
-from policies.cases import run_cases, subject_of
-from policies.engine import POLICY_LIMITS
-from policies.evaluate import evaluate
-from policies.loader import load_folder
-from policies.programs import ValidatingRule
+from kubecel.engine import POLICY_LIMITS
+from policies.files.cases import run_cases, subject_of
+from policies.files.loader import load_folder
+from policies.judging.evaluate import evaluate
+from policies.judging.rules import ValidatingRule
 from tests.policies.evaluating import frozen_clock
 
 FOLDER = Path(policies.__file__).parent / "packs"

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from policies import quantity, semver
-from policies.cel import parse
-from policies.engine import Budget, CelCompileError, CelError, Limits
-from policies.evaluator.overloads import Overload
-from policies.evaluator.types import INT, STRING
-from policies.evaluator.values import (
+from kubecel.checking.overloads import Overload
+from kubecel.checking.types import INT, STRING
+from kubecel.compile import parse
+from kubecel.engine import Budget, CelCompileError, CelError, Limits
+from kubecel.library import network, quantity, semver
+from kubecel.library.functions import LIBRARY
+from kubecel.values import (
     MAX_INT,
     MAX_TIMESTAMP,
     MIN_INT,
@@ -22,8 +23,6 @@ from policies.evaluator.values import (
     UInt,
     some,
 )
-from policies.functions import LIBRARY
-from policies.library import network
 from tests.policies.evaluating import compiled, frozen_clock
 from tests.policies.test_kubernetes_answers import ANSWERS
 

@@ -5,10 +5,10 @@ import math
 
 import pytest
 
-from policies.engine import Budget, CelRuntimeError
-from policies.evaluator.types import BOOL, DYN, INT, LIST, MAP, NULL, STRING, UINT, Type, list_of, map_of
-from policies.evaluator.unify import Unifier
-from policies.evaluator.values import BoolKey, Duration, UInt, equal, kind_of
+from kubecel.checking.types import BOOL, DYN, INT, LIST, MAP, NULL, STRING, UINT, Type, list_of, map_of
+from kubecel.checking.unify import Unifier
+from kubecel.engine import Budget, CelRuntimeError
+from kubecel.values import BoolKey, Duration, UInt, equal, kind_of
 from tests.policies.evaluating import frozen_clock, value
 
 

@@ -11,13 +11,13 @@ from neuron.claim_specs import ClaimSpec, ClassSpec
 from neuron.device_shapes import Shape
 from neuron.instances import Observation
 from neuron.templates import Template
-from policies.loader import NO_POLICIES, PolicySet
+from policies.files.loader import NO_POLICIES, PolicySet
+from webhook.decisions.ports import NO_FACTS, NamespaceFacts, TemplateUnavailableError
+from webhook.decisions.wire import ABSENT, AdmissionRequest, GroupVersionKind
 from webhook.decisions.world import ConversionOptions
-from webhook.edge.wire import ABSENT, AdmissionRequest, GroupVersionKind
-from webhook.lane import Lane
-from webhook.mutate import Mutator
-from webhook.policing.steering import PolicySteer
-from webhook.ports import NO_FACTS, NamespaceFacts, TemplateUnavailableError
+from webhook.reviews.lane import Lane
+from webhook.reviews.mutate import Mutator
+from webhook.reviews.policy_steering import PolicySteer
 
 
 @dataclasses.dataclass

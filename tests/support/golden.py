@@ -16,10 +16,10 @@ import msgspec
 
 from neuron import names
 from neuron.instances import Observation
-from policies.loader import load
+from policies.files.loader import load
 from tests.support.clusters import FakeCluster, mutator
-from webhook.edge.wire import AdmissionReview
-from webhook.ports import LegacyQuota, NamespaceFacts
+from webhook.decisions.ports import LegacyQuota, NamespaceFacts
+from webhook.decisions.wire import AdmissionReview
 
 ROOT = Path(__file__).parents[1] / "golden" / "mutate"
 

@@ -26,9 +26,9 @@ from urllib.parse import urlsplit
 import uvloop
 
 from certs import files, issue
-from webhook.application import build
+from webhook.decisions import wire
 from webhook.decisions.decision import Decision, unchanged
-from webhook.edge import logs, server, wire
+from webhook.edge import logs, server
 from webhook.edge.acceptor import Acceptor
 from webhook.edge.bodies import BodyReader
 from webhook.edge.callers import Callers, ClientAuthority
@@ -36,6 +36,7 @@ from webhook.edge.endpoints import Reviewer
 from webhook.edge.health import Check, Lifecycle
 from webhook.edge.metrics import Metrics
 from webhook.edge.shedding import LoopLag
+from webhook.server.application import build
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 20.0

@@ -16,12 +16,12 @@ from neuron.findings import Finding
 from neuron.instances import Catalogue
 from neuron.selection import CompiledSelector, DeviceIndex
 from neuron.validate_claims import ClaimWorld, validate
+from policies.selectors.engine import DeviceSelectors
 from tests.support.clusters import FakeCluster
 from webhook.decisions.decision import Decision
+from webhook.decisions.wire import ABSENT, AdmissionRequest, GroupVersionKind
 from webhook.decisions.world import ConversionOptions
-from webhook.device_selectors import DeviceSelectors
-from webhook.edge.wire import ABSENT, AdmissionRequest, GroupVersionKind
-from webhook.validate import Validator
+from webhook.reviews.validate import Validator
 
 V1 = "resource.k8s.io/v1"
 TRN1, TRN2, TRN2U, INF2 = "trn1.32xlarge", "trn2.48xlarge", "trn2u.48xlarge", "inf2.48xlarge"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from policies.loader import NO_POLICIES, PolicySet, load
+from policies.files.loader import NO_POLICIES, PolicySet, load
 from tests.support.clusters import mutator, request
 from tests.support.manifests import container, pod
 from webhook.decisions.decision import Decision

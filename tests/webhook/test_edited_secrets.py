@@ -10,9 +10,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
-
-from certs import issue, material, rotation
-from tests.support.fake_api import FakeApi, eventually
 from tests.webhook.test_certificates import (
     MUTATING,
     NAMESPACE,
@@ -28,7 +25,10 @@ from tests.webhook.test_certificates import (
     pod,
     put_secret,
 )
-from webhook.certificates import Certificates, rules
+
+from certs import issue, material, rotation
+from tests.support.fake_api import FakeApi, eventually
+from webhook.serving_certificate.keeping import Certificates, rules
 
 __all__ = ["anyio_backend", "api", "pod"]
 

@@ -30,8 +30,8 @@ from tests.support.validation import (
     ultraserver,
     validator,
 )
+from webhook.decisions.wire import AdmissionRequest, GroupVersionKind
 from webhook.edge import reviews
-from webhook.edge.wire import AdmissionRequest, GroupVersionKind
 
 LARGEST_ANSWER = 64 * 1024
 

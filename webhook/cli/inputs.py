@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
-from webhook import settings
+from webhook.server import settings
 
 if TYPE_CHECKING:
     from webhook.offline.file_policies import FilePolicies
@@ -86,7 +86,7 @@ def file_policies(folder: Path | None) -> "FilePolicies | None":
     if folder is None:
         return None
     # The schema and the engine take 20 MiB: only for those who have policies.
-    from policies.loader import PolicyError
+    from policies.files.loader import PolicyError
     from webhook.offline.file_policies import FilePolicies
 
     try:

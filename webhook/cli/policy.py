@@ -10,8 +10,8 @@ from xml.etree import ElementTree as ET
 import click
 
 if TYPE_CHECKING:
-    from policies.cases import CaseResult
-    from policies.loader import PolicySet
+    from policies.files.cases import CaseResult
+    from policies.files.loader import PolicySet
 
 FAULTY: Final = 1
 UNREADABLE: Final = 2
@@ -34,7 +34,7 @@ def check(context: click.Context, folder: Path) -> None:
 
     Ends with 0 where nothing is wrong; with 1 if something is; with 2 if the files cannot be read.
     """
-    from webhook.policing.coverage import notes
+    from policies.judging.coverage import notes
 
     found = _load(context, folder, FAULTY)
     kinds = {
@@ -57,7 +57,7 @@ def test(context: click.Context, folder: Path, junit: Path | None) -> None:
 
     Ends with 0 where all pass; with 1 if one fails; with 2 if the files cannot be read or compiled.
     """
-    from policies.cases import run_cases
+    from policies.files.cases import run_cases
 
     found = _load(context, folder, UNREADABLE)
     results = [result for rule in found.rules for result in run_cases(rule, time.monotonic)]
@@ -96,8 +96,8 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
 
     Ends with 0 where nothing would be denied; with 1 if something would be; with 2 if files cannot be read.
     """
-    from policies.evaluate import Outcome, evaluate
-    from policies.explain import explain as explained
+    from policies.judging.evaluate import Outcome, evaluate
+    from policies.judging.explain import explain as explained
     from webhook.offline.file_policies import FilePolicies
     from webhook.offline.manifest_cluster import ManifestCluster
     from webhook.offline.manifest_files import read_sources
@@ -111,7 +111,7 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
     policies = FilePolicies(found, now, time.monotonic, namespace)
     denied = False
     for manifest in objects:
-        for path, subject in policies.subjects(manifest, operation, cluster):
+        for path, subject in policies.judging.subjects(manifest, operation, cluster):
             place = f"in {subject.namespace}" if subject.namespace else "in the cluster"
             pods = f"Pods of {path_text(path)} in " if path else ""
             click.echo(f"{pods}{manifest.kind or 'object without kind'} {manifest.name or '(no name)'} {place}:")
@@ -133,7 +133,7 @@ def export(context: click.Context, folder: Path, target: str) -> None:  # noqa: 
     """
     import yaml
 
-    from policies.export import NotExportableError, to_vap
+    from policies.judging.export import NotExportableError, to_vap
 
     code = 0
     policies = _load(context, folder, UNREADABLE)
@@ -154,7 +154,7 @@ def export(context: click.Context, folder: Path, target: str) -> None:  # noqa: 
 def _load(context: click.Context, folder: Path, code: int) -> "PolicySet":
     """The set in a folder, its cases not run; ends the command with `code` where something is wrong with it."""
     # The engine takes a moment to load: not for --help.
-    from policies.loader import PolicyError, load, read_folder
+    from policies.files.loader import PolicyError, load, read_folder
 
     try:
         files = read_folder(folder)

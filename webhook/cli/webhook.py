@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from webhook import settings
+from webhook.server import settings
 
 COULD_NOT_START: Final = 3
 """Exit code; uvicorn's STARTUP_FAILURE is the same."""
@@ -76,6 +76,6 @@ def webhook(**flags: Any) -> None:
     Ends with 0 after SIGTERM or SIGINT, and with 3 if it could not start.
     """
     chosen = settings.load(flags, os.environ)
-    from webhook import app
+    from webhook.server import app
 
     run(app.serve(chosen), chosen)

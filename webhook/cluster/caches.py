@@ -20,7 +20,7 @@ from webhook.cluster.footprints import footprint
 from webhook.cluster.holdings import Bounds, Key
 from webhook.cluster.quotas import NamespaceQuotas, QuotaFacts, project_quota
 from webhook.cluster.reflector import Reflector, Timing
-from webhook.ports import NO_FACTS, NamespaceFacts
+from webhook.decisions.ports import NO_FACTS, NamespaceFacts
 
 NAMESPACES: Final = Resource("", "v1", "namespaces")
 RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas")

@@ -13,7 +13,7 @@ import msgspec
 from neuron.claim_reader import read_claim
 from neuron.claim_specs import ClaimSpec
 from webhook.cluster.api import RESOURCE_GROUP, ApiServer, ApiServerError, Resource
-from webhook.edge import nesting
+from webhook.decisions import nesting
 
 MOST_ASKED: Final = 16
 """Objects of one kind that one review asks for, all at the same time."""
@@ -32,7 +32,7 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
 
 
 class ClaimContents:
-    """Asks the API server for claims and templates by name. `find` is a `webhook.policing.knowledge.FindClaims`."""
+    """Asks the API server for claims and templates by name. `find` is a `webhook.reviews.policy_knowledge.FindClaims`."""
 
     def __init__(self, server: ApiServer) -> None:
         """Ask `server`."""

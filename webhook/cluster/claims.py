@@ -9,7 +9,7 @@ from neuron.claim_specs import ClaimSpec, ClassSpec
 from neuron.device_shapes import Census, Shape, SliceShapes
 from webhook.cluster.api import NOT_FOUND, PARTIAL, RESOURCE_GROUP, ApiServer, ApiServerError, Resource, StatusError
 from webhook.cluster.lookups import Lookups
-from webhook.lane import seconds_left
+from webhook.reviews.lane import seconds_left
 
 _RESOURCES: Final = {
     kind: Resource(RESOURCE_GROUP, "v1", plural)

@@ -26,7 +26,7 @@ from msgspec import Raw, Struct
 from webhook.cluster.api import MERGE_PATCH, NOT_FOUND, ApiServer, ApiServerError, Resource, StatusError
 from webhook.cluster.replicas import micro_time
 from webhook.decisions.decision import Decision
-from webhook.edge.wire import AdmissionRequest
+from webhook.decisions.wire import AdmissionRequest
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from webhook.cluster.caches import KubeCluster
 from webhook.cluster.events import EventRecorder
 from webhook.cluster.reflector import Reflector, Timing
 from webhook.cluster.templates import KubeTemplates, TemplateCounters
-from webhook.ports import TemplateStore, WorldView
+from webhook.decisions.ports import TemplateStore, WorldView
 
 if TYPE_CHECKING:
     from kubernetes.aio.client.api_client import ApiClient

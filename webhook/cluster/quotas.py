@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from neuron import names
 from neuron.quantities import NotACountError, parse_count
-from webhook.ports import LegacyQuota
+from webhook.decisions.ports import LegacyQuota
 
 NO_QUOTAS: Final[Mapping[str, int]] = MappingProxyType({})
 

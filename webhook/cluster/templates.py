@@ -35,7 +35,7 @@ from webhook.cluster.api import (
 )
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts
 from webhook.cluster.reflector import Key, Reflector
-from webhook.ports import TemplateUnavailableError
+from webhook.decisions.ports import TemplateUnavailableError
 
 _PATH: Final = "spec.resourceClaims"
 """The field of the pod that needs the template."""

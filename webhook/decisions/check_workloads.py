@@ -18,9 +18,9 @@ from webhook.decisions.check_pods import KnownClaim, check_pod
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Outcome
 from webhook.decisions.modes import Mode
+from webhook.decisions.ports import NamespaceFacts
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.decisions.world import World
-from webhook.ports import NamespaceFacts
 
 _LWS: Final = "LeaderWorkerSet"
 

@@ -21,11 +21,11 @@ from webhook.decisions.canonical import key_of, keys_of
 from webhook.decisions.decision import SEVERAL, Decision, Operation, Outcome, cut, denied, unchanged
 from webhook.decisions.modes import Mode
 from webhook.decisions.patches import add, append, pointer, remove, remove_members, replace, set_members
+from webhook.decisions.ports import NamespaceFacts
 from webhook.decisions.quota_advice import uncounted
 from webhook.decisions.records import Amounts, Converted, Record
 from webhook.decisions.steering import NO_STEERING, Steering, allowed, disagree, overruled, owned_up, settled, steered
 from webhook.decisions.world import World
-from webhook.ports import NamespaceFacts
 
 _CORE_VARIABLES: Final = frozenset(names.CORE_VARIABLES)
 _MOST_WARNED: Final = 16

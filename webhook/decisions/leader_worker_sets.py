@@ -17,8 +17,8 @@ from webhook.decisions import modes, pods
 from webhook.decisions.decision import Decision, Outcome, cut, unchanged
 from webhook.decisions.modes import Mode
 from webhook.decisions.patches import add, set_members
+from webhook.decisions.ports import ClusterView, NamespaceFacts
 from webhook.decisions.steering import NO_STEERING, Steering, settled
-from webhook.ports import ClusterView, NamespaceFacts
 
 
 class _Annotations(Struct, frozen=True):

@@ -8,7 +8,7 @@ from neuron import names
 from neuron.findings import Finding, did_you_mean
 from neuron.serving import Wishes
 from webhook.decisions.pods import Annotations
-from webhook.ports import NamespaceFacts
+from webhook.decisions.ports import NamespaceFacts
 
 
 class Mode(enum.StrEnum):

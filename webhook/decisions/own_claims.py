@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from webhook.decisions import pods
-from webhook.edge.wire import ABSENT
-from webhook.ports import ClusterView
+from webhook.decisions.ports import ClusterView
+from webhook.decisions.wire import ABSENT
 
 
 def claims_from_templates(pod: pods.Pod) -> tuple[tuple[str, str], ...]:

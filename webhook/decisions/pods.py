@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from neuron import names
-from webhook.edge import nesting
-from webhook.edge.wire import ABSENT
+from webhook.decisions import nesting
+from webhook.decisions.wire import ABSENT
 
 _EMPTY = (b"", b"null")
 _MEMBER = re.compile(r"^(metadata\.(?:annotations|labels))\.(.+)$")

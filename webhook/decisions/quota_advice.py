@@ -7,8 +7,8 @@ by the class's `extendedResourceName` where it has one (KEP-5004); never by a qu
 from collections.abc import Iterable
 
 from neuron.findings import Finding, warning
+from webhook.decisions.ports import LegacyQuota
 from webhook.decisions.world import World
-from webhook.ports import LegacyQuota
 
 
 def uncounted(quotas: Iterable[LegacyQuota], world: World) -> list[Finding]:

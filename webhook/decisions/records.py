@@ -21,9 +21,8 @@ import orjson
 from neuron import demand, names, selectors, templates
 from neuron.claim_specs import ClaimSpec, DeviceRequest
 from neuron.demand import Ask, Role
-from webhook.decisions import added_hints, pods
+from webhook.decisions import added_hints, nesting, pods
 from webhook.decisions.added_hints import NOTHING_ADDED, AddedHints
-from webhook.edge import nesting
 
 Amounts: TypeAlias = Mapping[str, str]
 

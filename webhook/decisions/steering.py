@@ -9,8 +9,8 @@ from neuron.findings import Finding, warning
 from neuron.instances import InstanceType
 from neuron.scheduling import NO_HINTS, SchedulingHints
 from webhook.decisions.modes import Mode, Settings
+from webhook.decisions.wire import AdmissionRequest
 from webhook.decisions.world import World
-from webhook.edge.wire import AdmissionRequest
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

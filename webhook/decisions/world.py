@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from neuron import names
 from neuron.instances import Catalogue
 from webhook.decisions.modes import Mode
-from webhook.ports import ClusterView
+from webhook.decisions.ports import ClusterView
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

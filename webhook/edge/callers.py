@@ -13,7 +13,7 @@ from typing import Final, cast
 from starlette.types import Scope
 
 from runtime.files import read_regular
-from webhook.settings import StartupError
+from webhook.server.settings import StartupError
 
 log = logging.getLogger(__name__)
 

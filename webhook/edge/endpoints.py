@@ -16,8 +16,9 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from neuron.findings import Finding
+from webhook.decisions import nesting, wire
 from webhook.decisions.decision import Decision, denied
-from webhook.edge import nesting, reviews, wire
+from webhook.edge import reviews
 from webhook.edge.bodies import BodyReader, BodyTooLargeError, BodyTooManyError, BodyTooSlowError, ClientGoneError
 from webhook.edge.callers import Callers
 from webhook.edge.health import Lifecycle
@@ -26,7 +27,7 @@ from webhook.edge.metrics import PathMetrics
 from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import Gate, patience
 from webhook.edge.tracing import trace_of
-from webhook.lane import LaneError, LaneFullError, answer_within
+from webhook.reviews.lane import LaneError, LaneFullError, answer_within
 
 log = logging.getLogger(__name__)
 

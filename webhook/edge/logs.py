@@ -18,7 +18,7 @@ import msgspec
 import orjson
 
 from runtime.text import escaped, quoted
-from webhook.edge import wire
+from webhook.decisions import wire
 from webhook.edge.reviews import Rendered
 from webhook.edge.tracing import NO_TRACE
 

@@ -12,7 +12,7 @@ from prometheus_client import Gauge, GCCollector, Info, PlatformCollector, Proce
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from webhook.edge import wire
+from webhook.decisions import wire
 from webhook.edge.reviews import Rendered
 
 DURATION_BOUNDS: Final = (

@@ -14,8 +14,8 @@ import orjson
 
 from neuron.findings import Finding, for_answer, short
 from runtime.text import escaped
+from webhook.decisions import nesting, wire
 from webhook.decisions.decision import Decision
-from webhook.edge import nesting, wire
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"

@@ -29,7 +29,7 @@ from webhook.edge.connections import Connection
 from webhook.edge.health import Lifecycle
 from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import LoopLag
-from webhook.settings import StartupError
+from webhook.server.settings import StartupError
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from starlette.types import Scope
 
-from webhook.edge import wire
+from webhook.decisions import wire
 from webhook.edge.metrics import Histogram, PathMetrics
 
 log = logging.getLogger(__name__)

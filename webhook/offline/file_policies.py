@@ -16,23 +16,31 @@ from typing import Any, Final
 import jsonpatch
 import orjson
 
+from kubecel.engine import Clock
 from neuron.claim_reader import read_claim
 from neuron.findings import Finding, warning
 from neuron.instances import Catalogue
 from neuron.templates import API_VERSION as TEMPLATE_VERSION
 from neuron.templates import KIND as TEMPLATE
-from policies.documents import Problem
-from policies.engine import Clock
-from policies.evaluate import Verdict, evaluate
-from policies.loader import PolicyError, PolicySet, load_folder
-from policies.subjects import CLUSTER_SCOPED, Subject, of_object
+from policies.files.documents import Problem
+from policies.files.loader import PolicyError, PolicySet, load_folder
+from policies.judging.evaluate import Verdict, evaluate
+from policies.judging.subjects import CLUSTER_SCOPED, Subject, of_object
 from webhook.decisions.decision import Decision
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.offline.manifests import Manifest, Path
-from webhook.policing.knowledge import DeviceKnower, PolicyView, knowledge_for, named_by, shown, verified, with_record
-from webhook.policing.steering import SteeringRefusedError, find_steering
-from webhook.policing.subjects import namespace_object
-from webhook.policing.verdicts import findings
+from webhook.reviews.policy_knowledge import (
+    DeviceKnower,
+    PolicyView,
+    knowledge_for,
+    named_by,
+    shown,
+    verified,
+    with_record,
+)
+from webhook.reviews.policy_steering import SteeringRefusedError, find_steering
+from webhook.reviews.policy_subjects import namespace_object
+from webhook.reviews.policy_verdicts import findings
 
 _NAMESPACE: Final = "default"
 """Of objects that name none, as kubectl has it."""

@@ -12,8 +12,8 @@ from webhook.cluster import caches as cluster
 from webhook.cluster.api import RESOURCE_GROUP
 from webhook.cluster.caches import TemplateFacts
 from webhook.cluster.quotas import NamespaceQuotas, project_quota
+from webhook.decisions.ports import NO_FACTS, NamespaceFacts
 from webhook.offline.manifests import Manifest
-from webhook.ports import NO_FACTS, NamespaceFacts
 
 _T = TypeVar("_T")
 

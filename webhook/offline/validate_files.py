@@ -12,20 +12,20 @@ from neuron.claim_specs import GROUP, KINDS, ClaimSpec, ClassSpec
 from neuron.findings import Finding, Severity, did_you_mean
 from neuron.instances import Catalogue
 from neuron.validate_claims import ClaimJudgement, ClaimWorld, judge_claim, validate
-from webhook.claim_world import claim_world
+from policies.selectors.engine import DeviceSelectors
 from webhook.decisions import check_workloads, pods
 from webhook.decisions.check_pods import KnownClaim, claim_names
+from webhook.decisions.claim_world import claim_world
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision
 from webhook.decisions.modes import Mode
 from webhook.decisions.own_claims import find_claims
+from webhook.decisions.ports import NO_FACTS, NamespaceFacts, WorldView
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.decisions.world import ConversionOptions, conversion_world
-from webhook.device_selectors import DeviceSelectors
 from webhook.offline.convert_files import Source
 from webhook.offline.manifest_cluster import ManifestCluster
 from webhook.offline.manifests import POD_TEMPLATES, Document, Manifest, Path, manifests, path_steps, path_text
-from webhook.ports import NO_FACTS, NamespaceFacts, WorldView
 
 if TYPE_CHECKING:
     from webhook.offline.file_policies import FilePolicies

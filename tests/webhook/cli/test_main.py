@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.serving import ROOT, Client, Process, free_port, review
-from webhook import settings
 from webhook.cli import main as cli
 from webhook.cli import webhook as cli_webhook
 from webhook.edge import server
+from webhook.server import settings
 
 DEVICES = {"limits": {"aws.amazon.com/neuron": "4"}}
 POD = {
@@ -273,6 +273,6 @@ def test_commands_load_no_more_than_they_use(arguments: list[str], absent: tuple
 
 
 def test_a_server_without_a_cluster_loads_no_client() -> None:
-    loaded = imported("import webhook.app")
+    loaded = imported("import webhook.server.app")
     assert "uvicorn" in loaded
     assert not loaded & {"kubernetes", "aiohttp", "ruamel", "pydantic"}

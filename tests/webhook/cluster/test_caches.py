@@ -23,7 +23,7 @@ from webhook.cluster.caches import (
     KubeCluster,
     project_template,
 )
-from webhook.ports import NO_FACTS, ClusterView, LegacyQuota, NamespaceFacts
+from webhook.decisions.ports import NO_FACTS, ClusterView, LegacyQuota, NamespaceFacts
 
 Object = dict[str, Any]
 

@@ -13,7 +13,7 @@ from webhook.cluster import lookups
 from webhook.cluster.api import StatusError, UnreachableError
 from webhook.cluster.caches import UNREADABLE_TEMPLATE
 from webhook.cluster.claims import MOST_LOOKUPS, ClusterClaims
-from webhook.lane import caller_waits
+from webhook.reviews.lane import caller_waits
 
 
 class Server:

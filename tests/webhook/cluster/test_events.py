@@ -32,8 +32,8 @@ from webhook.cluster.events import (
 )
 from webhook.cluster.kube import Connection
 from webhook.decisions.decision import Decision, denied, unchanged
-from webhook.edge.wire import AdmissionRequest
-from webhook.refusals import TellingReviewer
+from webhook.decisions.wire import AdmissionRequest
+from webhook.reviews.refusals import TellingReviewer
 
 pytestmark = pytest.mark.anyio
 

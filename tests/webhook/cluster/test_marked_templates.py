@@ -12,7 +12,7 @@ from tests.support.generated import MARK, PLURAL, connected, forbidden, stored, 
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts, project_template
 from webhook.cluster.reflector import Reflector, Timing
 from webhook.cluster.templates import KubeTemplates
-from webhook.ports import TemplateUnavailableError
+from webhook.decisions.ports import TemplateUnavailableError
 
 pytestmark = pytest.mark.anyio
 

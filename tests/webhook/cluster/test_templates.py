@@ -15,7 +15,7 @@ from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts, proj
 from webhook.cluster.kube import Connection
 from webhook.cluster.reflector import Reflector, Timing
 from webhook.cluster.templates import KubeTemplates
-from webhook.ports import TemplateUnavailableError
+from webhook.decisions.ports import TemplateUnavailableError
 
 pytestmark = pytest.mark.anyio
 

@@ -17,8 +17,8 @@ from tests.support.validation import (
     request,
     ultraserver,
 )
+from webhook.decisions.ports import NamespaceFacts
 from webhook.offline.manifests import POD_TEMPLATES
-from webhook.ports import NamespaceFacts
 
 SEVEN = pod(container(neuron="7"))
 

@@ -13,7 +13,7 @@ from neuron.instances import Observation
 from tests.support.clusters import FakeCluster, mutator, request
 from tests.support.manifests import CORE, NEURON, container, pod
 from webhook.decisions.decision import Decision, Outcome
-from webhook.ports import NamespaceFacts
+from webhook.decisions.ports import NamespaceFacts
 
 CONVERT = "neuron.aws.com/convert"
 LNC = "neuron.aws.com/logical-neuron-core"

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.clusters import FakeCluster, mutator, request
 from tests.support.manifests import CORE, NEURON, container, pod
-from webhook.ports import LegacyQuota, NamespaceFacts
+from webhook.decisions.ports import LegacyQuota, NamespaceFacts
 
 CLASS = "neuron.aws.com"
 LINE = f"{CLASS}.deviceclass.resource.k8s.io/devices"

@@ -9,7 +9,7 @@ from neuron.findings import Finding
 from tests.support.clusters import FakeTemplates, mutator, request
 from tests.support.manifests import CORE, NEURON, container, pod
 from webhook.decisions.decision import SEVERAL
-from webhook.ports import TemplateUnavailableError
+from webhook.decisions.ports import TemplateUnavailableError
 
 SHADOW = {"neuron.aws.com/convert": "shadow"}
 OFF = {"neuron.aws.com/convert": "off"}

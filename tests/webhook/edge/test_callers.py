@@ -16,11 +16,11 @@ import pytest
 from certs.issue import KeyPair
 from tests.support.client_certificates import Authority, authority
 from tests.support.serving import Answering, Client, Running, eventually, make_certificates, review, serving
-from webhook import app
 from webhook.edge import server
 from webhook.edge.callers import Callers, ClientAuthority, names_of
-from webhook.edge.live_certificate import LiveCertificate
-from webhook.settings import Settings, StartupError
+from webhook.server import app
+from webhook.server.settings import Settings, StartupError
+from webhook.serving_certificate.live import LiveCertificate
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ import pytest
 from tests.support.serving import Answering, Client, Process, Running, eventually, review, serving
 from tests.webhook.edge.test_heads import MEBIBYTE, Attacked
 from tests.webhook.edge.test_no_fault import POLICIES
+from webhook.decisions import wire
 from webhook.decisions.decision import Decision
-from webhook.edge import wire
 from webhook.edge.bodies import BodyReader
-from webhook.lane import ThreadLane
+from webhook.reviews.lane import ThreadLane
 
 LIMIT = 8 * MEBIBYTE
 CHART_LIMIT = 256 * MEBIBYTE
@@ -214,12 +214,12 @@ import asyncio, sys, threading
 from pathlib import Path
 from tests.support.serving import Answering
 from tests.webhook.edge.test_large_reviews import Slow
-from webhook.application import build
+from webhook.server.application import build
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader
 from webhook.edge.health import Lifecycle
 from webhook.edge.metrics import Metrics
-from webhook.lane import ThreadLane
+from webhook.reviews.lane import ThreadLane
 
 async def main():
     logs.configure("json", "info")

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neuron.findings import Finding, warning
+from webhook.decisions import wire
 from webhook.decisions.decision import denied, unchanged
-from webhook.edge import logs, wire
+from webhook.edge import logs
 from webhook.edge.reviews import Rendered, render
 
 NOON = 1_767_268_800.25

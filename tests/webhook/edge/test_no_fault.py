@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from prometheus_client.registry import CollectorRegistry
 
 from neuron.instances import Catalogue
+from policies.files.store import PolicyStore
 from tests.support.serving import Client, Running, serving
 from webhook.decisions.world import ConversionOptions
 from webhook.edge.endpoints import Reviewer
-from webhook.mutate import Mutator
-from webhook.policing.assembly import PolicedMutator
-from webhook.policing.metrics import PolicyMetrics
-from webhook.policing.reviews import PolicedReviewer
-from webhook.policing.store import PolicyStore
-from webhook.standalone import StandaloneWorld
-from webhook.validate import Validator
+from webhook.reviews.mutate import Mutator
+from webhook.reviews.policed import PolicedReviewer
+from webhook.reviews.policy_metrics import PolicyMetrics
+from webhook.reviews.validate import Validator
+from webhook.server.policies import PolicedMutator
+from webhook.server.standalone import StandaloneWorld
 
 POLICIES = """
 apiVersion: policy.neuron.aws.com/v1alpha1

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from neuron.findings import Finding, warning
 from tests.support.serving import review
+from webhook.decisions import wire
 from webhook.decisions.decision import Decision, Operation, Outcome, denied, unchanged
-from webhook.edge import reviews, wire
+from webhook.edge import reviews
 
 SEVEN = Finding(
     "NEU105",

@@ -17,7 +17,7 @@ from certs import files
 from tests.support.serving import Answering, Client, Process, Running, eventually, make_certificates, review, serving
 from webhook.edge import server
 from webhook.edge.connections import Connection
-from webhook.settings import StartupError
+from webhook.server.settings import StartupError
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +236,7 @@ SLOW_SERVER = """
 import asyncio, sys, uvloop
 from pathlib import Path
 from tests.support.serving import Answering
-from webhook.application import build
+from webhook.server.application import build
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader
 from webhook.edge.health import Lifecycle

@@ -17,13 +17,13 @@ from prometheus_client import generate_latest
 
 from tests.support.fake_api import eventually as reached
 from tests.support.serving import Answering, Client, Reply, Running, eventually, free_port, review, serving
-from webhook import app
+from webhook.decisions import wire
 from webhook.decisions.decision import Decision, unchanged
-from webhook.edge import wire
 from webhook.edge.bodies import BodyReader, BodyTooManyError
 from webhook.edge.metrics import PathMetrics
 from webhook.edge.shedding import Gate, LoopLag, creates_template, patience
-from webhook.settings import Settings
+from webhook.server import app
+from webhook.server.settings import Settings
 
 MOST = 3
 BUSY = {"message": f"Overloaded: {MOST} reviews of /mutate are being decided (--max-inflight)."}

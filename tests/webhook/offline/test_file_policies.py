@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from policies.loader import load
+from policies.files.loader import load
 from tests.policies.files import policy
 from tests.support.manifests import container, pod
 from tests.webhook.offline.test_convert_files import deployment, named, text

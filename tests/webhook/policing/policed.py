@@ -6,24 +6,26 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.webhook.policing.test_reviews import NOW
+
 import policies
 from neuron.claim_reader import read_claim, read_class
 from neuron.claim_specs import ClaimSpec, ClassSpec
-from policies.loader import PolicySet, load
+from policies.files.loader import PolicySet, load
+from policies.files.store import PolicyStore
 from tests.support.manifests import container, pod
 from tests.support.serving import Answering, review
-from tests.webhook.policing.test_reviews import NOW
+from webhook.decisions import wire
 from webhook.decisions.decision import Decision
 from webhook.decisions.world import ConversionOptions
-from webhook.edge import reviews, wire
+from webhook.edge import reviews
 from webhook.edge.endpoints import Reviewer
-from webhook.lane import Inline, Lane, Result
-from webhook.policing.assembly import PolicedMutator
-from webhook.policing.knowledge import FindClaims, find_nothing
-from webhook.policing.metrics import PolicyMetrics
-from webhook.policing.reviews import PolicedReviewer
-from webhook.policing.store import PolicyStore
-from webhook.standalone import MemoryTemplates, StandaloneCluster
+from webhook.reviews.lane import Inline, Lane, Result
+from webhook.reviews.policed import PolicedReviewer
+from webhook.reviews.policy_knowledge import FindClaims, find_nothing
+from webhook.reviews.policy_metrics import PolicyMetrics
+from webhook.server.policies import PolicedMutator
+from webhook.server.standalone import MemoryTemplates, StandaloneCluster
 
 PACKS = {path.name: path.read_text() for path in (Path(policies.__file__).parent / "packs").glob("*.yaml")}
 V1 = "resource.k8s.io/v1"

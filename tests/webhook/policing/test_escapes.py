@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.webhook.policing.test_reviews import NOW, policy, told
 
 from neuron.claim_reader import read_claim
-from policies.loader import PolicySet
+from policies.files.loader import PolicySet
+from policies.files.store import PolicyStore
 from tests.support.manifests import container, pod
 from tests.webhook.policing.policed import (
     FORGED,
@@ -23,12 +25,10 @@ from tests.webhook.policing.policed import (
     sent,
     written,
 )
-from tests.webhook.policing.test_reviews import NOW, policy, told
 from webhook.decisions.world import ConversionOptions
-from webhook.lane import ThreadLane
-from webhook.policing.assembly import PolicedMutator
-from webhook.policing.store import PolicyStore
-from webhook.standalone import MemoryTemplates, StandaloneCluster
+from webhook.reviews.lane import ThreadLane
+from webhook.server.policies import PolicedMutator
+from webhook.server.standalone import MemoryTemplates, StandaloneCluster
 
 # --- escapes ------------------------------------------------------------------------------------------------------
 

@@ -6,16 +6,16 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import pytest
+from tests.webhook.policing.test_reviews import policy, told
 
 from neuron.claim_reader import read_claim
 from neuron.claim_specs import ClaimSpec
-from policies.loader import PolicySet
+from policies.files.loader import PolicySet
 from tests.support.manifests import container, pod
 from tests.webhook.policing.policed import FOUR, V1, Watching, judged, many_names, reviewer, sent, written
-from tests.webhook.policing.test_reviews import policy, told
+from webhook.decisions import wire
 from webhook.decisions.decision import Decision
-from webhook.edge import wire
-from webhook.lane import LaneFullError, LaneTimeoutError, Result, ThreadLane, caller_waits
+from webhook.reviews.lane import LaneFullError, LaneTimeoutError, Result, ThreadLane, caller_waits
 
 # --- time-outs do not open doors ----------------------------------------------------------------------------------
 

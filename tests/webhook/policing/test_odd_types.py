@@ -9,8 +9,10 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.webhook.policing.test_reviews import NOW, policy
 
-from policies.loader import PolicySet, load
+from policies.files.loader import PolicySet, load
+from policies.files.store import PolicyStore
 from tests.support.manifests import container, pod
 from tests.webhook.policing.policed import (
     FORGED,
@@ -25,17 +27,15 @@ from tests.webhook.policing.policed import (
     sent,
     written,
 )
-from tests.webhook.policing.test_reviews import NOW, policy
+from webhook.decisions import wire
 from webhook.decisions.world import ConversionOptions
-from webhook.edge import wire
 from webhook.edge.endpoints import Reviewer
 from webhook.edge.reviews import BadReviewError
-from webhook.policing.assembly import PolicedMutator
-from webhook.policing.metrics import PolicyMetrics
-from webhook.policing.reviews import PolicedReviewer
-from webhook.policing.store import PolicyStore
-from webhook.standalone import MemoryTemplates, StandaloneCluster
-from webhook.validate import Validator
+from webhook.reviews.policed import PolicedReviewer
+from webhook.reviews.policy_metrics import PolicyMetrics
+from webhook.reviews.validate import Validator
+from webhook.server.policies import PolicedMutator
+from webhook.server.standalone import MemoryTemplates, StandaloneCluster
 
 # --- no review ends in HTTP 500 -----------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from webhook.cluster.api import ApiServer, StatusError
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, project_template
 from webhook.cluster.reflector import Reflector
 from webhook.cluster.templates import KubeTemplates
-from webhook.ports import TemplateUnavailableError
+from webhook.decisions.ports import TemplateUnavailableError
 from webhook.prune.pruner import Outcome, Pruner, Report
 from webhook.prune.reads import Reader
 

@@ -1,0 +1,123 @@
+"""Functions that expressions call: signatures for the compiler, and dispatch on the types found at run time."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from kubecel.checking.types import Type
+from kubecel.checking.unify import Unifier
+from kubecel.engine import Budget
+from kubecel.values import Optional, is_list, kind_of, no_overload
+
+Implementation = Callable[..., Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Overload:
+    """One signature of one function.
+
+    Attributes:
+        name: with its namespace, e.g. `sets.contains`.
+        parameters: types of the arguments; a method's receiver comes first.
+        result: type of what it returns.
+        call: the implementation; takes the arguments, after the budget where `budgeted`.
+        method: whether it is called as `receiver.name(…)`.
+        budgeted: whether what it costs depends on its arguments.
+        strict: whether a call on constants that fails is refused when it is compiled, as the API server does for
+            conversions.
+        literal: position of an argument and what checks it if it is a constant: what the check refuses is refused
+            when the call is compiled, as the API server does for regular expressions.
+    """
+
+    name: str
+    parameters: tuple[Type, ...]
+    result: Type
+    call: Implementation
+    method: bool = False
+    budgeted: bool = False
+    strict: bool = False
+    literal: tuple[int, Callable[[str], object]] | None = None
+
+
+def function(name: str, *parameters: Type, result: Type, call: Implementation, **details: Any) -> Overload:
+    """An overload that is called as `name(…)`."""
+    return Overload(name, parameters, result, call, **details)
+
+
+def method(name: str, *parameters: Type, result: Type, call: Implementation, **details: Any) -> Overload:
+    """An overload that is called as `receiver.name(…)`."""
+    return Overload(name, parameters, result, call, method=True, **details)
+
+
+class Library:
+    """Functions by name. Immutable."""
+
+    def __init__(self, overloads: Iterable[Overload]) -> None:
+        table: dict[tuple[str, bool], list[Overload]] = {}
+        for overload in overloads:
+            table.setdefault((overload.name, overload.method), []).append(overload)
+        self._table: Mapping[tuple[str, bool], tuple[Overload, ...]] = {
+            key: tuple(found) for key, found in table.items()
+        }
+
+    def find(self, name: str, *, method: bool) -> tuple[Overload, ...]:
+        """Every signature of a function or method; empty where there is none."""
+        return self._table.get((name, method), ())
+
+    def names(self, *, method: bool) -> tuple[str, ...]:
+        """All functions, or all methods."""
+        return tuple(name for name, is_method in self._table if is_method is method)
+
+
+def matching(
+    unifier: Unifier, candidates: tuple[Overload, ...], arguments: tuple[Type, ...]
+) -> tuple[tuple[Overload, ...], Type]:
+    """The signatures that may fit arguments of these static types, and the type of the result (dyn if several)."""
+    found, result = unifier.result(((*overload.parameters, overload.result) for overload in candidates), arguments)
+    return tuple(candidates[position] for position in found), result
+
+
+class Dispatcher:
+    """Picks the implementation for the types at hand, and remembers it."""
+
+    def __init__(self, name: str, candidates: tuple[Overload, ...]) -> None:
+        self._name = name
+        self._candidates = candidates
+        self.budgeted = any(overload.budgeted for overload in candidates)
+        self.table: dict[Any, Implementation] = {}
+
+    def resolve(self, *arguments: object) -> Implementation:
+        """The implementation that takes these arguments.
+
+        Raises:
+            CelRuntimeError: none does.
+        """
+        for overload in self._candidates:
+            if all(_accepts(formal, value) for formal, value in zip(overload.parameters, arguments, strict=True)):
+                chosen = overload.call
+                if self.budgeted and not overload.budgeted:
+                    chosen = _without_budget(chosen)
+                kinds = tuple(type(value) for value in arguments)
+                self.table[kinds[0] if len(kinds) == 1 else kinds] = chosen
+                return chosen
+        raise no_overload(self._name, *arguments)
+
+
+def _without_budget(call: Implementation) -> Implementation:
+    def drop(_budget: Budget, *arguments: object) -> object:
+        return call(*arguments)
+
+    return drop
+
+
+def _accepts(formal: Type, value: object) -> bool:
+    name = formal.name
+    if name == "dyn" or name.startswith("<"):
+        return True
+    if name == "list":
+        return is_list(value)
+    if name == "map":
+        return isinstance(value, Mapping)
+    if name == "optional_type":
+        return isinstance(value, Optional)
+    return kind_of(value).name == name

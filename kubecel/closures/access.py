@@ -1,0 +1,363 @@
+"""Compiling constants, variables and lookups."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kubecel.checking import types
+from kubecel.checking.types import BOOL, DYN, INT, A, B, Type
+from kubecel.closures.compiler import (
+    Code,
+    Compiler,
+    Failed,
+    Frame,
+    Run,
+    compiles,
+    constant,
+    undeclared,
+)
+from kubecel.engine import CelRuntimeError, CelTypeError, quoted
+from kubecel.syntax import nodes as syntax
+from kubecel.values import NONE, Optional, is_list, key_of, kind_of, name_of, some
+from neuron.findings import did_you_mean
+
+_MISSED: Final = (KeyError, TypeError)
+
+
+@compiles(syntax.Literal)
+def _literal(_: Compiler, node: syntax.Literal) -> Code:
+    return constant(node.value, kind_of(node.value))
+
+
+@compiles(syntax.Ident)
+def _ident(compiler: Compiler, node: syntax.Ident) -> Code:
+    slot = compiler.lookup(node.name)
+    if slot is not None:
+        index = slot.index
+        if slot.may_fail:
+            return Code(_read_bound(index), slot.type, cost=1, lookup=True, saved=1)
+        return Code(lambda frame: frame[index], slot.type, path=(index, ()), cost=1, lookup=True, saved=1)
+    named = types.NAMED.get(node.name)
+    if named is None:
+        raise undeclared(compiler, node)
+    return constant(named, types.type_of(named))
+
+
+def _read_bound(index: int) -> Run:
+    def read(frame: Frame) -> Any:
+        value = frame[index]
+        if type(value) is Failed:
+            raise value.error
+        return value
+
+    return read
+
+
+# --- lookups at run time ----------------------------------------------------------------------------------
+
+
+def get(value: Any, key: Any) -> Any:
+    """CEL's `value[key]`; on an optional, the optional of it.
+
+    Raises:
+        CelRuntimeError: there is no such key or index, or the value has none at all.
+    """
+    if isinstance(value, Mapping):
+        try:
+            return value[key_of(key)]
+        except KeyError:
+            raise CelRuntimeError(f"no such key: {shown(key)}") from None
+    if is_list(value):
+        return value[_position(key, len(value))]
+    if isinstance(value, Optional):
+        return find(value, key)
+    raise CelRuntimeError(f"no such key: {shown(key)}: a {name_of(value)} has no keys")
+
+
+def find(value: Any, key: Any) -> Optional:
+    """CEL's `value[?key]`: what has no keys at all has not this one either.
+
+    Raises:
+        CelRuntimeError: the value is a list and the key no position.
+    """
+    if isinstance(value, Optional):
+        if not value.present:
+            return NONE
+        value = value.value
+    if isinstance(value, Mapping):
+        try:
+            return some(value[key_of(key)])
+        except KeyError:
+            return NONE
+    if is_list(value):
+        position = _integer(key)
+        return some(value[position]) if 0 <= position < len(value) else NONE
+    return NONE
+
+
+def _position(key: object, size: int) -> int:
+    position = _integer(key)
+    if not 0 <= position < size:
+        raise CelRuntimeError(f"index out of bounds: {position} in a list of {size}")
+    return position
+
+
+def _integer(key: object) -> int:
+    if isinstance(key, float) and key.is_integer():
+        return int(key)
+    if isinstance(key, bool) or not isinstance(key, int):
+        raise CelRuntimeError(f"a list is indexed by int, not by {name_of(key)}")
+    return key
+
+
+def shown(key: object) -> str:
+    """A key as messages show it."""
+    if isinstance(key, str):
+        return quoted(key)
+    # A list or map as a key is always an error, and its text may be without end.
+    return str(key) if isinstance(key, int | float) else f"a {name_of(key)}"
+
+
+def has(value: Any, field: str) -> bool:
+    """CEL's `has(value.field)`.
+
+    Raises:
+        CelRuntimeError: the value is a list.
+    """
+    return find(value, field).present
+
+
+# --- compiled lookups -------------------------------------------------------------------------------------
+
+
+def located(error: CelRuntimeError, offset: int) -> CelRuntimeError:
+    """The error, with a place if it had none."""
+    if error.offset is None:
+        error.offset = offset
+    return error
+
+
+def _select_type(node: syntax.Select | syntax.Index, operand: Type, field: str | None) -> Type:
+    """The type of a lookup; `field` is None for an index that is no string constant."""
+    if operand.fields is not None:
+        if field is None:
+            return DYN
+        found = operand.fields.get(field)
+        if found is None:
+            hint = did_you_mean(field, operand.fields) or f" It has {', '.join(sorted(operand.fields))}."
+            raise CelTypeError(f"'{operand.name}' has no field '{field}'.{hint}", node.offset)
+        return found
+    match operand.name:
+        case "dyn":
+            return DYN
+        case "map":
+            return operand.parameters[1]
+        case "optional_type":
+            inner = _select_type(node, operand.parameters[0], field)
+            return inner if inner.name == "optional_type" else types.optional_of(inner)
+        case _:
+            raise CelTypeError(f"a value of type {operand} cannot have fields", node.offset)
+
+
+def _lookup_by_name(operand: Code, field: str, result: Type, offset: int) -> Code:
+    """`operand.field`, as one closure over the whole chain where the chain starts at a variable."""
+    if operand.path is not None:
+        slot, fields = operand.path
+        path = (*fields, field)
+        return _looked_up(operand, Code(_walk(operand.run, slot, path, offset), result, path=(slot, path)))
+    base = operand.run
+
+    def select(frame: Frame) -> Any:
+        value = base(frame)
+        try:
+            return value[field]
+        except _MISSED:
+            return _get(value, field, offset)
+
+    return _looked_up(operand, Code(select, result))
+
+
+def _looked_up(operand: Code, code: Code, key: Code | None = None) -> Code:
+    """The code of a lookup with its cost: 1 for the key, and 1 for a value that is not itself a lookup."""
+    extended = operand.lookup
+    cost = operand.cost + (1 if extended else 2) + (key.cost - key.saved if key is not None else 0)
+    return dataclasses.replace(code, cost=cost, lookup=True, saved=operand.saved if extended else 1)
+
+
+def _get(value: Any, key: Any, offset: int) -> Any:
+    try:
+        return get(value, key)
+    except CelRuntimeError as error:
+        raise located(error, offset) from None
+
+
+def _walk(base: Run, slot: int, path: tuple[str, ...], offset: int) -> Run:
+    """Lookups from a variable on. Python tells of any miss; only then the slow way finds out which it was."""
+
+    def slowly(frame: Frame) -> Any:
+        return _get(base(frame), path[-1], offset)
+
+    return _STRIDES.get(len(path), _long_walk)(slot, path, slowly)
+
+
+def _one_step(slot: int, path: tuple[str, ...], slowly: Run) -> Run:
+    (first,) = path
+
+    def walk(frame: Frame) -> Any:
+        try:
+            return frame[slot][first]
+        except _MISSED:
+            return slowly(frame)
+
+    return walk
+
+
+def _two_steps(slot: int, path: tuple[str, ...], slowly: Run) -> Run:
+    first, second = path
+
+    def walk(frame: Frame) -> Any:
+        try:
+            return frame[slot][first][second]
+        except _MISSED:
+            return slowly(frame)
+
+    return walk
+
+
+def _three_steps(slot: int, path: tuple[str, ...], slowly: Run) -> Run:
+    first, second, third = path
+
+    def walk(frame: Frame) -> Any:
+        try:
+            return frame[slot][first][second][third]
+        except _MISSED:
+            return slowly(frame)
+
+    return walk
+
+
+def _long_walk(slot: int, path: tuple[str, ...], slowly: Run) -> Run:
+    def walk(frame: Frame) -> Any:
+        try:
+            value = frame[slot]
+            for field in path:
+                value = value[field]
+        except _MISSED:
+            return slowly(frame)
+        return value
+
+    return walk
+
+
+_STRIDES: Final = {1: _one_step, 2: _two_steps, 3: _three_steps}
+
+
+@compiles(syntax.Select)
+def _select(compiler: Compiler, node: syntax.Select) -> Code:
+    named = _type_name(compiler, node)
+    if named is not None:
+        return constant(named, types.type_of(named))
+    operand = compiler.compile(node.operand)
+    field, offset, base = node.field, node.offset, operand.run
+    result = _select_type(node, compiler.settled(operand.type), field)
+    if node.test:
+        return Code(_presence(base, field, offset), BOOL, cost=operand.cost + (0 if operand.lookup else 1))
+    if node.optional:
+        return _looked_up(operand, Code(_finding(base, lambda _: field, offset), _optional(result)))
+    return _lookup_by_name(operand, field, result, offset)
+
+
+def _presence(base: Run, field: str, offset: int) -> Run:
+    def test(frame: Frame) -> bool:
+        value = base(frame)
+        if type(value) is dict:
+            return field in value
+        try:
+            return has(value, field)
+        except CelRuntimeError as error:
+            raise located(error, offset) from None
+
+    return test
+
+
+def _finding(base: Run, key: Run, offset: int) -> Run:
+    def lookup(frame: Frame) -> Optional:
+        value = base(frame)
+        try:
+            return find(value, key(frame))
+        except CelRuntimeError as error:
+            raise located(error, offset) from None
+
+    return lookup
+
+
+def _optional(described: Type) -> Type:
+    return described if described.name == "optional_type" else types.optional_of(described)
+
+
+def _type_name(compiler: Compiler, node: syntax.Select) -> Type | None:
+    """The type that a dotted name such as `google.protobuf.Timestamp` stands for."""
+    parts = [node.field]
+    inner = node.operand
+    while isinstance(inner, syntax.Select) and not inner.optional:
+        parts.append(inner.field)
+        inner = inner.operand
+    if not isinstance(inner, syntax.Ident) or node.optional or node.test or compiler.lookup(inner.name):
+        return None
+    return types.NAMED.get(".".join((inner.name, *reversed(parts))))
+
+
+INDEX: Final = (
+    (types.list_of(A), INT, A),
+    (types.map_of(A, B), A, B),
+    (types.optional_of(types.list_of(A)), INT, types.optional_of(A)),
+    (types.optional_of(types.map_of(A, B)), A, types.optional_of(B)),
+)
+"""Signatures of `value[key]`, in the order in which cel-go's checker tries them."""
+OPTIONAL_INDEX: Final = (
+    (types.list_of(A), INT, types.optional_of(A)),
+    (types.optional_of(types.list_of(A)), INT, types.optional_of(A)),
+    (types.map_of(A, B), A, types.optional_of(B)),
+    (types.optional_of(types.map_of(A, B)), A, types.optional_of(B)),
+)
+"""Signatures of `value[?key]`."""
+
+
+@compiles(syntax.Index)
+def _index(compiler: Compiler, node: syntax.Index) -> Code:
+    operand, key = compiler.compile(node.operand), compiler.compile(node.key)
+    name = key.constant if isinstance(key.constant, str) else None
+    result = _index_type(compiler, node, operand.type, key, name)
+    base, index, offset = operand.run, key.run, node.offset
+    if node.optional:
+        return _looked_up(operand, Code(_finding(base, index, offset), result), key)
+    if name is not None:
+        found = _lookup_by_name(operand, name, result, offset)
+        return found if key.cost == 0 else dataclasses.replace(found, cost=found.cost + key.cost)
+
+    def subscript(frame: Frame) -> Any:
+        value, position = base(frame), index(frame)
+        if type(position) is str and type(value) is dict and position in value:
+            return value[position]
+        return _get(value, position, offset)
+
+    return _looked_up(operand, Code(subscript, result), key)
+
+
+def _index_type(compiler: Compiler, node: syntax.Index, operand: Type, key: Code, name: str | None) -> Type:
+    """The type of a lookup by index.
+
+    Raises:
+        CelTypeError: the operand has no such index, or none at all.
+    """
+    inner = operand.parameters[0] if operand.name == "optional_type" else operand
+    if inner.fields is not None:
+        result = _select_type(node, operand, name)
+        return _optional(result) if node.optional else result
+    found, result = compiler.types.result(OPTIONAL_INDEX if node.optional else INDEX, (operand, key.type))
+    if found:
+        return result
+    if inner.name not in {"list", "map"}:
+        raise CelTypeError(f"a value of type {operand} cannot be indexed", node.offset)
+    wanted = INT if inner.name == "list" else inner.parameters[0]
+    raise CelTypeError(f"a {operand} is indexed by {wanted}, not by {key.type}", node.key.offset)

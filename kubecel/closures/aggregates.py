@@ -1,0 +1,136 @@
+"""Compiling literals of lists and maps."""
+
+from typing import Any, Final
+
+from kubecel.checking import types
+from kubecel.checking.types import DYN, Type
+from kubecel.closures.access import located, shown
+from kubecel.closures.compiler import Code, Compiler, Frame, Run, compiles, fold
+from kubecel.engine import CelRuntimeError, CelTypeError
+from kubecel.syntax import nodes as syntax
+from kubecel.values import Optional, key_of, name_of
+
+LIST_COST: Final = 10
+"""cel-go common/cost.go, ListCreateBaseCost."""
+MAP_COST: Final = 30
+"""MapCreateBaseCost."""
+
+
+def _check_optional(code: Code, optional: bool, offset: int) -> Type:
+    """The type of an element: what an optional one holds."""
+    if not optional:
+        return code.type
+    if types.is_open(code.type):
+        return DYN
+    if code.type.name != "optional_type":
+        raise CelTypeError(f"'?' wants an optional value here, not a {code.type}", offset)
+    return code.type.parameters[0]
+
+
+class _Joined:
+    """The type of all elements, keys or values of one literal."""
+
+    def __init__(self, compiler: Compiler, what: str) -> None:
+        self._compiler = compiler
+        self._what = what
+        self._first: Type | None = None
+        self._type: Type | None = None
+
+    def add(self, found: Type, offset: int, optional: bool = False) -> None:
+        """Take one more into account. The API server refuses mixed literals, and `dyn` beside another type."""
+        if self._first is None or self._type is None:
+            self._first = self._type = found
+            return
+        if not optional or not types.is_open(found):
+            self._compiler.require_uniform(self._what, self._first, found, offset)
+        self._type = self._compiler.types.join(self._type, found) or DYN
+
+    @property
+    def type(self) -> Type:
+        """The type; that of an empty literal is decided where it is used."""
+        return self._compiler.types.fresh() if self._type is None else self._type
+
+
+@compiles(syntax.ListLiteral)
+def _list(compiler: Compiler, node: syntax.ListLiteral) -> Code:
+    described = _Joined(compiler, "elements")
+    parts: list[tuple[Run, bool]] = []
+    fixed, cost = True, LIST_COST
+    for element in node.elements:
+        code = compiler.compile(element.value)
+        fixed = fixed and code.is_constant
+        found = _check_optional(code, element.optional, element.value.offset)
+        described.add(found, element.value.offset, element.optional)
+        parts.append((code.run, element.optional))
+        cost += code.cost
+    result = types.list_of(described.type)
+    limit_free = [run for run, _ in parts]
+
+    def build(frame: Frame) -> list[Any]:
+        return [run(frame) for run in limit_free]
+
+    def build_optional(frame: Frame) -> list[Any]:
+        items = []
+        for run, optional in parts:
+            value = run(frame)
+            if not optional:
+                items.append(value)
+            elif not isinstance(value, Optional):
+                raise CelRuntimeError(f"'?' wants an optional value here, not a {name_of(value)}", node.offset)
+            elif value.present:
+                items.append(value.value)
+        return items
+
+    code = Code(build_optional if any(optional for _, optional in parts) else build, result, cost=cost)
+    return fold(code, compiler) if fixed else code
+
+
+@compiles(syntax.MapLiteral)
+def _map(compiler: Compiler, node: syntax.MapLiteral) -> Code:
+    keys, values = _Joined(compiler, "keys"), _Joined(compiler, "values")
+    parts: list[tuple[Run, Run, bool, int]] = []
+    fixed, cost = True, MAP_COST
+    for entry in node.entries:
+        key, value = compiler.compile(entry.key), compiler.compile(entry.value)
+        fixed = fixed and key.is_constant and value.is_constant
+        keys.add(key.type, entry.key.offset)
+        found = _check_optional(value, entry.optional, entry.value.offset)
+        values.add(found, entry.value.offset, entry.optional)
+        parts.append((key.run, value.run, entry.optional, entry.key.offset))
+        cost += key.cost + value.cost
+    key_type = keys.type
+    if not types.is_open(key_type) and key_type.name not in {"bool", "int", "uint", "string"}:
+        raise CelTypeError(f"keys of a map are bool, int, uint or string, not {key_type}", node.offset)
+
+    def build(frame: Frame) -> dict[Any, Any]:
+        made: dict[Any, Any] = {}
+        for key_run, value_run, optional, offset in parts:
+            value = value_run(frame)
+            if optional:
+                if not isinstance(value, Optional):
+                    raise CelRuntimeError(f"'?' wants an optional value here, not a {name_of(value)}", offset)
+                if not value.present:
+                    continue
+                value = value.value
+            insert(made, key_run(frame), value, offset)
+        return made
+
+    code = Code(build, types.map_of(key_type, values.type), cost=cost)
+    return fold(code, compiler) if fixed else code
+
+
+def insert(made: dict[Any, Any], key: object, value: object, offset: int) -> None:
+    """Add an entry to a map that is being built.
+
+    Raises:
+        CelRuntimeError: the key is taken, or is none that a map can have.
+    """
+    if isinstance(key, float):
+        raise CelRuntimeError("a double cannot be the key of a map: keys are bool, int, uint or string", offset)
+    try:
+        name = key_of(key)
+    except CelRuntimeError as error:
+        raise located(error, offset) from None
+    if name in made:
+        raise CelRuntimeError(f"the key {shown(key)} stands twice in one map", offset)
+    made[name] = value

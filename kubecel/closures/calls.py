@@ -1,0 +1,224 @@
+"""Compiling calls of functions and methods."""
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from kubecel.checking import types
+from kubecel.checking.overloads import Dispatcher, Overload, matching
+from kubecel.checking.types import A
+from kubecel.closures.access import located
+from kubecel.closures.compiler import BUDGET, Code, Compiler, Frame, Run, compiles, folded
+from kubecel.closures.operators import CALL_COST
+from kubecel.engine import CelRuntimeError, CelTypeError, CelUnsupportedError
+from kubecel.syntax import nodes as syntax
+from kubecel.values import Optional, name_of
+from neuron.findings import did_you_mean
+
+_CLAUSE: Final = re.compile(r"%%|%")
+_OPTIONAL_ALTERNATIVES: Final = frozenset({"or", "orValue"})
+OR: Final = ((types.optional_of(A), types.optional_of(A), types.optional_of(A)),)
+OR_VALUE: Final = ((types.optional_of(A), A, A),)
+"""Signatures of `optional.or(other)` and `optional.orValue(value)`."""
+
+
+@compiles(syntax.Call)
+def _call(compiler: Compiler, node: syntax.Call) -> Code:
+    namespaced = _namespaced(compiler, node)
+    if namespaced is not None:
+        return _apply(compiler, node, namespaced, list(node.arguments))
+    if node.target is None:
+        candidates = compiler.library.find(node.function, method=False)
+        if not candidates:
+            raise _no_function(compiler, node, method=False)
+        return _apply(compiler, node, candidates, list(node.arguments))
+    if node.function in _OPTIONAL_ALTERNATIVES and len(node.arguments) == 1:
+        return _alternative(compiler, node, node.target)
+    candidates = compiler.library.find(node.function, method=True)
+    if not candidates:
+        raise _no_function(compiler, node, method=True)
+    return _apply(compiler, node, candidates, [node.target, *node.arguments])
+
+
+def _namespaced(compiler: Compiler, node: syntax.Call) -> tuple[Overload, ...] | None:
+    """The signatures of a function such as `sets.contains`, which reads like a method of a variable `sets`."""
+    if isinstance(node.target, syntax.Ident):
+        return compiler.library.find(f"{node.target.name}.{node.function}", method=False) or None
+    return None
+
+
+def _no_function(compiler: Compiler, node: syntax.Call, *, method: bool) -> CelUnsupportedError:
+    name, what = node.function, "method" if method else "function"
+    if isinstance(node.target, syntax.Ident) and compiler.lookup(node.target.name) is None:
+        name, what, method = f"{node.target.name}.{name}", "function", False
+    if compiler.library.find(node.function, method=not method) and node.target is None:
+        return CelUnsupportedError(f"'{name}' is a method: write value.{name}(…)", node.offset)
+    known = compiler.library.names(method=method)
+    namespace, dot, _ = name.rpartition(".")
+    hint = did_you_mean(name, [other for other in known if other.startswith(namespace + dot)])
+    return CelUnsupportedError(f"there is no {what} '{name}' here.{hint}", node.offset)
+
+
+def _apply(
+    compiler: Compiler, node: syntax.Call, candidates: tuple[Overload, ...], arguments: list[syntax.Node]
+) -> Code:
+    code = _arguments(compiler, node, arguments)
+    found, result = matching(compiler.types, candidates, tuple(argument.type for argument in code))
+    name = candidates[0].name
+    if not found:
+        receiver, given = ("", code) if not candidates[0].method else (f"{code[0].type}.", code[1:])
+        shown = ", ".join(str(argument.type) for argument in given)
+        raise CelTypeError(f"'{name}' does not take {receiver}({shown})", node.offset)
+    cost = CALL_COST + sum(argument.cost for argument in code)
+    compiled = Code(_invocation(found, name, [argument.run for argument in code], node.offset), result, cost=cost)
+    if all(argument.is_constant for argument in code):
+        compiled = _folded(compiler, compiled, found[0], node)
+    if not compiled.is_constant and found[0].literal is not None:
+        _check_literal(*found[0].literal, code, node)
+    return compiled
+
+
+def _arguments(compiler: Compiler, node: syntax.Call, arguments: list[syntax.Node]) -> list[Code]:
+    if node.function != "format":
+        return [compiler.compile(argument) for argument in arguments]
+    # The one function whose list may hold anything.
+    outer, compiler.mixes_types = compiler.mixes_types, True
+    try:
+        code = [compiler.compile(argument) for argument in arguments]
+    finally:
+        compiler.mixes_types = outer
+    values = arguments[1:]
+    if isinstance(code[0].constant, str) and len(values) == 1 and isinstance(values[0], syntax.ListLiteral):
+        _check_clauses(code[0].constant, values[0], node)
+    return code
+
+
+def _check_clauses(template: str, values: syntax.ListLiteral, node: syntax.Call) -> None:
+    """Refuse a format whose clauses and values are not equally many."""
+    clauses = sum(1 for clause in _CLAUSE.findall(template) if clause != "%%")
+    if clauses != len(values.elements) and not any(element.optional for element in values.elements):
+        raise CelTypeError(f"format has {clauses} clauses and {len(values.elements)} values", node.offset)
+
+
+def _folded(compiler: Compiler, code: Code, overload: Overload, node: syntax.Call) -> Code:
+    try:
+        return folded(code, compiler)
+    except CelRuntimeError as error:
+        if overload.strict:
+            raise CelTypeError(error.message, node.offset) from None
+        return code
+
+
+def _check_literal(index: int, check: Callable[[str], object], code: list[Code], node: syntax.Call) -> None:
+    """Refuse a constant that no call can succeed with, such as a pattern that is no regular expression."""
+    text = code[index].constant
+    if isinstance(text, str):
+        try:
+            check(text)
+        except CelRuntimeError as error:
+            raise CelTypeError(error.message, node.offset) from None
+
+
+def _invocation(found: tuple[Overload, ...], name: str, runs: list[Run], offset: int) -> Run:
+    dispatcher = Dispatcher(name, found)
+    builder = _BUDGETED if dispatcher.budgeted else _PLAIN
+    return builder.get(len(runs), _many)(dispatcher, runs, offset)
+
+
+def _none(dispatcher: Dispatcher, _: list[Run], __: int) -> Run:
+    implementation = dispatcher.resolve()
+    return lambda _: implementation()
+
+
+def _one(dispatcher: Dispatcher, runs: list[Run], offset: int) -> Run:
+    table, resolve, (first,) = dispatcher.table, dispatcher.resolve, runs
+
+    def invoke(frame: Frame) -> Any:
+        a = first(frame)
+        try:
+            return (table.get(type(a)) or resolve(a))(a)
+        except CelRuntimeError as error:
+            raise located(error, offset) from None
+
+    return invoke
+
+
+def _two(dispatcher: Dispatcher, runs: list[Run], offset: int) -> Run:
+    table, resolve, (first, second) = dispatcher.table, dispatcher.resolve, runs
+
+    def invoke(frame: Frame) -> Any:
+        a, b = first(frame), second(frame)
+        try:
+            return (table.get((type(a), type(b))) or resolve(a, b))(a, b)
+        except CelRuntimeError as error:
+            raise located(error, offset) from None
+
+    return invoke
+
+
+def _one_budgeted(dispatcher: Dispatcher, runs: list[Run], offset: int) -> Run:
+    table, resolve, (first,) = dispatcher.table, dispatcher.resolve, runs
+
+    def invoke(frame: Frame) -> Any:
+        a = first(frame)
+        try:
+            return (table.get(type(a)) or resolve(a))(frame[BUDGET], a)
+        except CelRuntimeError as error:
+            raise located(error, offset) from None
+
+    return invoke
+
+
+def _two_budgeted(dispatcher: Dispatcher, runs: list[Run], offset: int) -> Run:
+    table, resolve, (first, second) = dispatcher.table, dispatcher.resolve, runs
+
+    def invoke(frame: Frame) -> Any:
+        a, b = first(frame), second(frame)
+        try:
+            return (table.get((type(a), type(b))) or resolve(a, b))(frame[BUDGET], a, b)
+        except CelRuntimeError as error:
+            raise located(error, offset) from None
+
+    return invoke
+
+
+def _many(dispatcher: Dispatcher, runs: list[Run], offset: int) -> Run:
+    table, resolve, budgeted = dispatcher.table, dispatcher.resolve, dispatcher.budgeted
+
+    def invoke(frame: Frame) -> Any:
+        values = [run(frame) for run in runs]
+        try:
+            implementation = table.get(tuple(map(type, values))) or resolve(*values)
+            return implementation(frame[BUDGET], *values) if budgeted else implementation(*values)
+        except CelRuntimeError as error:
+            raise located(error, offset) from None
+
+    return invoke
+
+
+_PLAIN: Final = {0: _none, 1: _one, 2: _two}
+_BUDGETED: Final = {1: _one_budgeted, 2: _two_budgeted}
+
+
+def _alternative(compiler: Compiler, node: syntax.Call, target: syntax.Node) -> Code:
+    """`optional.or(other)` and `optional.orValue(value)`: the argument is computed only where it is needed."""
+    operand, other = compiler.compile(target), compiler.compile(node.arguments[0])
+    name, offset, unwraps = f"'{node.function}'", node.offset, node.function == "orValue"
+    found, result = compiler.types.result(OR_VALUE if unwraps else OR, (operand.type, other.type))
+    if not found and operand.type.name != "optional_type":
+        raise CelTypeError(f"{name} wants an optional, not a {operand.type}", offset)
+    if not found:
+        raise CelTypeError(f"{name} of an {operand.type} does not take ({other.type})", offset)
+    base, fallback, cost = operand.run, other.run, other.cost
+
+    def choose(frame: Frame) -> Any:
+        value = base(frame)
+        if type(value) is not Optional:
+            raise CelRuntimeError(f"{name} wants an optional, not a {name_of(value)}", offset)
+        if value.present:
+            return value.value if unwraps else value
+        if cost:
+            frame[BUDGET].left -= cost
+        return fallback(frame)
+
+    return Code(choose, result, cost=operand.cost)

@@ -1,0 +1,381 @@
+"""Compiling macros that loop, `cel.bind`, `optMap` and `optFlatMap`."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from kubecel.checking import types
+from kubecel.checking.types import BOOL, DYN, INT, STRING, Type
+from kubecel.closures.access import located
+from kubecel.closures.aggregates import LIST_COST, MAP_COST, insert
+from kubecel.closures.compiler import BUDGET, Code, Compiler, Failed, Frame, Run, compiles
+from kubecel.closures.operators import check_bool, not_bool
+from kubecel.closures.sorting import sort
+from kubecel.engine import CelRuntimeError, CelTypeError
+from kubecel.syntax import nodes as syntax
+from kubecel.syntax.nodes import Macro
+from kubecel.values import (
+    NONE,
+    Optional,
+    is_list,
+    keys_of,
+    name_of,
+    some,
+    value_of_key,
+)
+
+Rounds = Callable[[Frame], Iterator[None]]
+"""Sets the loop's variables in the frame, once per round, and charges for each round."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Loop:
+    """A comprehension with its parts compiled.
+
+    Attributes:
+        node: where it stands.
+        rounds: those that the condition lets through.
+        slots: one or two slots of the loop's variables.
+        types: the types of those variables.
+        body: what each round computes.
+        start: what the list or map to loop over costs.
+    """
+
+    node: syntax.Comprehension
+    rounds: Rounds
+    slots: list[int]
+    types: tuple[Type, ...]
+    body: Code
+    start: int
+
+    @property
+    def name(self) -> str:
+        """The macro, for messages."""
+        return f"'{self.node.macro.value}'"
+
+    def require_bool_body(self) -> None:
+        """Refuse a body that can never be a bool."""
+        check_bool(self.body, self.name, self.node.body)
+
+
+@compiles(syntax.Comprehension)
+def _comprehension(compiler: Compiler, node: syntax.Comprehension) -> Code:
+    operand = compiler.compile(node.operand)
+    variables = _element_types(node, compiler.settled(operand.type))
+    compiler.enter_loop(node)
+    declared = dict(zip(node.variables, variables, strict=True))
+    parts = (node.body,) if node.condition is None else (node.body, node.condition)
+    slots, (body, *conditions) = compiler.within(declared, *parts)
+    compiler.leave_loop()
+    round_cost = _ROUND[node.macro] + body.cost
+    if node.condition is None:
+        rounds = _rounds(operand.run, slots, round_cost, node)
+    else:
+        check_bool(conditions[0], f"'{node.macro.value}'", node.condition)
+        rounds = _rounds(operand.run, slots, conditions[0].cost, node)
+        rounds = _selected(rounds, conditions[0].run, round_cost, f"'{node.macro.value}'", node.condition.offset)
+    return _BUILDERS[node.macro](_Loop(node, rounds, slots, variables, body, operand.cost))
+
+
+def _element_types(node: syntax.Comprehension, operand: Type) -> tuple[Type, ...]:
+    """Types of the loop's variables.
+
+    Raises:
+        CelTypeError: the operand cannot be looped over.
+    """
+    if operand.fields is not None:
+        found: tuple[Type, Type] = (STRING, DYN)
+    elif operand == DYN:
+        found = (DYN, DYN)
+    elif operand.name == "list":
+        found = (INT, operand.parameters[0])
+    elif operand.name == "map":
+        found = (operand.parameters[0], operand.parameters[1])
+    else:
+        raise CelTypeError(f"'{node.macro.value}' loops over a list or a map, not over a {operand}", node.offset)
+    if len(node.variables) > 1:
+        return found
+    return (found[1],) if operand.name == "list" else (found[0],)
+
+
+_ROUND: Final[dict[Macro, int]] = {
+    Macro.ALL: 3,
+    Macro.EXISTS: 4,
+    Macro.EXISTS_ONE: 0,
+    Macro.FILTER: 0,
+    Macro.MAP: 2 + LIST_COST,
+    Macro.TRANSFORM_LIST: 2 + LIST_COST,
+    Macro.TRANSFORM_MAP: 3,
+    Macro.TRANSFORM_MAP_ENTRY: 2,
+    Macro.SORT_BY: 2 + LIST_COST,
+}
+"""What a round costs beside its body: what cel-go's expansion of the macro reads and calls in every round.
+
+`all(x, p)` is a loop while `@not_strictly_false(accu)` (2) with the step `accu && p` (1). `map(x, t)` has the step
+`accu + [t]`: a variable, a list and a call."""
+_CHOSEN: Final = {Macro.EXISTS_ONE: 2, Macro.FILTER: 3 + LIST_COST}
+"""What a round costs in addition if its body is true: `accu + 1`, `accu + [x]`."""
+_DECIDED: Final = {Macro.ALL: 2, Macro.EXISTS: 3}
+"""What the condition of the loop costs that ends it early."""
+
+
+def _rounds(base: Run, slots: list[int], weight: int, node: syntax.Comprehension) -> Rounds:
+    offset, name = node.offset, node.macro.value
+
+    def fail(value: object) -> CelRuntimeError:
+        return CelRuntimeError(f"'{name}' loops over a list or a map, not over a {name_of(value)}", offset)
+
+    def one(frame: Frame) -> Iterator[None]:
+        value = base(frame)
+        spend, slot = frame[BUDGET].spend, slots[0]
+        if isinstance(value, Mapping):
+            value = keys_of(value)
+        elif not is_list(value):
+            raise fail(value)
+        for frame[slot] in value:
+            spend(weight)
+            yield
+
+    def two(frame: Frame) -> Iterator[None]:
+        value = base(frame)
+        spend, (first, second) = frame[BUDGET].spend, slots
+        pairs: Iterable[tuple[Any, Any]]
+        if isinstance(value, Mapping):
+            pairs = ((value_of_key(key), item) for key, item in value.items())
+        elif is_list(value):
+            pairs = enumerate(value)
+        else:
+            raise fail(value)
+        for frame[first], frame[second] in pairs:
+            spend(weight)
+            yield
+
+    return one if len(slots) == 1 else two
+
+
+def _selected(rounds: Rounds, test: Run, cost: int, what: str, offset: int) -> Rounds:
+    """The rounds that a condition lets through, which cost the rest."""
+
+    def selected(frame: Frame) -> Iterator[None]:
+        for _ in rounds(frame):
+            if _is_true(test(frame), what, offset):
+                frame[BUDGET].left -= cost
+                yield
+
+    return selected
+
+
+def _is_true(value: object, what: str, offset: int) -> bool:
+    if value is True:
+        return True
+    if value is False:
+        return False
+    raise not_bool(value, what, offset)
+
+
+# --- all, exists, exists_one ------------------------------------------------------------------------------
+
+
+def _quantifier(loop: _Loop, deciding: bool) -> Code:
+    """`all` (decided by false) and `exists` (decided by true): errors count only if nothing decides."""
+    loop.require_bool_body()
+    rounds, run, neutral = loop.rounds, loop.body.run, not deciding
+    what, offset, decided = loop.name, loop.node.body.offset, _DECIDED[loop.node.macro]
+
+    def quantify(frame: Frame) -> bool:
+        failure: CelRuntimeError | None = None
+        for _ in rounds(frame):
+            try:
+                value = run(frame)
+            except CelRuntimeError as error:
+                failure = failure or error
+                continue
+            if value is deciding:
+                frame[BUDGET].left -= decided
+                return not neutral
+            if value is not neutral:
+                failure = failure or not_bool(value, what, offset)
+        if failure is not None:
+            raise failure
+        return neutral
+
+    return Code(quantify, BOOL, cost=loop.start + 1)
+
+
+def _exists_one(loop: _Loop) -> Code:
+    loop.require_bool_body()
+    rounds, run, what, offset = loop.rounds, loop.body.run, loop.name, loop.node.body.offset
+
+    chosen = _CHOSEN[Macro.EXISTS_ONE]
+
+    def count(frame: Frame) -> bool:
+        found = 0
+        for _ in rounds(frame):
+            if _is_true(run(frame), what, offset):
+                frame[BUDGET].left -= chosen
+                found += 1
+        return found == 1
+
+    return Code(count, BOOL, cost=loop.start + 2)
+
+
+# --- macros that build ------------------------------------------------------------------------------------
+
+
+def _map(loop: _Loop) -> Code:
+    rounds, run = loop.rounds, loop.body.run
+
+    def collect(frame: Frame) -> list[Any]:
+        items = [run(frame) for _ in rounds(frame)]
+        frame[BUDGET].items(len(items))
+        return items
+
+    return Code(collect, types.list_of(loop.body.type), cost=loop.start + LIST_COST + 1)
+
+
+def _filter(loop: _Loop) -> Code:
+    loop.require_bool_body()
+    rounds, run, slot = loop.rounds, loop.body.run, loop.slots[0]
+    what, offset = loop.name, loop.node.body.offset
+
+    chosen = _CHOSEN[Macro.FILTER]
+
+    def keep(frame: Frame) -> list[Any]:
+        kept = []
+        for _ in rounds(frame):
+            if _is_true(run(frame), what, offset):
+                frame[BUDGET].left -= chosen
+                kept.append(frame[slot])
+        frame[BUDGET].items(len(kept))
+        return kept
+
+    return Code(keep, types.list_of(loop.types[0]), cost=loop.start + LIST_COST + 1)
+
+
+def _transform_map(loop: _Loop) -> Code:
+    rounds, run, slot, offset = loop.rounds, loop.body.run, loop.slots[0], loop.node.offset
+
+    def collect(frame: Frame) -> dict[Any, Any]:
+        made: dict[Any, Any] = {}
+        for _ in rounds(frame):
+            insert(made, frame[slot], run(frame), offset)
+        frame[BUDGET].items(len(made))
+        return made
+
+    return Code(collect, types.map_of(loop.types[0], loop.body.type), cost=loop.start + MAP_COST + 1)
+
+
+def _transform_map_entry(loop: _Loop) -> Code:
+    if loop.body.type.name != "map" and not types.is_open(loop.body.type):
+        raise CelTypeError(f"{loop.name} wants a map, not a {loop.body.type}", loop.node.body.offset)
+    rounds, run, offset = loop.rounds, loop.body.run, loop.node.body.offset
+
+    def collect(frame: Frame) -> dict[Any, Any]:
+        made: dict[Any, Any] = {}
+        for _ in rounds(frame):
+            entries = run(frame)
+            if not isinstance(entries, Mapping):
+                raise CelRuntimeError(f"{loop.name} wants a map, not a {name_of(entries)}", offset)
+            frame[BUDGET].items(len(made) + len(entries), added=len(entries))
+            for key, value in entries.items():
+                insert(made, value_of_key(key), value, offset)
+        return made
+
+    described = types.MAP if types.is_open(loop.body.type) else loop.body.type
+    return Code(collect, described, cost=loop.start + MAP_COST + 1)
+
+
+_SORTABLE: Final = frozenset(
+    {
+        *("bool", "int", "uint", "double", "string", "bytes"),
+        *(types.TIMESTAMP.name, types.DURATION.name),
+    }
+)
+
+
+def _sort_by(loop: _Loop) -> Code:
+    if loop.body.type.name not in _SORTABLE and not types.is_open(loop.body.type):
+        raise CelTypeError(f"{loop.name} cannot order by a {loop.body.type}", loop.node.body.offset)
+    rounds, run, slot, offset = loop.rounds, loop.body.run, loop.slots[0], loop.node.offset
+
+    def collect(frame: Frame) -> list[Any]:
+        pairs = [(run(frame), frame[slot]) for _ in rounds(frame)]
+        try:
+            return sort(frame[BUDGET], [item for _, item in pairs], [key for key, _ in pairs])
+        except CelRuntimeError as error:
+            raise located(error, offset) from None
+
+    # cel-go: cel.bind(input, <operand>, input.@sortByAssociatedKeys(input.map(x, <key>)))
+    return Code(collect, types.list_of(loop.types[0]), cost=2 * LIST_COST + loop.start + 4)
+
+
+_BUILDERS: Final[dict[Macro, Callable[[_Loop], Code]]] = {
+    Macro.ALL: functools.partial(_quantifier, deciding=False),
+    Macro.EXISTS: functools.partial(_quantifier, deciding=True),
+    Macro.EXISTS_ONE: _exists_one,
+    Macro.MAP: _map,
+    Macro.FILTER: _filter,
+    Macro.TRANSFORM_LIST: _map,
+    Macro.TRANSFORM_MAP: _transform_map,
+    Macro.TRANSFORM_MAP_ENTRY: _transform_map_entry,
+    Macro.SORT_BY: _sort_by,
+}
+
+
+# --- bindings ---------------------------------------------------------------------------------------------
+
+
+@compiles(syntax.Bind)
+def _bind(compiler: Compiler, node: syntax.Bind) -> Code:
+    value = compiler.compile(node.value)
+    (slot,), (body,) = compiler.within({node.variable: value.type}, node.body, may_fail=True)
+    compute, run = value.run, body.run
+
+    def bind(frame: Frame) -> Any:
+        # cel-go computes the value when it is first used: an error that nobody looks at is none.
+        try:
+            frame[slot] = compute(frame)
+        except CelRuntimeError as error:
+            frame[slot] = Failed(error)
+        return run(frame)
+
+    return Code(bind, body.type, cost=LIST_COST + value.cost + body.cost)
+
+
+VALUE: Final = ((types.optional_of(types.A), types.A),)
+"""Signature of what `optMap` and `optFlatMap` take out of an optional."""
+
+
+@compiles(syntax.OptionalMap)
+def _optional_map(compiler: Compiler, node: syntax.OptionalMap) -> Code:
+    name = "'optFlatMap'" if node.flat else "'optMap'"
+    operand = compiler.compile(node.operand)
+    found, inner = compiler.types.result(VALUE, (operand.type,))
+    if not found:
+        raise CelTypeError(f"{name} wants an optional, not a {operand.type}", node.offset)
+    (slot,), (body,) = compiler.within({node.variable: inner}, node.body)
+    if node.flat and body.type.name != "optional_type" and not types.is_open(body.type):
+        raise CelTypeError(f"{name} wants its expression to be an optional, not a {body.type}", node.body.offset)
+    base, run, flat, offset, body_offset = operand.run, body.run, node.flat, node.offset, node.body.offset
+    # cel-go: <operand>.hasValue() ? optional.of(<a binding of <operand>.value()>) : optional.none()
+    present = LIST_COST + operand.cost + body.cost + (0 if flat else 1)
+
+    def apply(frame: Frame) -> Optional:
+        value = base(frame)
+        if not isinstance(value, Optional):
+            raise CelRuntimeError(f"{name} wants an optional, not a {name_of(value)}", offset)
+        if not value.present:
+            return NONE
+        frame[BUDGET].left -= present
+        frame[slot] = value.value
+        result = run(frame)
+        if not flat:
+            return some(result)
+        if not isinstance(result, Optional):
+            raise CelRuntimeError(
+                f"{name} wants its expression to be an optional, not a {name_of(result)}", body_offset
+            )
+        return result
+
+    return Code(apply, body.type if flat else types.optional_of(body.type), cost=operand.cost + 2)

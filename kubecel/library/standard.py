@@ -1,0 +1,230 @@
+"""The standard library: size, type conversions, string predicates.
+
+Source: cel-go common/stdlib/standard.go and the conversions of common/types.
+"""
+
+import math
+import re
+from decimal import Decimal
+from typing import Any, Final
+
+from kubecel.checking.overloads import Overload, function, method
+from kubecel.checking.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    DYN,
+    INT,
+    LIST,
+    MAP,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    A,
+    Type,
+    type_of,
+)
+from kubecel.engine import Budget, CelRuntimeError, quoted
+from kubecel.library import regexes
+from kubecel.values import (
+    MAX_INT,
+    MAX_UINT,
+    MIN_INT,
+    Duration,
+    Timestamp,
+    UInt,
+    checked_int,
+    checked_uint,
+    kind_of,
+    utf8,
+)
+
+_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+_INTEGER: Final = re.compile(r"[+-]?0*[0-9]{1,20}", re.ASCII)
+_UNSIGNED: Final = re.compile(r"0*[0-9]{1,20}", re.ASCII)
+_DIGITS: Final = "[0-9](?:_?[0-9])*"
+_HEX_DIGITS: Final = "[0-9a-fA-F](?:_?[0-9a-fA-F])*"
+_FLOAT: Final = re.compile(rf"[+-]?(?:{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?")
+_HEX_FLOAT: Final = re.compile(
+    rf"[+-]?0[xX](?:_?{_HEX_DIGITS}(?:\.(?:{_HEX_DIGITS})?)?|\.{_HEX_DIGITS})[pP][+-]?{_DIGITS}"
+)
+_SPECIAL: Final = re.compile(r"[+-]?(?:inf|infinity)|nan", re.ASCII | re.IGNORECASE)
+_MAX_NUMBER_LENGTH: Final = 512
+_NANOSECONDS: Final = 10**9
+_LONG: Final = 1024
+
+
+def _unreadable(text: str, wanted: str) -> CelRuntimeError:
+    return CelRuntimeError(f"{quoted(text)} is not {wanted}")
+
+
+def _int_of_text(text: str) -> int:
+    if len(text) <= _MAX_NUMBER_LENGTH and _INTEGER.fullmatch(text) and MIN_INT <= int(text) <= MAX_INT:
+        return int(text)
+    raise _unreadable(text, "an int")
+
+
+def _int_of_double(value: float) -> int:
+    if not float(MIN_INT) < value < float(MAX_INT):
+        raise CelRuntimeError(f"integer overflow in int(): {value} does not fit 64 bits")
+    return int(value)
+
+
+def _uint_of_text(text: str) -> UInt:
+    if len(text) <= _MAX_NUMBER_LENGTH and _UNSIGNED.fullmatch(text) and int(text) <= MAX_UINT:
+        return UInt(text)
+    raise _unreadable(text, "a uint")
+
+
+def _uint_of_double(value: float) -> UInt:
+    if not 0 <= value < 2.0**64:
+        raise CelRuntimeError(f"unsigned integer overflow in uint(): {value} does not fit 64 bits")
+    return UInt(int(value))
+
+
+def _double_of_text(text: str) -> float:
+    """As Go's strconv.ParseFloat: decimal or hexadecimal, with underscores between digits."""
+    if len(text) <= _MAX_NUMBER_LENGTH:
+        if _SPECIAL.fullmatch(text):
+            return float(text)
+        number = _finite(text)
+        if number is not None:
+            return number
+    raise _unreadable(text, "a double")
+
+
+def _finite(text: str) -> float | None:
+    """The double that a text spells; None where it spells none, or one that is too large."""
+    if _FLOAT.fullmatch(text):
+        number = float(text)
+        return number if math.isfinite(number) else None
+    if _HEX_FLOAT.fullmatch(text):
+        try:
+            return float.fromhex(text.replace("_", ""))
+        except OverflowError:
+            return None
+    return None
+
+
+def _bool_of_text(text: str) -> bool:
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise _unreadable(text, "a bool")
+
+
+def _bytes_of_text(budget: Budget, text: str) -> bytes:
+    budget.scan(len(text))
+    budget.text(len(text))
+    return utf8(text)
+
+
+def _text_of_bytes(budget: Budget, data: bytes) -> str:
+    budget.scan(len(data))
+    budget.text(len(data))
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise CelRuntimeError("the bytes are not UTF-8") from None
+
+
+def text_of_double(value: float) -> str:
+    """As Go's `%g`: the shortest text that reads back as the same number."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else f"{'+' if value > 0 else '-'}Inf"
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    if value == 0 or not isinstance(exponent, int):
+        return "-0" if math.copysign(1, value) < 0 else "0"
+    point = len(digits) + exponent - 1
+    if -4 <= point < 6:
+        return plain_decimal(value)
+    mantissa = "".join(map(str, digits))
+    fraction = f".{mantissa[1:]}" if len(mantissa) > 1 else ""
+    return f"{'-' if sign else ''}{mantissa[0]}{fraction}e{point:+03d}"
+
+
+def plain_decimal(value: float) -> str:
+    """The shortest text of a finite number without exponent and without `.0`."""
+    text = format(Decimal(repr(value)), "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def text_of_duration(value: Duration) -> str:
+    """Seconds, e.g. `1.5s`."""
+    return f"{plain_decimal(value.nanoseconds / _NANOSECONDS)}s"
+
+
+def _int_of_timestamp(value: Timestamp) -> int:
+    return value.nanoseconds // _NANOSECONDS
+
+
+def _identity(value: Any) -> Any:
+    return value
+
+
+def _lowercase_bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _starts_with(budget: Budget, text: str, prefix: str) -> bool:
+    if len(text) > 10:
+        budget.scan(len(text))
+    return text.startswith(prefix)
+
+
+def _ends_with(budget: Budget, text: str, suffix: str) -> bool:
+    if len(text) > 10:
+        budget.scan(len(text))
+    return text.endswith(suffix)
+
+
+def _contains(budget: Budget, text: str, part: str) -> bool:
+    if len(text) > 10 or len(part) > 10:
+        budget.spend(max(1, -(-len(text) // 10) * -(-len(part) // 10)) - 1)
+        if len(text) > _LONG:
+            budget.read(len(text) + len(part))
+    return part in text
+
+
+def _sizes() -> list[Overload]:
+    kinds: tuple[Type, ...] = (STRING, BYTES, LIST, MAP)
+    return [make("size", kind, result=INT, call=len) for kind in kinds for make in (function, method)]
+
+
+OVERLOADS: Final = (
+    *_sizes(),
+    function("type", A, result=type_of(A), call=kind_of),
+    function("dyn", A, result=DYN, call=_identity),
+    function("bool", BOOL, result=BOOL, call=_identity, strict=True),
+    function("bool", STRING, result=BOOL, call=_bool_of_text, strict=True),
+    function("bytes", BYTES, result=BYTES, call=_identity, strict=True),
+    function("bytes", STRING, result=BYTES, call=_bytes_of_text, budgeted=True, strict=True),
+    function("double", DOUBLE, result=DOUBLE, call=_identity, strict=True),
+    function("double", INT, result=DOUBLE, call=float, strict=True),
+    function("double", UINT, result=DOUBLE, call=float, strict=True),
+    function("double", STRING, result=DOUBLE, call=_double_of_text, strict=True),
+    function("int", INT, result=INT, call=_identity, strict=True),
+    function("int", UINT, result=INT, call=lambda value: checked_int(int(value), "int()"), strict=True),
+    function("int", DOUBLE, result=INT, call=_int_of_double, strict=True),
+    function("int", STRING, result=INT, call=_int_of_text, strict=True),
+    function("int", TIMESTAMP, result=INT, call=_int_of_timestamp, strict=True),
+    function("int", DURATION, result=INT, call=lambda value: value.nanoseconds, strict=True),
+    function("uint", UINT, result=UINT, call=_identity, strict=True),
+    function("uint", INT, result=UINT, call=lambda value: checked_uint(value, "uint()"), strict=True),
+    function("uint", DOUBLE, result=UINT, call=_uint_of_double, strict=True),
+    function("uint", STRING, result=UINT, call=_uint_of_text, strict=True),
+    function("string", STRING, result=STRING, call=_identity, strict=True),
+    function("string", BOOL, result=STRING, call=_lowercase_bool, strict=True),
+    function("string", INT, result=STRING, call=int.__repr__, strict=True),
+    function("string", UINT, result=STRING, call=int.__repr__, strict=True),
+    function("string", DOUBLE, result=STRING, call=text_of_double, strict=True),
+    function("string", BYTES, result=STRING, call=_text_of_bytes, budgeted=True, strict=True),
+    function("string", DURATION, result=STRING, call=text_of_duration, strict=True),
+    method("startsWith", STRING, STRING, result=BOOL, call=_starts_with, budgeted=True),
+    method("endsWith", STRING, STRING, result=BOOL, call=_ends_with, budgeted=True),
+    method("contains", STRING, STRING, result=BOOL, call=_contains, budgeted=True),
+    *regexes.OVERLOADS,
+)

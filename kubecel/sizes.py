@@ -1,0 +1,61 @@
+"""The sizes by which values are charged, and walks over values that are charged as they go.
+
+Source: cel-go interpreter/runtimecost.go and k8s.io/apiserver pkg/cel/library/cost.go.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from kubecel.engine import Budget, CelBudgetExceededError
+from kubecel.values import MAX_DEPTH, WORK_OF_A_PAIR, Optional, is_list
+
+_AT_ONCE: Final = 256
+
+
+def size_of(value: Any) -> int:
+    """The size by which Kubernetes charges a value (cel-go interpreter/runtimecost.go, actualSize)."""
+    if isinstance(value, str | bytes | Mapping | list | tuple):
+        return len(value)
+    if isinstance(value, Optional) and value.present:
+        return size_of(value.value)
+    return 1
+
+
+def charge_pair(budget: Budget, a: Any, b: Any) -> None:
+    """Take the cost of comparing two values, beyond the 1 of every call."""
+    budget.scan(min(size_of(a), size_of(b)))
+
+
+def charge_traversal(budget: Budget, value: Any) -> None:
+    """Take the cost of walking a value to its leaves, beyond the 1 of every call.
+
+    A tenth of the characters of each text, 1 for any other leaf (k8s.io/apiserver cel/library/cost.go, traversalCost).
+    What is walked to find that out is charged as work, also where it is shared.
+    """
+    cost = _traversal(budget, value, 0)
+    if cost > 1:
+        budget.spend(cost - 1)
+
+
+def _traversal(budget: Budget, value: Any, depth: int) -> int:
+    if isinstance(value, str | bytes):
+        return len(value) // 10
+    if isinstance(value, Mapping):
+        parts: Iterable[Any] = itertools.chain.from_iterable(value.items())
+    elif is_list(value):
+        parts = value
+    else:
+        return 1
+    if depth > MAX_DEPTH:
+        raise CelBudgetExceededError(f"values nested deeper than {MAX_DEPTH} levels are not compared")
+    budget.work(WORK_OF_A_PAIR)
+    return sum(_traversal(budget, part, depth + 1) for part in paced(budget, parts))
+
+
+def paced(budget: Budget, values: Iterable[Any]) -> Iterator[Any]:
+    """The values one by one, each charged as work before."""
+    remaining = iter(values)
+    while part := list(itertools.islice(remaining, _AT_ONCE)):
+        budget.work(WORK_OF_A_PAIR * len(part))
+        yield from part

@@ -1,0 +1,229 @@
+"""The syntax tree, macros resolved. Immutable; `kubecel.compile` builds it, the compiler and the analysis read it."""
+
+import dataclasses
+import enum
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeAlias
+
+
+class Macro(enum.Enum):
+    """Comprehensions, by the name that expressions use."""
+
+    ALL = "all"
+    EXISTS = "exists"
+    EXISTS_ONE = "exists_one"
+    MAP = "map"
+    FILTER = "filter"
+    TRANSFORM_LIST = "transformList"
+    TRANSFORM_MAP = "transformMap"
+    TRANSFORM_MAP_ENTRY = "transformMapEntry"
+    SORT_BY = "sortBy"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Base:
+    """Where the node stands.
+
+    Attributes:
+        offset: the character to point at: the operator, the dot or the opening bracket, as cel-go does.
+        start: first character of the node's text.
+        end: one past the last.
+        depth: levels of nodes from here down, 1 for a leaf.
+    """
+
+    offset: int
+    start: int
+    end: int
+    depth: int = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Literal(_Base):
+    """A constant: None, bool, int, `values.UInt`, float, str or bytes."""
+
+    value: object
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ident(_Base):
+    """A variable or the name of a type."""
+
+    name: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Select(_Base):
+    """`operand.field`, `operand.?field`, or `has(operand.field)` where `test` is set."""
+
+    operand: "Node"
+    field: str
+    optional: bool = False
+    test: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Index(_Base):
+    """`operand[key]` or `operand[?key]`."""
+
+    operand: "Node"
+    key: "Node"
+    optional: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Call(_Base):
+    """`function(…)` or `target.function(…)`."""
+
+    function: str
+    target: "Node | None"
+    arguments: tuple["Node", ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unary(_Base):
+    """`!operand` or `-operand`."""
+
+    operator: str
+    operand: "Node"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Binary(_Base):
+    """Arithmetic, comparison or `in`."""
+
+    operator: str
+    left: "Node"
+    right: "Node"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Logic(_Base):
+    """`a && b && …` or `a || b || …`: flat, for chains are long and associative."""
+
+    operator: str
+    terms: tuple["Node", ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Conditional(_Base):
+    """`condition ? then : otherwise`."""
+
+    condition: "Node"
+    then: "Node"
+    otherwise: "Node"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Element:
+    """An element of a list literal; `optional` for `?value`."""
+
+    value: "Node"
+    optional: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ListLiteral(_Base):
+    """`[a, ?b]`."""
+
+    elements: tuple[Element, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of a map literal; `optional` for `?key: value`."""
+
+    key: "Node"
+    value: "Node"
+    optional: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MapLiteral(_Base):
+    """`{k: v, ?k: v}`."""
+
+    entries: tuple[Entry, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Comprehension(_Base):
+    """A macro that loops.
+
+    Attributes:
+        variables: one name (element, or key of a map), or two (index or key, then value).
+        condition: what filters before `body`, where the macro takes it.
+    """
+
+    macro: Macro
+    operand: "Node"
+    variables: tuple[str, ...]
+    condition: "Node | None"
+    body: "Node"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bind(_Base):
+    """`cel.bind(variable, value, body)`."""
+
+    variable: str
+    value: "Node"
+    body: "Node"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OptionalMap(_Base):
+    """`operand.optMap(variable, body)`, or `optFlatMap` where `flat` is set."""
+
+    operand: "Node"
+    variable: str
+    body: "Node"
+    flat: bool
+
+
+Node: TypeAlias = (
+    Literal
+    | Ident
+    | Select
+    | Index
+    | Call
+    | Unary
+    | Binary
+    | Logic
+    | Conditional
+    | ListLiteral
+    | MapLiteral
+    | Comprehension
+    | Bind
+    | OptionalMap
+)
+
+
+_CHILDREN: Final[dict[type, Callable[[Any], tuple[Node, ...]]]] = {
+    Literal: lambda _: (),
+    Ident: lambda _: (),
+    Select: lambda node: (node.operand,),
+    Index: lambda node: (node.operand, node.key),
+    Call: lambda node: node.arguments if node.target is None else (node.target, *node.arguments),
+    Unary: lambda node: (node.operand,),
+    Binary: lambda node: (node.left, node.right),
+    Logic: lambda node: node.terms,
+    Conditional: lambda node: (node.condition, node.then, node.otherwise),
+    ListLiteral: lambda node: tuple(element.value for element in node.elements),
+    MapLiteral: lambda node: tuple(part for entry in node.entries for part in (entry.key, entry.value)),
+    Comprehension: lambda node: (node.operand, *(() if node.condition is None else (node.condition,)), node.body),
+    Bind: lambda node: (node.value, node.body),
+    OptionalMap: lambda node: (node.operand, node.body),
+}
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """The nodes right below, in the order in which they stand in the source."""
+    return _CHILDREN[type(node)](node)
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The node and all below it, top down."""
+    waiting = [node]
+    while waiting:
+        current = waiting.pop()
+        yield current
+        waiting.extend(reversed(children(current)))

@@ -1,0 +1,55 @@
+"""Which variables and fields an expression reads."""
+
+from collections.abc import Container, Iterator
+
+from kubecel.syntax import nodes as syntax
+from kubecel.syntax.nodes import Node
+
+
+def path_of(node: Node) -> tuple[str, ...] | None:
+    """The path of a chain of fields and string keys from an identifier on, e.g. `("object", "spec")`; else None."""
+    fields: list[str] = []
+    while True:
+        match node:
+            case syntax.Select():
+                fields.append(node.field)
+                node = node.operand
+            case syntax.Index(key=syntax.Literal(value=str(key))):
+                fields.append(key)
+                node = node.operand
+            case syntax.Ident():
+                return (node.name, *reversed(fields))
+            case _:
+                return None
+
+
+def bound_names(node: Node) -> tuple[tuple[str, ...], tuple[Node, ...]]:
+    """Names that a node binds, and the nodes below it that see them."""
+    match node:
+        case syntax.Comprehension():
+            bodies = (node.body,) if node.condition is None else (node.condition, node.body)
+            return node.variables, bodies
+        case syntax.Bind() | syntax.OptionalMap():
+            return (node.variable,), (node.body,)
+        case _:
+            return (), ()
+
+
+def references(tree: Node, roots: Container[str]) -> frozenset[tuple[str, ...]]:
+    """The longest paths that start at one of the root variables."""
+    return frozenset(_paths(tree, roots))
+
+
+def _paths(tree: Node, roots: Container[str]) -> Iterator[tuple[str, ...]]:
+    waiting: list[tuple[Node, frozenset[str]]] = [(tree, frozenset())]
+    while waiting:
+        node, hidden = waiting.pop()
+        path = path_of(node)
+        if path is not None:
+            if path[0] in roots and path[0] not in hidden:
+                yield path
+            continue
+        names, bodies = bound_names(node)
+        for child in syntax.children(node):
+            inner = hidden.union(names) if any(child is body for body in bodies) else hidden
+            waiting.append((child, inner))

@@ -1,0 +1,143 @@
+"""One YAML document to one model, with everything that is wrong at once, each with file and line."""
+
+import typing
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from neuron.findings import did_you_mean
+from policies.files.documents import Document, Problem
+from policies.files.schema import API_VERSION, KINDS, VAP_API_VERSION, AnyPolicy
+
+_LONGEST_VALUE: Final = 64
+_SAID: Final = {
+    "missing": "the field is missing",
+    "string_type": "this must be text",
+    "bool_type": "this must be true or false",
+    "int_type": "this must be a whole number",
+    "tuple_type": "this must be a list",
+    "dict_type": "this must be a mapping",
+    "model_type": "this must be a mapping of fields",
+    "model_attributes_type": "this must be a mapping of fields",
+    "string_too_short": "this must not be empty",
+    "too_short": "this must not be empty",
+    "timezone_aware": "the time needs a zone, such as Z",
+}
+
+
+class RefusedError(Exception):
+    """A document is no policy.
+
+    Attributes:
+        problems: everything that is wrong with it.
+    """
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = problems
+
+
+def parse(document: Document) -> AnyPolicy:
+    """The policy that a document holds.
+
+    Raises:
+        RefusedError: it holds none.
+    """
+    data = document.data
+    if not isinstance(data, dict):
+        raise RefusedError([document.problem((), f"a policy is a mapping of fields, not a {_name(data)}.")])
+    model = _model(document)
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise RefusedError([_problem(document, model, each) for each in _causes(error)]) from error
+
+
+def _model(document: Document) -> type[AnyPolicy]:
+    version, kind = document.data.get("apiVersion"), document.data.get("kind")
+    model = KINDS.get((version, kind)) if isinstance(version, str) and isinstance(kind, str) else None
+    if model is not None:
+        return model
+    for right, known in KINDS:
+        if kind == known:
+            raise RefusedError(
+                [document.problem(("apiVersion",), f"{kind} has apiVersion {right}, not {_cut(version)}.")]
+            )
+    if kind in ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"):
+        message = f"{kind} is not supported: conversion is steered by the ConversionPolicy of {API_VERSION}."
+        raise RefusedError([document.problem(("kind",), message)])
+    kinds = [known for _, known in KINDS]
+    hint = did_you_mean(str(kind)[:_LONGEST_VALUE], kinds)
+    hint = hint or f" Known are {', '.join(kinds)} ({API_VERSION}, {VAP_API_VERSION})."
+    raise RefusedError([document.problem(("kind",), f"kind {_cut(kind)} is unknown.{hint}")])
+
+
+def _causes(error: ValidationError) -> list[ErrorDetails]:
+    """Every fault. A list whose entries are faulty counts as too short as well, which is no fault of its own."""
+    errors = error.errors(include_url=False)
+    inside = {each["loc"][: len(each["loc"]) - cut] for each in errors for cut in range(1, len(each["loc"]) + 1)}
+    return [each for each in errors if each["type"] != "too_short" or each["loc"] not in inside]
+
+
+def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) -> Problem:
+    path = error["loc"]
+    where = _path_text(path)
+    if error["type"] == "extra_forbidden":
+        hint = did_you_mean(str(path[-1])[:_LONGEST_VALUE], _fields_at(model, path[:-1]))
+        return document.problem(path, f"{where}: unknown field.{hint}")
+    said = _SAID.get(error["type"]) or error["msg"][:1].lower() + error["msg"][1:]
+    value = error["input"]
+    if error["type"] == "missing" or isinstance(value, dict | list):
+        return document.problem(path, f"{where}: {said}.")
+    shown = _cut(value)
+    hint = ""
+    if error["type"] in ("literal_error", "enum"):
+        allowed = [word.strip("'") for word in error["ctx"]["expected"].replace(" or ", ", ").split(", ")]
+        said, hint = f"this must be one of {', '.join(allowed)}", did_you_mean(str(value)[:_LONGEST_VALUE], allowed)
+        if value in allowed:  # right, but for its quotes
+            hint = " Leave out the quotes."
+    return document.problem(path, f"{where} is {shown}: {said}.{hint}")
+
+
+def _cut(value: object) -> str:
+    """A value for a message."""
+    shown = repr(value[:_LONGEST_VALUE] if isinstance(value, str) else value)
+    cut = isinstance(value, str) and len(value) > _LONGEST_VALUE
+    return shown[:_LONGEST_VALUE] + "…" if cut or len(shown) > _LONGEST_VALUE else shown
+
+
+def _path_text(path: tuple[str | int, ...]) -> str:
+    text = ""
+    for step in path:
+        if step == "[key]":  # pydantic's word for "the key itself"
+            continue
+        name = step if isinstance(step, int) or len(step) <= _LONGEST_VALUE else f"{step[:_LONGEST_VALUE]}…"
+        text += f"[{name}]" if isinstance(name, int) else f".{name}" if text else name
+    return text
+
+
+def _fields_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
+    """The fields that the model at a path has."""
+    current: type[BaseModel] | None = model
+    for step in path:
+        if current is None:
+            return []
+        if isinstance(step, int):
+            continue
+        field = next((info for info in current.model_fields.values() if info.alias == step), None)
+        field = field or current.model_fields.get(step)
+        current = next(_models_in(field.annotation), None) if field else None
+    return [info.alias or name for name, info in current.model_fields.items()] if current else []
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in typing.get_args(annotation):
+        yield from _models_in(part)
+
+
+def _name(value: object) -> str:
+    return "list" if isinstance(value, list) else "text" if isinstance(value, str) else type(value).__name__

@@ -1,0 +1,153 @@
+"""Why policies say what they say about one request: conditions, variables and messages, as text."""
+
+import datetime as dt
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from kubecel.engine import POLICY_LIMITS, Budget, CelError, Clock
+from kubecel.values import kind_of
+from policies.files.loader import PolicySet
+from policies.judging import matching
+from policies.judging.conditions import Variables, all_hold
+from policies.judging.evaluate import Outcome, UndecidedError, evaluate, first_match
+from policies.judging.rules import Condition, HintRule, PodRule, ValidatingRule
+from policies.judging.subjects import Subject
+
+_LONGEST_VALUE: Final = 200
+_ELSEWHERE: Final = "its selectors, or those of its bindings, select something else"
+_WORDS: Final = {
+    Outcome.ALLOW: "allows it",
+    Outcome.DENY: "denies it",
+    Outcome.WARN: "warns of it",
+    Outcome.AUDIT: "notes it in the audit log",
+    Outcome.EXCEPT: "would object, and an exception lets it pass",
+}
+
+
+def explain(policies: PolicySet, subject: Subject, now: dt.datetime, clock: Clock) -> Iterator[str]:
+    """Lines about one request.
+
+    Args:
+        policies: all of them.
+        subject: the request.
+        now: by which exceptions expire.
+        clock: bounds evaluation.
+    """
+    for rule in policies.validating:
+        yield from _validating(rule, subject, now, clock)
+    if subject.kind == "Pod" and subject.group == "":
+        yield from _pod(policies.conversions, subject, clock, "steers its conversion", "does not steer its conversion")
+        chosen = _chosen(policies.hints, subject, clock)
+        for line in _pod(policies.hints, subject, clock, "gives scheduling hints", "gives no scheduling hints"):
+            yield line
+            if chosen is not None and line == f"{chosen.name}: gives scheduling hints":
+                yield from (f"    {each}" for each in _hints(chosen))
+
+
+def _pod(
+    rules: Sequence[PodRule | HintRule], subject: Subject, clock: Clock, does: str, does_not: str
+) -> Iterator[str]:
+    chosen = False
+    for rule in rules:
+        why = _unmet_by_pod(rule, subject, clock)
+        if why and not chosen and rule.fails_closed and _fails(rule, subject, clock):
+            chosen = True
+            yield f"{rule.name}: refuses the pod, since its failurePolicy is Fail: {why}"
+        elif why:
+            yield f"{rule.name}: {does_not}: {why}"
+        elif chosen:
+            yield f"{rule.name}: {does_not}: an earlier policy does"
+        else:
+            chosen = True
+            yield f"{rule.name}: {does}"
+
+
+def _chosen(rules: Sequence[HintRule], subject: Subject, clock: Clock) -> HintRule | None:
+    try:
+        return first_match(rules, subject, clock)[0]
+    except UndecidedError:
+        return None
+
+
+def _fails(rule: PodRule | HintRule, subject: Subject, clock: Clock) -> bool:
+    """Whether the conditions of a policy cannot be evaluated."""
+    activation = {**subject.activation({}), "variables": {}}
+    return all_hold(rule.conditions, activation, Budget(clock, POLICY_LIMITS))[0] is None
+
+
+def _hints(rule: HintRule) -> Iterator[str]:
+    """What a policy says of each hint, one line each."""
+    spec, hints = rule.spec, rule.hints
+    if spec.tolerations is not None:
+        yield f"tolerations: {_said(hints.toleration, 'that of the Neuron taint', hints.tolerations)}"
+    if spec.node_affinity is not None:
+        yield f"required node affinity: {_said(hints.affinity, 'the instance types', hints.required)}"
+        if hints.preferred:
+            yield f"preferred node affinity: {json.dumps(hints.preferred)}"
+    if spec.scheduler_name is not None:
+        yield f"scheduler name: {hints.scheduler_name if hints.scheduler else 'as the pod says'}"
+    if spec.labels is not None:
+        whose = "before the pod's own" if hints.replaces_labels else "where the pod has none"
+        yield f"labels, {whose}: {json.dumps(dict(hints.labels))}"
+    if spec.leader_worker_set is not None:
+        yield f"exclusive topology of LeaderWorkerSets: {spec.leader_worker_set.exclusive_topology.lower()}"
+
+
+def _said(built_in: bool | None, words: str, entries: Sequence[Mapping[str, object]]) -> str:
+    parts = [words] if built_in else []
+    parts += [json.dumps(entry) for entry in entries]
+    return ", ".join(parts) or "none"
+
+
+def _validating(rule: ValidatingRule, subject: Subject, now: dt.datetime, clock: Clock) -> Iterator[str]:
+    verdicts = evaluate((rule,), subject, now, clock)
+    if not verdicts:
+        yield f"{rule.name}: is not about {subject.operation} of {subject.resource}"
+        return
+    (verdict,) = verdicts
+    budget = Budget(clock, POLICY_LIMITS)
+    activation = subject.activation(rule.params)
+    variables = Variables(rule.variables, activation, budget)
+    activation["variables"] = variables
+    if verdict.outcome is Outcome.NO_MATCH:
+        unmet = _unmet(rule.conditions, activation, clock)
+        yield f"{rule.name}: does not match: {unmet or _ELSEWHERE}"
+        return
+    yield f"{rule.name}: {_WORDS[verdict.outcome]}"
+    yield from (f"    {violation.message}" for violation in verdict.violations)
+    if verdict.exemption is not None:
+        yield f"    exception '{verdict.exemption.name}' of {verdict.exemption.owner} until {verdict.exemption.expires}"
+    if verdict.expired is not None:
+        yield f"    exception '{verdict.expired.name}' of {verdict.expired.owner} ended {verdict.expired.expires}"
+    for name in rule.variables:
+        yield f"    variables.{name} = {_value(variables, name)}"
+
+
+def _unmet(conditions: tuple[Condition, ...], activation: dict[str, object], clock: Clock) -> str:
+    """The first condition that is false, or else the first that fails; empty where all hold."""
+    failure = ""
+    for condition in conditions:
+        holds, failures = all_hold((condition,), activation, Budget(clock, POLICY_LIMITS))
+        if holds is False:
+            return f"condition '{condition.name}' is false: {condition.program.source.strip()}"
+        failure = failure or (failures[0] if failures else "")
+    return failure
+
+
+def _unmet_by_pod(rule: PodRule | HintRule, subject: Subject, clock: Clock) -> str:
+    if not matching.pod_matches(rule.spec.match, subject):
+        return "its namespaces or selectors select something else"
+    return _unmet(rule.conditions, {**subject.activation({}), "variables": {}}, clock)
+
+
+def _value(variables: Variables, name: str) -> str:
+    try:
+        value = variables[name]
+    except CelError as error:
+        return f"error: {error}"
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError):
+        text = f"a {kind_of(value)}"
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"

@@ -1,0 +1,116 @@
+"""Whether a policy is about a request, as far as that is said without CEL.
+
+The rules are those of `k8s.io/apiserver/pkg/admission/plugin/webhook/predicates`. One differs: an object is not
+converted to another version of its API, so a rule is about the versions that it names and that reach us.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from policies.files.schema import LabelSelector, MatchResources, PodMatch, ResourceRule
+from policies.judging.subjects import Subject
+
+Labels = Mapping[str, Any]
+
+
+def selects(selector: LabelSelector, labels: Labels) -> bool:
+    """Whether a label selector selects these labels (apimachinery labels.Requirement.Matches)."""
+    if any(labels.get(key) != value for key, value in selector.match_labels.items()):
+        return False
+    for requirement in selector.match_expressions:
+        there = requirement.key in labels
+        match requirement.operator:
+            case "In":
+                fits = there and labels[requirement.key] in requirement.values
+            case "NotIn":
+                fits = not there or labels[requirement.key] not in requirement.values
+            case "Exists":
+                fits = there
+            case "DoesNotExist":
+                fits = not there
+        if not fits:
+            return False
+    return True
+
+
+def labels_of(data: object) -> Labels:
+    """`metadata.labels`; empty where there are none."""
+    metadata = data.get("metadata") if isinstance(data, dict) else None
+    labels = metadata.get("labels") if isinstance(metadata, dict) else None
+    return labels if isinstance(labels, dict) else {}
+
+
+def rules_match(match: MatchResources, subject: Subject) -> bool:
+    """Whether the resource rules match: this depends on the kind of request alone, but for resource names."""
+    if any(_rule_matches(rule, subject) for rule in match.exclude_resource_rules):
+        return False
+    return not match.resource_rules or any(_rule_matches(rule, subject) for rule in match.resource_rules)
+
+
+def could_match(match: MatchResources, subject: Subject) -> bool:
+    """Whether the resource rules match some object of this kind of request, whatever its name."""
+    return not match.resource_rules or any(
+        _rule_matches(rule.model_copy(update={"resource_names": ()}), subject) for rule in match.resource_rules
+    )
+
+
+def selectors_match(match: MatchResources, subject: Subject) -> bool:
+    """Whether the selectors of namespace and object match."""
+    return _namespace_matches(match.namespace_selector, subject) and _object_matches(match.object_selector, subject)
+
+
+def namespace_matches(match: MatchResources, subject: Subject) -> bool:
+    """Whether the selector of namespaces matches; that of a Namespace that is not known is taken to."""
+    if subject.kind == "Namespace" and subject.group == "" and subject.object is None and subject.old_object is None:
+        return True
+    return _namespace_matches(match.namespace_selector, subject)
+
+
+def matches(match: MatchResources | None, subject: Subject) -> bool:
+    """Whether everything matches; None matches all."""
+    return match is None or (rules_match(match, subject) and selectors_match(match, subject))
+
+
+def pod_matches(match: PodMatch, subject: Subject) -> bool:
+    """Whether a pod is meant, its conditions in CEL apart."""
+    if match.namespaces and subject.namespace not in match.namespaces:
+        return False
+    return _namespace_matches(match.namespace_selector, subject) and _object_matches(match.object_selector, subject)
+
+
+def _namespace_matches(selector: LabelSelector | None, subject: Subject) -> bool:
+    if selector is None:
+        return True
+    if subject.kind == "Namespace" and subject.group == "":
+        return selects(selector, labels_of(subject.object or subject.old_object))
+    # Cluster-scoped objects are never excluded by a namespace selector.
+    return not subject.namespace or selects(selector, labels_of(subject.namespace_object))
+
+
+def _object_matches(selector: LabelSelector | None, subject: Subject) -> bool:
+    if selector is None or (not selector.match_labels and not selector.match_expressions):
+        return True
+    known = [data for data in (subject.object, subject.old_object) if data is not None]
+    return any(selects(selector, labels_of(data)) for data in known)
+
+
+def _rule_matches(rule: ResourceRule, subject: Subject) -> bool:
+    if rule.resource_names and subject.name not in rule.resource_names:
+        return False
+    namespaced = bool(subject.namespace) and subject.kind != "Namespace"
+    return (
+        rule.scope in ("*", "Namespaced" if namespaced else "Cluster")
+        and _listed(rule.operations, subject.operation)
+        and _listed(rule.api_groups, subject.group)
+        and _listed(rule.api_versions, subject.version)
+        and any(_resource_matches(resource, subject) for resource in rule.resources)
+    )
+
+
+def _listed(values: tuple[str, ...], value: str) -> bool:
+    return "*" in values or value in values
+
+
+def _resource_matches(wanted: str, subject: Subject) -> bool:
+    resource, _, subresource = wanted.partition("/")
+    return resource in ("*", subject.resource) and subresource in ("*", subject.subresource)

@@ -1,0 +1,265 @@
+"""Policies with their expressions compiled, ready to be evaluated. Made by `loader`, read by `evaluate`."""
+
+import dataclasses
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+from kubecel.checking.types import BOOL, DYN, STRING, Type
+from kubecel.engine import CelEngine, CelError, Program
+from neuron import names
+from neuron.scheduling import SchedulingHints
+from policies.files import schema
+from policies.files.documents import Document, Path, Problem
+from policies.files.schema_hints import PreferredSchedulingTerm, manifest
+from policies.judging.subjects import types_with
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Condition:
+    """A match condition."""
+
+    name: str
+    program: Program
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Check:
+    """A validation: what has to be true, and what to say where it is not."""
+
+    program: Program
+    message: str
+    message_program: Program | None
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Exemption:
+    """An exception: who is let pass until when."""
+
+    name: str
+    owner: str
+    reason: str
+    expires: dt.datetime
+    conditions: tuple[Condition, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Binding:
+    """Where a policy applies, and what it does there. `name` is empty for a policy that binds itself."""
+
+    name: str
+    match: schema.MatchResources | None
+    actions: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ValidatingRule:
+    """A policy on validation.
+
+    Attributes:
+        name: `metadata.name`.
+        kind: ValidatingPolicy or ValidatingAdmissionPolicy.
+        document: where it was written.
+        severity: of a violation.
+        match: which requests it is about.
+        bindings: where it applies.
+        conditions: further conditions, in CEL.
+        variables: `variables.*` in order.
+        checks: what has to be true.
+        audit: audit annotations by key.
+        fails_closed: whether what cannot be evaluated counts as a violation.
+        params: the value of `params`.
+        exemptions: who is let pass.
+        tests: embedded cases.
+    """
+
+    name: str
+    kind: str
+    document: Document
+    severity: str
+    match: schema.MatchResources
+    bindings: tuple[Binding, ...]
+    conditions: tuple[Condition, ...]
+    variables: Mapping[str, Program]
+    checks: tuple[Check, ...]
+    audit: Mapping[str, Program]
+    fails_closed: bool
+    params: Mapping[str, Any]
+    exemptions: tuple[Exemption, ...]
+    tests: tuple[schema.Case, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PodRule:
+    """A policy on conversion, with its conditions compiled."""
+
+    name: str
+    document: Document
+    conditions: tuple[Condition, ...]
+    spec: schema.ConversionPolicySpec
+
+    @property
+    def fails_closed(self) -> bool:
+        """Whether a pod is refused where the conditions cannot be evaluated.
+
+        By default that is so where the policy is locked: one that is not gives defaults, which annotations can change.
+        """
+        return self.spec.locked if self.spec.failure_policy is None else self.spec.failure_policy == "Fail"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HintRule:
+    """A policy on scheduling hints, with its conditions compiled and its words as conversion takes them."""
+
+    name: str
+    document: Document
+    conditions: tuple[Condition, ...]
+    spec: schema.SchedulingHintPolicySpec
+    hints: SchedulingHints
+
+    @property
+    def fails_closed(self) -> bool:
+        """Whether a pod is refused where the conditions cannot be evaluated."""
+        return self.spec.failure_policy == "Fail"
+
+
+class ExpressionCompiler:
+    """Compiles the expressions of one document; what is wrong with them is collected, with file and line."""
+
+    def __init__(self, engine: CelEngine, document: Document) -> None:
+        self._engine = engine
+        self._document = document
+        self._variables: dict[str, Type] = {}
+        self.problems: list[Problem] = []
+
+    def validating(
+        self, policy: schema.ValidatingAdmissionPolicy | schema.ValidatingPolicy, bindings: tuple[Binding, ...]
+    ) -> ValidatingRule:
+        """Compile a policy on validation. The result is good only if no problem was found."""
+        spec = policy.spec
+        conditions = self._conditions(("spec", "matchConditions"), spec.match_conditions)
+        variables: dict[str, Program] = {}
+        for at, variable in enumerate(spec.variables):
+            program = self._compile(("spec", "variables", at, "expression"), variable.expression, DYN)
+            if variable.name in variables:
+                self._say(("spec", "variables", at, "name"), f"the variable '{variable.name}' is declared twice.")
+            if program is not None:
+                variables[variable.name] = program
+            # One that does not compile must not make those that read it look wrong as well.
+            self._variables[variable.name] = DYN if program is None else program.result
+        checks = [self._check(at, validation) for at, validation in enumerate(spec.validations)]
+        audit = self._audit(spec.audit_annotations)
+        ours = spec if isinstance(spec, schema.ValidatingPolicySpec) else schema.ValidatingPolicySpec.model_construct()
+        exemptions = tuple(
+            Exemption(
+                each.name,
+                each.owner,
+                each.reason,
+                each.expires,
+                self._conditions(("spec", "exceptions", at, "matchConditions"), each.match_conditions),
+            )
+            for at, each in enumerate(ours.exceptions)
+        )
+        return ValidatingRule(
+            policy.metadata.name,
+            policy.kind,
+            self._document,
+            ours.severity,
+            spec.match_constraints,
+            bindings,
+            conditions,
+            variables,
+            tuple(check for check in checks if check is not None),
+            audit,
+            spec.failure_policy == "Fail",
+            ours.params,
+            exemptions,
+            ours.tests,
+        )
+
+    def pods(self, policy: schema.ConversionPolicy) -> PodRule:
+        """Compile a policy on conversion. The result is good only if no problem was found."""
+        conditions = self._conditions(("spec", "match", "conditions"), policy.spec.match.conditions)
+        return PodRule(policy.metadata.name, self._document, conditions, policy.spec)
+
+    def hints(self, policy: schema.SchedulingHintPolicy) -> HintRule:
+        """Compile a policy on scheduling hints. The result is good only if no problem was found."""
+        conditions = self._conditions(("spec", "match", "conditions"), policy.spec.match.conditions)
+        name = policy.metadata.name
+        return HintRule(name, self._document, conditions, policy.spec, scheduling_hints(name, policy.spec))
+
+    def _conditions(self, path: Path, conditions: tuple[schema.MatchCondition, ...]) -> tuple[Condition, ...]:
+        compiled = []
+        for at, condition in enumerate(conditions):
+            program = self._compile((*path, at, "expression"), condition.expression, BOOL)
+            if program is not None:
+                compiled.append(Condition(condition.name, program))
+        return tuple(compiled)
+
+    def _check(self, at: int, validation: schema.Validation) -> Check | None:
+        path: Path = ("spec", "validations", at)
+        program = self._compile((*path, "expression"), validation.expression, BOOL)
+        wording = validation.message_expression
+        wording_program = wording and self._compile((*path, "messageExpression"), wording, STRING)
+        if program is None:
+            return None
+        message = validation.message or f"failed expression: {validation.expression.strip()}"
+        return Check(program, message, wording_program or None, validation.reason)
+
+    def _audit(self, annotations: tuple[schema.AuditAnnotation, ...]) -> dict[str, Program]:
+        compiled = {}
+        for at, annotation in enumerate(annotations):
+            path: Path = ("spec", "auditAnnotations", at)
+            if annotation.key in compiled:
+                self._say((*path, "key"), f"the audit annotation '{annotation.key}' stands here twice.")
+            program = self._compile((*path, "valueExpression"), annotation.value_expression, DYN)
+            if program is not None:
+                compiled[annotation.key] = program
+        return compiled
+
+    def _compile(self, path: Path, source: str, result: Type) -> Program | None:
+        try:
+            return self._engine.compile(source, types_with(self._variables), result=result)
+        except CelError as error:
+            line = self._document.text_lines.get(path, self._document.line(path)) + error.line - 1
+            where = "" if error.offset is None else f" (column {error.column} of that line of the expression)"
+            end = "" if error.message.endswith((".", "?")) else "."
+            excerpt = f"\n{error.excerpt}" if error.excerpt else ""
+            message = f"{_text(path)}{where}: {error.message}{end}{excerpt}"
+            self.problems.append(Problem(self._document.file, line, message))
+            return None
+
+    def _say(self, path: Path, message: str) -> None:
+        self.problems.append(self._document.problem(path, message))
+
+
+def scheduling_hints(name: str, spec: schema.SchedulingHintPolicySpec) -> SchedulingHints:
+    """What a policy says of each hint; where it says nothing, the server's settings hold."""
+    tolerations, affinity, scheduler = spec.tolerations, spec.node_affinity, spec.scheduler_name
+    labels, sets = spec.labels, spec.leader_worker_set
+    return SchedulingHints(
+        policy=name,
+        toleration=None if tolerations is None else tolerations.action == "Add",
+        affinity=None if affinity is None else affinity.action == "Add",
+        scheduler=None if scheduler is None else scheduler.action == "Replace",
+        exclusive_topology=sets is None or sets.exclusive_topology == "On",
+        tolerations=tuple(manifest(each) for each in (tolerations.items if tolerations else ())),
+        required=tuple(manifest(each) for each in (affinity.required if affinity else ())),
+        preferred=tuple(_preferred(each) for each in (affinity.preferred if affinity else ())),
+        scheduler_name=(scheduler.name if scheduler else None) or names.DEFAULT_SCHEDULER,
+        labels=dict(labels.items) if labels else {},
+        replaces_labels=labels is not None and labels.action == "Replace",
+    )
+
+
+def _preferred(term: PreferredSchedulingTerm) -> dict[str, Any]:
+    expressions = [manifest(each) for each in term.preference.match_expressions]
+    return {"weight": term.weight, "preference": {"matchExpressions": expressions}}
+
+
+def _text(path: Path) -> str:
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+    return text

@@ -1,0 +1,361 @@
+"""What a DRA device selector looks up and compares, found in its tree without evaluating it.
+
+The validators of claims and classes (design: unknown attributes, type mistakes, unguarded lookups) read this.
+Semantics: k8s.io/dynamic-resource-allocation/cel/compile.go. A missing attribute is a run-time error that aborts the
+scheduling attempt, unless something decides before it matters: `&&` and `||` absorb the error of one side when
+the other side decides, whichever comes first.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from kubecel.checking import types
+from kubecel.checking.types import Type
+from kubecel.syntax import nodes as syntax
+from kubecel.syntax.nodes import Node
+from kubecel.syntax.references import bound_names
+from kubecel.values import kind_of
+
+Path = tuple[str, ...]
+
+_DEVICE: Final = "device"
+_FLIPPED: Final = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_UNWRAPPING: Final = frozenset({"orValue", "or", "value"})
+_CONSTRUCTORS: Final = {"semver": types.SEMVER, "quantity": types.QUANTITY}
+
+
+class Field(enum.StrEnum):
+    """The fields of `device`."""
+
+    DRIVER = "driver"
+    ATTRIBUTES = "attributes"
+    CAPACITY = "capacity"
+    MULTIPLE = "allowMultipleAllocations"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Subject:
+    """Something of a device that a selector looks at.
+
+    Attributes:
+        field: which field of `device`.
+        domain: of an attribute or capacity; empty otherwise.
+        name: the identifier within the domain; empty otherwise.
+    """
+
+    field: Field
+    domain: str = ""
+    name: str = ""
+
+    @property
+    def qualified(self) -> str:
+        """`domain/name`, as ResourceSlices spell it; the field's name for what has no domain."""
+        return f"{self.domain}/{self.name}" if self.name else self.field.value
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Lookup:
+    """One place that reads an attribute or a capacity.
+
+    Attributes:
+        subject: what it reads.
+        offset: where, in characters from the start of the source.
+        tests: it only asks whether it is there: `"id" in device.attributes["d"]`, `has(…)`, `.?id`.
+        guarded: it cannot fail because of a missing attribute.
+        driver: the driver to which a test of `device.driver` narrows it; empty where there is none.
+    """
+
+    subject: Subject
+    offset: int
+    tests: bool
+    guarded: bool
+    driver: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Operand:
+    """A constant that something is compared with: `semver("1.2.3")` is the text with the type SEMVER."""
+
+    value: object
+    type: Type
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Use:
+    """One thing that is done with a subject.
+
+    Attributes:
+        subject: with what.
+        operator: `==`, `<`, `in`, …, the subject on the left side; the name of a function or method; or `bool` where
+            the value decides by itself.
+        operands: the constants on the other side, several for `in [a, b]`; None where it is no constant.
+        offset: where.
+    """
+
+    subject: Subject
+    operator: str
+    operands: tuple[Operand, ...] | None
+    offset: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Analysis:
+    """Everything found, in the order of the source."""
+
+    lookups: tuple[Lookup, ...]
+    uses: tuple[Use, ...]
+
+
+def analyse(tree: Node) -> Analysis:
+    """Look through the tree of a selector (`Program.syntax`)."""
+    walker = _Walker()
+    walker.condition(tree, frozenset(), {})
+    return Analysis(
+        tuple(sorted(walker.lookups, key=lambda lookup: lookup.offset)),
+        tuple(sorted(walker.uses, key=lambda use: use.offset)),
+    )
+
+
+# --- paths ------------------------------------------------------------------------------------------------
+
+Scope = Mapping[str, Path | None]
+"""Bound variables: the path that they stand for, or None."""
+
+
+def _path(node: Node, scope: Scope) -> Path | None:
+    """The path of a chain of lookups that starts at `device`, variables of `cel.bind` resolved."""
+    match node:
+        case syntax.Ident():
+            return scope.get(node.name) if node.name in scope else (node.name,) if node.name == _DEVICE else None
+        case (
+            syntax.Select(operand=operand, field=key)
+            | syntax.Index(operand=operand, key=syntax.Literal(value=str(key)))
+        ):
+            base = _path(operand, scope)
+            return None if base is None else (*base, key)
+        case syntax.Call(function=function, target=target) if target is not None and function in _UNWRAPPING:
+            return _path(target, scope)
+        case _:
+            return None
+
+
+def _subject(path: Path | None) -> Subject | None:
+    match path:
+        case (_, "driver" | "allowMultipleAllocations" as field):
+            return Subject(Field(field))
+        case (_, "attributes" | "capacity" as field, domain, name):
+            return Subject(Field(field), domain, name)
+        case _:
+            return None
+
+
+def _is_optional(node: Node) -> bool:
+    """Whether a chain of lookups gives an optional."""
+    match node:
+        case syntax.Select() | syntax.Index():
+            return node.optional or _is_optional(node.operand)
+        case syntax.Call(function="or", target=target) if target is not None:
+            return _is_optional(target)
+        case _:
+            return False
+
+
+# --- what is known where ----------------------------------------------------------------------------------
+
+Facts = frozenset[Subject | str]
+"""Attributes that are there, and names of drivers that the device's driver is."""
+
+_NOTHING: Final[Facts] = frozenset()
+
+
+def _facts(node: Node, outcome: bool, scope: Scope) -> Facts:
+    """What is known of the device once `node` has come out as `outcome`."""
+    match node:
+        case syntax.Logic():
+            parts = [_facts(term, outcome, scope) for term in node.terms]
+            all_hold = (node.operator == "&&") is outcome
+            return frozenset().union(*parts) if all_hold else frozenset.intersection(*parts)
+        case syntax.Unary(operator="!"):
+            return _facts(node.operand, not outcome, scope)
+        case syntax.Binary(operator="==" | "!="):
+            return _facts_of_equality(node, (node.operator == "==") is outcome, scope)
+        case syntax.Binary(operator="in") if outcome:
+            return _facts_of_membership(node, scope)
+        case syntax.Select(test=True) if outcome:
+            return _only(_subject(_path(node, scope)))
+        case syntax.Call(function="hasValue", target=target) if outcome and target is not None:
+            return _only(_subject(_path(target, scope)))
+        case syntax.Bind():
+            return _facts(node.body, outcome, {**scope, node.variable: _path(node.value, scope)})
+        case _:
+            return _NOTHING
+
+
+def _only(subject: Subject | None) -> Facts:
+    return _NOTHING if subject is None else frozenset({subject})
+
+
+def _facts_of_equality(node: syntax.Binary, holds: bool, scope: Scope) -> Facts:
+    for side, other in ((node.left, node.right), (node.right, node.left)):
+        if isinstance(other, syntax.Literal):
+            if isinstance(other.value, bool):
+                return _facts(side, other.value is holds, scope)
+            if holds and isinstance(other.value, str) and _subject(_path(side, scope)) == Subject(Field.DRIVER):
+                return frozenset({other.value})
+    return _NOTHING
+
+
+def _facts_of_membership(node: syntax.Binary, scope: Scope) -> Facts:
+    match node.left, node.right:
+        case syntax.Literal(value=str(name)), _ if (path := _path(node.right, scope)) is not None:
+            return _only(_subject((*path, name)))
+        case _, syntax.ListLiteral(elements=(syntax.Element(value=syntax.Literal(value=str(driver))),)):
+            is_driver = _subject(_path(node.left, scope)) == Subject(Field.DRIVER)
+            return frozenset({driver}) if is_driver else _NOTHING
+        case _:
+            return _NOTHING
+
+
+# --- the walk ---------------------------------------------------------------------------------------------
+
+
+def _operand(node: Node) -> Operand | None:
+    match node:
+        case syntax.Literal():
+            return Operand(node.value, kind_of(node.value))
+        case syntax.Unary(operator="-", operand=syntax.Literal(value=int() | float() as value)):
+            return Operand(-value, kind_of(value))
+        case syntax.Call(function=function, target=None, arguments=(syntax.Literal(value=str(text)), *_)):
+            return Operand(text, _CONSTRUCTORS[function]) if function in _CONSTRUCTORS else None
+        case _:
+            return None
+
+
+def _operands(nodes: Iterable[Node]) -> tuple[Operand, ...] | None:
+    found = []
+    for node in nodes:
+        operand = _operand(node)
+        if operand is None:
+            return None
+        found.append(operand)
+    return tuple(found)
+
+
+class _Walker:
+    """Collects lookups and uses."""
+
+    def __init__(self) -> None:
+        self.lookups: list[Lookup] = []
+        self.uses: list[Use] = []
+
+    def condition(self, node: Node, facts: Facts, scope: Scope) -> None:
+        """Visit what has to be a bool."""
+        if not isinstance(node, syntax.Select) or not node.test:
+            self._use(node, "bool", (), node.offset, scope)
+        self.visit(node, facts, scope)
+
+    def visit(self, node: Node, facts: Facts, scope: Scope) -> None:
+        match node:
+            case syntax.Logic():
+                self._logic(node, facts, scope)
+            case syntax.Conditional():
+                self.condition(node.condition, facts, scope)
+                self.visit(node.then, facts | _facts(node.condition, True, scope), scope)
+                self.visit(node.otherwise, facts | _facts(node.condition, False, scope), scope)
+            case syntax.Unary(operator="!"):
+                self.condition(node.operand, facts, scope)
+            case syntax.Binary():
+                self._binary(node, facts, scope)
+            case syntax.Select() | syntax.Index():
+                self._lookup(node, facts, scope)
+            case syntax.Call():
+                self._call(node, facts, scope)
+            case syntax.Bind():
+                self.visit(node.value, facts, scope)
+                self.visit(node.body, facts, {**scope, node.variable: _path(node.value, scope)})
+            case syntax.OptionalMap():
+                self.visit(node.operand, facts, scope)
+                self.visit(node.body, facts, {**scope, node.variable: _path(node.operand, scope)})
+            case _:
+                names, bodies = bound_names(node)
+                inner = {**scope, **dict.fromkeys(names)}
+                for child in syntax.children(node):
+                    self.visit(child, facts, inner if any(child is body for body in bodies) else scope)
+
+    def _logic(self, node: syntax.Logic, facts: Facts, scope: Scope) -> None:
+        decided_otherwise = node.operator == "&&"
+        known = [_facts(term, decided_otherwise, scope) for term in node.terms]
+        for position, term in enumerate(node.terms):
+            others = (*known[:position], *known[position + 1 :])
+            self.condition(term, facts.union(*others), scope)
+
+    def _binary(self, node: syntax.Binary, facts: Facts, scope: Scope) -> None:
+        if node.operator == "in":
+            elements = node.right.elements if isinstance(node.right, syntax.ListLiteral) else None
+            operands = None if elements is None else _operands(element.value for element in elements)
+            self._use(node.left, "in", operands, node.offset, scope)
+            self._use(node.right, "includes", _operands((node.left,)), node.offset, scope)
+            if isinstance(node.left, syntax.Literal) and isinstance(node.left.value, str):
+                self._test_of_membership(node, node.left.value, scope)
+        else:
+            self._use(node.left, node.operator, _operands((node.right,)), node.offset, scope)
+            flipped = _FLIPPED.get(node.operator, node.operator)
+            self._use(node.right, flipped, _operands((node.left,)), node.offset, scope)
+        self.visit(node.left, facts, scope)
+        self.visit(node.right, facts, scope)
+
+    def _test_of_membership(self, node: syntax.Binary, name: str, scope: Scope) -> None:
+        path = _path(node.right, scope)
+        subject = None if path is None else _subject((*path, name))
+        if subject is not None:
+            self.lookups.append(Lookup(subject, node.left.offset, tests=True, guarded=True))
+
+    def _lookup(self, node: syntax.Select | syntax.Index, facts: Facts, scope: Scope) -> None:
+        subject = _subject(_path(node, scope))
+        if subject is None or not subject.name:
+            self._children(node, facts, scope)
+            return
+        tests = _is_optional(node) or (isinstance(node, syntax.Select) and node.test)
+        drivers = [fact for fact in facts if isinstance(fact, str)]
+        driver = drivers[0] if len(drivers) == 1 else ""
+        self.lookups.append(Lookup(subject, node.offset, tests, tests or subject in facts, driver))
+
+    def _call(self, node: syntax.Call, facts: Facts, scope: Scope) -> None:
+        if node.function in _UNWRAPPING and node.target is not None:
+            self._unwrap(node, node.target, facts, scope)
+            return
+        first, *others = (node.target, *node.arguments) if node.target else (*node.arguments, None)
+        if first is not None:
+            self._use(first, node.function, _operands(other for other in others if other), node.offset, scope)
+        self._children(node, facts, scope)
+
+    def _unwrap(self, node: syntax.Call, target: Node, facts: Facts, scope: Scope) -> None:
+        """`.?id.value()` fails like `.id` does; `.orValue(…)` and `.or(…)` do not."""
+        before = len(self.lookups)
+        self._children(node, facts, scope)
+        subject = _subject(_path(target, scope))
+        if node.function == "value" and subject is not None and subject not in facts:
+            self.lookups[before:] = [
+                dataclasses.replace(lookup, tests=False, guarded=False) if lookup.subject == subject else lookup
+                for lookup in self.lookups[before:]
+            ]
+
+    def _children(self, node: Node, facts: Facts, scope: Scope) -> None:
+        for child in syntax.children(node):
+            self.visit(child, facts, scope)
+
+    def _use(self, node: Node, operator: str, operands: tuple[Operand, ...] | None, offset: int, scope: Scope) -> None:
+        subject = _subject(_path(node, scope))
+        if subject is not None:
+            self.uses.append(Use(subject, operator, operands, offset))
+
+
+def drivers(analysis: Analysis) -> Iterator[tuple[str, int]]:
+    """Every name that `device.driver` is compared with, and where."""
+    for use in analysis.uses:
+        if use.subject.field is Field.DRIVER and use.operator in {"==", "in"}:
+            for operand in use.operands or ():
+                if isinstance(operand.value, str):
+                    yield operand.value, use.offset

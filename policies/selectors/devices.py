@@ -1,0 +1,151 @@
+"""DRA device selectors: what they see, and whether a device matches.
+
+Source: k8s.io/dynamic-resource-allocation/cel/compile.go.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from kubecel.checking import types
+from kubecel.checking.size_estimates import CostLimit, Path, Size
+from kubecel.checking.types import BOOL, DYN, QUANTITY, STRING, Type, map_of
+from kubecel.engine import Budget, CelEngine, Program
+from kubecel.library import quantity, semver
+
+DEVICE: Final = types.record(
+    "device",
+    {
+        "driver": STRING,
+        "allowMultipleAllocations": BOOL,
+        "attributes": map_of(STRING, map_of(STRING, DYN)),
+        "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
+    },
+)
+MAX_COST: Final = 1_000_000
+"""The highest estimated cost of a selector that the API server takes (CELSelectorExpressionMaxCost)."""
+_MOST_ATTRIBUTES: Final = 32
+_DOMAIN, _IDENTIFIER, _DRIVER, _VALUE = 63, 32, 63, 64
+"""Most characters of a domain, of a name in it, of a driver's name, and of an attribute's value."""
+
+SELECTOR_VARIABLES: Final[Mapping[str, Type]] = {"device": DEVICE}
+
+_KINDS: Final[dict[str, Callable[[Any], Any]]] = {
+    "int": int,
+    "bool": bool,
+    "string": str,
+    "version": semver.parse,
+    "ints": list,
+    "bools": list,
+    "strings": list,
+    "versions": lambda texts: [semver.parse(text) for text in texts],
+}
+"""The one field that is set in a DeviceAttribute of a ResourceSlice -> its value in CEL."""
+
+
+class _Domains(dict[str, dict[str, Any]]):
+    """Attributes by domain. A domain that the device has nothing of looks empty, though it is not `in` the map."""
+
+    def __missing__(self, domain: str) -> dict[str, Any]:
+        return {}
+
+
+def size_of(path: Path) -> Size | None:
+    """How large what lies at a path from `device` on may get, as the API server declares it; None: not declared."""
+    match path:
+        case ("device",):
+            most = 0
+        case ("device", "driver"):
+            most = _DRIVER
+        case ("device", "allowMultipleAllocations"):
+            most = 1
+        case ("device", "attributes" | "capacity") | ("device", "attributes" | "capacity", "@values" | "@items"):
+            most = _MOST_ATTRIBUTES
+        case ("device", "attributes" | "capacity", "@keys"):
+            most = _DOMAIN
+        case ("device", "attributes" | "capacity", "@values" | "@items", "@keys"):
+            most = _IDENTIFIER
+        case ("device", "capacity", "@values" | "@items", "@values" | "@items"):
+            most = 0
+        case ("device", "attributes", "@values" | "@items", name) if name != "@indices":
+            most = _VALUE
+        case _:
+            return None
+    return Size(0, most)
+
+
+_LIMIT: Final = CostLimit(MAX_COST, size_of)
+
+
+def compile_selector(engine: CelEngine, expression: str) -> Program:
+    """Compile the `cel.expression` of a device selector.
+
+    Raises:
+        CelCompileError: it is no selector.
+        CelCostExceededError: its estimated cost is above that which the API server takes.
+        CelBudgetExceededError: its constants are too large to compute here.
+    """
+    return engine.compile(expression, SELECTOR_VARIABLES, result=BOOL, limit=_LIMIT)
+
+
+def device_activation(
+    driver: str,
+    attributes: Mapping[str, object],
+    capacity: Mapping[str, object] | None = None,
+    *,
+    allow_multiple_allocations: bool = False,
+) -> dict[str, object]:
+    """The variables of a selector for one device.
+
+    Args:
+        driver: `spec.driver` of its ResourceSlice; the domain of names without one.
+        attributes: by name, with or without domain: a DeviceAttribute as slices have it, e.g. `{"version": "1.2.3"}`,
+            or the value itself (int, bool, str, `Semver`).
+        capacity: by name: a DeviceCapacity as slices have it, e.g. `{"value": "32Gi"}`, or the quantity's text.
+        allow_multiple_allocations: the device's field of that name.
+
+    Raises:
+        CelRuntimeError: a version or a quantity is none.
+        ValueError: a DeviceAttribute has none of the known fields.
+    """
+    return {
+        "device": {
+            "driver": driver,
+            "allowMultipleAllocations": allow_multiple_allocations,
+            "attributes": _by_domain(driver, attributes, _attribute),
+            "capacity": _by_domain(driver, capacity or {}, _capacity),
+        }
+    }
+
+
+def _by_domain(driver: str, values: Mapping[str, object], convert: Callable[[object], object]) -> _Domains:
+    domains = _Domains()
+    for name, value in values.items():
+        domain, _, identifier = name.rpartition("/")
+        domains.setdefault(domain or driver, {})[identifier] = convert(value)
+    return domains
+
+
+def _attribute(value: object) -> object:
+    if not isinstance(value, Mapping):
+        return value
+    for kind, convert in _KINDS.items():
+        if kind in value:
+            return convert(value[kind])
+    raise ValueError(
+        f"a device attribute has one of {', '.join(_KINDS)}, not {', '.join(map(str, value)) or 'nothing'}"
+    )
+
+
+def _capacity(value: object) -> object:
+    text = value.get("value") if isinstance(value, Mapping) else value
+    return quantity.parse(str(text))
+
+
+def matches(selector: Program, activation: Mapping[str, object], budget: Budget) -> bool:
+    """Whether a device matches.
+
+    Raises:
+        CelRuntimeError: the selector fails on this device, which would abort the scheduling attempt of its pod.
+        CelBudgetExceededError: it was stopped.
+    """
+    return selector.evaluate(activation, budget) is True

@@ -1,0 +1,258 @@
+"""DRA device selectors on the CEL engine: what `neuron.selection` asks for, done by `policies`."""
+
+import dataclasses
+import functools
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from kubecel.checking import types
+from kubecel.compile import Cel
+from kubecel.engine import (
+    SELECTOR_LIMITS,
+    Budget,
+    CelBudgetExceededError,
+    CelCompileError,
+    CelCostExceededError,
+    CelError,
+    CelRuntimeError,
+    CelSizeExceededError,
+    CelSyntaxError,
+    CelUnsupportedError,
+    Clock,
+    Program,
+)
+from kubecel.library import semver
+from kubecel.syntax import nodes as syntax
+from neuron.check_selectors import Judged
+from neuron.device_shapes import Value, Version
+from neuron.findings import short
+from neuron.selection import (
+    CompiledSelector,
+    Lookup,
+    SelectorError,
+    SelectorRuntimeError,
+    SelectorSyntaxError,
+    SelectorTimeError,
+    SelectorTooCostlyError,
+    SelectorTypeError,
+    SelectorUnsupportedError,
+    Use,
+)
+from policies.selectors.analysis import Field, Operand, analyse, drivers
+from policies.selectors.devices import compile_selector, device_activation, matches
+from webhook.reviews.remembered import Remembered
+
+_ON_ALL_DEVICES: Final = dataclasses.replace(SELECTOR_LIMITS, steps=10 * SELECTOR_LIMITS.call)
+"""Of one selector on all devices together. What it may cost on one device is what Kubernetes allows."""
+_SECONDS_PER_OBJECT: Final = 1.0
+_REMEMBERED: Final = 12 * 1024 * 1024
+"""Bytes of compiled expressions, and of judged ones; the longest expression fits in."""
+_BYTES_PER_CHARACTER: Final = 140
+"""Of an expression that is compiled, measured on expressions of nothing but short literals."""
+_PLAIN_FIELDS: Final = (Field.DRIVER, Field.MULTIPLE)
+_TIME_IS_OVER: Final = "the selectors of this object take too long to check"
+
+
+class DeviceSelectors:
+    """A `SelectorEngine` for one object: all its selectors share a second, in which they are compiled and evaluated.
+
+    Sixteen devices and a few hundred selectors are a matter of milliseconds. Whoever writes more than can be judged in
+    a second is told so, and does not keep others waiting. Not for use by two threads.
+    """
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._deadline: float | None = None
+
+    def compile(self, expression: str) -> CompiledSelector:
+        """Compile one expression; see `neuron.selection.SelectorEngine`."""
+        if self._deadline is None:
+            _load()
+        now = self._clock()
+        if self._deadline is None:
+            self._deadline = now + _SECONDS_PER_OBJECT
+        if now > self._deadline:
+            raise SelectorTimeError(_TIME_IS_OVER)
+        found = _compiled.get(expression)
+        if found is None:
+            found = _compile(expression)
+            _compiled.put(expression, found)
+        if isinstance(found, SelectorError):
+            raise found.with_traceback(None)  # An exception that is raised again keeps the frames of every time.
+        return _DeviceSelector(found, self._clock, self._deadline)
+
+
+class JudgedSelectors:
+    """A `neuron.check_selectors.JudgedSelectors` for one index of devices, counted in bytes.
+
+    The event loop and the lane share it, so it has a lock.
+    """
+
+    def __init__(self) -> None:
+        self._judged: Remembered[str, Judged] = Remembered(_REMEMBERED)
+        self._lock = threading.Lock()
+
+    def get(self, expression: str) -> Judged | None:
+        """What came of judging an expression, wherever it stood; None where that is not known."""
+        with self._lock:
+            return self._judged.get(expression)
+
+    def put(self, expression: str, judged: Judged) -> None:
+        """Remember it."""
+        with self._lock:
+            self._judged.put(expression, judged, _BYTES_PER_CHARACTER * len(expression))
+
+
+class _Compiled:
+    """Compiled expressions, counted in bytes. The event loop and the lane share it, so it has a lock."""
+
+    def __init__(self) -> None:
+        self._programs: Remembered[str, _Analysed | SelectorError] = Remembered(_REMEMBERED)
+        self._lock = threading.Lock()
+
+    def get(self, expression: str) -> "_Analysed | SelectorError | None":
+        with self._lock:
+            return self._programs.get(expression)
+
+    def put(self, expression: str, found: "_Analysed | SelectorError") -> None:
+        with self._lock:
+            self._programs.put(expression, found, _BYTES_PER_CHARACTER * len(expression))
+
+
+_compiled: Final = _Compiled()
+
+
+@functools.cache
+def _load() -> None:
+    """Load the grammar, which takes longer than most selectors do and is nothing that one of them costs."""
+    compile_selector(Cel(SELECTOR_LIMITS), "true")
+
+
+def _compile(expression: str) -> "_Analysed | SelectorError":
+    try:
+        return _Analysed(compile_selector(Cel(SELECTOR_LIMITS), expression))
+    except CelUnsupportedError as error:
+        return SelectorUnsupportedError(error.message, _position(error))
+    except CelSyntaxError as error:
+        return SelectorSyntaxError(error.message, _position(error))
+    except CelCompileError as error:
+        return SelectorTypeError(error.message, _position(error))
+    except CelCostExceededError as error:
+        return SelectorTooCostlyError(error.message, _position(error))
+    except CelBudgetExceededError as error:
+        # Our own bounds: Kubernetes may well evaluate it.
+        return SelectorUnsupportedError(error.message, _position(error))
+    except (ArithmeticError, RecursionError, ValueError) as error:
+        # A number or a nesting that Python itself refuses. No review fails for it.
+        return SelectorUnsupportedError(f"it cannot be read: {short(str(error))}")
+
+
+def _position(error: CelError) -> str:
+    return "" if error.offset is None else f" (line {error.line}, column {error.column})"
+
+
+class _Analysed:
+    """A program, and what it reads."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        analysis = analyse(program.syntax)
+        read = [each for each in analysis.lookups if each.subject.field is Field.ATTRIBUTES]
+        self.attributes = frozenset(each.subject.qualified for each in read) if _is_static(program.syntax) else None
+        self.lookups = tuple(Lookup(each.subject.qualified, each.guarded) for each in read if not each.tests)
+        self.uses = tuple(
+            Use(each.subject.qualified, each.operator, _values(each.operands))
+            for each in analysis.uses
+            if each.subject.field is Field.ATTRIBUTES
+        )
+        self.drivers = tuple(name for name, _ in drivers(analysis))
+
+
+def _values(operands: Iterable[Operand] | None) -> tuple[object, ...] | None:
+    return None if operands is None else tuple(map(_value, operands))
+
+
+def _value(operand: Operand) -> object:
+    return Version(str(operand.value)) if operand.type == types.SEMVER else operand.value
+
+
+class _DeviceSelector:
+    """A `CompiledSelector`. All its evaluations share one budget, and the time of its object."""
+
+    def __init__(self, analysed: _Analysed, clock: Clock, deadline: float) -> None:
+        self.source = analysed.program.source
+        self.lookups = analysed.lookups
+        self.uses = analysed.uses
+        self.attributes = analysed.attributes
+        self.drivers = analysed.drivers
+        self._program = analysed.program
+        self._clock = clock
+        self._deadline = deadline
+        seconds = max(0.0, min(_ON_ALL_DEVICES.seconds, deadline - clock()))
+        self._hurried = seconds < _ON_ALL_DEVICES.seconds
+        self._budget = Budget(clock, dataclasses.replace(_ON_ALL_DEVICES, seconds=seconds))
+
+    def evaluate(self, driver: str, attributes: Mapping[str, Value | None]) -> bool:
+        """Whether a device satisfies it; see `neuron.selection.CompiledSelector`."""
+        if self._clock() > self._deadline:
+            raise SelectorTimeError(_TIME_IS_OVER)
+        before = self._budget.spent
+        activation = device_activation(driver, {name: _in_cel(value) for name, value in attributes.items()})
+        try:
+            return matches(self._program, activation, self._budget)
+        except CelRuntimeError as error:
+            raise SelectorRuntimeError(error.message, _position(error)) from None
+        except CelSizeExceededError as error:
+            raise SelectorUnsupportedError(error.message, _position(error)) from None
+        except CelBudgetExceededError as error:
+            # Only the cost on one device is a fault of the selector: Kubernetes counts it too, on any machine alike.
+            if self._budget.spent - before > SELECTOR_LIMITS.call:
+                raise SelectorTooCostlyError(error.message, _position(error)) from None
+            if self._hurried or self._clock() > self._deadline:
+                raise SelectorTimeError(_TIME_IS_OVER) from None
+            raise SelectorUnsupportedError("evaluating it on all known devices takes too long") from None
+
+
+def _in_cel(value: Value | None) -> object:
+    if not isinstance(value, Version):
+        return value
+    try:
+        return semver.parse(value.text)
+    except CelRuntimeError:
+        return value.text  # The API server lets no such value in.
+
+
+# --- whether the analysis sees everything -------------------------------------------------------------------------
+
+
+def _is_static(node: syntax.Node) -> bool:
+    """Whether a selector reads attributes only where their names stand in the source.
+
+    One that walks over all attributes, binds a domain to a variable or computes a name sees more than the analysis.
+    """
+    match node:
+        case syntax.Ident(name="device"):
+            return False
+        case syntax.Binary(operator="in", left=syntax.Literal()) if len(list(_steps(node.right))) == 3:
+            return True
+        case syntax.Select() | syntax.Index():
+            steps = list(_steps(node))
+            if len(steps) == 4 or (len(steps) == 2 and steps[1] in _PLAIN_FIELDS):
+                return True
+    return all(map(_is_static, syntax.children(node)))
+
+
+def _steps(node: syntax.Node) -> Iterator[str]:
+    """The names in `device.attributes["domain"].name`; nothing for any other node."""
+    match node:
+        case syntax.Ident(name="device"):
+            yield "device"
+        case (
+            syntax.Select(operand=operand, field=str(name))
+            | syntax.Index(operand=operand, key=syntax.Literal(value=str(name)))
+        ):
+            steps = list(_steps(operand))
+            if steps:
+                yield from (*steps, name)

@@ -1,0 +1,108 @@
+"""Quantities and semantic versions as values: whatever is written, compared and added stays exact."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubecel.engine import CelRuntimeError
+from kubecel.library import quantity, semver
+from kubecel.library.quantity import Quantity
+from kubecel.values import MAX_INT
+
+SUFFIXES = {
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    "": Fraction(1),
+    **{suffix: Fraction(1000**power) for power, suffix in enumerate("kMGTPE", 1)},
+    **{f"{suffix}i": Fraction(1024**power) for power, suffix in enumerate("KMGTPE", 1)},
+}
+NUMBERS = st.from_regex(r"[+-]?[0-9]{1,6}(\.[0-9]{0,3})?", fullmatch=True)
+
+
+@given(NUMBERS, st.sampled_from(sorted(SUFFIXES)))
+def test_a_quantity_is_the_number_times_its_suffix(number: str, suffix: str) -> None:
+    exact = Fraction(number.rstrip(".")) * SUFFIXES[suffix]
+    parsed = quantity.parse(number + suffix)
+    if exact * 10**9 == int(exact * 10**9):
+        expected = exact if not suffix.endswith("i") else max(min(exact, Fraction(MAX_INT)), -Fraction(MAX_INT))
+        assert parsed.value in {exact, expected}
+    else:
+        assert abs(parsed.value) >= abs(exact)
+        assert abs(parsed.value - exact) < Fraction(1, 10**9)
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_quantity_or_an_error(text: str) -> None:
+    try:
+        parsed = quantity.parse(text)
+    except CelRuntimeError as error:
+        assert "is not a quantity" in error.message  # noqa: PT017 - both outcomes are fine
+    else:
+        assert isinstance(parsed, Quantity)
+
+
+@given(NUMBERS, NUMBERS, st.sampled_from(["", "m", "Ki", "G"]))
+def test_sums_are_exact_and_undone_by_differences(first: str, second: str, suffix: str) -> None:
+    a, b = quantity.parse(first), quantity.parse(second + suffix)
+    assert a.plus(b).value == a.value + b.value
+    assert a.plus(b).plus(b.negated()) == a
+    assert hash(a.plus(b).plus(b.negated())) == hash(a)
+
+
+def test_quantities_too_small_are_rounded_away_from_zero() -> None:
+    assert quantity.parse("0.1n") == quantity.parse("1n")
+    assert quantity.parse("-0.1n") == quantity.parse("-1n")
+
+
+def test_binary_quantities_stop_at_an_int64() -> None:
+    assert quantity.parse("100Ei").value == MAX_INT
+
+
+@pytest.mark.parametrize("text", ["1e1001", "9" * 129, "1e99999999999"])
+def test_numbers_without_measure_are_refused(text: str) -> None:
+    with pytest.raises(CelRuntimeError, match="is not a quantity"):
+        quantity.parse(text)
+
+
+IDENTIFIERS = st.from_regex(r"[0-9A-Za-z-]{1,4}", fullmatch=True).filter(
+    lambda text: not text.isdigit() or text == "0" or not text.startswith("0")
+)
+VERSIONS = st.builds(
+    lambda numbers, pre, build: (
+        ".".join(map(str, numbers)) + (f"-{'.'.join(pre)}" if pre else "") + (f"+{'.'.join(build)}" if build else "")
+    ),
+    st.tuples(*[st.integers(0, 3)] * 3),
+    st.lists(IDENTIFIERS, max_size=3),
+    st.lists(IDENTIFIERS, max_size=2),
+)
+
+
+@given(VERSIONS, VERSIONS, VERSIONS)
+def test_versions_are_totally_ordered(first: str, second: str, third: str) -> None:
+    a, b, c = sorted(map(semver.parse, (first, second, third)))
+    assert a <= b <= c
+    assert a <= c
+    assert (a == b) == (not a < b and not b < a)
+    assert a != b or hash(a) == hash(b)
+
+
+@given(VERSIONS)
+def test_build_metadata_decides_nothing(version: str) -> None:
+    assert semver.parse(version) == semver.parse(version.partition("+")[0])
+
+
+@given(st.text(alphabet="0123456789.v-+ab ", max_size=14))
+def test_normalising_takes_whatever_was_a_version_before(text: str) -> None:
+    try:
+        strict = semver.parse(text)
+    except CelRuntimeError:
+        return
+    assert semver.parse(text, normalize=True) == strict
+
+
+def test_a_pre_release_of_numbers_comes_before_one_of_words() -> None:
+    ordered = ["1.0.0-1", "1.0.0-2", "1.0.0-10", "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-beta", "1.0.0"]
+    assert sorted(sorted(ordered), key=semver.parse) == ordered

@@ -1,0 +1,335 @@
+"""A folder becomes one set of policies, or a list of what is wrong with it."""
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.policies.test_schema import CATALOG, CHECK, CONVERSION
+
+from neuron.instances import Catalogue, Topology
+from policies.files import loader
+from policies.files.loader import NO_POLICIES, PolicyError, load_folder, read_folder
+from tests.policies.files import POD, loaded, policy, problems
+
+VAP = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: replicas}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}
+  validations: [{expression: "object.metadata.name != 'bad'"}]
+"""
+BINDING = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: bound}
+spec: {policyName: replicas, validationActions: [Warn]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        pytest.param(
+            [policy(CHECK), policy(CHECK)],
+            "1.yaml:5: ValidatingPolicy 'limits' is already in 0.yaml:5; rename one.",
+            id="same-name",
+        ),
+        pytest.param(
+            [
+                CATALOG + "  - {name: trn9.48xlarge, devices: 16}",
+                CATALOG.replace("name: ", "name: other-", 1) + "  - {name: trn9.48xlarge, devices: 8}",
+            ],
+            "1.yaml:7: instance type trn9.48xlarge is already in 0.yaml:7; keep one.",
+            id="same-instance-type",
+        ),
+        pytest.param(
+            [policy(f"{CHECK}\nparamKind: {{kind: ConfigMap}}")],
+            "0.yaml:11: spec.paramKind is not supported: no object is looked up; use a ValidatingPolicy with params.",
+            id="param-kind",
+        ),
+        pytest.param(
+            [VAP, BINDING.replace("policyName: replicas", "policyName: replica")],
+            "1.yaml:5: spec.policyName is 'replica', and no file has a policy of that name. Did you mean 'replicas'?",
+            id="binding-of-nothing",
+        ),
+        pytest.param(
+            [VAP, BINDING.replace("[Warn]", "[Warn], paramRef: {name: x}")],
+            "1.yaml:5: spec.paramRef is not supported: no object can be looked up; use a ValidatingPolicy's params.",
+            id="param-ref",
+        ),
+        pytest.param(
+            [policy(f"{CHECK}\nvalidationActions: [Deny, Warn]")],
+            "0.yaml:11: spec.validationActions has Deny and Warn, which say the same twice; keep one.",
+            id="deny-and-warn",
+        ),
+        pytest.param(
+            [policy(f"{CHECK}\nvalidationActions: [Warn, Warn]")],
+            "0.yaml:11: spec.validationActions names an action twice: Warn, Warn.",
+            id="action-twice",
+        ),
+        pytest.param(
+            [policy("severity: low")],
+            "0.yaml:6: spec has neither validations nor auditAnnotations: it would do nothing.",
+            id="does-nothing",
+        ),
+        pytest.param(
+            [policy(CHECK).replace("matchConstraints:\n    resourceRules:\n    - {", "matchConstraints: {}\n#")],
+            "0.yaml:7: spec.matchConstraints.resourceRules is missing.",
+            id="no-rules",
+        ),
+        pytest.param(
+            [policy(f"{CHECK}\nvariables: [{{name: a, expression: '1'}}, {{name: a, expression: '2'}}]")],
+            "0.yaml:11: the variable 'a' is declared twice.",
+            id="variable-twice",
+        ),
+        pytest.param(
+            [policy("auditAnnotations: [{key: a, valueExpression: 'null'}, {key: a, valueExpression: 'null'}]")],
+            "0.yaml:10: the audit annotation 'a' stands here twice.",
+            id="annotation-twice",
+        ),
+        pytest.param(
+            [CONVERSION, CONVERSION.replace("team-a}", "team-b}")],
+            "1.yaml:6: spec.order 10 is that of 'team-a' as well; nothing says which comes first.",
+            id="same-order",
+        ),
+        pytest.param(
+            [CONVERSION.replace("  mode: convert", "  locked: true")],
+            "0.yaml:8: spec.locked locks spec.mode, which is missing.",
+            id="locked-without-mode",
+        ),
+        pytest.param(
+            [CONVERSION.replace("[trn2]", "[trn1, trn22]")],
+            "0.yaml:9: spec.families[1] is 'trn22', which no instance type has. Did you mean 'trn2'?",
+            id="family",
+        ),
+        pytest.param(
+            [CONVERSION.replace("[trn2]", "[trn1]").replace("Core: 1", "Core: 2")],
+            "0.yaml:10: spec.logicalNeuronCore is 2, which no instance type of trn1 has.",
+            id="logical-neuron-core",
+        ),
+        pytest.param(
+            [CATALOG + "  - {name: trn9.big, logicalNeuronCores: [1], defaultLogicalNeuronCore: 2}"],
+            "0.yaml:7: instance type trn9.big: defaultLogicalNeuronCore 2 is not in logicalNeuronCores.",
+            id="default-lnc",
+        ),
+        pytest.param(
+            [CATALOG + "  - {name: trn9.big, devices: 4, deviceGroups: [8]}"],
+            "0.yaml:7: instance type trn9.big: deviceGroups has 8, and the node has 4 devices.",
+            id="groups",
+        ),
+    ],
+)
+def test_what_contradicts_itself_or_others_is_refused(texts: list[str], message: str) -> None:
+    assert problems(*texts) == [message]
+
+
+@pytest.mark.parametrize(
+    ("spec", "start"),
+    [
+        pytest.param(
+            "validations:\n- expression: |\n    true &&\n    objekt.kind == 'Pod'",
+            "0.yaml:13: spec.validations[0].expression (column 1 of that line of the expression): ",
+            id="expression-of-several-lines",
+        ),
+        pytest.param(
+            'validations:\n- expression: "neuron.device > 4"',
+            "0.yaml:11: spec.validations[0].expression (column 8 of that line of the expression): "
+            "'neuron' has no field 'device'. Did you mean 'devices'?",
+            id="neuron-field",
+        ),
+        pytest.param(
+            "validations:\n- expression: \"variables.b > 4\"\nvariables:\n- {name: a, expression: '1'}",
+            "0.yaml:11: spec.validations[0].expression (column 11 of that line of the expression): "
+            "'variables' has no field 'b'.",
+            id="variable",
+        ),
+        pytest.param(
+            "validations:\n- expression: \"authorizer.group('').resource('pods').check('get').allowed()\"",
+            "0.yaml:11: spec.validations[0].expression (column 52 of that line of the expression): there is no method",
+            id="authorizer",
+        ),
+        pytest.param(
+            'validations:\n- expression: "1"',
+            "0.yaml:11: spec.validations[0].expression (column 1 of that line of the expression): "
+            "the expression gives int, wanted is bool.",
+            id="no-bool",
+        ),
+        pytest.param(
+            'validations:\n- expression: "true"\n  messageExpression: "1"',
+            "0.yaml:12: spec.validations[0].messageExpression (column 1 of that line of the expression): ",
+            id="message",
+        ),
+        pytest.param(
+            f"{CHECK}\nmatchConditions: [{{name: a, expression: 'frob(object)'}}]",
+            "0.yaml:11: spec.matchConditions[0].expression (column 1 of that line of the expression): ",
+            id="unknown-function",
+        ),
+    ],
+)
+def test_faults_in_expressions_have_the_line_in_the_file(spec: str, start: str) -> None:
+    (found,) = problems(policy(spec))
+    assert found.startswith(start), found
+
+
+def test_a_failing_case_refuses_the_set() -> None:
+    tests = """
+    validations: [{expression: 'neuron.devices < 4', message: too many}]
+    tests:
+    - name: four devices
+      object: {apiVersion: v1, kind: Pod, spec: {containers: [
+        {name: a, resources: {limits: {aws.amazon.com/neuron: 4}}}]}}
+      expect: Allow
+    """
+    assert problems(policy(tests)) == ["0.yaml:15: test 'four devices' of limits: expected Allow, came Deny. too many"]
+
+
+def test_a_case_for_conversion_says_whether_it_matches() -> None:
+    text = CONVERSION + "  tests:\n  - {name: other, object: {kind: Pod, apiVersion: v1}, expect: Match}\n"
+    assert problems(text) == ["0.yaml:12: test 'other' of team-a: expected Match, came NoMatch."]
+
+
+def test_policies_on_pods_come_in_their_own_order() -> None:
+    later = CONVERSION.replace("order: 10", "order: 20").replace("team-a}", "later}")
+    assert [rule.name for rule in loaded(later, CONVERSION).conversions] == ["team-a", "later"]
+
+
+def test_a_binding_says_what_a_policy_does_and_without_one_it_denies() -> None:
+    (bound,) = loaded(VAP, BINDING).validating
+    (unbound,) = loaded(VAP).validating
+    assert [(each.name, each.actions) for each in bound.bindings] == [("bound", ("Warn",))]
+    assert [(each.name, each.actions) for each in unbound.bindings] == [("", ("Deny",))]
+
+
+def test_an_instance_type_is_added_with_its_counts() -> None:
+    text = CATALOG + "  - {name: trn9.48xlarge, devices: 32, coresPerDevice: 4, deviceGroups: [16, 4], memoryGiB: 9}"
+    made = loaded(text).catalogue.get("trn9.48xlarge")
+    assert made is not None
+    assert (made.family, made.counts, made.topology) == ("trn9", (1, 4, 16, 32), Topology.SWITCH)
+    assert (made.cores_per_device, made.memory_gib, made.logical_neuron_cores) == (4, 9, (1,))
+
+
+def test_of_a_known_instance_type_only_what_is_given_changes() -> None:
+    before = Catalogue().get("trn2.48xlarge")
+    after = loaded(CATALOG + "  - {name: trn2.48xlarge, deviceGroups: [4]}").catalogue.get("trn2.48xlarge")
+    assert before is not None
+    assert after is not None
+    assert after.counts == (1, 4, 16)
+    assert (after.cores_per_device, after.default_logical_neuron_core) == (before.cores_per_device, 2)
+
+
+def test_a_folder_is_read_with_all_below_it_but_for_what_is_hidden(tmp_path: Path) -> None:
+    for name in ("a.yaml", "sub/b.yml", "sub/c.json", ".hidden.yaml", ".git/d.yaml", "notes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("# nothing")
+    assert list(read_folder(tmp_path)) == [str(tmp_path / name) for name in ("a.yaml", "sub/b.yml", "sub/c.json")]
+    assert load_folder(tmp_path).files == 3
+
+
+def test_a_mounted_config_map_is_read_through_its_link(tmp_path: Path) -> None:
+    generation = tmp_path / "..2026_01_01"
+    generation.mkdir()
+    (generation / "p.yaml").write_text(policy(CHECK))
+    (tmp_path / "..data").symlink_to(generation.name)
+    (tmp_path / "p.yaml").symlink_to("..data/p.yaml")
+    assert list(read_folder(tmp_path)) == [str(tmp_path / "p.yaml")]
+    assert [rule.name for rule in load_folder(tmp_path).validating] == ["limits"]
+
+
+def test_the_digest_follows_content_and_names() -> None:
+    digests = {
+        loaded(policy(CHECK)).digest,
+        loaded(policy(CHECK), "").digest,
+        loaded(policy("severity: low\n" + CHECK)).digest,
+    }
+    assert len(digests) == 3
+    assert NO_POLICIES.digest == ""
+
+
+def test_no_folder_is_a_problem(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match=r"none: this is no directory. Name the folder of the policy files."):
+        read_folder(tmp_path / "none")
+
+
+def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").symlink_to("nowhere")
+    with pytest.raises(PolicyError, match=r"a.yaml: this cannot be read: No such file or directory."):
+        read_folder(tmp_path)
+
+
+def test_a_huge_file_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").touch()
+    os.truncate(tmp_path / "a.yaml", (1 << 20) + 1)
+    with pytest.raises(PolicyError, match=r"a.yaml: the file is larger than 1048576 bytes; split it."):
+        read_folder(tmp_path)
+
+
+def test_the_pod_of_these_tests_asks_for_four_devices() -> None:
+    assert POD["spec"]["containers"][0]["resources"]["limits"] == {"aws.amazon.com/neuron": "4"}
+
+
+# --- what may lie in a folder ------------------------------------------------------------------------------------
+
+GOOD = policy("validations: [{expression: 'true'}]")
+
+
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+
+
+def _grown(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        pytest.param(os.mkfifo, "this cannot be read: it is not a regular file.", id="fifo"),
+        pytest.param(_socket, "this cannot be read: it is not a regular file.", id="socket"),
+        pytest.param(lambda path: path.symlink_to("/dev/zero"), "it is not a regular file.", id="device"),
+        pytest.param(lambda path: path.symlink_to(path), "this cannot be read: Too many levels of symb", id="loop"),
+        pytest.param(lambda path: path.symlink_to("gone"), "this cannot be read: No such file or direc", id="dangling"),
+        pytest.param(_grown, "the file is larger than 1048576 bytes; split it.", id="huge"),
+        pytest.param(lambda path: path.write_bytes(b"\xff" * 9), "the file is not UTF-8: ", id="bytes"),
+        pytest.param(lambda path: path.write_bytes(b"[" * 30_000), "values are nested deeper than 100", id="deep"),
+    ],
+)
+def test_nothing_in_a_folder_can_hold_up_its_reader(make: Callable[[Path], None], why: str, tmp_path: Path) -> None:
+    (tmp_path / "good.yaml").write_text(GOOD)
+    make(tmp_path / "odd.yaml")
+    started = time.monotonic()
+    with pytest.raises(PolicyError) as caught:
+        load_folder(tmp_path)
+    assert [why in str(problem) for problem in caught.value.problems] == [True]
+    assert time.monotonic() - started < 5
+
+
+def test_a_folder_has_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for at in range(4):
+        (tmp_path / f"{at}.yaml").write_text(GOOD.replace("limits", f"p{at}"))
+    assert load_folder(tmp_path).files == 4
+    for limit, value in (("_MOST_FILES", 3), ("_LARGEST_FOLDER", 300), ("_MOST_ENTRIES", 3)):
+        with monkeypatch.context() as patched:
+            patched.setattr(loader, limit, value)
+            with pytest.raises(PolicyError, match="a folder of policies has at most"):
+                load_folder(tmp_path)
+
+
+def test_names_need_not_be_utf_8(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"\xff.yaml")).write_text("kind: Frog")
+    with pytest.raises(PolicyError) as caught:
+        load_folder(tmp_path)
+    assert str(caught.value).isascii()
+    assert "\\xff.yaml" in str(caught.value)
+
+
+def test_a_message_quotes_little() -> None:
+    told = problems(f"apiVersion: policy.neuron.aws.com/v1alpha1\nkind: {'x' * 100_000}")
+    assert max(map(len, told)) < 500

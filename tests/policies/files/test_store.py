@@ -1,0 +1,169 @@
+"""The policies in force: taken as a whole, or not at all."""
+
+import asyncio
+import datetime as dt
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from policies.files.loader import PolicyError
+from policies.files.store import PolicyStore, fingerprint
+
+NOW = dt.datetime(2026, 6, 1, 12, tzinfo=dt.UTC)
+POLICY = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: ValidatingPolicy
+metadata: {{name: {name}}}
+spec:
+  matchConstraints:
+    resourceRules: [{{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}}]
+  validations: [{{expression: "{expression}"}}]
+"""
+
+
+def write(path: Path, name: str = "a", expression: str = "true") -> None:
+    path.write_text(POLICY.format(name=name, expression=expression))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path / "a.yaml")
+    return tmp_path
+
+
+def opened(folder: Path) -> PolicyStore:
+    return PolicyStore.open(folder, lambda: NOW)
+
+
+def names(store: PolicyStore) -> list[str]:
+    return [rule.name for rule in store.current.validating]
+
+
+def watched(store: PolicyStore, *steps: Callable[[], object]) -> None:
+    """Watch for as many looks as there are steps, doing one before each."""
+    left = list(steps)
+
+    async def sleep(_: float) -> None:
+        if not left:
+            raise asyncio.CancelledError
+        left.pop(0)()
+
+    async def run() -> None:
+        with pytest.raises(asyncio.CancelledError):
+            await store.watch(sleep)
+
+    asyncio.run(run())
+
+
+def nothing() -> None:
+    """A look that finds what the one before found."""
+
+
+def test_a_changed_folder_is_taken_once_it_has_come_to_rest(folder: Path) -> None:
+    store = opened(folder)
+    seen: list[list[str]] = []
+    watched(
+        store,
+        lambda: write(folder / "b.yaml", "b"),
+        lambda: write(folder / "c.yaml", "c"),
+        lambda: seen.append(names(store)),
+        nothing,
+    )
+    assert seen == [["a"]]
+    assert names(store) == ["a", "b", "c"]
+    assert store.reloads == {"success": 1, "failure": 0}
+
+
+def test_an_unchanged_folder_is_not_loaded_again(folder: Path) -> None:
+    store = opened(folder)
+    before = store.current
+    watched(store, nothing, lambda: os.utime(folder / "a.yaml", (1, 1)), nothing, nothing)
+    assert store.current is before
+    assert store.reloads == {"success": 0, "failure": 0}
+
+
+def test_the_last_good_set_stays_and_it_is_said_why(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = opened(folder)
+    before = store.current
+    with caplog.at_level(logging.ERROR):
+        watched(store, lambda: write(folder / "b.yaml", "b", "objekt"), nothing)
+    assert store.current is before
+    assert store.reloads == {"success": 0, "failure": 1}
+    passed, detail = store.check()
+    assert passed, "old policies are no reason to be taken out of service"
+    assert detail.startswith("1 in force since 2026-06-01T12:00:00+00:00; the folder has changed and was not taken: ")
+    assert f"{folder}/b.yaml:8: spec.validations[0].expression" in detail
+    assert "\n" not in detail
+    (record,) = caplog.records
+    assert record.getMessage() == "policies not reloaded: the set in force stays"
+    assert record.__dict__["number"] == 1
+
+
+def test_a_failing_case_keeps_the_last_good_set(folder: Path) -> None:
+    store = opened(folder)
+    text = POLICY.format(name="a", expression="false") + "  tests: [{name: t, object: {kind: Pod}, expect: NoMatch}]\n"
+    text = text.replace("kind: Pod", "apiVersion: v1, kind: Pod")
+    watched(store, lambda: (folder / "a.yaml").write_text(text), nothing)
+    assert "test 't' of a: expected NoMatch, came Deny." in store.check()[1]
+
+
+def test_what_is_mended_is_taken_even_if_it_is_as_before(folder: Path) -> None:
+    store = opened(folder)
+    watched(store, lambda: write(folder / "a.yaml", "a", "objekt"), nothing, lambda: write(folder / "a.yaml"), nothing)
+    assert store.check() == (True, "1 in force since 2026-06-01T12:00:00+00:00")
+    assert store.reloads == {"success": 1, "failure": 1}
+
+
+def test_a_folder_that_goes_away_keeps_the_last_good_set(folder: Path, tmp_path: Path) -> None:
+    store = opened(folder)
+    moved = tmp_path.parent / f"{tmp_path.name}-moved"
+    watched(store, lambda: folder.rename(moved), nothing)
+    assert names(store) == ["a"]
+    assert "this is no directory" in store.check()[1]
+
+
+def test_a_config_map_is_followed_through_its_links(tmp_path: Path) -> None:
+    for generation, name in (("..1", "a"), ("..2", "b")):
+        (tmp_path / generation).mkdir()
+        write(tmp_path / generation / "p.yaml", name)
+    (tmp_path / "..data").symlink_to("..1")
+    (tmp_path / "p.yaml").symlink_to("..data/p.yaml")
+    store = opened(tmp_path)
+
+    def swap() -> None:
+        """As the kubelet does: a new link takes the place of the old one."""
+        (tmp_path / "..new").symlink_to("..2")
+        (tmp_path / "..new").replace(tmp_path / "..data")
+
+    watched(store, swap, nothing)
+    assert names(store) == ["b"]
+
+
+def test_a_fault_of_ours_does_not_end_the_watch(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = opened(folder)
+
+    def broken(_: object) -> object:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("policies.files.store.load", broken)
+    write(folder / "a.yaml", "z")
+    asyncio.run(store.reload())
+    assert store.check()[1].endswith("loading failed; the log has the reason.")
+    assert "policies not reloaded" in caplog.text
+
+
+def test_the_first_load_has_nothing_to_fall_back_on(folder: Path) -> None:
+    write(folder / "a.yaml", "a", "objekt")
+    with pytest.raises(PolicyError, match=r"a\.yaml:8"):
+        opened(folder)
+
+
+def test_a_file_that_vanishes_while_it_is_looked_at_changes_the_fingerprint(folder: Path) -> None:
+    before = fingerprint(folder)
+    (folder / "b.yaml").symlink_to("nowhere")
+    assert fingerprint(folder) != before

@@ -1,0 +1,272 @@
+"""How many devices an object can hold: the most, and a word where it could be more."""
+
+import json
+from typing import Any
+
+import pytest
+
+from neuron import selectors
+from neuron.claim_reader import read_claim
+from neuron.claim_specs import ClaimSpec
+from policies.judging.holdings import MOST, of_claim, of_pod, read_record
+from policies.judging.knowledge import DeviceKnowledge
+
+V1 = "resource.k8s.io/v1"
+NEURON, CORES = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"
+WHOLE_NODES = DeviceKnowledge(whole_nodes=True)
+
+
+def container(name: str = "a", *, always: bool = False, **limits: Any) -> dict[str, Any]:
+    known = {"neuron": NEURON, "cores": CORES, "old": "aws.amazon.com/neurondevice"}
+    made: dict[str, Any] = {"name": name, "resources": {"limits": {known[key]: value for key, value in limits.items()}}}
+    return {**made, "restartPolicy": "Always"} if always else made
+
+
+def pod(*containers: Any, init: tuple[Any, ...] = (), claims: tuple[Any, ...] = (), **spec: Any) -> dict[str, Any]:
+    return {
+        "spec": {"containers": list(containers), "initContainers": list(init), "resourceClaims": list(claims), **spec}
+    }
+
+
+def claim(*requests: Any, **more: Any) -> dict[str, Any]:
+    return {"devices": {"requests": list(requests), **more}}
+
+
+def exactly(count: Any = 1, name: str = "r", device_class: str = "neuron.aws.com", **more: Any) -> dict[str, Any]:
+    return {"name": name, "exactly": {"deviceClassName": device_class, "count": count, **more}}
+
+
+def spec_of(*requests: Any, **more: Any) -> ClaimSpec:
+    return read_claim("ResourceClaim", V1, claim(*requests, **more))[0]
+
+
+def selecting(*expressions: str) -> dict[str, Any]:
+    return {"selectors": [{"cel": {"expression": text}} for text in expressions]}
+
+
+def template(name: str, entry: str = "mine") -> dict[str, str]:
+    return {"name": entry, "resourceClaimTemplateName": name}
+
+
+TYPE = "device.attributes['neuron.aws.com'].instanceType"
+KIND = "device.attributes['neuron.aws.com'].resourceType"
+
+
+@pytest.mark.parametrize(
+    ("spec", "devices"),
+    [
+        pytest.param(claim(exactly(4), exactly(4, "s")), 8, id="sum"),
+        pytest.param(claim(exactly(None, allocationMode="All")), 16, id="all"),
+        pytest.param(claim(exactly(None, allocationMode="all")), 16, id="all-misspelt"),
+        pytest.param(
+            claim({"name": "r", "firstAvailable": [exactly(1)["exactly"], exactly(8)["exactly"]]}), 8, id="or"
+        ),
+        pytest.param(claim({"name": "r", "deviceClassName": "neuron.aws.com", "count": 8}), 8, id="v1beta1"),
+        pytest.param(
+            claim({"name": "r", "deviceClassName": "neuron.aws.com", "allocationMode": "All"}), 16, id="flat-all"
+        ),
+        pytest.param(claim({**exactly(1), "deviceClassName": "neuron.aws.com", "count": 9}), 9, id="both-forms"),
+        pytest.param(claim(exactly(2**62), exactly(2**62)), MOST, id="saturates"),
+        pytest.param(claim(exactly(10**400)), MOST, id="huge"),
+        pytest.param(claim(*[exactly(2**n, f"r{n}") for n in range(32)]), MOST, id="powers"),
+        pytest.param(claim(exactly(0)), 1, id="zero-is-defaulted"),
+        pytest.param(claim(exactly(1, **selecting(f"{KIND} == 'neuron_node'"))), 16, id="whole-node"),
+        pytest.param(claim(exactly(1, **selecting(selectors.whole_node()))), 16, id="generated-whole-node"),
+        pytest.param(claim(exactly(4, **selecting(selectors.single_device()))), 4, id="generated-device"),
+        pytest.param({"devices": 7}, 0, id="malformed"),
+        pytest.param(claim(7, None, "x", {"exactly": []}), 0, id="malformed-requests"),
+    ],
+)
+def test_claims(spec: dict[str, Any], devices: int) -> None:
+    assert of_claim(spec, DeviceKnowledge()).devices == devices
+
+
+@pytest.mark.parametrize(
+    ("expressions", "constraint", "devices"),
+    [
+        pytest.param([], "", 16, id="anything"),
+        pytest.param([f"{TYPE} == 'trn1.32xlarge'"], "", 1, id="another-type"),
+        pytest.param([f"{TYPE} in ['trn1.32xlarge', 'trn2.48xlarge']"], "", 1, id="other-types"),
+        pytest.param([f"{TYPE} in ['trn1.32xlarge', 'trn2u.48xlarge']"], "", 16, id="one-of-the-types"),
+        pytest.param([f"{TYPE} != 'trn1.32xlarge'"], "", 16, id="any-but"),
+        pytest.param([f"true && {KIND} == 'neuron_device'"], "", 1, id="device"),
+        pytest.param([f"{KIND} != 'neuron_node'"], "", 1, id="no-node"),
+        pytest.param([f"{KIND} == 'neuron_device' || true"], "", 16, id="or-anything"),
+        pytest.param([f"!({KIND} == 'neuron_device')"], "", 16, id="not"),
+        pytest.param([f"{KIND} == 'neuron_' + 'node'"], "", 16, id="computed"),
+        pytest.param([f"[{KIND} == 'neuron_device'].size() == 1"], "", 16, id="inside-something-else"),
+        pytest.param(["has(device.attributes['neuron.aws.com'].ultraserverId)"], "", 16, id="by-another-attribute"),
+        pytest.param([selectors.single_device()], "", 1, id="generated"),
+        pytest.param(["("], "", 16, id="no-cel"),
+        pytest.param(["(" * 5000], "", 16, id="deep"),
+        pytest.param([], "resource.aws.com/devicegroup4_id", 1, id="connected"),
+        pytest.param([], "neuron.aws.com/instanceType", 16, id="another-constraint"),
+    ],
+)
+def test_one_device_may_be_a_whole_node(expressions: list[str], constraint: str, devices: int) -> None:
+    more: dict[str, Any] = {"constraints": [{"requests": ["r"], "matchAttribute": constraint}]} if constraint else {}
+    spec = claim(exactly(1, **selecting(*expressions)), **more)
+    assert of_claim(spec, WHOLE_NODES).devices == devices
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        (claim(exactly(1, device_class="gpu")), "nobody knows whether DeviceClass 'gpu' has Neuron devices"),
+        (claim(exactly(1, device_class="neuron.aws.comx")), "nobody knows whether DeviceClass 'neuron.aws.comx'"),
+        (claim(exactly("4")), "nobody knows how many devices request 'r' asks for"),
+        (claim(exactly(True)), "nobody knows how many devices request 'r' asks for"),
+        (claim(exactly(4.5)), "nobody knows how many devices request 'r' asks for"),
+        (claim(exactly(1, allocationMode="Some")), "nobody knows how many devices request 'r' asks for"),
+        (claim({"name": "r", "newForm": {}}), "request 'r' is of a form that is not known"),
+    ],
+)
+def test_what_nobody_knows_is_said(spec: dict[str, Any], why: str) -> None:
+    holding = of_claim(spec, DeviceKnowledge())
+    assert holding.unknown.startswith(why)
+    assert holding.values()["devicesKnown"] is False
+
+
+def test_classes_are_judged_by_what_they_select() -> None:
+    knowledge = DeviceKnowledge(classes={"fast": True, "gpu": False, "odd": None, "neuron.aws.com": True})
+    asks = [exactly(2, "a", "fast"), exactly(2, "b", "gpu"), exactly(2, "c")]
+    holding = of_claim(claim(*asks), knowledge)
+    assert (holding.devices, holding.classes, holding.unknown) == (4, ("fast", "neuron.aws.com"), "")
+    assert of_claim(claim(exactly(1, "a", "odd")), knowledge).unknown
+    assert of_claim(claim(exactly(1, "a", "new")), knowledge).unknown
+
+
+@pytest.mark.parametrize(
+    ("data", "devices", "cores"),
+    [
+        pytest.param(pod(container(neuron=4), container("b", neuron="4")), 8, 0, id="sum"),
+        pytest.param(pod(container(cores=32)), 16, 32, id="cores"),
+        pytest.param(pod(container(cores=1)), 1, 1, id="one-core"),
+        pytest.param(pod(container(cores=6)), 4, 6, id="cores-rounded-to-a-group"),
+        pytest.param(pod(container(cores=10**9)), 500_000, MOST, id="many-cores"),
+        pytest.param(pod(container(neuron=16, cores=1)), 17, 1, id="both"),
+        pytest.param(pod(container(neuron=4, old=4)), 8, 0, id="two-names"),
+        pytest.param(pod(init=(container("s", always=True, neuron=4), container("i", neuron=4))), 8, 0, id="sidecar"),
+        pytest.param(pod(init=(container("i", neuron=4), container("s", always=True, neuron=4))), 4, 0, id="before"),
+        pytest.param(
+            pod(container(neuron=2), init=(container("s", always=True, neuron=4), container("i", neuron=1))),
+            6,
+            0,
+            id="mix",
+        ),
+        pytest.param(pod({"name": "a", "resources": {"requests": {NEURON: 16}}}), 16, 0, id="requests-alone"),
+        pytest.param(
+            pod({"name": "a", "resources": {"limits": {NEURON: 1}, "requests": {NEURON: 9}}}), 9, 0, id="more"
+        ),
+        pytest.param(
+            pod({"name": "a", "resources": {"limits": {"deviceclass.resource.kubernetes.io/neuron.aws.com": 16}}}),
+            16,
+            0,
+            id="implicit-extended-resource",
+        ),
+        pytest.param(pod(*[container(f"c{n}", neuron=10**9) for n in range(50)]), MOST, 0, id="saturates"),
+        pytest.param({"spec": {"containers": 3, "initContainers": {}, "resourceClaims": "x"}}, 0, 0, id="malformed"),
+    ],
+)
+def test_pods(data: dict[str, Any], devices: int, cores: int) -> None:
+    holding = of_pod(data, DeviceKnowledge())
+    assert (holding.devices, holding.cores, holding.unknown) == (devices, cores, "")
+
+
+@pytest.mark.parametrize("amount", ["4.5", "x", {}, [], True, -1, "1e100", "9" * 5000])
+def test_an_amount_that_is_not_readable_is_said(amount: object) -> None:
+    holding = of_pod(pod(container(neuron=amount)), DeviceKnowledge())
+    assert holding.unknown.startswith("container 'a' asks for an amount of 'aws.amazon.com/neuron' that is ")
+    assert len(holding.unknown) < 200
+
+
+def test_an_extended_resource_counts_by_its_class() -> None:
+    data = pod({"name": "a", "resources": {"limits": {"example.com/npu": 8, "cpu": 4}}})
+    assert of_pod(data, DeviceKnowledge(extended={"example.com/npu": "neuron.aws.com"})).devices == 8
+    assert of_pod(data, DeviceKnowledge()).devices == 0
+
+
+def test_limits_and_claims_add_up() -> None:
+    knowledge = DeviceKnowledge(templates={"four": spec_of(exactly(4))}, claims={"shared": spec_of(exactly(2))})
+    shared = {"name": "c", "resourceClaimName": "shared"}
+    data = pod(
+        container(neuron=4), claims=(template("four"), template("four", "again"), shared, {**shared, "name": "d"})
+    )
+    assert of_pod(data, knowledge).devices == 4 + 4 + 4 + 2
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        (template("gone"), "ResourceClaimTemplate 'gone' is not known"),
+        ({"name": "c", "resourceClaimName": "gone"}, "ResourceClaim 'gone' is not known"),
+        ({"name": "c"}, "the claim 'c' names nothing that is known"),
+        ({"name": "c", "resourceClaimTemplateName": 7}, "the claim 'c' names nothing that is known"),
+    ],
+)
+def test_claims_that_nobody_knows(entry: dict[str, Any], why: str) -> None:
+    assert of_pod(pod(claims=(entry,)), DeviceKnowledge()).unknown == why
+
+
+def test_reasons_are_few_and_short() -> None:
+    holding = of_pod(pod(claims=tuple(template(f"{n}{'x' * 200}") for n in range(5000))), DeviceKnowledge())
+    assert holding.unknown.count(";") == 2
+    assert len(holding.unknown) < 400
+
+
+RECORD = {"containers": {"a": {NEURON: "16"}}, "initContainers": {"i": {NEURON: "2"}}}
+SAYS_CONVERTED = {"annotations": {"neuron.aws.com/converted-from": json.dumps(RECORD)}}
+
+
+@pytest.mark.parametrize("record", [json.dumps(RECORD), '{"x": 1}', "[", "[]", 7, "9" * 5000])
+def test_what_a_pod_says_of_itself_counts_for_nothing(record: object) -> None:
+    data = pod(container(neuron=4)) | {"metadata": {"annotations": {"neuron.aws.com/converted-from": record}}}
+    holding = of_pod(data, DeviceKnowledge())
+    assert (holding.devices, holding.converted) == (4, False)
+    assert isinstance(read_record(data), dict)
+
+
+def test_a_verified_record_counts_for_its_claim() -> None:
+    data = pod({"name": "a"}, init=({"name": "i"},), claims=(template("neuron-16-x", "neuron"),))
+    known = DeviceKnowledge(record=RECORD, recorded_claim="neuron")
+    holding = of_pod(data, known)
+    assert (holding.devices, holding.converted, holding.unknown) == (16, True, "")
+    assert [each["amount"] for each in holding.requests] == [2, 16]
+    # What the template asks for counts once it is known: cores may have become fewer devices.
+    known = DeviceKnowledge(record=RECORD, recorded_claim="neuron", templates={"neuron-16-x": spec_of(exactly(8))})
+    assert of_pod(data, known).devices == 8
+
+
+def test_a_verified_record_hides_no_limits_and_no_other_claims() -> None:
+    known = DeviceKnowledge(record=RECORD, recorded_claim="neuron", templates={"own": spec_of(exactly(4))})
+    data = pod(container(neuron=1), claims=(template("neuron-16-x", "neuron"), template("own", "own")))
+    assert of_pod(data, known).devices == 1 + 16 + 4
+
+
+def test_every_logical_neuron_core_counts() -> None:
+    def config(lnc: object, driver: str = "neuron.aws.com", **more: Any) -> dict[str, Any]:
+        return {"opaque": {"driver": driver, "parameters": {"logicalNeuronCore": lnc, **more}}}
+
+    spec = claim(exactly(1), config=[config(1, "gpu"), config(2), config(1, apiVersion="old/v1"), config("x"), {}, 7])
+    assert of_claim(spec, DeviceKnowledge()).lncs == (2, 1)
+    data = pod(claims=(template("t"),)) | {"metadata": {"annotations": {"neuron.aws.com/logical-neuron-core": "1"}}}
+    read = read_claim("ResourceClaim", V1, claim(exactly(1), config=[config(2, kind="NeuronConfig")]))[0]
+    holding = of_pod(data, DeviceKnowledge(templates={"t": read}, class_lncs={"neuron.aws.com": (1,)}))
+    assert holding.lncs == (1, 2)
+    assert holding.values()["lnc"] == 1
+
+
+def test_counting_is_linear() -> None:
+    import time
+
+    spec = {"requests": [exactly(1, f"r{n}") for n in range(20_000)]}
+    spec["constraints"] = [
+        {"requests": [f"r{n}"], "matchAttribute": "resource.aws.com/devicegroup4_id"} for n in range(9000)
+    ]
+    data = pod(
+        *[container(f"c{n}", neuron=1) for n in range(10_000)], claims=tuple(template(f"t{n}") for n in range(10_000))
+    )
+    started = time.monotonic()
+    of_claim({"devices": spec}, DeviceKnowledge())
+    of_pod(data, DeviceKnowledge())
+    assert time.monotonic() - started < 5

@@ -1,0 +1,161 @@
+"""The CEL engine as the domain sees it: what an expression reads, and what it gives on a device."""
+
+from collections.abc import Callable
+
+import pytest
+
+from neuron.device_shapes import Version
+from neuron.selection import (
+    Lookup,
+    SelectorError,
+    SelectorRuntimeError,
+    SelectorSyntaxError,
+    SelectorTimeError,
+    SelectorTooCostlyError,
+    SelectorTypeError,
+    SelectorUnsupportedError,
+    Use,
+)
+from policies.selectors.engine import DeviceSelectors
+from tests.support.validation import TRN2, attribute, on
+
+TYPE, DRIVER_VERSION = "neuron.aws.com/instanceType", "neuron.aws.com/draDriverVersion"
+LOOP = "[" + ", ".join(map(str, range(100))) + "]"
+
+
+def ticking(step: float) -> Callable[[], float]:
+    """A clock that goes on by as much at every look."""
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += step
+        return now[0]
+
+    return clock
+
+
+class TestReading:
+    def test_lookups_and_uses(self) -> None:
+        selector = DeviceSelectors().compile(f"{on(TRN2)} && device.driver == 'neuron.aws.com'")
+        assert selector.lookups == (Lookup(TYPE, guarded=False),)
+        assert Use(TYPE, "==", (TRN2,)) in selector.uses
+        assert selector.drivers == ("neuron.aws.com",)
+        assert selector.attributes == {TYPE}
+
+    def test_a_guard_counts_as_read_but_not_as_lookup(self) -> None:
+        selector = DeviceSelectors().compile("'topology_x' in device.attributes['neuron.aws.com']")
+        assert selector.lookups == ()
+        assert selector.attributes == {"neuron.aws.com/topology_x"}
+
+    def test_constants_of_versions_are_versions(self) -> None:
+        selector = DeviceSelectors().compile(f"{attribute('draDriverVersion')} == semver('1.2.3')")
+        assert Use(DRIVER_VERSION, "==", (Version("1.2.3"),)) in selector.uses
+
+    @pytest.mark.parametrize(
+        "expression",
+        [
+            "device.attributes['neuron.aws.com'].exists(name, name == 'a')",
+            "device.attributes[device.driver].instanceType == 'a'",
+            "cel.bind(d, device.attributes['neuron.aws.com'], d.instanceType == 'a')",
+            "size(device.attributes) > 0",
+        ],
+    )
+    def test_what_cannot_be_listed_is_said_to_be_so(self, expression: str) -> None:
+        assert DeviceSelectors().compile(expression).attributes is None
+
+
+class TestEvaluation:
+    @pytest.mark.parametrize(
+        ("expression", "matches"),
+        [
+            (on(TRN2), True),
+            (on("trn1.32xlarge"), False),
+            (f"{attribute('draDriverVersion')}.isGreaterThan(semver('1.0.0'))", True),
+            ("'absent' in device.attributes['neuron.aws.com']", False),
+            ("'absent' in device.attributes['other.example.com']", False),
+            ("device.driver == 'neuron.aws.com' && !device.allowMultipleAllocations", True),
+        ],
+    )
+    def test_answers_for_a_device(self, expression: str, matches: bool) -> None:
+        device = {TYPE: TRN2, DRIVER_VERSION: Version("1.2.3")}
+        assert DeviceSelectors().compile(expression).evaluate("neuron.aws.com", device) is matches
+
+    def test_a_missing_attribute_fails(self) -> None:
+        selector = DeviceSelectors().compile(f"{attribute('absent')} == 1")
+        with pytest.raises(SelectorRuntimeError, match="no such key: 'absent'") as caught:
+            selector.evaluate("neuron.aws.com", {})
+        assert caught.value.position == " (line 1, column 37)"
+
+    def test_what_is_called_on_an_unknown_value_fails(self) -> None:
+        selector = DeviceSelectors().compile(f"{attribute('instanceType')}.startsWith('trn')")
+        with pytest.raises(SelectorRuntimeError):
+            selector.evaluate("neuron.aws.com", {TYPE: None})
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("expression", "error"),
+        [
+            ("device.driver ==", SelectorSyntaxError),
+            ("device.color == 1", SelectorTypeError),
+            ("authorizer.path('/').check('get').allowed()", SelectorError),
+        ],
+    )
+    def test_says_what_kind_of_fault_it_is(self, expression: str, error: type[SelectorError]) -> None:
+        with pytest.raises(error):
+            DeviceSelectors().compile(expression)
+
+    def test_one_that_takes_too_many_steps_on_one_device_costs_too_much(self) -> None:
+        loops = f"{LOOP}.all(a, {LOOP}.all(b, {LOOP}.all(c, a + b + c >= 0)))"
+        with pytest.raises(SelectorTooCostlyError):
+            DeviceSelectors().compile(loops).evaluate("neuron.aws.com", {})
+
+    def test_one_that_takes_too_many_steps_on_all_devices_is_left_unjudged(self) -> None:
+        selector = DeviceSelectors().compile(f"{LOOP}.all(a, {LOOP}.all(b, a + b >= 0))")
+
+        def on_every_device() -> None:
+            for _ in range(1000):
+                selector.evaluate("neuron.aws.com", {})
+
+        with pytest.raises(SelectorUnsupportedError, match="on all known devices takes too long"):
+            on_every_device()
+
+    def test_what_costs_too_much_on_one_device_only_when_it_is_evaluated(self) -> None:
+        # The API server estimates 64 characters. The clock stands still, so that nothing but the cost can stop it.
+        reads = f"{attribute('serial')}.contains('s')"
+        costly = DeviceSelectors(ticking(0)).compile(" && ".join([reads] * 20))
+        assert costly.evaluate("neuron.aws.com", {"neuron.aws.com/serial": "s" * 64})
+        with pytest.raises(SelectorTooCostlyError, match="more than 1000000 steps"):
+            costly.evaluate("neuron.aws.com", {"neuron.aws.com/serial": "s" * 600_000})
+
+    def test_one_that_is_slow_on_the_first_device_is_left_unjudged(self) -> None:
+        selector = DeviceSelectors(ticking(0.002)).compile(f"{LOOP}.all(a, {LOOP}.all(b, a + b >= 0))")
+        with pytest.raises(SelectorUnsupportedError, match="on all known devices takes too long") as caught:
+            selector.evaluate("neuron.aws.com", {})
+        assert not isinstance(caught.value, SelectorTimeError)
+
+    def test_one_that_has_less_than_its_time_left_is_judged_again(self) -> None:
+        engine = DeviceSelectors(ticking(0.002))
+        for number in range(140):
+            engine.compile(f"device.driver == '{number % 2}'")
+        selector = engine.compile(f"{LOOP}.all(a, {LOOP}.all(b, a + b >= 0))")
+        with pytest.raises(SelectorTimeError):
+            selector.evaluate("neuron.aws.com", {})
+
+    @pytest.mark.parametrize(
+        ("expression", "said"),
+        [
+            ("lists.range(20000).size() > 0", "a list or map of 20000 elements"),
+            (f"({attribute('a')} + {attribute('a')}).size() > 0", "a text of 80000 characters"),
+        ],
+    )
+    def test_what_only_we_find_too_large_is_left_unjudged(self, expression: str, said: str) -> None:
+        with pytest.raises(SelectorUnsupportedError, match=said):
+            DeviceSelectors().compile(expression).evaluate("neuron.aws.com", {"neuron.aws.com/a": "a" * 40_000})
+
+    def test_all_selectors_of_an_object_share_a_second(self) -> None:
+        engine = DeviceSelectors(ticking(0.3))
+        for number in range(2):
+            engine.compile(f"device.driver == '{number}'")
+        with pytest.raises(SelectorUnsupportedError, match="the selectors of this object take too long to check"):
+            engine.compile("device.driver == 'x'")

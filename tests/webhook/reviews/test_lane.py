@@ -1,0 +1,150 @@
+"""The lane: long decisions leave the event loop, in turns by namespace, inside the caller's time."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from webhook.reviews import lane
+from webhook.reviews.lane import Inline, LaneFullError, LaneTimeoutError, ThreadLane, caller_waits
+
+
+def spin(seconds: float) -> str:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+    return threading.current_thread().name
+
+
+def test_work_runs_in_the_lanes_thread() -> None:
+    async def main() -> str:
+        return await ThreadLane().run("a", lambda: spin(0))
+
+    assert asyncio.run(main()) == "lane"
+
+
+def test_inline_runs_it_here() -> None:
+    assert asyncio.run(Inline().run("a", lambda: spin(0))) == threading.current_thread().name
+
+
+def test_an_exception_reaches_the_caller() -> None:
+    def fail() -> None:
+        raise ValueError("no")
+
+    async def main() -> None:
+        await ThreadLane().run("a", fail)
+
+    with pytest.raises(ValueError, match="no"):
+        asyncio.run(main())
+
+
+def test_the_loop_goes_on_while_the_lane_works() -> None:
+    async def main() -> int:
+        work = asyncio.create_task(ThreadLane().run("a", lambda: spin(0.5)))
+        turns = 0
+        while not work.done():
+            await asyncio.sleep(0.005)
+            turns += 1
+        return turns
+
+    assert asyncio.run(main()) > 10
+
+
+def test_namespaces_take_turns() -> None:
+    order: list[str] = []
+    gate = threading.Event()
+
+    async def main() -> None:
+        some = ThreadLane()
+        first = asyncio.create_task(some.run("a", gate.wait))
+        await asyncio.sleep(0)
+        many = [asyncio.create_task(some.run("a", lambda: order.append("a"))) for _ in range(5)]
+        await asyncio.sleep(0)
+        one = asyncio.create_task(some.run("b", lambda: order.append("b")))
+        await asyncio.sleep(0)
+        gate.set()
+        await asyncio.gather(first, one, *many)
+
+    asyncio.run(main())
+    assert "b" in order[:2]
+
+
+def test_one_namespace_cannot_fill_it() -> None:
+    gate = threading.Event()
+
+    async def main() -> None:
+        some = ThreadLane(waiting=10, of_one=2)
+        tasks = [asyncio.create_task(some.run("a", gate.wait))]
+        while some.waiting:  # noqa: ASYNC110 - the lane has no event for this
+            await asyncio.sleep(0.001)
+        tasks.append(asyncio.create_task(some.run("a", gate.wait)))
+        tasks.append(asyncio.create_task(some.run("a", gate.wait)))
+        await asyncio.sleep(0)
+        try:
+            with pytest.raises(LaneFullError, match="too many long decisions wait"):
+                await some.run("a", gate.wait)
+            other = asyncio.create_task(some.run("b", gate.wait))
+            await asyncio.sleep(0)
+        finally:
+            gate.set()
+        await asyncio.gather(other, *tasks)
+
+    asyncio.run(main())
+
+
+def test_the_caller_is_answered_in_its_time() -> None:
+    gate = threading.Event()
+
+    async def main() -> float:
+        some, started = ThreadLane(), time.monotonic()
+        with caller_waits(0.2), pytest.raises(LaneTimeoutError, match="takes longer than its caller waits"):
+            await some.run("a", gate.wait)
+        ended = time.monotonic() - started
+        gate.set()
+        assert await some.run("a", lambda: 1) == 1
+        return ended
+
+    assert asyncio.run(main()) < 2
+
+
+def test_what_nobody_waits_for_any_more_is_not_begun() -> None:
+    gate, begun = threading.Event(), []
+
+    async def main() -> None:
+        some = ThreadLane()
+        first = asyncio.create_task(some.run("a", gate.wait))
+        await asyncio.sleep(0)
+        with caller_waits(0.05), pytest.raises(LaneTimeoutError):
+            await some.run("a", lambda: begun.append(1))
+        gate.set()
+        await first
+        await some.run("a", lambda: None)
+
+    asyncio.run(main())
+    assert begun == []
+
+
+def test_time_that_is_over_is_said_at_once() -> None:
+    async def main() -> None:
+        with caller_waits(0), pytest.raises(LaneTimeoutError, match="has waited longer than its caller does"):
+            await ThreadLane().run("a", lambda: None)
+
+    asyncio.run(main())
+
+
+def test_a_closed_lane_ends_its_thread() -> None:
+    async def main() -> threading.Thread | None:
+        some = ThreadLane()
+        await some.run("a", lambda: None)
+        some.close()
+        return some._thread
+
+    thread = asyncio.run(main())
+    assert thread is not None
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+def test_without_a_caller_that_says_so_it_is_the_api_servers_default() -> None:
+    assert lane.seconds_left() == pytest.approx(9.0)

@@ -1,0 +1,315 @@
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jsonpatch
+import pytest
+from msgspec import Raw
+
+from neuron.findings import Finding
+from neuron.instances import Observation
+from policies.files.loader import NO_POLICIES, PolicySet, load
+from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request
+from tests.support.manifests import container, pod
+from webhook.decisions.decision import Decision
+from webhook.decisions.ports import NamespaceFacts, TemplateUnavailableError
+from webhook.decisions.wire import AdmissionRequest, GroupVersionKind
+from webhook.reviews.mutate import Mutator
+
+LEGACY = pod(container(neuron="4"))
+
+
+def review(subject: Mutator, manifest: Any, *args: Any, **fields: Any) -> Decision:
+    return asyncio.run(subject.review(request(manifest, *args, **fields)))
+
+
+def test_the_template_exists_before_the_answer_leaves() -> None:
+    templates = FakeTemplates()
+    decision = review(mutator(templates=templates), LEGACY)
+    assert set(templates.made) == {("team-a", decision.templates[0].name)}
+
+
+def test_an_unchanged_converted_pod_gets_its_template_too() -> None:
+    subject, templates = mutator(), FakeTemplates()
+    stored = jsonpatch.apply_patch(LEGACY, list(review(subject, LEGACY).patch))
+    decision = review(mutator(templates=templates), stored, namespace="team-b")
+    assert decision.patch == ()
+    assert [namespace for namespace, _ in templates.made] == ["team-b"]
+
+
+def test_a_dry_run_creates_nothing_and_says_so() -> None:
+    templates = FakeTemplates()
+    decision = review(mutator(templates=templates), LEGACY, dryRun=True)
+    assert templates.made == {}
+    assert decision.patch
+    assert [str(each) for each in decision.warnings] == [
+        f"NEU207: dry run: ResourceClaimTemplate {decision.templates[0].name} was not created."
+    ]
+
+
+def test_a_dry_run_says_nothing_where_the_template_exists() -> None:
+    templates = FakeTemplates()
+    subject = mutator(templates=templates)
+    review(subject, LEGACY)
+    assert review(subject, LEGACY, dryRun=True).warnings == ()
+
+
+def unavailable() -> TemplateUnavailableError:
+    finding = Finding("NEU301", "", "the API server refused.", "Add a rule.")
+    return TemplateUnavailableError(finding, 403, "Forbidden")
+
+
+def test_a_pod_whose_template_cannot_be_made_is_denied_with_the_cause() -> None:
+    decision = review(mutator(templates=FakeTemplates(unavailable())), LEGACY)
+    assert (decision.outcome, decision.reason) == ("denied", "template-unavailable")
+    assert (decision.status_code, decision.status_reason) == (403, "Forbidden")
+    assert [str(each) for each in decision.errors] == ["NEU301: the API server refused. Add a rule."]
+
+
+def test_or_it_is_admitted_unchanged_with_a_warning() -> None:
+    decision = review(mutator(templates=FakeTemplates(unavailable()), on_template_failure="admit"), LEGACY)
+    assert decision.allowed
+    assert decision.patch == ()
+    assert [str(each) for each in decision.warnings] == ["NEU210: admitted unchanged: the API server refused."]
+
+
+def test_shadow_creates_no_template() -> None:
+    templates = FakeTemplates()
+    review(mutator(templates=templates, mode="shadow"), LEGACY)
+    assert templates.made == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"namespace": "kube-system"}, "excluded-namespace"),
+        ({"subResource": "status"}, "subresource"),
+        ({"kind": "Deployment", "group": "apps"}, "unknown-kind"),
+        ({"kind": "Pod", "group": "other.example"}, "unknown-kind"),
+        ({"operation": "CONNECT"}, "operation"),
+    ],
+    ids=["kube-system", "subresource", "deployment", "other-pod", "connect"],
+)
+def test_what_is_not_ours_is_left_alone(fields: dict[str, Any], reason: str) -> None:
+    assert review(mutator(), LEGACY, **fields).reason == reason
+
+
+def test_a_deletion_has_no_object() -> None:
+    assert review(mutator(), None, "DELETE", LEGACY).reason == "no-object"
+
+
+@pytest.mark.parametrize(
+    ("spec", "where"),
+    [
+        ({"containers": {}}, "$.spec.containers"),
+        ({"containers": ["main"]}, "$.spec.containers[0]"),
+        ({"containers": [{"name": 1}]}, "$.spec.containers[0].name"),
+        (
+            {"containers": [{"name": "a", "resources": {"limits": ["aws.amazon.com/neuron"]}}]},
+            "$.spec.containers[0].resources.limits`",
+        ),
+        ({"containers": [container(neuron="4")], "nodeSelector": []}, "$.spec.nodeSelector`"),
+        ({"containers": [container(neuron="4")], "tolerations": {}}, "$.spec.tolerations`"),
+        ({"containers": [container(neuron="4")], "affinity": {"nodeAffinity": []}}, "$.spec.affinity.nodeAffinity`"),
+        ({"containers": [container(neuron="4")], "resourceClaims": {}}, "$.spec.resourceClaims`"),
+        ("text", "$.spec"),
+    ],
+    ids=str,
+)
+def test_an_object_of_the_wrong_shape_is_refused_with_the_place(spec: Any, where: str) -> None:
+    marked = {"labels": {"neuron.aws.com/converted": "true"}}
+    decision = review(mutator(), {"metadata": marked, "spec": spec})
+    (error,) = decision.errors
+    assert str(error).startswith("NEU114: the object is not a readable Pod: Expected")
+    assert where in error.message
+
+
+def test_deep_nesting_is_refused_rather_than_followed() -> None:
+    nested = b'{"x": "aws.amazon.com/neuron", "spec": {"containers": [' + b"[" * 100_000 + b"]" * 100_000 + b"]}}"
+    raw = AdmissionRequest("u", GroupVersionKind("Pod", "", "v1"), "CREATE", "team-a", object=Raw(nested))
+    (error,) = asyncio.run(mutator().review(raw)).errors
+    assert error.code == "NEU114"
+
+
+def test_what_does_not_mention_neuron_is_not_even_decoded() -> None:
+    deep = b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b', "spec": {"containers": 7}}'
+    raw = AdmissionRequest("u", GroupVersionKind("Pod", "", "v1"), "CREATE", "team-a", object=Raw(deep))
+    assert asyncio.run(mutator().review(raw)).reason == "not-neuron"
+
+
+def test_a_pod_of_three_mebibytes_is_converted() -> None:
+    large = pod(container(neuron="4") | {"env": [{"name": f"V{index}", "value": "x" * 1000} for index in range(3000)]})
+    assert len(json.dumps(large)) > 3 * 2**20 - 2**17
+    assert review(mutator(), large).outcome == "converted"
+
+
+def test_escaped_names_are_recognised() -> None:
+    text = json.dumps(LEGACY).replace("aws.amazon.com/neuron", "aws.amazon.com\\/neur\\u006fn").encode()
+    raw = AdmissionRequest("u", GroupVersionKind("Pod", "", "v1"), "CREATE", "team-a", object=Raw(text))
+    assert asyncio.run(mutator().review(raw)).outcome == "converted"
+
+
+def test_replicas_share_a_decision() -> None:
+    subject = mutator()
+    first = review(subject, LEGACY)
+    twin = json.loads(json.dumps(LEGACY))
+    twin["metadata"]["name"] = "other"
+    twin["metadata"]["labels"] = None
+    assert review(subject, LEGACY) is first
+    assert review(subject, twin).patch != ()
+
+
+def test_a_decision_is_forgotten_when_the_cluster_changes() -> None:
+    cluster = FakeCluster()
+    subject = mutator(cluster)
+    ring = pod(container(neuron="6"))
+    assert not review(subject, ring).allowed
+    cluster.seen["inf2.24xlarge"] = Observation(6)
+    cluster.version += 1
+    assert review(subject, ring).allowed
+
+
+def test_decisions_about_large_pods_are_not_kept() -> None:
+    subject = mutator()
+    for index in range(3):
+        review(subject, pod(container(neuron="4"), note=f"{index}" * 40_000))
+    assert len(subject._decisions) == 0
+
+
+def test_an_update_without_its_old_object_is_left_alone() -> None:
+    assert review(mutator(), LEGACY, "UPDATE").reason == "no-object"
+
+
+def test_a_claim_name_of_the_wrong_type_is_refused_with_the_place() -> None:
+    wrong = container(neuron="4")
+    wrong["resources"]["claims"] = [{"name": ["x"]}]
+    (error,) = review(mutator(), pod(wrong)).errors
+    assert (error.code, error.path) == ("NEU114", "spec.containers[0].resources.claims[0].name")
+
+
+def test_remembered_decisions_are_bounded() -> None:
+    subject = mutator()
+    for index in range(400):
+        padding = [{"key": "x" * 20_000, "operator": "Exists"}]
+        review(subject, pod(container(f"c{index}", neuron="4"), tolerations=padding))
+    assert 8 * 2**20 * 0.9 < subject._decisions.size <= 8 * 2**20
+    assert len(subject._decisions) < 300
+
+
+def test_what_namespaces_say_counts_as_remembered() -> None:
+    cluster = FakeCluster()
+    subject = mutator(cluster)
+    for index in range(100):
+        note = ("neuron.aws.com/note", f"{index}" * 100_000)
+        cluster.namespaces["team-a"] = NamespaceFacts((note,))
+        review(subject, LEGACY)
+    assert subject._decisions.size <= 8 * 2**20
+    assert len(subject._decisions) < 20
+
+
+class CountingLane:
+    """Runs everything in one other thread, and counts."""
+
+    def __init__(self) -> None:
+        self.namespaces: list[str] = []
+
+    async def run(self, namespace: str, work: Callable[[], Any]) -> Any:
+        self.namespaces.append(namespace)
+        return await asyncio.to_thread(work)
+
+
+class LoopOnlyCluster(FakeCluster):
+    """A cluster whose caches may be looked at on the event loop only."""
+
+    def namespace(self, name: str) -> NamespaceFacts:
+        assert threading.current_thread() is threading.main_thread()
+        return super().namespace(name)
+
+    def namespace_labels(self, name: str) -> Mapping[str, str] | None:
+        assert threading.current_thread() is threading.main_thread()
+        return super().namespace_labels(name)
+
+    def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:
+        assert threading.current_thread() is threading.main_thread()
+        return super().template_device_classes(namespace, name)
+
+    def template_ultraserver_mode(self, namespace: str, name: str) -> int | None:
+        assert threading.current_thread() is threading.main_thread()
+        return super().template_ultraserver_mode(namespace, name)
+
+
+PADDED = {"note": "x" * 40_000}
+STEERING = {
+    "steer.json": json.dumps(
+        {
+            "apiVersion": "policy.neuron.aws.com/v1alpha1",
+            "kind": "ConversionPolicy",
+            "metadata": {"name": "trn2-only"},
+            "spec": {"order": 1, "match": {"namespaceSelector": {"matchLabels": {"a": "b"}}}, "families": ["trn2"]},
+        }
+    ).encode()
+}
+
+
+def lws(**fields: Any) -> dict[str, Any]:
+    claims = [{"name": "n", "resourceClaimTemplateName": "us"}]
+    template = {"spec": {"containers": [container(neuron="16")], "resourceClaims": claims}}
+    return {"metadata": {}, "spec": {"leaderWorkerTemplate": {"workerTemplate": template}}, **fields}
+
+
+@pytest.mark.parametrize("policies", [NO_POLICIES, load(STEERING)], ids=["no-policies", "policies"])
+class TestLargeObjects:
+    """They are decided beside the event loop, which alone looks into caches."""
+
+    def decide(self, policies: PolicySet, *args: Any, **fields: Any) -> tuple[Decision, list[str]]:
+        lane = CountingLane()
+        cluster = LoopOnlyCluster(
+            template_classes={("team-a", "mine"): frozenset({"neuron.aws.com"})},
+            ultraserver_modes={("team-a", "us"): 4},
+        )
+        return review(mutator(cluster, policies=policies, lane=lane), *args, **fields), lane.namespaces
+
+    def test_a_pod_is_created(self, policies: PolicySet) -> None:
+        own = [{"name": "extra", "resourceClaimTemplateName": "mine"}]
+        small = pod(container(neuron="4"), resourceClaims=own)
+        expected, none = self.decide(policies, small)
+        decision, namespaces = self.decide(policies, small | PADDED)
+        assert (none, namespaces) == ([], ["team-a", "team-a"])
+        assert [finding.code for finding in decision.warnings] == ["NEU206"]
+        assert (decision.patch, decision.warnings) == (expected.patch, expected.warnings)
+
+    def test_a_pod_is_updated(self, policies: PolicySet) -> None:
+        created, _ = self.decide(policies, LEGACY)
+        stored = jsonpatch.apply_patch(LEGACY, list(created.patch))
+        expected, none = self.decide(policies, LEGACY, "UPDATE", stored)
+        decision, namespaces = self.decide(policies, LEGACY, "UPDATE", stored | PADDED)
+        assert (none, namespaces) == ([], ["team-a"])
+        assert decision.patch == expected.patch
+        assert decision.reason == "reapplied"
+
+    def test_a_leader_worker_set_is_created(self, policies: PolicySet) -> None:
+        kind = {"kind": "LeaderWorkerSet", "group": "leaderworkerset.x-k8s.io"}
+        expected, none = self.decide(policies, lws(), **kind)
+        decision, namespaces = self.decide(policies, lws(**PADDED), **kind)
+        assert (none, namespaces) == ([], ["team-a", "team-a"])
+        assert decision.outcome == "hinted"
+        assert decision.patch == expected.patch
+
+    def test_a_wrong_type_is_refused_with_the_place(self, policies: PolicySet) -> None:
+        decision, _ = self.decide(
+            policies, {"spec": {"containers": [container(neuron="4")], "tolerations": {}}} | PADDED
+        )
+        assert [(error.code, error.path) for error in decision.errors] == [("NEU114", "spec.tolerations")]
+
+    def test_a_pod_that_does_not_mention_neuron_stays_on_the_loop(self, policies: PolicySet) -> None:
+        decision, namespaces = self.decide(policies, pod(container()) | PADDED)
+        assert (decision.reason, namespaces) == ("not-neuron", [])
+
+
+def test_a_dry_run_is_refused_as_the_creation_would_be() -> None:
+    templates = FakeTemplates(unavailable())
+    decision = review(mutator(templates=templates), LEGACY, dryRun=True)
+    assert (decision.outcome, decision.reason, decision.status_code) == ("denied", "template-unavailable", 403)
+    assert templates.made == {}

@@ -1,0 +1,84 @@
+"""Reviews as policies see them."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from tests.support.serving import review
+from webhook.cluster.api import UnreachableError
+from webhook.cluster.caches import NAMESPACES, KubeCluster, project_namespace_labels
+from webhook.decisions import wire
+from webhook.decisions.ports import NamespaceFacts
+from webhook.edge import reviews
+from webhook.reviews.policy_subjects import bare_subject, namespace_object, subject_of
+from webhook.server.standalone import StandaloneCluster
+
+
+def request(**members: Any) -> wire.AdmissionRequest:
+    return reviews.decode(json.dumps(review(**members)).encode())
+
+
+class Team(StandaloneCluster):
+    """A cluster that knows one namespace."""
+
+    def namespace(self, name: str) -> NamespaceFacts:
+        return NamespaceFacts(annotations=(("neuron.aws.com/convert", "shadow"),) if name == "team" else ())
+
+    def namespace_labels(self, name: str) -> dict[str, str] | None:
+        return {"tier": "a"} if name == "team" else None
+
+
+def test_a_namespace_has_its_labels_and_our_annotations() -> None:
+    assert namespace_object("team", Team())["metadata"] == {
+        "name": "team",
+        "labels": {"kubernetes.io/metadata.name": "team", "tier": "a"},
+        "annotations": {"neuron.aws.com/convert": "shadow"},
+    }
+
+
+def test_a_namespace_that_is_not_known_has_its_name() -> None:
+    known = namespace_object("new", Team())
+    assert known["metadata"] == {"name": "new", "labels": {"kubernetes.io/metadata.name": "new"}}
+
+
+def test_cluster_scoped_objects_have_no_namespace() -> None:
+    assert subject_of(request(namespace=""), Team()).namespace_object is None
+
+
+def test_the_resource_is_the_one_that_was_sent_or_else_guessed() -> None:
+    assert bare_subject(request(resource={"group": "", "version": "v1", "resource": "podz"})).resource == "podz"
+    assert bare_subject(request(resource=None)).resource == "pods"
+
+
+def test_objects_are_decoded_and_absent_ones_are_null() -> None:
+    subject = subject_of(request(operation="DELETE", object=None, oldObject={"kind": "Pod"}), Team())
+    assert (subject.object, subject.old_object, subject.user_info) == (None, {"kind": "Pod"}, {})
+
+
+def test_of_a_namespace_all_labels_are_kept_and_our_annotations() -> None:
+    metadata = {"name": "a", "labels": {"x": "y"}, "annotations": {"neuron.aws.com/convert": "off", "other": "z"}}
+    record = project_namespace_labels({"metadata": metadata})
+    assert (record.labels, record.annotations) == ({"x": "y"}, (("neuron.aws.com/convert", "off"),))
+    assert project_namespace_labels({"metadata": {"name": "b"}}).labels == {}
+
+
+class Unplugged:
+    """An API server that is never asked."""
+
+    async def request(self, method: str, path: str, **_: object) -> bytes:
+        raise UnreachableError(f"{method} {path}")
+
+    def stream(self, path: str, **_: object) -> contextlib.AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        raise UnreachableError(path)
+
+
+def test_the_cluster_follows_the_labels_of_namespaces() -> None:
+    cluster = KubeCluster(Unplugged())
+    (namespaces,) = (cache for cache in cluster.caches if cache.resource == NAMESPACES)
+    item = {"metadata": {"name": "a", "labels": {"x": "y"}}}
+    assert cluster.namespace_labels("a") is None
+    namespaces.observe("ADDED", item)
+    assert cluster.namespace_labels("a") == {"x": "y"}
+    namespaces.observe("DELETED", item)
+    assert cluster.namespace_labels("a") is None

@@ -1,0 +1,474 @@
+"""`/validate`: what is judged, what is answered, and what it costs."""
+
+import asyncio
+import copy
+import json
+import time
+from typing import Any
+
+import pytest
+
+from neuron import names
+from neuron.findings import Finding
+from neuron.instances import Catalogue
+from tests.support.manifests import container, pod
+from tests.support.validation import (
+    TRN1,
+    TRN2,
+    FakeClaims,
+    attribute,
+    claim,
+    decide,
+    flattened,
+    group,
+    lnc,
+    match,
+    on,
+    opaque,
+    published,
+    request,
+    review,
+    template,
+    validator,
+)
+from webhook.decisions.decision import Decision, Outcome
+from webhook.decisions.world import ConversionOptions
+from webhook.edge import reviews
+from webhook.reviews.lane import ThreadLane
+from webhook.reviews.validate import Validator
+
+GOOD = claim(request("neurons", 4, on(TRN2)), constraints=[match(group(4), "neurons")], config=[opaque(lnc(1))])
+BAD = claim(request("neurons", 7, on(TRN1)), config=[opaque({**lnc(1), "logicalNeuronCoreCount": 1})])
+DEPLOYMENT: dict[str, Any] = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "serve"},
+    "spec": {"template": pod(container(neuron="7"))},
+}
+
+
+def resource_claim(spec: Any, **metadata: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "c", **metadata},
+        "spec": spec,
+    }
+
+
+def device_class(*selectors: str, config: Any = (), driver: str = names.DRIVER) -> dict[str, Any]:
+    spec: dict[str, Any] = {"selectors": [{"cel": {"expression": text}} for text in selectors]}
+    if config:
+        spec["config"] = [{"opaque": {"driver": driver, "parameters": each}} for each in config]
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "own"}, "spec": spec}
+
+
+def codes(findings: tuple[Finding, ...]) -> list[str]:
+    return [finding.code for finding in findings]
+
+
+def response(decision: Decision, manifest: Any) -> dict[str, Any]:
+    """The AdmissionResponse that goes over the wire."""
+    answer: dict[str, Any] = json.loads(reviews.encode(review(manifest), decision))["response"]
+    return answer
+
+
+class TestObjects:
+    @pytest.mark.parametrize(
+        ("manifest", "path"),
+        [
+            (resource_claim(BAD), "spec.devices.config[0].opaque.parameters.logicalNeuronCoreCount"),
+            (template(BAD), "spec.spec.devices.config[0].opaque.parameters.logicalNeuronCoreCount"),
+            (
+                template(BAD, api_version="resource.k8s.io/v1beta2"),
+                "spec.spec.devices.config[0].opaque.parameters.logicalNeuronCoreCount",
+            ),
+            (
+                template(flattened(BAD), api_version="resource.k8s.io/v1beta1"),
+                "spec.spec.devices.config[0].opaque.parameters.logicalNeuronCoreCount",
+            ),
+        ],
+        ids=["claim", "template", "v1beta2", "v1beta1"],
+    )
+    def test_claims_and_templates_of_every_version_are_judged(self, manifest: Any, path: str) -> None:
+        decision = decide(manifest)
+        assert (decision.outcome, decision.reason) == (Outcome.DENIED, "invalid")
+        assert codes(decision.errors) == ["NEU407", "NEU520"]
+        assert decision.errors[0].path == path
+
+    def test_the_count_of_v1beta1_is_where_v1beta1_has_it(self) -> None:
+        decision = decide(template(flattened(BAD), api_version="resource.k8s.io/v1beta1"))
+        assert decision.errors[1].path == "spec.spec.devices.requests[0].count"
+
+    def test_good_ones_pass_without_a_word(self) -> None:
+        assert decide(template(GOOD)) == decide(resource_claim(GOOD)) == Decision(Outcome.UNCHANGED, "valid")
+
+    @pytest.mark.parametrize(
+        ("manifest", "found"),
+        [
+            (device_class(f"device.driver == '{names.DRIVER}'"), []),
+            (device_class("device.driver == 'gpu.nvidia.com'", config=[]), []),
+            (device_class("device.attributes['gpu.nvidia.com'].x == 1"), []),
+            (device_class(on(TRN2), config=[lnc(3)]), ["NEU410"]),
+            (device_class(on(TRN1), config=[lnc(1)]), ["NEU412"]),
+            (device_class(on(TRN2), config=[lnc(1)], driver="neuron.aws.con"), ["NEU512"]),
+            (device_class(f"{attribute('topology_x')} == '1'"), ["NEU607"]),
+            (device_class("device.driver == 'neuron.aws.com' &&"), ["NEU601"]),
+        ],
+        ids=["ours", "another's", "another's attributes", "value", "hardware", "driver", "selector", "syntax"],
+    )
+    def test_classes_are_judged(self, manifest: Any, found: list[str]) -> None:
+        assert codes(decide(manifest).errors) == found
+
+    def test_claims_for_other_drivers_pass_whatever_they_say(self) -> None:
+        foreign = claim(request("gpu", 64, "device.attributes['x'].y.z(", device_class="gpu.nvidia.com"), newer=[])
+        assert decide(template(foreign)) == Decision(Outcome.UNCHANGED, "valid")
+
+    def test_what_a_newer_api_allows_is_not_refused(self) -> None:
+        newer = copy.deepcopy(GOOD)
+        newer["devices"]["requests"][0]["exactly"] |= {"qualityOfService": "high"}
+        assert decide(template(newer)) == Decision(Outcome.UNCHANGED, "valid")
+        newer["devices"]["requests"][0]["exactly"] |= {"allocationMode": "Some", "selector": []}
+        decision = decide(template(newer))
+        assert decision.allowed
+        assert codes(decision.warnings) == ["NEU501", "NEU506"]
+
+    @pytest.mark.parametrize(
+        ("spec", "code"),
+        [
+            (claim(request("neurons", 4, on(TRN2), mode="All")), "NEU507"),
+            (claim(request("neurons", 1, on(TRN2)), config=[opaque(lnc(), requests=["neuron"])]), "NEU508"),
+        ],
+    )
+    def test_what_no_api_can_make_right_is_refused(self, spec: Any, code: str) -> None:
+        assert codes(decide(template(spec)).errors) == [code]
+
+    @pytest.mark.parametrize(
+        ("parameters", "code"),
+        [
+            (
+                '{"apiVersion":"neuron.aws.com/v1","kind":"NeuronConfig","logicalNeuronCore":1,"kind":"NeuronConfig"}',
+                "NEU404",
+            ),
+            ("[]", "NEU402"),
+            ("null", "NEU402"),
+            ('"NeuronConfig"', "NEU402"),
+            ("{" + " " * 10300 + "}", "NEU403"),
+        ],
+        ids=["repeated key", "list", "null", "string", "too long"],
+    )
+    def test_parameters_are_read_as_they_were_sent(self, parameters: str, code: str) -> None:
+        text = json.dumps(template(claim(request("neurons", 1, on(TRN2)), config=[opaque("@")])))
+        assert code in codes(decide(text.replace('"@"', parameters)).errors)
+
+    def test_an_object_that_cannot_be_read_is_refused(self) -> None:
+        manifest = json.dumps(
+            DEPLOYMENT | {"kind": "Pod", "apiVersion": "v1", "spec": {"containers": 7, "resourceClaims": []}}
+        )
+        decision = decide(manifest)
+        assert (decision.reason, codes(decision.errors)) == ("unreadable", ["NEU114"])
+        assert decision.errors[0].message.startswith("the object is not a readable Pod: Expected `array | null`")
+
+
+class TestUpdates:
+    def test_an_unchanged_spec_is_not_judged(self) -> None:
+        """A bad claim from before must be able to lose its finalizer, or it could never be deleted."""
+        old = resource_claim(BAD, finalizers=["x"])
+        assert decide(resource_claim(BAD), operation="UPDATE", old=old).reason == "spec-unchanged"
+
+    def test_what_was_wrong_before_warns(self) -> None:
+        old = device_class(on(TRN2), config=[lnc(3)])
+        new = device_class(on(TRN2), f"{attribute('topology_x')} == '1'", config=[lnc(3)])
+        decision = decide(new, operation="UPDATE", old=old)
+        assert codes(decision.errors) == ["NEU607"]
+        assert codes(decision.warnings) == ["NEU410"]
+
+    def test_a_changed_workload_is_judged_again(self) -> None:
+        assert decide(DEPLOYMENT, operation="UPDATE", old=DEPLOYMENT).reason == "spec-unchanged"
+        changed = {**DEPLOYMENT, "spec": {**DEPLOYMENT["spec"], "replicas": 3}}
+        assert codes(decide(changed, operation="UPDATE", old=DEPLOYMENT).warnings)[0] == "NEU701"
+
+    @pytest.mark.parametrize(
+        ("manifest", "fields", "reason"),
+        [
+            (pod(container(), resourceClaims=[]), {"operation": "UPDATE"}, "operation"),
+            (template(BAD), {"operation": "DELETE"}, "operation"),
+            (resource_claim(BAD), {"subResource": "status"}, "subresource"),
+            (template(BAD), {"namespace": "kube-system"}, "excluded-namespace"),
+            (pod(container()), {}, "not-neuron"),
+            ({**DEPLOYMENT, "spec": {"template": pod(container())}}, {}, "not-neuron"),
+            ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}}, {}, "unknown-kind"),
+        ],
+    )
+    def test_the_rest_passes(self, manifest: Any, fields: dict[str, Any], reason: str) -> None:
+        assert decide(manifest, **fields) == Decision(Outcome.UNCHANGED, reason)
+
+
+class TestAnswer:
+    def test_a_refusal_says_everything_at_once(self) -> None:
+        manifest = template(BAD)
+        answer = response(decide(manifest), manifest)
+        status = answer["status"]
+        assert (answer["allowed"], status["code"], status["reason"]) == (False, 422, "Invalid")
+        details = status["details"]
+        assert (details["kind"], details["name"], details["group"]) == (
+            "ResourceClaimTemplate",
+            "big",
+            "resource.k8s.io",
+        )
+        assert [cause["field"] for cause in details["causes"]] == [
+            "spec.spec.devices.config[0].opaque.parameters.logicalNeuronCoreCount",
+            "spec.spec.devices.requests[0].exactly.count",
+        ]
+        assert answer["auditAnnotations"] == {"findings": "NEU407,NEU520"}
+
+    def test_message_and_causes_each_stand_alone(self) -> None:
+        """kubectl prints only the causes, events only the message."""
+        manifest = template(BAD)
+        status = response(decide(manifest), manifest)["status"]
+        for cause in status["details"]["causes"]:
+            assert cause["message"].startswith("NEU")
+            assert cause["message"] in status["message"]
+
+    def test_warnings_of_an_admitted_object_are_told_and_audited(self) -> None:
+        manifest = template(claim(request("neurons", 4, on(TRN2))))
+        answer = response(decide(manifest), manifest)
+        assert answer["allowed"]
+        assert answer["warnings"] == [
+            "NEU524: nothing keeps the 4 devices of request neurons connected.",
+            "NEU524: Add constraints: [{requests: [neurons], matchAttribute: resource.aws.com/devicegroup4_id}]",
+        ]
+        assert answer["auditAnnotations"] == {"findings": "NEU524"}
+
+
+WARNING_CASES: list[Any] = [
+    template(claim(request("n" * 63, 4, on(TRN2)))),
+    template(claim(request("n" * 63, 2, on(TRN2)))),
+    template(claim(request("n" * 63, 1, on("x" * 200)))),
+    template(claim(request("n" * 63, 1), config=[opaque(lnc(1), requests=[])])),
+    template(claim(request("n" * 63, 1, f"{attribute('topology_x')} == 1"))),
+    template(claim(request("n" * 63, 1, on(TRN2), device_class="neuron.aws.com" + "x" * 10))),
+    template(claim(request("neurons", 1, on(TRN2)), config=[opaque({}, driver="d" * 60 + ".example.com")])),
+    template(claim(request("neurons", 1, on(TRN2)), constraints=[match("example.com/" + "a" * 60)])),
+    pod(container("c" * 63), resourceClaims=[{"name": "n" * 63, "resourceClaimTemplateName": "t" * 250}]),
+    {**DEPLOYMENT, "spec": {"template": pod(container("c" * 63, neuron="7"))}},
+    {**DEPLOYMENT, "spec": {"template": pod(container("c" * 63, neuron="7.5", neuroncore="3"))}},
+    {
+        **DEPLOYMENT,
+        "spec": {"template": pod(container("c" * 63, neuron="1"), nodeSelector={names.LABEL_INSTANCE_TYPE: "b" * 63})},
+    },
+]
+
+
+@pytest.mark.parametrize("manifest", WARNING_CASES)
+def test_no_warning_is_longer_than_120_characters(manifest: Any) -> None:
+    decision = decide(manifest, FakeClaims(objects=set()))
+    warnings = response(decision, manifest).get("warnings", [])
+    assert warnings or decision.errors
+    assert [line for line in warnings if len(line) > 120] == []
+
+
+class TestMemory:
+    def test_equal_specs_share_a_decision_whatever_their_metadata(self) -> None:
+        judge = validator()
+        first = asyncio.run(judge.review(review(template(BAD, name="a"))))
+        second = asyncio.run(judge.review(review(template(BAD, name="b"), namespace="team-b")))
+        assert first is second
+
+    @pytest.mark.parametrize("changed", ["version", "claim_version"])
+    def test_a_change_in_the_cluster_is_taken_in(self, changed: str) -> None:
+        cluster = FakeClaims()
+        judge = validator(cluster)
+        manifest = template(claim(request("neurons", 1, on(TRN2))))
+        assert asyncio.run(judge.review(review(manifest))).warnings == ()
+        cluster.slices.append(published(TRN1))
+        setattr(cluster, changed, getattr(cluster, changed) + 1)
+        assert codes(asyncio.run(judge.review(review(manifest))).warnings) == ["NEU612"]
+
+    def test_only_so_many_decisions_are_kept(self) -> None:
+        judge = validator()
+
+        async def many() -> None:
+            for number in range(300):
+                requests = [request(f"r{number}-{each}", 7, on(TRN1)) for each in range(32)]
+                await judge.review(review(template(claim(*requests))))
+
+        asyncio.run(many())
+        assert judge._decisions.size <= 8 * 1024 * 1024
+        assert 0 < len(judge._decisions) < 300
+
+
+class TestPods:
+    def test_templates_that_the_cache_has_are_not_asked_for(self) -> None:
+        cluster = FakeClaims(objects=set())
+        cluster.add_template("big", claim(request("a", 1, on(TRN2))))
+        manifest = pod(
+            {"name": "main", "resources": {"claims": [{"name": "neurons", "request": "b"}]}},
+            resourceClaims=[{"name": "neurons", "resourceClaimTemplateName": "big"}],
+        )
+        assert codes(decide(manifest, cluster).errors) == ["NEU708"]
+        assert cluster.asked == []
+
+    @pytest.mark.parametrize(
+        ("objects", "found"),
+        [(set(), ["NEU705"]), ({("ResourceClaimTemplate", "team-a", "big")}, []), (None, [])],
+        ids=["missing", "not cached yet", "nobody knows"],
+    )
+    def test_others_are_asked_for_before_anything_is_said(self, objects: Any, found: list[str]) -> None:
+        cluster = FakeClaims(objects=objects)
+        manifest = pod(
+            {"name": "main", "resources": {"claims": [{"name": "neurons"}]}},
+            resourceClaims=[{"name": "neurons", "resourceClaimTemplateName": "big"}],
+        )
+        decision = decide(manifest, cluster)
+        assert decision.allowed
+        assert codes(decision.warnings) == found
+        assert cluster.asked == [("ResourceClaimTemplate", "team-a", "big")]
+
+    def test_our_own_template_is_not_asked_for(self) -> None:
+        """On a dry run it does not exist, and conversion says so."""
+        cluster = FakeClaims(objects=set())
+        manifest = pod(
+            {"name": "main", "resources": {"claims": [{"name": "neuron"}]}},
+            labels={names.LABEL_CONVERTED: "true"},
+            annotations={names.ANNOTATION_CONVERTED_FROM: '{"containers":{"main":{"aws.amazon.com/neuron":"4"}}}'},
+            resourceClaims=[{"name": "neuron", "resourceClaimTemplateName": "neuron-4-0123456789ab"}],
+        )
+        assert decide(manifest, cluster) == Decision(Outcome.UNCHANGED, "valid")
+        assert cluster.asked == []
+
+    def test_a_damaged_pod_is_refused(self) -> None:
+        manifest = pod(
+            container(),
+            labels={names.LABEL_CONVERTED: "true"},
+            annotations={names.ANNOTATION_CONVERTED_FROM: '{"containers":{"main":{"aws.amazon.com/neuron":"4"}}}'},
+        )
+        assert codes(decide(manifest).errors) == ["NEU707"]
+
+
+class _Recorded:
+    """A lane that says what went through it; what it is given runs when it is let."""
+
+    def __init__(self) -> None:
+        self.namespaces: list[str] = []
+        self.open = asyncio.Event()
+
+    async def run(self, namespace: str, work: Any) -> Any:
+        self.namespaces.append(namespace)
+        await self.open.wait()
+        return work()
+
+
+class TestLane:
+    """What takes long runs beside the loop, once, and is remembered."""
+
+    @staticmethod
+    def reviewed(*manifests: Any, cluster: FakeClaims | None = None, together: bool = False) -> list[str]:
+        async def main() -> list[str]:
+            lane = _Recorded()
+            judge = Validator(ConversionOptions(), Catalogue(), cluster or FakeClaims(), lane=lane)
+            if together:
+                tasks = [asyncio.create_task(judge.review(review(each))) for each in manifests]
+                await asyncio.sleep(0.01)
+                lane.open.set()
+                await asyncio.gather(*tasks)
+            else:
+                lane.open.set()
+                for each in manifests:
+                    await judge.review(review(each))
+            return lane.namespaces
+
+        return asyncio.run(main())
+
+    def test_a_small_claim_without_selectors_stays_on_the_loop(self) -> None:
+        assert self.reviewed(template(claim(request("a", 1)))) == []
+
+    def test_selectors_are_judged_beside_the_loop_once(self) -> None:
+        one, other = template(claim(request("a", 1, on(TRN2)))), template(claim(request("b", 4, on(TRN2))))
+        assert self.reviewed(one, one, other) == ["team-a"]
+
+    def test_equal_reviews_at_once_share_the_work(self) -> None:
+        one = template(claim(request("a", 1, on(TRN2))))
+        assert self.reviewed(one, one, one, together=True) == ["team-a"]
+
+    def test_a_large_claim_is_read_beside_the_loop(self) -> None:
+        assert self.reviewed(template(claim(request("a", 1), config=[opaque({"x": "y" * 5000})]))) == ["team-a"]
+
+    def test_a_large_pod_is_decoded_and_judged_beside_the_loop(self) -> None:
+        large = pod(container(), resourceClaims=[{"name": f"c{n}", "resourceClaimName": "x" * 60} for n in range(500)])
+        assert self.reviewed(large) == ["team-a", "team-a"]
+
+    def test_a_large_pod_that_names_no_claim_is_not_decoded_at_all(self) -> None:
+        assert self.reviewed(pod(container(name="a" * 40_000))) == []
+
+    def test_a_template_with_new_selectors_is_judged_beside_the_loop_before_its_pod(self) -> None:
+        cluster = FakeClaims()
+        cluster.add_template("big", claim(request("a", 1, on(TRN2))))
+        using = pod(container(), resourceClaims=[{"name": "c", "resourceClaimTemplateName": "big"}])
+        assert self.reviewed(using, using, cluster=cluster) == ["team-a"]
+
+    def test_a_neighbour_is_answered_while_a_heavy_claim_is_judged(self) -> None:
+        loops = "[" + ",".join(["1"] * 60) + "]"
+        heavy = f"{loops}.all(a, {loops}.all(b, a + b >= 0)) || device.driver == '"
+        requests = [request(f"r{number}", 1, f"{heavy}{number}'") for number in range(32)]
+
+        async def main() -> float:
+            lane = ThreadLane()
+            judge = Validator(ConversionOptions(), Catalogue(), FakeClaims(), lane=lane)
+            await judge.review(review(template(claim(request("warm", 1, on(TRN2))))))
+            work = asyncio.create_task(judge.review(review(template(claim(*requests)))))
+            longest = 0.0
+            while not work.done():
+                started = time.monotonic()
+                await judge.review(review(template(claim(request("a", 1, on(TRN2))))))
+                longest = max(longest, time.monotonic() - started)
+                await asyncio.sleep(0)
+            lane.close()
+            return longest
+
+        assert asyncio.run(main()) < 1.0  # 20 ms on a quiet machine; on the loop it took more than a second.
+
+
+def jobset(templates: int, **extra: Any) -> dict[str, Any]:
+    def job(number: int) -> dict[str, Any]:
+        spec = pod(container(name=f"c{number}", neuron=str(1 + number % 16)))
+        return {"name": f"j{number}", "template": {"spec": {"template": spec}}}
+
+    jobs = [job(number) for number in range(templates)]
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "j"},
+        "spec": {"replicatedJobs": jobs},
+        **extra,
+    }
+
+
+def test_a_workload_with_many_templates_says_how_many_were_not_checked() -> None:
+    started = time.monotonic()
+    decision = decide(jobset(200))
+    assert time.monotonic() - started < 5
+    assert "NEU711" in codes(decision.warnings) or "more finding" in decision.warnings[-1].message
+    few = decide({**jobset(70)})
+    assert len(few.warnings) <= 3 * 64
+
+
+def test_what_is_left_out_of_a_workload_is_said() -> None:
+    plain = pod(container(name="c", neuron="4"))
+    jobs = [{"name": f"j{n}", "template": {"spec": {"template": plain}}} for n in range(100)]
+    decision = decide(jobset(0, spec={"replicatedJobs": jobs}))
+    [told] = [each for each in decision.warnings if each.code == "NEU711"][:1]
+    assert "36 pod templates of this JobSet were not checked" in told.message
+
+
+def test_thousands_of_containers_and_claims_take_no_longer_than_they_are_many() -> None:
+    cluster = FakeClaims()
+    cluster.add_template("big", claim(*[request(f"r{number}", 1, on(TRN2)) for number in range(32)]))
+    containers = [
+        {"name": f"c{n}", "resources": {"claims": [{"name": f"n{n % 1000}", "request": f"x{n}"}]}} for n in range(3000)
+    ]
+    entries = [{"name": f"n{n}", "resourceClaimTemplateName": "big"} for n in range(3000)]
+    started = time.monotonic()
+    decision = decide(pod(*containers, resourceClaims=entries), cluster)
+    assert time.monotonic() - started < 5  # half a second on a quiet machine
+    assert len(decision.errors) == 64

@@ -1,0 +1,280 @@
+"""A server with policies: conversion by policy, and reloads while it runs."""
+
+import asyncio
+import base64
+import datetime as dt
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policies.files.loader import load
+from policies.files.store import PolicyStore
+from tests.support.serving import Client, Process, eventually, review
+from webhook.decisions.decision import Decision
+from webhook.decisions.world import ConversionOptions
+from webhook.edge import reviews
+from webhook.server.policies import PolicedMutator
+from webhook.server.standalone import MemoryTemplates, StandaloneCluster
+
+CONVERSION = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: ConversionPolicy
+metadata: {name: %s}
+spec:
+  order: %d
+"""
+CATALOG = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: InstanceTypeCatalog
+metadata: {name: new}
+spec: {instanceTypes: [{name: trn9.48xlarge, devices: 6, coresPerDevice: 4}]}
+"""
+DENY = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: ValidatingPolicy
+metadata: {name: few}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  validations: [{expression: neuron.devices <= %d, messageExpression: "'at most %d, not ' + string(neuron.devices)"}]
+"""
+
+
+def conversion(spec: str, name: str = "p", order: int = 1) -> str:
+    return CONVERSION % (name, order) + "".join(f"  {line}\n" for line in spec.splitlines())
+
+
+def pod(devices: str = "4", annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    container = {"name": "main", "resources": {"limits": {"aws.amazon.com/neuron": devices}}}
+    metadata = {"name": "train", "annotations": annotations or {}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **spec}}
+
+
+class Bench:
+    """A mutator with policies."""
+
+    def __init__(self, *texts: str) -> None:
+        files = {f"{at}.yaml": text.encode() for at, text in enumerate(texts)}
+        now = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
+        self.templates = MemoryTemplates()
+        self.store = PolicyStore(Path("policies"), lambda: now, load(files), "", ())
+        self.mutator = PolicedMutator(ConversionOptions(), self.store, StandaloneCluster(), self.templates)
+
+    def mutate(self, body: dict[str, Any], namespace: str = "default") -> Decision:
+        sent = json.dumps(review(object=body, namespace=namespace)).encode()
+        return asyncio.run(self.mutator.review(reviews.decode(sent)))
+
+    @property
+    def template(self) -> str:
+        """The only template made, as text."""
+        ((_, template),) = self.templates
+        return json.dumps(template.spec)
+
+
+CONVERT = {"neuron.aws.com/convert": "convert"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "annotations", "outcome", "reason"),
+    [
+        pytest.param("mode: 'off'", {}, "unchanged", "mode-off-by-policy", id="policy-before-flag"),
+        pytest.param("mode: 'off'", CONVERT, "converted", "legacy-resources", id="annotation-before-policy"),
+        pytest.param("mode: 'off'\nlocked: true", CONVERT, "unchanged", "mode-off-by-policy", id="locked-policy-first"),
+        pytest.param("mode: shadow", {}, "shadowed", "would-be-converted", id="shadow"),
+        pytest.param("match: {namespaces: [other]}\nmode: 'off'", {}, "converted", "legacy-resources", id="no-match"),
+    ],
+)
+def test_the_mode_of_a_policy(spec: str, annotations: dict[str, str], outcome: str, reason: str) -> None:
+    decision = Bench(conversion(spec)).mutate(pod(annotations=annotations))
+    assert (decision.outcome.value, decision.reason) == (outcome, reason)
+
+
+def test_the_first_match_wins() -> None:
+    texts = [conversion("mode: 'off'", "b", 2), conversion("mode: shadow\nmatch: {namespaces: [a]}", "a", 1)]
+    bench = Bench(*texts)
+    assert bench.mutate(pod(), "a").outcome.value == "shadowed"
+    assert bench.mutate(pod(), "b").reason == "mode-off-by-policy"
+
+
+def test_a_policy_chooses_families_class_and_logical_neuron_core() -> None:
+    bench = Bench(conversion("families: [trn2]\ndeviceClass: neuron.example\nlogicalNeuronCore: 1"))
+    decision = bench.mutate(pod())
+    assert decision.audit["conversion-policy"] == "p"
+    for word in ("neuron.example", "trn2.48xlarge", '"logicalNeuronCore": 1'):
+        assert word in bench.template
+    assert "trn1" not in bench.template
+
+
+def test_an_annotation_comes_before_the_policys_default() -> None:
+    bench = Bench(conversion("families: [trn2]\nlogicalNeuronCore: 1"))
+    bench.mutate(pod(annotations={"neuron.aws.com/logical-neuron-core": "2"}))
+    assert '"logicalNeuronCore": 2' in bench.template
+
+
+def test_a_default_that_does_not_fit_is_said_to_be_the_policys() -> None:
+    trn1 = {"node.kubernetes.io/instance-type": "trn1.32xlarge"}
+    bench = Bench(conversion("logicalNeuronCore: 2"))
+    (finding,) = bench.mutate(pod(nodeSelector=trn1)).errors
+    assert (finding.code, finding.path) == ("NEU111", "spec")
+    assert "It is the default of policy 'p'" in finding.fix
+    own = {"neuron.aws.com/logical-neuron-core": "2"}
+    (finding,) = bench.mutate(pod(annotations=own, nodeSelector=trn1)).errors
+    assert finding.path == "metadata.annotations[neuron.aws.com/logical-neuron-core]"
+    assert "policy" not in finding.fix
+
+
+def test_a_pod_cannot_choose_a_family_that_its_policy_does_not_allow() -> None:
+    decision = Bench(conversion("families: [trn2]")).mutate(
+        pod(annotations={"neuron.aws.com/instance-type": "trn1.32xlarge"})
+    )
+    (finding,) = decision.errors
+    assert str(finding) == (
+        "NEU110: the pod selects trn1.32xlarge, and policy 'p' allows only trn2. "
+        "Select an instance type of these families, or ask the cluster's admins."
+    )
+
+
+def test_a_new_instance_type_needs_a_file_and_no_release() -> None:
+    wanted = pod("6", {"neuron.aws.com/instance-type": "trn9.48xlarge"})
+    assert not Bench().mutate(wanted).allowed
+    assert Bench(CATALOG).mutate(wanted).outcome.value == "converted"
+
+
+def test_decisions_are_not_shared_by_pods_of_different_policies() -> None:
+    bench = Bench(conversion("mode: 'off'\nmatch: {objectSelector: {matchLabels: {skip: a}}}"))
+    skipped = pod()
+    skipped["metadata"]["labels"] = {"skip": "a"}
+    assert [bench.mutate(each).outcome.value for each in (pod(), skipped, pod())] == [
+        "converted",
+        "unchanged",
+        "converted",
+    ]
+
+
+def test_a_new_set_forgets_what_was_decided_by_the_old_one() -> None:
+    bench = Bench()
+    assert bench.mutate(pod()).outcome.value == "converted"
+    bench.store.current = load({"a": conversion("mode: 'off'").encode()})
+    assert bench.mutate(pod()).outcome.value == "unchanged"
+
+
+def test_conversion_with_a_policy_changes_nothing_the_second_time() -> None:
+    bench = Bench(conversion("families: [trn2]\nlogicalNeuronCore: 1"))
+    body = pod()
+    once = _patched(body, bench.mutate(body))
+    assert bench.mutate(once).patch == ()
+
+
+def _patched(body: dict[str, Any], decision: Decision) -> dict[str, Any]:
+    import jsonpatch
+
+    patched: dict[str, Any] = jsonpatch.apply_patch(body, list(decision.patch))
+    return patched
+
+
+# --- as a process ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies/few.yaml").write_text(DENY % (4, 4))
+    return tmp_path / "policies"
+
+
+ARGUMENTS = ["-m", "webhook", "webhook", "--standalone", "--port", "0", "--metrics-port", "0", "--policies", "policies"]
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[Process]:
+    with Process(ARGUMENTS, cwd=folder.parent) as process:
+        yield process
+
+
+def _denied(client: Client) -> str:
+    answer = client.review(review(object=pod("16")), "/validate").response
+    return "" if answer["allowed"] else str(answer["status"]["message"])
+
+
+def test_policies_are_reloaded_under_load_without_a_dropped_request(server: Process, folder: Path) -> None:
+    url = server.event("serving")["url"][0]
+    ca = folder.parent / ".neuron-dra/tls/ca.crt"
+    stop = threading.Event()
+    seen: list[str] = []
+    faults: list[Exception] = []
+
+    def load_it() -> None:
+        try:
+            with Client(url, ca) as client:
+                while not stop.is_set():
+                    seen.append(_denied(client))
+        except Exception as error:  # noqa: BLE001 - told to the test's own thread
+            faults.append(error)
+
+    threads = [threading.Thread(target=load_it) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        with Client(url, ca) as client:
+            assert _denied(client) == "NEU801: policy 'few': at most 4, not 16"
+            (folder / "few.yaml").write_text(DENY % (8, 8))
+            eventually(lambda: _denied(client) == "NEU801: policy 'few': at most 8, not 16", "the new policy counts")
+            (folder / "few.yaml").write_text(DENY.replace("neuron.devices <=", "neuron.device <=") % (9, 9))
+            refused = server.event("policies not reloaded: the set in force stays")
+            assert "Did you mean 'devices'?" in refused["problems"][0]
+            assert _denied(client) == "NEU801: policy 'few': at most 8, not 16"
+            ready = client.get("/readyz?verbose")
+            assert ready.status == 200
+            assert b"[+]policies ok: 1 in force since " in ready.body
+            assert b"was not taken: policies/few.yaml:8: " in ready.body
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert faults == []
+    assert set(seen) <= {f"NEU801: policy 'few': at most {most}, not 16" for most in (4, 8)}
+
+
+def test_no_file_among_the_policies_ends_or_holds_up_a_running_server(server: Process, folder: Path) -> None:
+    """30,000 brackets ended the process with SIGSEGV, a FIFO held up every later reload."""
+    url = server.event("serving")["url"][0]
+    with Client(url, folder.parent / ".neuron-dra/tls/ca.crt") as client:
+        (folder / "bomb.yaml").write_bytes(b"[" * 30_000)
+        refused = server.event("policies not reloaded: the set in force stays")
+        assert refused["problems"] == ["policies/bomb.yaml:1: values are nested deeper than 100 levels."]
+        (folder / "bomb.yaml").unlink()
+        os.mkfifo(folder / "fifo.yaml")
+        refused = server.event("policies not reloaded: the set in force stays")
+        assert refused["problems"] == ["policies/fifo.yaml: this cannot be read: it is not a regular file."]
+        assert _denied(client) == "NEU801: policy 'few': at most 4, not 16"
+        (folder / "fifo.yaml").unlink()
+        (folder / "few.yaml").write_text(DENY % (8, 8))
+        eventually(lambda: _denied(client) == "NEU801: policy 'few': at most 8, not 16", "the new policy counts")
+
+
+def test_a_server_does_not_start_on_policies_that_it_cannot_use(folder: Path) -> None:
+    (folder / "few.yaml").write_text("kind: Frog")
+    with Process(ARGUMENTS, cwd=folder.parent) as process:
+        assert process.wait() == 3
+        assert "The policies (--policies) cannot be used:" in process.stderr
+        assert "policies/few.yaml:1: kind 'Frog' is unknown." in process.stderr
+
+
+def test_a_shadowing_policy_tells_and_changes_nothing(server: Process, folder: Path) -> None:
+    url = server.event("serving")["url"][0]
+    (folder / "shadow.yaml").write_text(conversion("mode: shadow"))
+    with Client(url, folder.parent / ".neuron-dra/tls/ca.crt") as client:
+
+        def shadowed() -> bool:
+            return "patch" not in client.review(review(object=pod())).response
+
+        assert base64.b64decode(client.review(review(object=pod())).response["patch"])
+        eventually(shadowed, "the policy counts")
+        answer = client.review(review(object=pod())).response
+    assert answer["warnings"][0].startswith("NEU208: shadow mode: this pod would be converted, with template neuron-")
+    assert answer["auditAnnotations"]["shadow"] == "converted"

@@ -1,0 +1,46 @@
+"""What a replica says about itself."""
+
+import dataclasses
+
+import pytest
+
+from webhook.cluster.replicas import Report
+from webhook.edge.health import Check
+from webhook.server.replica_report import report
+
+
+@dataclasses.dataclass(frozen=True)
+class Policies:
+    digest: str = "ab12"
+    problem: str = ""
+
+
+def says(passed: bool, detail: str = "") -> Check:
+    return lambda: (passed, detail)
+
+
+@pytest.mark.parametrize(
+    ("checks", "ready", "problems"),
+    [
+        pytest.param({"tls": says(True, "valid until 2027"), "caches": says(True)}, True, (), id="well"),
+        pytest.param({"caches": says(False, "not seen yet: pods")}, False, ("caches: not seen yet: pods",), id="ill"),
+        pytest.param({"shutdown": says(False)}, False, ("shutdown",), id="without a word"),
+        pytest.param({"caches": says(True, "cannot watch pods")}, True, ("cannot watch pods",), id="well, but behind"),
+        pytest.param(
+            {f"c{number:02}": says(False, "x" * 9000) for number in range(30)},
+            False,
+            tuple(f"c{number:02}: {'x' * 495}" for number in range(10)),
+            id="bounded",
+        ),
+    ],
+)
+def test_a_replica_is_ready_where_every_check_passes(
+    checks: dict[str, Check], ready: bool, problems: tuple[str, ...]
+) -> None:
+    said = report("1.2", "shadow", checks, None)
+    assert (said.ready, said.problems) == (ready, problems)
+
+
+def test_policies_are_told_with_why_newer_ones_are_not_in_force() -> None:
+    said = report("1.2", "shadow", {}, Policies(problem="p.yaml:3: no"))
+    assert said == Report(version="1.2", mode="shadow", ready=True, policies="ab12", policies_problem="p.yaml:3: no")

@@ -1,0 +1,80 @@
+"""The world without a cluster."""
+
+import asyncio
+
+import pytest
+
+from neuron.templates import Template
+from webhook.decisions.ports import NO_FACTS, ClusterView, TemplateStore
+from webhook.server.standalone import MemoryTemplates, StandaloneCluster, StandaloneWorld
+
+
+def template(count: int) -> Template:
+    return Template.make(f"{count}", {"spec": {"devices": {"requests": [{"name": "n0", "exactly": {"count": count}}]}}})
+
+
+def test_an_empty_cluster_knows_nothing() -> None:
+    view: ClusterView = StandaloneCluster()
+    assert view.version == 0
+    assert (view.observations(), view.extended_resources()) == ({}, {})
+    assert view.namespace("default") == NO_FACTS
+    assert view.template_device_classes("default", "x") == frozenset()
+    assert view.template_ultraserver_mode("default", "x") is None
+
+
+def test_templates_are_held_once_made() -> None:
+    templates = MemoryTemplates()
+    store: TemplateStore = templates
+    four = template(4)
+    assert not store.holds("a", four)
+    asyncio.run(store.ensure("a", four))
+    asyncio.run(store.ensure("a", template(4)))
+    assert store.holds("a", template(4))
+    assert not store.holds("b", four)
+    assert list(templates) == [("a", four)]
+
+
+@pytest.mark.parametrize("made", [3, 4, 50])
+def test_memory_does_not_grow_for_ever(made: int) -> None:
+    alone = MemoryTemplates()
+    asyncio.run(alone.ensure("a", template(10)))
+    templates = MemoryTemplates(most=3 * alone.size)
+    for count in range(10, 10 + made):
+        asyncio.run(templates.ensure("a", template(count)))
+    assert [held.name for _, held in templates] == [template(count).name for count in range(7 + made, 10 + made)]
+    assert templates.size == 3 * alone.size
+
+
+def test_a_tenant_of_many_demands_takes_no_more_memory_than_is_meant() -> None:
+    templates = MemoryTemplates(most=100_000)
+    for count in range(2000):
+        asyncio.run(templates.ensure("a", template(count)))
+    assert templates.size <= 100_000
+    assert len(list(templates)) < 200
+
+
+def test_the_view_knows_what_the_templates_ask_for() -> None:
+    world = StandaloneWorld()
+    asyncio.run(world.templates.ensure("a", template(4)))
+    spec = world.view.claim_template("a", template(4).name)
+    assert spec is not None
+    assert [each.count for request in spec.requests for each in request.alternatives] == [4]
+    assert world.view.claim_template("b", template(4).name) is None
+    assert StandaloneCluster().claim_template("a", template(4).name) is None
+
+
+def test_a_dry_run_finds_what_was_made() -> None:
+    templates = MemoryTemplates()
+    assert not asyncio.run(templates.check("a", template(4)))
+    asyncio.run(templates.ensure("a", template(4)))
+    assert asyncio.run(templates.check("a", template(4)))
+
+
+def test_there_is_nothing_to_wait_for() -> None:
+    assert StandaloneWorld().ready() == (True, "standalone")
+
+
+def test_worlds_share_nothing() -> None:
+    first, second = StandaloneWorld(), StandaloneWorld()
+    asyncio.run(first.templates.ensure("a", template(1)))
+    assert not second.templates.holds("a", template(1))

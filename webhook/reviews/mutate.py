@@ -1,0 +1,251 @@
+"""`/mutate`: dispatches a review, remembers decisions, and makes sure that templates exist before an answer leaves."""
+
+import dataclasses
+import enum
+from collections.abc import Callable, Hashable
+from typing import Final
+
+from neuron.findings import Finding, warning
+from neuron.instances import Catalogue
+from neuron.templates import Template
+from webhook.decisions import leader_worker_sets, nesting, pods
+from webhook.decisions.canonical import key_of
+from webhook.decisions.convert_pods import convert
+from webhook.decisions.decision import Decision, denied, unchanged
+from webhook.decisions.modes import Mode
+from webhook.decisions.own_claims import claims_from_templates, find_claims, requesting
+from webhook.decisions.ports import ClusterView, NamespaceFacts, TemplateStore, TemplateUnavailableError
+from webhook.decisions.restore_pods import Labels, restore
+from webhook.decisions.steering import NO_STEERING, Steer, Steering
+from webhook.decisions.wire import ABSENT, AdmissionRequest
+from webhook.decisions.world import ConversionOptions, World, conversion_world
+from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane
+from webhook.reviews.remembered import Remembered
+
+_LWS_GROUP = "leaderworkerset.x-k8s.io"
+_MOST_REMEMBERED: Final = 8 * 1024 * 1024
+"""Bytes of remembered decisions."""
+_SIZE_OF_JSON: Final = 8
+"""Bytes of Python data, and of the answer rendered from it, for a byte of JSON."""
+
+# What nearly all reviews end as: made, and rendered, once.
+_NOT_NEURON = unchanged("not-neuron")
+_NO_OBJECT = unchanged("no-object")
+_SUBRESOURCE = unchanged("subresource")
+_OPERATION = unchanged("operation")
+_UNKNOWN_KIND = unchanged("unknown-kind")
+
+
+class Mutator:
+    """Decides about objects on their way into the cluster.
+
+    Decisions are pure functions of what a view holds, so the replicas of a workload share one; a decision is
+    forgotten when the cluster's facts change. Decisions about large objects are made in the lane, by what is known
+    when they get there; caches are used on the event loop only.
+    """
+
+    def __init__(
+        self,
+        options: ConversionOptions,
+        catalogue: Catalogue,
+        cluster: ClusterView,
+        templates: TemplateStore,
+        steer: Steer | None = None,
+        *,
+        lane: Lane | None = None,
+    ) -> None:
+        self._lane = lane or Inline()
+        self._options = options
+        self._catalogue = catalogue
+        self._cluster = cluster
+        self._templates = templates
+        self._steer = steer
+        self._decisions: Remembered[Hashable, Decision] = Remembered(_MOST_REMEMBERED)
+        self._version = cluster.version
+        self._world = conversion_world(options, catalogue, cluster)
+
+    async def review(self, request: AdmissionRequest) -> Decision:
+        """Answer one review.
+
+        Never raises for what the object holds: an object that cannot be read is refused, with the field.
+
+        Raises:
+            webhook.reviews.lane.LaneError: the object is large, and the decision was not made in time.
+        """
+        if request.namespace in self._options.excluded_namespaces:
+            return unchanged("excluded-namespace")
+        try:
+            decision = self._decide(request)
+            if decision is None:
+                decision = await self._decide_beside(request)
+        except pods.UnreadableError as error:
+            return denied("unreadable", _unreadable(request, error))
+        for template in decision.templates:
+            if not self._templates.holds(request.namespace, template):
+                return await self._with_templates(decision, request)
+        return decision
+
+    def _decide(self, request: AdmissionRequest) -> Decision | None:
+        """The decision about a small object, or one that needs no look at the object; None where the lane is for it."""
+        subject = _subject(request)
+        if isinstance(subject, Decision):
+            return subject
+        if subject is _Subject.NEW_POD:
+            raw = bytes(request.object)
+            if not pods.may_concern_us(raw):
+                return _NOT_NEURON
+            return None if len(raw) > LARGE_OBJECT else self._create_pod(request)
+        if len(bytes(request.object)) + len(bytes(request.oldObject)) > LARGE_OBJECT:
+            return None
+        if subject is _Subject.CHANGED_POD:
+            return _restored(request)
+        return self._place(request, *_read_workload(request))()
+
+    async def _decide_beside(self, request: AdmissionRequest) -> Decision:
+        """The decision about a large object. What reads it, and what is decided by it, runs in the lane."""
+        subject, namespace = _subject(request), request.namespace
+        if subject is _Subject.CHANGED_POD:
+            return await self._lane.run(namespace, lambda: _restored(request))
+        if subject is _Subject.LEADER_WORKER_SET:
+            workload, named = await self._lane.run(namespace, lambda: _read_workload(request))
+            return await self._lane.run(namespace, self._place(request, workload, named))
+        pod, claims = await self._lane.run(namespace, lambda: _read_pod(request))
+        facts, world = self._cluster.namespace(namespace), self._current_world()
+        claiming = requesting(claims, namespace, self._cluster, self._options.device_class)
+        steer = None if self._steer is None else self._steer.fixed(namespace)
+
+        def work() -> Decision:
+            return convert(pod, facts, world, claiming, NO_STEERING if steer is None else steer(request))
+
+        return await self._lane.run(namespace, work)
+
+    def _place(
+        self, request: AdmissionRequest, workload: leader_worker_sets.LeaderWorkerSet, named: frozenset[str]
+    ) -> Callable[[], Decision]:
+        """Decides about a LeaderWorkerSet by what is known now."""
+        namespace, mode = request.namespace, Mode(self._options.mode)
+        facts = self._cluster.namespace(namespace)
+        steer = None if self._steer is None else self._steer.fixed(namespace)
+        modes_of = leader_worker_sets.ultraserver_modes(named, namespace, self._cluster)
+
+        def work() -> Decision:
+            steerings: list[Steering] = []
+            if steer is not None:
+                templates = leader_worker_sets.pod_templates(nesting.decode(request.object))
+                steerings = [steer.of_template(template, namespace) for template in templates]
+            return leader_worker_sets.place(workload, modes_of, facts, mode, steerings)
+
+        return work
+
+    def _current_world(self) -> World:
+        if self._version != self._cluster.version:
+            self._version = self._cluster.version
+            self._world = conversion_world(self._options, self._catalogue, self._cluster)
+            self._decisions.clear()
+        return self._world
+
+    def _create_pod(self, request: AdmissionRequest) -> Decision:
+        pod = pods.decode(request.object)
+        facts, world = self._cluster.namespace(request.namespace), self._current_world()
+        claiming = find_claims(pod, request.namespace, self._cluster, self._options.device_class)
+        steering = NO_STEERING if self._steer is None else self._steer(request)
+        key = (pod.key(), facts, claiming, steering)
+        decision = self._decisions.get(key)
+        if decision is None:
+            decision = convert(pod, facts, world, claiming, steering)
+            self._decisions.put(key, decision, _size(request, facts, decision))
+        return decision
+
+    async def _with_templates(self, decision: Decision, request: AdmissionRequest) -> Decision:
+        """Let the decision stand once its templates exist; in a dry run, if they do or could be made."""
+        for template in decision.templates:
+            if self._templates.holds(request.namespace, template):
+                continue
+            try:
+                if not request.dryRun:
+                    await self._templates.ensure(request.namespace, template)
+                elif not await self._templates.check(request.namespace, template):
+                    decision = dataclasses.replace(decision, warnings=(*decision.warnings, _not_created(template)))
+            except TemplateUnavailableError as error:
+                return self._without_template(error, decision.resource)
+        return decision
+
+    def _without_template(self, error: TemplateUnavailableError, resource: str) -> Decision:
+        if self._options.on_template_failure == "admit":
+            finding = warning("NEU210", error.finding.path, f"admitted unchanged: {error.finding.message}")
+            return dataclasses.replace(unchanged("template-unavailable", finding), resource=resource)
+        return dataclasses.replace(
+            denied("template-unavailable", error.finding),
+            status_code=error.status_code,
+            status_reason=error.status_reason,
+            resource=resource,
+        )
+
+
+class _Subject(enum.Enum):
+    """What there may be something to decide about."""
+
+    NEW_POD = enum.auto()
+    CHANGED_POD = enum.auto()
+    LEADER_WORKER_SET = enum.auto()
+
+
+def _subject(request: AdmissionRequest) -> _Subject | Decision:
+    """What a review is about, or the decision where its object does not matter."""
+    kind = request.kind
+    if request.subResource:
+        return _SUBRESOURCE
+    if request.object == ABSENT:
+        return _NO_OBJECT
+    if kind.kind == "Pod" and kind.group == "":
+        if request.operation == "CREATE":
+            return _Subject.NEW_POD
+        if request.operation == "UPDATE":
+            return _NO_OBJECT if request.oldObject == ABSENT else _Subject.CHANGED_POD
+        return _OPERATION
+    if kind.kind == "LeaderWorkerSet" and kind.group == _LWS_GROUP and request.operation == "CREATE":
+        return _Subject.LEADER_WORKER_SET
+    return _UNKNOWN_KIND
+
+
+# --- what reads objects: pure, so that it may run in the lane ---------------------------------------------------
+
+
+def _read_pod(request: AdmissionRequest) -> tuple[pods.Pod, tuple[tuple[str, str], ...]]:
+    pod = pods.decode(request.object)
+    return pod, claims_from_templates(pod)
+
+
+def _read_workload(request: AdmissionRequest) -> tuple[leader_worker_sets.LeaderWorkerSet, frozenset[str]]:
+    workload = leader_worker_sets.decode(request.object)
+    return workload, leader_worker_sets.named_templates(workload)
+
+
+def _restored(request: AdmissionRequest) -> Decision:
+    def labels() -> tuple[Labels, Labels]:
+        return pods.decode_labels(request.object), pods.decode_labels(request.oldObject)
+
+    return restore(pods.decode(request.object), pods.decode(request.oldObject), labels)
+
+
+def _size(request: AdmissionRequest, facts: NamespaceFacts, decision: Decision) -> int:
+    """Bytes that a remembered decision and its key hold, from above: what a key has of the object is text of it."""
+    said = sum(len(key) + len(value) for key, value in facts.annotations)
+    said += sum(len(str(finding)) for finding in (*decision.errors, *decision.warnings))
+    made = len(key_of(decision.patch)) + sum(len(key_of(template.spec)) for template in decision.templates)
+    return len(bytes(request.object)) + _SIZE_OF_JSON * (said + made)
+
+
+def _not_created(template: Template) -> Finding:
+    return warning(
+        "NEU207", "", f"dry run: ResourceClaimTemplate {template.name} was not created.", value=template.name
+    )
+
+
+def _unreadable(request: AdmissionRequest, error: Exception) -> Finding:
+    return Finding(
+        "NEU114",
+        pods.place(error)[0],
+        f"the object is not a readable {request.kind.kind}: {error}.",
+        "Compare it with the API reference of its kind.",
+    )

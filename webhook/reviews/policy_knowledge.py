@@ -1,0 +1,229 @@
+"""What the server knows beside an object, gathered on the event loop before policies are evaluated."""
+
+import dataclasses
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from neuron import names
+from neuron.claim_specs import ClaimSpec, ClassSpec, Selector
+from neuron.device_shapes import Shape, catalogue_shapes
+from neuron.instances import Catalogue, Observation
+from neuron.selection import DeviceIndex, SelectorError
+from policies.judging.holdings import lncs_of, mapping, mappings
+from policies.judging.knowledge import DeviceKnowledge
+from policies.selectors.engine import DeviceSelectors
+from webhook.decisions import pods, records
+from webhook.decisions.ports import NamespaceView
+from webhook.decisions.records import Converted
+
+MOST_NAMED: Final = 256
+"""Claims and templates of one pod that are looked up; of those beyond, nothing is known."""
+
+_CLASSES_REMEMBERED: Final = 512
+
+FindClaims = Callable[[str, str, Collection[str]], Awaitable[Mapping[str, ClaimSpec]]]
+"""Asks the API server what claims or templates say: kind, namespace and names -> those that it told, by name."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Named:
+    """What a pod names: templates and claims, each once and in order, at most `MOST_NAMED` together."""
+
+    templates: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
+
+
+NOTHING_NAMED: Final = Named()
+
+
+def named_by(pod: object) -> Named:
+    """The templates and claims that a pod's `spec.resourceClaims` names. Pure."""
+    found: dict[str, dict[str, None]] = {"resourceClaimTemplateName": {}, "resourceClaimName": {}}
+    room = MOST_NAMED
+    for entry in mappings(mapping(mapping(pod).get("spec")).get("resourceClaims")):
+        for field, known in found.items():
+            name = entry.get(field)
+            if isinstance(name, str) and name and name not in known and room:
+                known[name] = None
+                room -= 1
+    templates, claims = found.values()
+    return Named(tuple(templates), tuple(claims)) if templates or claims else NOTHING_NAMED
+
+
+def verified(pod: object, templates: Mapping[str, ClaimSpec]) -> Converted | None:
+    """The pod's conversion, where its record is genuine. Pure; see `records.verified_conversion`."""
+    if not _is_labelled(pod):
+        return None
+    try:
+        return records.verified_conversion(mapping(pod), templates.get)
+    except pods.UnreadableError:
+        return None
+
+
+def shown(pod: object) -> Converted | None:
+    """The pod's conversion as far as the pod shows it, for `/mutate`, which makes the claim again from the record."""
+    if not _is_labelled(pod):
+        return None
+    try:
+        return records.find_conversion(pods.view(pod))
+    except pods.UnreadableError:
+        return None
+
+
+def with_record(knowledge: DeviceKnowledge, conversion: Converted | None, *, strips: bool = False) -> DeviceKnowledge:
+    """The same with a record that is to be believed; `strips`: limits of recorded containers are taken off again."""
+    if conversion is None:
+        return knowledge
+    record = {
+        "containers": _plain(conversion.record.containers),
+        "initContainers": _plain(conversion.record.init_containers),
+    }
+    return dataclasses.replace(knowledge, record=record, recorded_claim=conversion.claim, strips_limits=strips)
+
+
+def _plain(section: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    return {container: dict(amounts) for container, amounts in section.items()}
+
+
+def _is_labelled(pod: object) -> bool:
+    labels = mapping(mapping(mapping(pod).get("metadata")).get("labels"))
+    return labels.get(names.LABEL_CONVERTED) == "true"
+
+
+class KnowledgeView(Protocol):
+    """What has to be known of a cluster, or of files, to count devices. See `webhook.decisions.ports` for each."""
+
+    @property
+    def version(self) -> int:
+        """Grows whenever `observations` or `extended_resources` changes."""
+
+    @property
+    def claim_version(self) -> int:
+        """Grows whenever `device_shapes` or `device_classes` changes."""
+
+    def observations(self) -> Mapping[str, Observation]:
+        """Instance types ever seen in ResourceSlices, by name."""
+
+    def extended_resources(self) -> Mapping[str, str]:
+        """`extendedResourceName` -> name of the DeviceClass that serves it."""
+
+    def device_shapes(self) -> Sequence[Shape]:
+        """The distinct devices in our driver's ResourceSlices."""
+
+    def device_classes(self) -> Mapping[str, ClassSpec] | None:
+        """Every DeviceClass by name; None where none can be known."""
+
+    def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
+        """What a ResourceClaimTemplate asks for; None where it is unknown."""
+
+
+class PolicyView(NamespaceView, KnowledgeView, Protocol):
+    """Everything that has to be known to ask policies."""
+
+
+class DeviceKnower:
+    """What a view says of classes and nodes, kept until it changes.
+
+    Belongs to the event loop, but for `last` and `templates`, which other threads may read.
+    """
+
+    def __init__(self, view: KnowledgeView, catalogue: Catalogue) -> None:
+        self._view = view
+        self._catalogue = catalogue
+        self._seen: tuple[int, int] | None = None
+        self._shapes: tuple[Shape, ...] = ()
+        self._index: DeviceIndex | None = None
+        self._verdicts: dict[tuple[Selector, ...], bool | None] = {}
+        self._base = DeviceKnowledge(catalogue)
+
+    @property
+    def base(self) -> DeviceKnowledge:
+        """What is known whatever the object is; the same value until the view changes."""
+        seen = (self._view.version, self._view.claim_version)
+        if seen != self._seen:
+            self._look()
+            self._seen = seen
+        return self._base
+
+    @property
+    def last(self) -> DeviceKnowledge:
+        """What `base` was when it was read last."""
+        return self._base
+
+    def templates(self, namespace: str, wanted: Collection[str]) -> dict[str, ClaimSpec]:
+        """Those of these templates that the view knows."""
+        found = {name: self._view.claim_template(namespace, name) for name in wanted}
+        return {name: spec for name, spec in found.items() if spec is not None}
+
+    def _look(self) -> None:
+        shapes = tuple(self._view.device_shapes())
+        if self._index is None or shapes != self._shapes:
+            self._shapes, self._index = shapes, None
+            self._verdicts.clear()
+        classes = self._view.device_classes()
+        self._base = DeviceKnowledge(
+            self._catalogue.observed(self._view.observations()),
+            None if classes is None else {name: self._has_devices(spec) for name, spec in classes.items()},
+            {name: lncs for name, spec in (classes or {}).items() if (lncs := lncs_of(spec.configs))},
+            dict(self._view.extended_resources()),
+            whole_nodes=any(shape.resource_type == names.RESOURCE_TYPE_NODE for shape in shapes),
+        )
+
+    def _has_devices(self, device_class: ClassSpec) -> bool | None:
+        """Whether a class can have Neuron devices. Its selectors are the cluster's admins'."""
+        selectors = device_class.selectors
+        if selectors not in self._verdicts:
+            if len(self._verdicts) >= _CLASSES_REMEMBERED:
+                self._verdicts.clear()
+            self._verdicts[selectors] = self._judge(selectors)
+        return self._verdicts[selectors]
+
+    def _judge(self, selectors: tuple[Selector, ...]) -> bool | None:
+        if self._index is None:
+            self._index = DeviceIndex(_samples([*catalogue_shapes(self._catalogue), *self._shapes]))
+        engine = DeviceSelectors()
+        alive, named, judged = self._index.everything, False, True
+        for selector in selectors:
+            try:
+                compiled = engine.compile(selector.expression)
+                named = named or names.DRIVER in compiled.drivers
+                alive &= self._index.match(compiled).matched
+            except SelectorError:
+                judged = False  # it may narrow, and nobody can say to what
+        if alive:
+            return True if judged else None
+        # One that names our driver and matches nothing known may be about devices that are yet to come.
+        return None if named else False
+
+
+def _samples(shapes: list[Shape]) -> list[Shape]:
+    """One device of every instance type and kind."""
+    return list({(each.instance_type, each.resource_type, each.published): each for each in shapes}.values())
+
+
+def knowledge_for(
+    base: DeviceKnowledge,
+    knower: DeviceKnower,
+    namespace: str,
+    named: Named,
+    told: Mapping[str, Mapping[str, ClaimSpec]] | None = None,
+) -> DeviceKnowledge:
+    """What is known for one pod.
+
+    Args:
+        base: what is known whatever the object is.
+        knower: knows templates.
+        namespace: the pod's.
+        named: what it names.
+        told: what the API server told of claims and templates, by kind and name.
+    """
+    if named is NOTHING_NAMED:
+        return base
+    told = told or {}
+    templates = {**told.get("ResourceClaimTemplate", {}), **knower.templates(namespace, named.templates)}
+    return dataclasses.replace(base, templates=templates, claims=told.get("ResourceClaim", {}))
+
+
+async def find_nothing(kind: str, namespace: str, wanted: Collection[str]) -> Mapping[str, Any]:  # noqa: ARG001
+    """A `FindClaims` that knows no API server."""
+    return {}

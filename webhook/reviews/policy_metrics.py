@@ -1,0 +1,96 @@
+"""What is counted of policies. Like the webhook's other counts, kept in dictionaries and shaped when somebody reads."""
+
+import datetime as dt
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from policies.files.store import PolicyStore
+from policies.judging.evaluate import Verdict
+from webhook.edge.metrics import Histogram
+
+SECONDS: Final = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
+
+
+class PolicyMetrics(Collector):
+    """Counts verdicts, and shows the state of the store."""
+
+    def __init__(self, store: PolicyStore) -> None:
+        self._store = store
+        self._results: dict[tuple[str, str, str], int] = {}
+        self._errors: dict[str, int] = {}
+        self._exceptions: dict[tuple[str, str], int] = {}
+        self._seconds = Histogram(SECONDS)
+
+    def judged(self, verdicts: Iterable[Verdict]) -> None:
+        """Count what policies said about one review."""
+        for verdict in verdicts:
+            name = verdict.rule.name
+            actions = {action for binding in verdict.rule.bindings for action in binding.actions}
+            key = (name, ",".join(sorted(actions)), verdict.outcome.value)
+            self._results[key] = self._results.get(key, 0) + 1
+            if verdict.errors:
+                self._errors[name] = self._errors.get(name, 0) + 1
+            if verdict.exemption is not None:
+                used = (name, verdict.exemption.name)
+                self._exceptions[used] = self._exceptions.get(used, 0) + 1
+            self._seconds.observe(verdict.seconds)
+
+    def collect(self) -> Iterator[Metric]:
+        """All families, as of now. Called by the scraping thread, hence the copies."""
+        results = CounterMetricFamily(
+            "neuron_dra_policy_results", "Verdicts of policies.", labels=("policy", "action", "outcome")
+        )
+        for labels, count in self._results.copy().items():
+            results.add_metric(labels, count)
+        errors = CounterMetricFamily(
+            "neuron_dra_policy_errors", "Reviews on which a policy could not be evaluated.", labels=("policy",)
+        )
+        for name, count in self._errors.copy().items():
+            errors.add_metric((name,), count)
+        used = CounterMetricFamily(
+            "neuron_dra_policy_exceptions_used", "Reviews let pass by an exception.", labels=("policy", "exception")
+        )
+        for names, count in self._exceptions.copy().items():
+            used.add_metric(names, count)
+        seconds = HistogramMetricFamily(
+            "neuron_dra_policy_evaluation_seconds", "Time that one policy takes for one review."
+        )
+        seconds.add_metric((), self._seconds.buckets(), self._seconds.total)
+        yield from (results, errors, used, seconds)
+        yield from self._state()
+
+    def _state(self) -> Iterator[Metric]:
+        store = self._store
+        reloads = CounterMetricFamily(
+            "neuron_dra_policy_reloads", "Loads of a changed policy folder.", labels=("result",)
+        )
+        for result, count in store.reloads.copy().items():
+            reloads.add_metric((result,), count)
+        yield reloads
+        yield GaugeMetricFamily(
+            "neuron_dra_policy_last_reload_success",
+            "1 where the policies in force are those in the folder, 0 where the folder's were refused.",
+            value=0 if store.problems else 1,
+        )
+        yield GaugeMetricFamily(
+            "neuron_dra_policy_last_good_timestamp_seconds",
+            "When the policies in force were loaded, seconds since the epoch.",
+            value=store.loaded_at.timestamp(),
+        )
+        yield GaugeMetricFamily("neuron_dra_policies", "Policies in force.", value=len(store.current.rules))
+        expiry = GaugeMetricFamily(
+            "neuron_dra_policy_exception_expiry_timestamp_seconds",
+            "When an exception ends, seconds since the epoch.",
+            labels=("policy", "exception"),
+        )
+        for rule in store.current.validating:
+            for exemption in rule.exemptions:
+                expiry.add_metric((rule.name, exemption.name), _seconds(exemption.expires))
+        yield expiry
+
+
+def _seconds(moment: dt.datetime) -> float:
+    return moment.timestamp()

@@ -1,0 +1,88 @@
+"""Reviews as policies see them."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from policies.judging.holdings import mapping
+from policies.judging.subjects import Subject, namespace_named, plural
+from webhook.decisions import nesting
+from webhook.decisions.ports import NamespaceView
+from webhook.decisions.wire import ABSENT, AdmissionRequest
+
+
+def bare_subject(request: AdmissionRequest) -> Subject:
+    """What a review is about, without its objects.
+
+    Raises:
+        msgspec.DecodeError: `resource` nests too deeply.
+    """
+    kind = request.kind
+    resource = mapping(_value(request.resource)).get("resource")
+    return Subject(
+        operation=request.operation,
+        group=kind.group,
+        version=kind.version,
+        kind=kind.kind,
+        resource=resource if isinstance(resource, str) and resource else plural(kind.kind),
+        object=None,
+        subresource=request.subResource,
+        namespace=request.namespace,
+        name=request.name,
+        dry_run=request.dryRun,
+    )
+
+
+def decoded(subject: Subject, request: AdmissionRequest) -> Subject:
+    """The subject of a review with its objects decoded. Pure: it may run in the lane.
+
+    Raises:
+        msgspec.DecodeError: one of them is no JSON that could be decoded, or nests too deeply.
+    """
+    return dataclasses.replace(
+        subject,
+        object=_value(request.object),
+        old_object=_value(request.oldObject),
+        user_info=mapping(_value(request.userInfo)),
+        options=_value(request.options),
+    )
+
+
+def placed(subject: Subject, namespaces: NamespaceView) -> Subject:
+    """The subject with what is known of its namespace."""
+    namespace = subject.namespace
+    if not namespace:
+        return subject
+    known, quotas = namespace_object(namespace, namespaces), namespaces.quotas(namespace)
+    return dataclasses.replace(subject, namespace_object=known, quotas=quotas)
+
+
+def subject_of(request: AdmissionRequest, namespaces: NamespaceView) -> Subject:
+    """A review with its objects decoded, and what is known of its namespace.
+
+    Raises:
+        msgspec.DecodeError: one of them is no JSON that could be decoded, or nests too deeply.
+    """
+    return decoded(placed(bare_subject(request), namespaces), request)
+
+
+def size_of(request: AdmissionRequest) -> int:
+    """Bytes of everything in a review that policies see."""
+    parts = (request.object, request.oldObject, request.userInfo, request.options, request.resource)
+    return sum(memoryview(part).nbytes for part in parts)
+
+
+def namespace_object(name: str, namespaces: NamespaceView) -> Mapping[str, Any]:
+    """A Namespace with its name, its labels, and its annotations under `neuron.aws.com/`."""
+    known = namespace_named(name)
+    known["metadata"]["labels"] |= namespaces.namespace_labels(name) or {}
+    annotations = dict(namespaces.namespace(name).annotations)
+    if annotations:
+        known["metadata"]["annotations"] = annotations
+    return known
+
+
+def _value(raw: msgspec.Raw) -> Any:
+    return None if raw == ABSENT else nesting.decode(raw)

@@ -1,0 +1,49 @@
+"""What a policy says, as findings: the same words from the server and offline."""
+
+import dataclasses
+import datetime as dt
+from typing import Final, Literal
+
+from neuron.findings import Finding, Severity, warning
+from policies.judging.evaluate import NEAR_EXPIRY, Outcome, Verdict, Violation
+
+Action = Literal["Deny", "Warn", "Audit"]
+
+_SEVERITIES: Final = {"Deny": Severity.ERROR, "Warn": Severity.WARNING, "Audit": Severity.NOTE}
+_CODES: Final = {"Deny": "NEU801", "Warn": "NEU802", "Audit": "NEU805"}
+
+
+def objections(verdict: Verdict, action: Action = "Deny") -> list[Finding]:
+    """One finding per violation, as the action has it; their path is empty, since a policy is about the object."""
+    return [_objection(verdict, violation, action) for violation in verdict.violations]
+
+
+def findings(verdict: Verdict, now: dt.datetime) -> list[Finding]:
+    """Everything that a verdict says, each objection once: by the strongest of the actions that it has."""
+    if verdict.exemption is not None:
+        return near_expiry(verdict, now)
+    strongest: dict[Outcome, Action] = {Outcome.DENY: "Deny", Outcome.WARN: "Warn", Outcome.AUDIT: "Audit"}
+    action = strongest.get(verdict.outcome)
+    return objections(verdict, action) if action else []
+
+
+def near_expiry(verdict: Verdict, now: dt.datetime) -> list[Finding]:
+    """A warning where the exception that lets the object pass ends soon."""
+    exemption = verdict.exemption
+    if exemption is None or verdict.outcome is not Outcome.EXCEPT or exemption.expires - now > NEAR_EXPIRY:
+        return []
+    message = (
+        f"policy '{verdict.rule.name}': exception '{exemption.name}' of {exemption.owner} ends on "
+        f"{exemption.expires.date()}."
+    )
+    return [warning("NEU804", "", message)]
+
+
+def _objection(verdict: Verdict, violation: Violation, action: Action) -> Finding:
+    message = f"policy '{verdict.rule.name}': {violation.message}"
+    expired = verdict.expired
+    fix = f"Exception '{expired.name}' of {expired.owner} ended on {expired.expires.date()}." if expired else ""
+    if fix and not message.endswith((".", "!", "?")):
+        message += "."
+    code = "NEU803" if violation.failed and action == "Deny" else _CODES[action]
+    return dataclasses.replace(Finding(code, "", message, fix), severity=_SEVERITIES[action])

@@ -1,0 +1,391 @@
+"""`/validate`: dispatches a review, remembers decisions, and asks the cluster where memory does not say enough.
+
+Claims, templates and DeviceClasses are judged by `neuron.validate_claims`, pods and workloads by
+`check_pods` and `check_workloads` in `webhook.decisions`. Whatever is not about Neuron devices passes untouched.
+"""
+
+import asyncio
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from neuron import names
+from neuron.check_configs import ratcheted
+from neuron.claim_specs import GROUP, ClaimSpec
+from neuron.findings import Finding, Severity, for_answer, short
+from neuron.instances import Catalogue
+from neuron.validate_claims import ClaimJudgement, ClaimWorld, ReadSpec, judge_claim, judge_read, read
+from policies.selectors.engine import DeviceSelectors
+from webhook.decisions import nesting, pods
+from webhook.decisions.check_pods import Claiming, KnownClaim, check_pod
+from webhook.decisions.claim_world import claim_world
+from webhook.decisions.decision import Decision, Outcome, unchanged
+from webhook.decisions.modes import Mode
+from webhook.decisions.ports import ValidationView
+from webhook.decisions.steering import NO_STEERING, SteerTemplate
+from webhook.decisions.wire import ABSENT, AdmissionRequest
+from webhook.decisions.world import ConversionOptions, World, conversion_world
+from webhook.offline.manifests import POD_TEMPLATES
+from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane, LaneTimeoutError, seconds_left
+from webhook.reviews.messages import fitting
+from webhook.reviews.remembered import Remembered, fingerprint
+from webhook.reviews.workloads import Told, check_workload, read_workload
+
+Result = TypeVar("Result")
+
+_DECISIONS: Final = 8 * 1024 * 1024
+"""Bytes of decisions that are remembered; those about templates of pods have as many."""
+_FEW_TEMPLATES: Final = 4
+"""Pod templates of a workload that are judged on the event loop: some milliseconds each."""
+_SMALL_SPEC: Final = 4 * 1024
+"""Bytes of a spec that is read on the event loop: some milliseconds, whatever it says. Hardly one is larger."""
+_PER_FINDING: Final = 512
+_PER_LEAF: Final = 512
+_LONGEST_AUDIT: Final = 256
+
+
+class _Object(Struct, frozen=True):
+    """What is read of any object; the rest of it decides nothing."""
+
+    spec: Raw = ABSENT
+
+
+class _Opaque(Struct, frozen=True):
+    parameters: Raw = ABSENT
+
+
+class _Config(Struct, frozen=True):
+    opaque: _Opaque | None = None
+
+
+class _Devices(Struct, frozen=True):
+    config: list[_Config] | None = None
+
+
+class _Claim(Struct, frozen=True):
+    devices: _Devices | None = None
+
+
+class _Template(Struct, frozen=True):
+    spec: _Claim | None = None
+
+
+_decode: Final = msgspec.json.Decoder(_Object).decode
+_SHAPES: Final = {"ResourceClaim": _Claim, "ResourceClaimTemplate": _Template, "DeviceClass": _Devices}
+
+
+class Validator:
+    """Decides whether objects may stay as they are.
+
+    What a claim's spec says decides about it, so the claims of all replicas, and the template they come from, are
+    judged once; a decision is forgotten when the catalogue, the slices or the DeviceClasses change. Large objects, and
+    selectors that were never judged, are judged in the lane. What policies say
+    about conversion counts for the pods of workloads; `unconnected` counts for every claim, as no claim says whose it
+    is.
+    """
+
+    def __init__(
+        self,
+        options: ConversionOptions,
+        catalogue: Catalogue,
+        cluster: ValidationView,
+        steer: SteerTemplate | None = None,
+        *,
+        unconnected: bool = False,
+        lane: Lane | None = None,
+    ) -> None:
+        self._lane = lane or Inline()
+        self._steer = steer
+        self._unconnected = unconnected
+        self._options = options
+        self._catalogue = catalogue
+        self._cluster = cluster
+        self._decisions: Remembered[bytes, Decision] = Remembered(_DECISIONS)
+        self._judgements: Remembered[tuple[str, str], ClaimJudgement] = Remembered(_DECISIONS)
+        self._under_way: dict[object, asyncio.Future[Any]] = {}
+        self._look()
+
+    async def review(self, request: AdmissionRequest) -> Decision:
+        """Answer one review.
+
+        Never raises for what the object holds: an object that cannot be read is refused, with the field.
+        """
+        kind = request.kind
+        if request.subResource or request.operation not in ("CREATE", "UPDATE"):
+            return _SUBRESOURCE if request.subResource else _OPERATION
+        if request.namespace in self._options.excluded_namespaces:
+            return _EXCLUDED
+        if self._seen != (self._cluster.version, self._cluster.claim_version):
+            self._look()
+        try:
+            if kind.group == GROUP and kind.kind in _SHAPES:
+                return await self._review_claim(request)
+            if kind.group == "" and kind.kind == "Pod":
+                return await self._review_pod(request)
+            return await self._review_workload(request)
+        except pods.UnreadableError as error:
+            return _decision([_unreadable(request, error)], "unreadable")
+
+    def _look(self) -> None:
+        """Take in what the cluster knows."""
+        self._seen = (self._cluster.version, self._cluster.claim_version)
+        self._conversion: World = conversion_world(self._options, self._catalogue, self._cluster)
+        world = claim_world(self._options, self._conversion.catalogue, self._cluster)
+        self._world: ClaimWorld = dataclasses.replace(world, unconnected=self._unconnected)
+        self._decisions.clear()
+        self._judgements.clear()
+
+    async def _beside(self, key: object, namespace: str, work: Callable[[], Result]) -> Result:
+        """The result of pure work in the lane; equal reviews that arrive meanwhile wait for the same work.
+
+        Raises:
+            LaneError: see `Lane.run`.
+        """
+        done: asyncio.Future[Result] | None = self._under_way.get(key)
+        if done is None:
+            done = self._under_way[key] = asyncio.ensure_future(self._lane.run(namespace, work))
+            done.add_done_callback(functools.partial(self._is_done, key))
+        try:
+            async with asyncio.timeout(seconds_left()):
+                return await asyncio.shield(done)
+        except TimeoutError:
+            raise LaneTimeoutError("this decision takes longer than its caller waits") from None
+
+    def _is_done(self, key: object, done: asyncio.Future[Any]) -> None:
+        del self._under_way[key]
+        if not done.cancelled():
+            done.exception()  # Each that waits has it; where all have gone, it is nobody's.
+
+    # --- claims -------------------------------------------------------------------------------------------------
+
+    async def _review_claim(self, request: AdmissionRequest) -> Decision:
+        spec = bytes(_decode(request.object).spec)
+        old = b""
+        if request.operation == "UPDATE" and bytes(request.oldObject) != bytes(ABSENT):
+            old = bytes(_decode(request.oldObject).spec)
+            if spec == old:
+                # The specs of claims and templates never change, and whoever wants to delete a bad one has to be
+                # able to take its finalizers off.
+                return _SAME_SPEC
+        kind = request.kind
+        key = fingerprint(kind.kind.encode(), kind.version.encode(), spec, old)
+        decision = self._decisions.get(key)
+        if decision is not None:
+            return decision
+        world = self._world
+        specs = functools.partial(_read_specs, kind.kind, f"{GROUP}/{kind.version}", spec, old)
+        if len(spec) + len(old) > _SMALL_SPEC:
+            decision = await self._beside(key, request.namespace, lambda: _judge_specs(specs(), world))
+        else:
+            found = specs()
+            if all(_is_quick(each, world) for each in found):
+                decision = _judge_specs(found, world)
+            else:
+                decision = await self._beside(key, request.namespace, lambda: _judge_specs(found, world))
+        if world is self._world:
+            self._decisions.put(key, decision, _size(decision))
+        return decision
+
+    async def _judge_templates(self, claiming: Claiming, namespace: str) -> None:
+        """Judge what the templates of a pod ask for, where that takes long, so that `_known` has it at hand."""
+        world = self._world
+        unknown: dict[str, ClaimSpec] = {}
+        for _, kind, name in claiming.names:
+            spec = self._cluster.claim_template(namespace, name) if kind == "ResourceClaimTemplate" else None
+            if spec is None or name in unknown or self._is_known(namespace, name, spec):
+                continue
+            if not _is_quick(ReadSpec(spec, ()), world):
+                unknown[name] = spec
+        if not unknown:
+            return
+        # One engine: all templates of a pod share its second.
+        work = functools.partial(_judge_claims, unknown, world)
+        key = ("templates", namespace, tuple(unknown), *map(id, unknown.values()))
+        judgements = await self._beside(key, namespace, work)
+        if world is self._world:
+            for name, judgement in judgements.items():
+                self._remember(namespace, name, judgement)
+
+    def _is_known(self, namespace: str, name: str, spec: ClaimSpec) -> bool:
+        judgement = self._judgements.get((namespace, name))
+        return judgement is not None and judgement.spec is spec
+
+    def _known(self, namespace: str, name: str, spec: ClaimSpec) -> ClaimJudgement:
+        """What a template that the cache has asks for."""
+        judgement = self._judgements.get((namespace, name))
+        if judgement is None or judgement.spec is not spec:
+            judgement = judge_claim(spec, _for_one_object(self._world))
+            self._remember(namespace, name, judgement)
+        return judgement
+
+    def _remember(self, namespace: str, name: str, judgement: ClaimJudgement) -> None:
+        size = _PER_LEAF * len(judgement.leaves) + sum(map(_length, judgement.findings))
+        self._judgements.put((namespace, name), judgement, size)
+
+    # --- pods and workloads ---------------------------------------------------------------------------------------
+
+    async def _review_pod(self, request: AdmissionRequest) -> Decision:
+        if request.operation != "CREATE":
+            return _OPERATION  # claims and containers of a pod cannot change
+        raw = bytes(request.object)
+        if len(raw) > LARGE_OBJECT:
+            if not any(needle in raw for needle in _POD_NEEDLES):
+                return _NOT_NEURON
+            claiming = await self._lane.run(request.namespace, lambda: Claiming.of(pods.decode(raw)))
+        else:
+            claiming = Claiming.of(pods.decode(raw))
+        if bytes(claiming.pod.spec.resourceClaims) in _NOTHING and not claiming.pod.labelled:
+            return _NOT_NEURON
+        await self._judge_templates(claiming, request.namespace)
+        known = await self._claims(claiming, request.namespace)
+        check = functools.partial(check_pod, claiming.pod, known, self._world)
+        findings = check() if len(raw) <= LARGE_OBJECT else await self._lane.run(request.namespace, check)
+        return _decision(findings, "valid")
+
+    async def _review_workload(self, request: AdmissionRequest) -> Decision:
+        kind = request.kind
+        if (kind.group, kind.kind) not in POD_TEMPLATES:
+            return _UNKNOWN_KIND
+        raw = bytes(request.object)
+        if not any(needle in raw for needle in _NEEDLES):
+            return _NOT_NEURON
+        if request.operation == "UPDATE" and bytes(_decode(request.object).spec) == bytes(
+            _decode(request.oldObject).spec
+        ):
+            return _SAME_SPEC
+        small = len(raw) <= LARGE_OBJECT
+        read_it = functools.partial(read_workload, request, raw)
+        workload = read_it() if small else await self._lane.run(request.namespace, read_it)
+        small = small and len(workload.templates) <= _FEW_TEMPLATES
+        told: list[Told] = []
+        for template in workload.templates:
+            await self._judge_templates(template.claiming, request.namespace)
+            known = await self._claims(template.claiming, request.namespace)
+            steering = NO_STEERING
+            if self._steer is not None and template.claiming.pod.concerns_us:
+                steering = self._steer(template.data, request.namespace)
+            told.append(Told(template, known, steering))
+        facts = self._cluster.namespace(request.namespace)
+        check = functools.partial(
+            check_workload, workload, told, facts, self._conversion, self._world, Mode(self._options.mode)
+        )
+        findings = check() if small else await self._lane.run(request.namespace, check)
+        return _decision(findings, "valid")
+
+    async def _claims(self, claiming: Claiming, namespace: str) -> dict[str, KnownClaim]:
+        """What is known of a pod's claims; asks the API server, once, for what the caches do not have."""
+        known = {}
+        unknown: dict[str, dict[str, str]] = {}
+        for name, kind, object_name in claiming.names:
+            spec = self._cluster.claim_template(namespace, object_name) if kind == "ResourceClaimTemplate" else None
+            if spec is not None:
+                known[name] = KnownClaim(self._known(namespace, object_name, spec))
+            elif name != claiming.ours:
+                unknown.setdefault(kind, {})[name] = object_name
+        for kind, wanted in unknown.items():
+            exist = await self._cluster.exist(kind, namespace, dict.fromkeys(wanted.values()))
+            known |= {name: KnownClaim(missing=exist[object_name] is False) for name, object_name in wanted.items()}
+        return known
+
+
+def _for_one_object(world: ClaimWorld) -> ClaimWorld:
+    """The world, with an engine whose patience is for one object."""
+    return dataclasses.replace(world, engine=DeviceSelectors())
+
+
+def _read_specs(kind: str, api_version: str, spec: bytes, old: bytes) -> list[ReadSpec]:
+    """A spec and, if there is one, the spec before it.
+
+    Raises:
+        pods.UnreadableError: one is not JSON, or nested too deeply.
+    """
+    return [read(kind, api_version, read_spec(kind, raw)) for raw in ((spec, old) if old else (spec,))]
+
+
+def _is_quick(what: ReadSpec, world: ClaimWorld) -> bool:
+    """Whether a spec can be judged on the event loop: no selector of it has to be compiled or evaluated."""
+    memory = world.memory
+    return memory is not None and all(memory.get(each) is not None for each in what.expressions(world.classes))
+
+
+def _judge_specs(specs: Iterable[ReadSpec], world: ClaimWorld) -> Decision:
+    """Judge a spec, held against the spec before it. Pure."""
+    world = _for_one_object(world)
+    findings, *before = [judge_read(each, world, accepted=True) for each in specs]
+    return _decision(ratcheted(findings, before[0]) if before else findings, "valid")
+
+
+def _judge_claims(specs: Mapping[str, ClaimSpec], world: ClaimWorld) -> dict[str, ClaimJudgement]:
+    """Judge several claims, which share the time for one object. Pure."""
+    world = _for_one_object(world)
+    return {name: judge_claim(spec, world) for name, spec in specs.items()}
+
+
+def _size(decision: Decision) -> int:
+    """Bytes that a decision holds, its rendered answer included, which has every text up to twice."""
+    return 3 * sum(map(_length, (*decision.errors, *decision.warnings)))
+
+
+def _length(finding: Finding) -> int:
+    return _PER_FINDING + len(finding.path) + len(finding.message) + len(finding.fix)
+
+
+def read_spec(kind: str, raw: bytes) -> Any:
+    """A `spec` as Python data, in which `opaque.parameters` are raw JSON: only so can a repeated key be seen.
+
+    Raises:
+        pods.UnreadableError: it is not JSON, or nested too deeply.
+    """
+    spec: Any = nesting.decode(raw)
+    try:
+        typed: Any = msgspec.json.decode(raw, type=_SHAPES[kind])
+    except msgspec.ValidationError:
+        return spec  # some type is wrong: reading it will say which
+    data: Any = spec
+    if kind == "ResourceClaimTemplate":
+        data, typed = (spec or {}).get("spec"), typed and typed.spec
+    if kind != "DeviceClass":
+        data, typed = (data or {}).get("devices"), typed and typed.devices
+    for entry, shape in zip((data or {}).get("config") or (), (typed and typed.config) or (), strict=False):
+        if shape.opaque is not None and bytes(shape.opaque.parameters) not in _NOTHING:
+            entry["opaque"]["parameters"] = bytes(shape.opaque.parameters)
+    return spec
+
+
+def _unreadable(request: AdmissionRequest, error: Exception) -> Finding:
+    message = f"the object is not a readable {request.kind.kind}: {short(str(error))}."
+    return Finding("NEU114", "", message, "Compare it with the API reference of its kind.")
+
+
+def _decision(findings: Iterable[Finding], reason: str) -> Decision:
+    """Refuse for errors, and otherwise let pass; say everything at once, as far as an answer holds it."""
+    found = tuple(findings)
+    errors = for_answer(finding for finding in found if finding.severity is Severity.ERROR)
+    told = for_answer(finding for finding in found if finding.severity is Severity.WARNING)
+    warnings = tuple(line for finding in told for line in fitting(finding))
+    codes = ",".join(dict.fromkeys(finding.code for finding in (*errors, *warnings)))
+    return Decision(
+        Outcome.DENIED if errors else Outcome.UNCHANGED,
+        "invalid" if errors and reason == "valid" else reason,
+        errors=errors,
+        warnings=warnings,
+        audit={"findings": codes[:_LONGEST_AUDIT]} if codes else {},
+    )
+
+
+_NOTHING: Final = (b"", b"null")
+_NEEDLES: Final = (names.RESOURCE_NEURON.encode(), b"laims", b"\\u")
+"""One of them is in every workload that could concern us: the resources' names, `claims` or `resourceClaims`, or an
+escape, which could spell them differently."""
+_POD_NEEDLES: Final = (b"resourceClaims", names.LABEL_CONVERTED.encode(), b"\\u", b"\\/")
+"""One of them is in every pod with a claim or our label."""
+_SUBRESOURCE: Final = unchanged("subresource")
+_OPERATION: Final = unchanged("operation")
+_EXCLUDED: Final = unchanged("excluded-namespace")
+_SAME_SPEC: Final = unchanged("spec-unchanged")
+_NOT_NEURON: Final = unchanged("not-neuron")
+_UNKNOWN_KIND: Final = unchanged("unknown-kind")

@@ -1,0 +1,328 @@
+"""Certificates out of a Secret: every process follows it, one process per replica keeps it.
+
+    Follower   the Secret changes -> what is served changes                     every process
+    Keeper     what `certs.rotation` says next -> the Secret                    every replica
+    Injector   the bundle -> `caBundle` of both webhook configurations          every replica
+
+All replicas keep the Secret at the same time: a write that was decided on an older Secret is refused by the API
+server, so there is nobody to elect and nobody to wait for when a replica dies.
+"""
+
+import asyncio
+import dataclasses
+import datetime as dt
+import hashlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from certs import material, rotation
+from webhook.cluster.api import ApiServerError
+from webhook.cluster.leases import Leases
+from webhook.cluster.replicas import Report
+from webhook.serving_certificate.ca_bundles import CABundles
+from webhook.serving_certificate.live import LiveCertificate, UnservableError
+from webhook.serving_certificate.secrets import ManagedSecret, SecretFacts
+
+log = logging.getLogger(__name__)
+
+Now = Callable[[], dt.datetime]
+
+_RETRY: Final = 1.0
+_LONGEST_INTERVAL: Final = 5.0
+_BETWEEN_WRITES: Final = 1.0
+"""Seconds: replicas that do not agree, as with different settings, must not outdo each other at full speed."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Taken:
+    """What a process, or a whole replica, has taken of the Secret.
+
+    Attributes:
+        bundle: hex SHA-256 of the CA bundle's PEM; empty where none was seen.
+        serving: hex SHA-256 of the serving certificate's DER; empty where none is served.
+    """
+
+    bundle: str = ""
+    serving: str = ""
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of both: 32 bytes that are equal where both are."""
+        return hashlib.sha256(f"{self.bundle} {self.serving}".encode()).digest()
+
+
+class Follower:
+    """Serves what the Secret holds.
+
+    Attributes:
+        bundle: PEM of the CAs that clients have to trust; empty until a Secret was seen.
+        known: the last content that could be served.
+        taken: what was taken so far.
+        problem: why what the Secret holds is not served; empty where it is.
+        refused: why neither its leaf can be served nor its bundle trusted with the leaf in service; empty where it can.
+        ca_not_after: end of the current CA's validity; None until a Secret was seen.
+        served: set once something is served.
+    """
+
+    def __init__(self, secret: ManagedSecret, live: LiveCertificate, now: Now) -> None:
+        """Follow `secret` with `live`; `now` is the time by the API server's clock."""
+        self.bundle = b""
+        self.known: Mapping[str, bytes] | None = None
+        self.taken = Taken()
+        self.problem = ""
+        self.refused = ""
+        self.ca_not_after: dt.datetime | None = None
+        self.served = asyncio.Event()
+        self._live = live
+        self._now = now
+        self._name = f"Secret {secret.namespace}/{secret.name}"
+        self._callbacks: list[Callable[[], None]] = []
+        secret.cache.on_change(lambda _key, _before, after: self.follow(after))
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called after each change of the Secret."""
+        self._callbacks.append(callback)
+
+    def follow(self, facts: SecretFacts | None) -> None:
+        """Take what can be taken; what cannot leaves everything as it was, and is said."""
+        problem = self._take(facts)
+        if problem and problem != self.problem:
+            log.warning("%s", problem)
+        self.problem = problem
+        for callback in self._callbacks:
+            callback()
+
+    def trusted(self, facts: SecretFacts | None) -> bytes:
+        """The bundle of newer content, where clients that trust it accept what is served then; else the one we have."""
+        try:
+            held = material.read(facts.data if facts else {})
+        except material.UnusableError:
+            return self.bundle
+        pem = held.bundle_pem
+        if self._live.accepted_by(pem):
+            return pem
+        usable = facts is not None and held.leaf is not None and rotation.serves(facts.data, self._now())
+        return pem if usable and held.leaf is not None and self._live.takes(held.leaf.pair) else self.bundle
+
+    def _take(self, facts: SecretFacts | None) -> str:
+        self.refused = ""
+        if facts is None:
+            return f"{self._name} was deleted" if self.known is not None else f"{self._name} does not exist"
+        try:
+            held = material.read(facts.data)
+        except material.UnusableError as why:
+            return f"{self._name} cannot be used: {why}"
+        problem = ""
+        if held.leaf is None or not rotation.serves(facts.data, self._now()):
+            fault = held.leaf_fault or "its serving certificate is not valid now, or none of its CAs signed it"
+            problem = f"{self._name} holds nothing to serve: {fault}"
+        else:
+            try:
+                self._live.load(held.leaf.pair)
+                self.known = facts.data
+                self.served.set()
+            except UnservableError as error:
+                problem = f"the certificate in {self._name} is not served: {error}"
+        # A bundle goes to the API servers, who must go on accepting what is served, whatever became of the leaf.
+        if not self._live.accepted_by(held.bundle_pem):
+            self.refused = problem
+            return problem
+        self.bundle, self.ca_not_after = held.bundle_pem, held.current.not_valid_after_utc
+        self.taken = Taken(material.bundle_digest(self.bundle), self._live.digest)
+        return problem
+
+
+class Injector:
+    """Keeps `caBundle`."""
+
+    def __init__(self, bundles: CABundles, bundle: Callable[[], bytes], fresh: Callable[[], Awaitable[bytes]]) -> None:
+        """Take the bundle from memory (`bundle`), and read it anew (`fresh`) before a write."""
+        self._bundles = bundles
+        self._bundle = bundle
+        self._fresh = fresh
+        self._wake = asyncio.Event()
+        bundles.on_change(self._wake.set)
+
+    def poke(self) -> None:
+        """Look again: the bundle may have changed."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Write whenever something differs. Ends only when it is cancelled."""
+        while True:
+            self._wake.clear()
+            bundle = self._bundle()
+            pause = await self._bundles.repair(bundle, self._fresh) if bundle else 0.0
+            await _wait(self._wake, pause or None)
+
+
+class Keeper:
+    """Writes the Secret, step by step.
+
+    Attributes:
+        problem: why it cannot be kept; empty where it can.
+        waiting: what a rotation under way waits for; empty where none is.
+        reported: what our Lease says that this replica has taken.
+        secret: name of the Secret.
+    """
+
+    def __init__(
+        self,
+        secret: ManagedSecret,
+        follower: Follower,
+        rules: rotation.Rules,
+        now: Now,
+        *,
+        bundles: CABundles,
+        leases: Leases,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare; `run` keeps.
+
+        Args:
+            secret: what is kept.
+            follower: what this process has of it.
+            rules: what certificates have to be like.
+            now: the time by the API server's clock.
+            bundles: the webhook configurations.
+            leases: what the replicas say.
+            clock: monotonic seconds.
+        """
+        self.problem = ""
+        self.waiting = ""
+        self.reported = Taken()
+        self.secret = secret.name
+        self._secret = secret
+        self._follower = follower
+        self._rules = rules
+        self._now = now
+        self._bundles = bundles
+        self._leases = leases
+        self._clock = clock
+        self._bundle_since = _Since()
+        self._serving_since = _Since()
+        # Often enough to see the end of the shortest wait.
+        self._interval = min(_LONGEST_INTERVAL, max(0.1, rules.settle.total_seconds() / 4))
+        self._written = float("-inf")
+        self._wake = asyncio.Event()
+        follower.on_change(self._wake.set)
+
+    def poke(self) -> None:
+        """Look again: another process of this replica may have taken something."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Take one step after the other. Ends only when it is cancelled."""
+        await self._secret.cache.settled.wait()
+        while True:
+            self._wake.clear()
+            pause = self._interval
+            try:
+                self._report()
+                self._say(await self._step())
+            except ApiServerError as error:
+                self._say(self._secret.explain(error, "write"))
+                pause = _RETRY
+            except ValueError as error:
+                self._say(f"no certificate can be made: {error}")
+            rest = self._rest()
+            await _wait(self._wake, min(pause, rest) if rest > 0 else pause)
+
+    async def fresh_bundle(self) -> bytes:
+        """The bundle as the Secret has it this moment; ours where the Secret has none.
+
+        Raises:
+            ApiServerError: the Secret cannot be read.
+        """
+        return self._follower.trusted(await self._secret.read())
+
+    async def _step(self) -> str:
+        """Do what is next; returns what keeps us from it."""
+        if not self._secret.cache.synced.is_set():
+            return self._secret.cache.problem
+        if self._rest() > 0:
+            return ""
+        facts = self._secret.facts
+        if facts is not None and facts.keeper:
+            return (
+                f"Secret {self._secret.namespace}/{self._secret.name} is kept by {facts.keeper}: mount it and set "
+                "--tls-dir, or name another Secret with --tls-secret"
+            )
+        step = rotation.advance(
+            facts.data if facts else None,
+            now=self._now(),
+            rules=self._rules,
+            confirmed=self._confirmed(facts),
+            asked=facts.asked if facts else "",
+            known=self._follower.known,
+            refused=self._follower.refused,
+        )
+        if step.data is None and not step.answered:
+            self.waiting = step.reason
+            return ""
+        self.waiting = ""
+        if await self._secret.write(facts, step.data, answered=step.answered):
+            self._written = self._clock()
+            done = log.info if step.data is not None else log.warning
+            done("certificates: %s", step.reason, extra={"secret": f"{self._secret.namespace}/{self._secret.name}"})
+        return ""
+
+    def _rest(self) -> float:
+        return self._written + _BETWEEN_WRITES - self._clock()
+
+    def _report(self) -> None:
+        """Have our Lease say what this replica has taken."""
+        taken = self._follower.taken
+        if taken != self.reported:
+            self.reported = taken
+            self._leases.announce()
+
+    def _confirmed(self, facts: SecretFacts | None) -> rotation.Confirmed:
+        try:
+            held = material.read(facts.data if facts else {})
+        except material.UnusableError:
+            return rotation.Confirmed()
+        bundle, now = held.bundle_pem, self._clock()
+        digest = material.bundle_digest(bundle)
+        taken = self._agree(lambda report: report.bundle == digest) and self._bundles.carry(bundle)
+        serving = material.certificate_digest(held.leaf.certificate) if held.leaf else ""
+        served = self._agree(lambda report: report.serving == serving)
+        return rotation.Confirmed(
+            self._bundle_since.elapsed(digest, now, holds=taken),
+            self._serving_since.elapsed(serving, now, holds=served),
+        )
+
+    def _agree(self, right: Callable[[Report], bool]) -> bool:
+        # Whoever keeps another Secret, or none, such as a replica on somebody's own machine, will never take ours.
+        return self._leases.agree(lambda report: report.secret != self.secret or right(report))
+
+    def _say(self, problem: str) -> None:
+        if problem and problem != self.problem:
+            log.warning("%s", problem)
+        self.problem = problem
+
+
+class _Since:
+    """How long something has held without a break."""
+
+    def __init__(self) -> None:
+        self._what = ""
+        self._begun: float | None = None
+
+    def elapsed(self, what: str, now: float, *, holds: bool) -> dt.timedelta | None:
+        if not holds:
+            self._begun = None
+            return None
+        if self._begun is None or what != self._what:
+            self._what, self._begun = what, now
+        return dt.timedelta(seconds=now - self._begun)
+
+
+async def _wait(event: asyncio.Event, seconds: float | None) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
