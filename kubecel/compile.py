@@ -13,33 +13,31 @@ import dataclasses
 import functools
 import importlib.util
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from kubecel.checking.estimate import Estimator
-from kubecel.checking.expansion import Expander
+from kubecel.budget import DEFAULT_LIMITS, Budget, Limits
 from kubecel.checking.overloads import Library
 from kubecel.checking.size_estimates import CostLimit, SizeOf
-from kubecel.checking.types import DYN, Type
 from kubecel.closures import access, aggregates, calls, comprehensions, operators
-from kubecel.closures.compiler import BUDGET, Code, Compiler
-from kubecel.engine import (
-    DEFAULT_LIMITS,
-    Budget,
+from kubecel.closures.compiler import BUDGET, Code, Compiler, Hint
+from kubecel.errors import (
     CelBudgetExceededError,
     CelCostExceededError,
     CelError,
     CelRuntimeError,
     CelSyntaxError,
     CelTypeError,
-    Limits,
 )
+from kubecel.estimating.estimate import Estimator
+from kubecel.estimating.expansion import Expander
 from kubecel.library.estimates import library_estimate
 from kubecel.library.functions import LIBRARY
 from kubecel.syntax.nodes import Node
 from kubecel.syntax.references import references
 from kubecel.syntax.tree import TreeBuilder
+from kubecel.types import DYN, Type
 from kubecel.values import kind_of
 
 COMPILED_BY: Final = (access, aggregates, calls, comprehensions, operators)
@@ -145,7 +143,7 @@ def _bad_character(character: str) -> str:
 
 
 def estimate(tree: Node, compiler: Compiler, source: str, size_of: SizeOf) -> int:
-    """What a compiled expression costs at most, in the API server's units (`kubecel.checking.estimate`)."""
+    """What a compiled expression costs at most, in the API server's units (`kubecel.estimating.estimate`)."""
     return Estimator(size_of, library_estimate).cost(Expander(compiler, source).expand(tree))
 
 
@@ -204,11 +202,18 @@ class CelProgram:
         return value
 
 
+def no_hint(word: str, known: Iterable[str]) -> str:  # noqa: ARG001 - see `Hint`
+    """Suggest nothing."""
+    return ""
+
+
 class Cel:
     """The engine (`kubecel.engine.CelEngine`). May be shared by threads."""
 
-    def __init__(self, limits: Limits = DEFAULT_LIMITS, library: Library = LIBRARY) -> None:
+    def __init__(self, limits: Limits = DEFAULT_LIMITS, library: Library = LIBRARY, hint: Hint = no_hint) -> None:
+        """Compile within `limits`; `hint` suggests a known name for an unknown one."""
         self._limits = limits
+        self._hint = hint
         self._library = library
 
     def compile(
@@ -216,7 +221,7 @@ class Cel:
     ) -> CelProgram:
         """Parse, check and compile; see `kubecel.engine.CelEngine.compile`."""
         tree = parse(source, self._limits)
-        compiler = Compiler(variables, self._library, self._limits)
+        compiler = Compiler(variables, self._library, self._limits, self._hint)
         try:
             code = compiler.compile(tree)
             if not compiler.types.assignable(code.type, result):

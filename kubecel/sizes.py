@@ -7,7 +7,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from kubecel.engine import Budget, CelBudgetExceededError
+from kubecel.budget import Budget
+from kubecel.errors import CelBudgetExceededError
 from kubecel.values import MAX_DEPTH, WORK_OF_A_PAIR, Optional, is_list
 
 _AT_ONCE: Final = 256

@@ -1,7 +1,7 @@
 """Values at run time, and what equality, order and membership mean for them.
 
-JSON-like data is used as it is: None, bool, int, float, str, list and dict. What Python has no type for is here,
-in `kubecel.library.quantity` and in `kubecel.library.semver`. Where Python's own `==` is not CEL's, the functions here are:
+JSON-like data is used as it is: None, bool, int, float, str, list and dict. `kubecel.library.quantity` and
+`kubecel.library.semver` have what Python has no type for. Where Python's own `==` is not CEL's, functions here compare:
 `True == 1` is false in CEL, and a quantity cannot be compared with a string at all.
 
 Source: cel-spec doc/langdef.md (equality and ordering), cel-go common/types.
@@ -12,9 +12,10 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from kubecel.checking import types
-from kubecel.checking.types import Type
-from kubecel.engine import Budget, CelBudgetExceededError, CelRuntimeError
+from kubecel import types
+from kubecel.budget import Budget
+from kubecel.errors import CelBudgetExceededError, CelRuntimeError
+from kubecel.types import Type
 
 MIN_INT: Final = -(2**63)
 MAX_INT: Final = 2**63 - 1

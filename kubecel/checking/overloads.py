@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from kubecel.checking.types import Type
+from kubecel.budget import Budget
 from kubecel.checking.unify import Unifier
-from kubecel.engine import Budget
+from kubecel.types import Type
 from kubecel.values import Optional, is_list, kind_of, no_overload
 
 Implementation = Callable[..., Any]

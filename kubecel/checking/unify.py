@@ -8,8 +8,8 @@ that needs a type decides it, for all uses: `[] + [1]` is a list of int, `(true 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from kubecel.checking.types import DYN, NULL, STRING, Type, is_open, is_variable, nullable
-from kubecel.engine import CelSyntaxError
+from kubecel.errors import CelSyntaxError
+from kubecel.types import DYN, NULL, STRING, Type, is_open, is_variable, nullable
 
 _MAX_STEPS: Final = 150_000
 """Types that one expression may compare: types nest deeper than expressions do, through `cel.bind`."""

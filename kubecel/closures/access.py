@@ -4,8 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kubecel.checking import types
-from kubecel.checking.types import BOOL, DYN, INT, A, B, Type
+from kubecel import types
 from kubecel.closures.compiler import (
     Code,
     Compiler,
@@ -16,10 +15,10 @@ from kubecel.closures.compiler import (
     constant,
     undeclared,
 )
-from kubecel.engine import CelRuntimeError, CelTypeError, quoted
+from kubecel.errors import CelRuntimeError, CelTypeError, quoted
 from kubecel.syntax import nodes as syntax
+from kubecel.types import BOOL, DYN, INT, A, B, Type
 from kubecel.values import NONE, Optional, is_list, key_of, kind_of, name_of, some
-from neuron.findings import did_you_mean
 
 _MISSED: Final = (KeyError, TypeError)
 
@@ -137,14 +136,14 @@ def located(error: CelRuntimeError, offset: int) -> CelRuntimeError:
     return error
 
 
-def _select_type(node: syntax.Select | syntax.Index, operand: Type, field: str | None) -> Type:
+def _select_type(compiler: Compiler, node: syntax.Select | syntax.Index, operand: Type, field: str | None) -> Type:
     """The type of a lookup; `field` is None for an index that is no string constant."""
     if operand.fields is not None:
         if field is None:
             return DYN
         found = operand.fields.get(field)
         if found is None:
-            hint = did_you_mean(field, operand.fields) or f" It has {', '.join(sorted(operand.fields))}."
+            hint = compiler.hint(field, operand.fields) or f" It has {', '.join(sorted(operand.fields))}."
             raise CelTypeError(f"'{operand.name}' has no field '{field}'.{hint}", node.offset)
         return found
     match operand.name:
@@ -153,7 +152,7 @@ def _select_type(node: syntax.Select | syntax.Index, operand: Type, field: str |
         case "map":
             return operand.parameters[1]
         case "optional_type":
-            inner = _select_type(node, operand.parameters[0], field)
+            inner = _select_type(compiler, node, operand.parameters[0], field)
             return inner if inner.name == "optional_type" else types.optional_of(inner)
         case _:
             raise CelTypeError(f"a value of type {operand} cannot have fields", node.offset)
@@ -259,7 +258,7 @@ def _select(compiler: Compiler, node: syntax.Select) -> Code:
         return constant(named, types.type_of(named))
     operand = compiler.compile(node.operand)
     field, offset, base = node.field, node.offset, operand.run
-    result = _select_type(node, compiler.settled(operand.type), field)
+    result = _select_type(compiler, node, compiler.settled(operand.type), field)
     if node.test:
         return Code(_presence(base, field, offset), BOOL, cost=operand.cost + (0 if operand.lookup else 1))
     if node.optional:
@@ -352,7 +351,7 @@ def _index_type(compiler: Compiler, node: syntax.Index, operand: Type, key: Code
     """
     inner = operand.parameters[0] if operand.name == "optional_type" else operand
     if inner.fields is not None:
-        result = _select_type(node, operand, name)
+        result = _select_type(compiler, node, operand, name)
         return _optional(result) if node.optional else result
     found, result = compiler.types.result(OPTIONAL_INDEX if node.optional else INDEX, (operand, key.type))
     if found:

@@ -2,12 +2,12 @@
 
 from typing import Any, Final
 
-from kubecel.checking import types
-from kubecel.checking.types import DYN, Type
+from kubecel import types
 from kubecel.closures.access import located, shown
 from kubecel.closures.compiler import Code, Compiler, Frame, Run, compiles, fold
-from kubecel.engine import CelRuntimeError, CelTypeError
+from kubecel.errors import CelRuntimeError, CelTypeError
 from kubecel.syntax import nodes as syntax
+from kubecel.types import DYN, Type
 from kubecel.values import Optional, key_of, name_of
 
 LIST_COST: Final = 10

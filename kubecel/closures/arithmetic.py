@@ -7,7 +7,9 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from kubecel.checking.types import (
+from kubecel.budget import Budget
+from kubecel.errors import CelRuntimeError
+from kubecel.types import (
     BYTES,
     DOUBLE,
     DURATION,
@@ -19,7 +21,6 @@ from kubecel.checking.types import (
     Type,
     list_of,
 )
-from kubecel.engine import Budget, CelRuntimeError
 from kubecel.values import (
     Duration,
     Timestamp,

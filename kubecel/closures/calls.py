@@ -4,16 +4,15 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from kubecel.checking import types
+from kubecel import types
 from kubecel.checking.overloads import Dispatcher, Overload, matching
-from kubecel.checking.types import A
 from kubecel.closures.access import located
 from kubecel.closures.compiler import BUDGET, Code, Compiler, Frame, Run, compiles, folded
 from kubecel.closures.operators import CALL_COST
-from kubecel.engine import CelRuntimeError, CelTypeError, CelUnsupportedError
+from kubecel.errors import CelRuntimeError, CelTypeError, CelUnsupportedError
 from kubecel.syntax import nodes as syntax
+from kubecel.types import A
 from kubecel.values import Optional, name_of
-from neuron.findings import did_you_mean
 
 _CLAUSE: Final = re.compile(r"%%|%")
 _OPTIONAL_ALTERNATIVES: Final = frozenset({"or", "orValue"})
@@ -55,7 +54,7 @@ def _no_function(compiler: Compiler, node: syntax.Call, *, method: bool) -> CelU
         return CelUnsupportedError(f"'{name}' is a method: write value.{name}(…)", node.offset)
     known = compiler.library.names(method=method)
     namespace, dot, _ = name.rpartition(".")
-    hint = did_you_mean(name, [other for other in known if other.startswith(namespace + dot)])
+    hint = compiler.hint(name, [other for other in known if other.startswith(namespace + dot)])
     return CelUnsupportedError(f"there is no {what} '{name}' here.{hint}", node.offset)
 
 

@@ -6,17 +6,19 @@ what they raise is a `CelRuntimeError` with the offset of the node that failed.
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from kubecel.checking import types
+from kubecel import types
+from kubecel.budget import Budget, Limits
 from kubecel.checking.overloads import Library
-from kubecel.checking.types import Type
 from kubecel.checking.unify import Unifier
-from kubecel.engine import Budget, CelBudgetExceededError, CelRuntimeError, CelSyntaxError, CelTypeError, Limits
+from kubecel.errors import CelBudgetExceededError, CelRuntimeError, CelSyntaxError, CelTypeError
 from kubecel.syntax import nodes as syntax
-from neuron.findings import did_you_mean
+from kubecel.types import Type
 
+Hint = Callable[[str, Iterable[str]], str]
+"""A trailing question with the known word that is nearest to an unknown one, or nothing."""
 Frame = list[Any]
 Run = Callable[[Frame], Any]
 
@@ -80,8 +82,9 @@ class Failed:
 class Compiler:
     """Compiles one expression. Use once."""
 
-    def __init__(self, variables: Mapping[str, Type], library: Library, limits: Limits) -> None:
+    def __init__(self, variables: Mapping[str, Type], library: Library, limits: Limits, hint: Hint) -> None:
         self.library = library
+        self.hint = hint
         self.limits = limits
         self._variables = variables
         self._scope: dict[str, Slot] = {}
@@ -252,7 +255,7 @@ def folded(code: Code, compiler: Compiler) -> Code:
 def undeclared(compiler: Compiler, node: syntax.Ident) -> CelTypeError:
     """The error for a name that nothing declares."""
     known = dict.fromkeys((*compiler.names(), *types.NAMED))
-    hint = did_you_mean(node.name, known) or (
+    hint = compiler.hint(node.name, known) or (
         f" Known here: {', '.join(sorted(compiler.names()))}." if compiler.names() else ""
     )
     return CelTypeError(f"there is no variable '{node.name}'.{hint}", node.offset)

@@ -5,16 +5,16 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from kubecel.checking import types
-from kubecel.checking.types import BOOL, DYN, INT, STRING, Type
+from kubecel import types
 from kubecel.closures.access import located
 from kubecel.closures.aggregates import LIST_COST, MAP_COST, insert
 from kubecel.closures.compiler import BUDGET, Code, Compiler, Failed, Frame, Run, compiles
 from kubecel.closures.operators import check_bool, not_bool
 from kubecel.closures.sorting import sort
-from kubecel.engine import CelRuntimeError, CelTypeError
+from kubecel.errors import CelRuntimeError, CelTypeError
 from kubecel.syntax import nodes as syntax
 from kubecel.syntax.nodes import Macro
+from kubecel.types import BOOL, DYN, INT, STRING, Type
 from kubecel.values import (
     NONE,
     Optional,

@@ -5,14 +5,14 @@ import operator as python
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from kubecel.checking import types
-from kubecel.checking.types import BOOL
+from kubecel import types
 from kubecel.closures import arithmetic
 from kubecel.closures.access import located
 from kubecel.closures.compiler import BUDGET, Code, Compiler, Frame, Run, compiles, fold
-from kubecel.engine import CelRuntimeError, CelTypeError
+from kubecel.errors import CelRuntimeError, CelTypeError
 from kubecel.sizes import charge_pair
 from kubecel.syntax import nodes as syntax
+from kubecel.types import BOOL
 from kubecel.values import (
     MAX_INT,
     MIN_INT,

@@ -4,8 +4,9 @@ import functools
 from collections.abc import Sequence
 from typing import Any, Final
 
+from kubecel.budget import Budget
 from kubecel.closures.aggregates import LIST_COST
-from kubecel.engine import Budget, CelRuntimeError
+from kubecel.errors import CelRuntimeError
 from kubecel.sizes import size_of
 from kubecel.values import kind_of, less, name_of
 

@@ -1,4 +1,4 @@
-"""What functions of the libraries may cost, for `kubecel.checking.estimate`.
+"""What functions of the libraries may cost, for `kubecel.estimating.estimate`.
 
 Source: k8s.io/apiserver/pkg/cel/library/cost.go (EstimateCallCost); cel-go ext/lists.go (version 3), ext/sets.go.
 """
@@ -7,8 +7,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from kubecel.checking.estimate import Estimate, Operand
-from kubecel.checking.expansion import Constant, Signature
 from kubecel.checking.size_estimates import (
     NEW_LIST,
     PATTERN,
@@ -22,7 +20,9 @@ from kubecel.checking.size_estimates import (
     scaled,
     wrapped,
 )
-from kubecel.checking.types import BYTES, CIDR, IP, QUANTITY, SEMVER, STRING, URL
+from kubecel.estimating.estimate import Estimate, Operand
+from kubecel.estimating.expansion import Constant, Signature
+from kubecel.types import BYTES, CIDR, IP, QUANTITY, SEMVER, STRING, URL
 
 
 class Call:

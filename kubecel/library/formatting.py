@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
+from kubecel.budget import Budget
 from kubecel.checking.overloads import method
-from kubecel.checking.types import LIST, STRING, Type
-from kubecel.engine import Budget, CelRuntimeError
+from kubecel.errors import CelRuntimeError
 from kubecel.library.standard import text_of_double, text_of_duration
 from kubecel.library.strings import quote
 from kubecel.library.times import text_of_timestamp
+from kubecel.types import LIST, STRING, Type
 from kubecel.values import (
     Duration,
     Timestamp,

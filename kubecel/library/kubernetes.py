@@ -6,12 +6,13 @@ Source: k8s.io/apiserver/pkg/cel/library/quantity.go and semverlib.go.
 from collections.abc import Callable
 from typing import Any, Final
 
+from kubecel.budget import Budget
 from kubecel.checking.overloads import function, method
-from kubecel.checking.types import BOOL, DOUBLE, INT, QUANTITY, SEMVER, STRING
-from kubecel.engine import Budget, CelRuntimeError
+from kubecel.errors import CelRuntimeError
 from kubecel.library import quantity, semver
 from kubecel.library.quantity import Quantity
 from kubecel.library.semver import Semver
+from kubecel.types import BOOL, DOUBLE, INT, QUANTITY, SEMVER, STRING
 from kubecel.values import checked_int
 
 

@@ -8,8 +8,14 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from kubecel.budget import Budget
 from kubecel.checking.overloads import Overload, function, method
-from kubecel.checking.types import (
+from kubecel.closures import arithmetic
+from kubecel.closures.aggregates import LIST_COST
+from kubecel.closures.sorting import charge_self_comparison, sort
+from kubecel.errors import CelRuntimeError
+from kubecel.sizes import charge_traversal, paced
+from kubecel.types import (
     BOOL,
     BYTES,
     DOUBLE,
@@ -24,11 +30,6 @@ from kubecel.checking.types import (
     list_of,
     optional_of,
 )
-from kubecel.closures import arithmetic
-from kubecel.closures.aggregates import LIST_COST
-from kubecel.closures.sorting import charge_self_comparison, sort
-from kubecel.engine import Budget, CelRuntimeError
-from kubecel.sizes import charge_traversal, paced
 from kubecel.values import (
     NONE,
     Duration,

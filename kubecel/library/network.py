@@ -8,9 +8,10 @@ import ipaddress
 import re
 from typing import ClassVar, Final
 
+from kubecel.budget import Budget
 from kubecel.checking.overloads import function, method
-from kubecel.checking.types import BOOL, CIDR, INT, IP, STRING, Type
-from kubecel.engine import Budget, CelRuntimeError, quoted
+from kubecel.errors import CelRuntimeError, quoted
+from kubecel.types import BOOL, CIDR, INT, IP, STRING, Type
 from kubecel.values import Opaque
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address

@@ -6,9 +6,10 @@ Source: cel-go cel/library.go (OptionalTypes).
 from collections.abc import Sequence
 from typing import Any, Final
 
+from kubecel.budget import Budget
 from kubecel.checking.overloads import function, method
-from kubecel.checking.types import BOOL, A, Type, list_of, optional_of
-from kubecel.engine import Budget, CelRuntimeError
+from kubecel.errors import CelRuntimeError
+from kubecel.types import BOOL, A, Type, list_of, optional_of
 from kubecel.values import MIN_TIMESTAMP, NONE, Duration, Opaque, Optional, Timestamp, name_of, some
 
 

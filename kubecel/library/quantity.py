@@ -10,8 +10,8 @@ import re
 from fractions import Fraction
 from typing import ClassVar, Final
 
-from kubecel.checking.types import QUANTITY, Type
-from kubecel.engine import CelRuntimeError, quoted
+from kubecel.errors import CelRuntimeError, quoted
+from kubecel.types import QUANTITY, Type
 from kubecel.values import MAX_INT, MIN_INT, Opaque
 
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}

@@ -11,9 +11,10 @@ import functools
 import re
 from typing import Any, Final
 
+from kubecel.budget import Budget
 from kubecel.checking.overloads import function, method
-from kubecel.checking.types import BOOL, INT, STRING, list_of
-from kubecel.engine import Budget, CelRuntimeError, quoted
+from kubecel.errors import CelRuntimeError, quoted
+from kubecel.types import BOOL, INT, STRING, list_of
 from kubecel.values import utf8
 
 _CACHED: Final = 128

@@ -9,8 +9,8 @@ import functools
 import re
 from typing import ClassVar, Final
 
-from kubecel.checking.types import SEMVER, Type
-from kubecel.engine import CelRuntimeError, quoted
+from kubecel.errors import CelRuntimeError, quoted
+from kubecel.types import SEMVER, Type
 from kubecel.values import MAX_UINT, Opaque
 
 _NUMBER: Final = r"(?:0|[1-9][0-9]*)"

@@ -8,8 +8,11 @@ import re
 from decimal import Decimal
 from typing import Any, Final
 
+from kubecel.budget import Budget
 from kubecel.checking.overloads import Overload, function, method
-from kubecel.checking.types import (
+from kubecel.errors import CelRuntimeError, quoted
+from kubecel.library import regexes
+from kubecel.types import (
     BOOL,
     BYTES,
     DOUBLE,
@@ -25,8 +28,6 @@ from kubecel.checking.types import (
     Type,
     type_of,
 )
-from kubecel.engine import Budget, CelRuntimeError, quoted
-from kubecel.library import regexes
 from kubecel.values import (
     MAX_INT,
     MAX_UINT,

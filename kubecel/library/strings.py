@@ -6,9 +6,10 @@ Source: cel-go ext/strings.go, version 2 (the one that Kubernetes enables); `for
 import string
 from typing import Any, Final
 
+from kubecel.budget import Budget
 from kubecel.checking.overloads import function, method
-from kubecel.checking.types import INT, STRING, list_of
-from kubecel.engine import Budget, CelRuntimeError
+from kubecel.errors import CelRuntimeError
+from kubecel.types import INT, STRING, list_of
 from kubecel.values import no_overload
 
 _LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)

@@ -10,9 +10,10 @@ import zoneinfo
 from collections.abc import Callable
 from typing import Final
 
+from kubecel.budget import Budget
 from kubecel.checking.overloads import Overload, function, method
-from kubecel.checking.types import DURATION, INT, STRING, TIMESTAMP
-from kubecel.engine import Budget, CelRuntimeError, quoted
+from kubecel.errors import CelRuntimeError, quoted
+from kubecel.types import DURATION, INT, STRING, TIMESTAMP
 from kubecel.values import (
     MAX_INT,
     Duration,

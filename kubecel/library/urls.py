@@ -8,9 +8,10 @@ import re
 import urllib.parse
 from typing import ClassVar, Final
 
+from kubecel.budget import Budget
 from kubecel.checking.overloads import function, method
-from kubecel.checking.types import BOOL, STRING, URL, Type, list_of, map_of
-from kubecel.engine import Budget, CelBudgetExceededError, CelRuntimeError, quoted
+from kubecel.errors import CelBudgetExceededError, CelRuntimeError, quoted
+from kubecel.types import BOOL, STRING, URL, Type, list_of, map_of
 from kubecel.values import Opaque, utf8
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):", re.ASCII)

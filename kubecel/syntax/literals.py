@@ -7,7 +7,7 @@ import math
 import re
 from typing import Final
 
-from kubecel.engine import CelSyntaxError
+from kubecel.errors import CelSyntaxError
 from kubecel.values import MAX_INT, MAX_UINT, MIN_INT, UInt
 
 _ESCAPE: Final = re.compile(

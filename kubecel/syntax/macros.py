@@ -6,7 +6,7 @@ cel/library.go (optMap, optFlatMap).
 
 from typing import Final
 
-from kubecel.engine import CelSyntaxError
+from kubecel.errors import CelSyntaxError
 from kubecel.syntax import nodes as syntax
 from kubecel.syntax.nodes import Call, Macro, Node
 

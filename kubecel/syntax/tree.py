@@ -7,7 +7,7 @@ are nodes (or what a method here returned for them) and all tokens, for their po
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from kubecel.engine import CelSyntaxError, CelUnsupportedError
+from kubecel.errors import CelSyntaxError, CelUnsupportedError
 from kubecel.syntax import literals, macros
 from kubecel.syntax import nodes as syntax
 from kubecel.syntax.nodes import Element, Entry, Node

@@ -6,18 +6,18 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kubecel.engine import Clock
+from kubecel.budget import Clock
 from neuron import names, scheduling
 from neuron.claim_reader import read_claim, read_class
 from neuron.claim_specs import ClaimSpec
-from policies.files import schema
-from policies.files.documents import Path, Problem
-from policies.files.schema_hints import Gets
 from policies.judging import holdings, matching
 from policies.judging.evaluate import UndecidedError, Verdict, evaluate, first_match
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.rules import HintRule, PodRule, ValidatingRule
 from policies.judging.subjects import Subject, of_object
+from policies.schema import kinds as schema
+from policies.schema.documents import Path, Problem
+from policies.schema.hints import Gets
 
 _GENERATED: Final = (names.POD_CLAIM, names.POD_CLAIM_FALLBACK)
 _WORDS: Final = {"allow": "Allow", "deny": "Deny", "warn": "Warn", "audit": "Audit", "except": "Except"}

@@ -1,6 +1,5 @@
 """A folder of policy files to one set of policies: all of it, or a list of what is wrong."""
 
-import dataclasses
 import hashlib
 import os
 import time
@@ -8,15 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
+from kubecel.budget import Clock
 from kubecel.compile import Cel
-from kubecel.engine import CelEngine, Clock
+from kubecel.engine import CelEngine
 from neuron.findings import did_you_mean
 from neuron.instances import Catalogue, InstanceType, Topology
-from policies.files import documents, schema
 from policies.files.cases import run_cases
-from policies.files.documents import Document, Problem
 from policies.files.reading import RefusedError, parse
+from policies.judging.policy_set import PolicySet
 from policies.judging.rules import Binding, ExpressionCompiler, HintRule, PodRule, ValidatingRule
+from policies.schema import documents
+from policies.schema import kinds as schema
+from policies.schema.documents import Document, Problem
 from runtime.files import TooLargeError, read_regular
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -37,40 +39,6 @@ class PolicyError(Exception):
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(sorted(problems, key=lambda problem: (problem.file, problem.line)))
         super().__init__("\n".join(map(str, self.problems)))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PolicySet:
-    """Every policy in force.
-
-    Attributes:
-        validating: on validation, in the order of files.
-        conversions: on conversion, in their own order.
-        hints: on scheduling hints, in their own order.
-        catalogue: instance types with what policies add or change.
-        digest: of all files; empty for no policies.
-        files: number of files.
-    """
-
-    validating: tuple[ValidatingRule, ...] = ()
-    conversions: tuple[PodRule, ...] = ()
-    catalogue: Catalogue = dataclasses.field(default_factory=Catalogue)
-    digest: str = ""
-    files: int = 0
-    hints: tuple[HintRule, ...] = ()
-
-    @property
-    def rules(self) -> tuple[ValidatingRule | PodRule | HintRule, ...]:
-        """All policies."""
-        return (*self.validating, *self.conversions, *self.hints)
-
-    @property
-    def unconnected(self) -> bool:
-        """Whether some pods may have devices that are not connected."""
-        return any(rule.spec.unconnected == "Allow" for rule in self.conversions)
-
-
-NO_POLICIES: Final = PolicySet()
 
 
 def read_folder(folder: Path) -> dict[str, bytes]:
@@ -171,7 +139,7 @@ def load(
         PolicyError: something is wrong with any of them.
     """
     reader = _Reader(files)
-    loaded = _Assembly(engine or Cel(), reader)
+    loaded = _Assembly(engine or Cel(hint=did_you_mean), reader)
     if reader.problems:
         raise PolicyError(reader.problems)
     found = PolicySet(loaded.validating, loaded.conversions, loaded.catalogue, digest(files), len(files), loaded.hints)

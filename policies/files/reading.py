@@ -8,8 +8,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from neuron.findings import did_you_mean
-from policies.files.documents import Document, Problem
-from policies.files.schema import API_VERSION, KINDS, VAP_API_VERSION, AnyPolicy
+from policies.schema.documents import Document, Problem
+from policies.schema.kinds import API_VERSION, KINDS, VAP_API_VERSION, AnyPolicy
 
 _LONGEST_VALUE: Final = 64
 _SAID: Final = {

@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-from policies.files.documents import Problem
-from policies.files.loader import PolicyError, PolicySet, digest, load, read_folder
+from policies.files.loader import PolicyError, digest, load, read_folder
+from policies.judging.policy_set import PolicySet
+from policies.schema.documents import Problem
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from kubecel.engine import Budget, CelBudgetExceededError, CelError, Program
+from kubecel.budget import Budget
+from kubecel.engine import Program
+from kubecel.errors import CelBudgetExceededError, CelError
 from policies.judging.rules import Condition
 
 _LONGEST_ERROR: Final = 300

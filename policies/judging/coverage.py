@@ -7,8 +7,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from policies.files.schema import ResourceRule
 from policies.judging.rules import ValidatingRule
+from policies.schema.kinds import ResourceRule
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

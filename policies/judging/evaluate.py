@@ -10,16 +10,9 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from kubecel.engine import (
-    MATCH_CONDITION_LIMITS,
-    POLICY_LIMITS,
-    Budget,
-    CelBudgetExceededError,
-    CelError,
-    Clock,
-    Limits,
-    Program,
-)
+from kubecel.budget import MATCH_CONDITION_LIMITS, POLICY_LIMITS, Budget, Clock, Limits
+from kubecel.engine import Program
+from kubecel.errors import CelBudgetExceededError, CelError
 from kubecel.values import kind_of
 from policies.judging import matching
 from policies.judging.conditions import Variables, all_hold, said

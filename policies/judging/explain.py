@@ -5,12 +5,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from kubecel.engine import POLICY_LIMITS, Budget, CelError, Clock
+from kubecel.budget import POLICY_LIMITS, Budget, Clock
+from kubecel.errors import CelError
 from kubecel.values import kind_of
-from policies.files.loader import PolicySet
 from policies.judging import matching
 from policies.judging.conditions import Variables, all_hold
 from policies.judging.evaluate import Outcome, UndecidedError, evaluate, first_match
+from policies.judging.policy_set import PolicySet
 from policies.judging.rules import Condition, HintRule, PodRule, ValidatingRule
 from policies.judging.subjects import Subject
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from kubecel.engine import Program
-from policies.files.schema import VAP_API_VERSION, ValidationSpec
 from policies.judging.rules import ValidatingRule
+from policies.schema.kinds import VAP_API_VERSION, ValidationSpec
 
 _ONLY_OURS: Final = ("neuron", "claim", "template", "params")
 _SPEC_FIELDS: Final = frozenset(info.alias or name for name, info in ValidationSpec.model_fields.items())

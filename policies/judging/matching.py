@@ -7,8 +7,8 @@ converted to another version of its API, so a rule is about the versions that it
 from collections.abc import Mapping
 from typing import Any
 
-from policies.files.schema import LabelSelector, MatchResources, PodMatch, ResourceRule
 from policies.judging.subjects import Subject
+from policies.schema.kinds import LabelSelector, MatchResources, PodMatch, ResourceRule
 
 Labels = Mapping[str, Any]
 

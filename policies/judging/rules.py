@@ -5,14 +5,15 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Any
 
-from kubecel.checking.types import BOOL, DYN, STRING, Type
-from kubecel.engine import CelEngine, CelError, Program
+from kubecel.engine import CelEngine, Program
+from kubecel.errors import CelError
+from kubecel.types import BOOL, DYN, STRING, Type
 from neuron import names
 from neuron.scheduling import SchedulingHints
-from policies.files import schema
-from policies.files.documents import Document, Path, Problem
-from policies.files.schema_hints import PreferredSchedulingTerm, manifest
 from policies.judging.subjects import types_with
+from policies.schema import kinds as schema
+from policies.schema.documents import Document, Path, Problem
+from policies.schema.hints import PreferredSchedulingTerm, manifest
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kubecel.checking import types
-from kubecel.checking.types import BOOL, DYN, INT, LIST, STRING, Type, list_of, map_of, record
+from kubecel import types
+from kubecel.types import BOOL, DYN, INT, LIST, STRING, Type, list_of, map_of, record
 from policies.judging.holdings import mapping, of_claim, of_pod
 from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from kubecel.compile import parse
-from kubecel.engine import CelError
+from kubecel.errors import CelError
 from kubecel.syntax import nodes as syntax
 from kubecel.syntax.nodes import Node
 from neuron import names

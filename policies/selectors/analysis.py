@@ -11,11 +11,11 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from kubecel.checking import types
-from kubecel.checking.types import Type
+from kubecel import types
 from kubecel.syntax import nodes as syntax
 from kubecel.syntax.nodes import Node
 from kubecel.syntax.references import bound_names
+from kubecel.types import Type
 from kubecel.values import kind_of
 
 Path = tuple[str, ...]

@@ -6,11 +6,12 @@ Source: k8s.io/dynamic-resource-allocation/cel/compile.go.
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from kubecel.checking import types
+from kubecel import types
+from kubecel.budget import Budget
 from kubecel.checking.size_estimates import CostLimit, Path, Size
-from kubecel.checking.types import BOOL, DYN, QUANTITY, STRING, Type, map_of
-from kubecel.engine import Budget, CelEngine, Program
+from kubecel.engine import CelEngine, Program
 from kubecel.library import quantity, semver
+from kubecel.types import BOOL, DYN, QUANTITY, STRING, Type, map_of
 
 DEVICE: Final = types.record(
     "device",

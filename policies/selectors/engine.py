@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from kubecel.checking import types
+from kubecel import types
+from kubecel.budget import SELECTOR_LIMITS, Budget, Clock
 from kubecel.compile import Cel
-from kubecel.engine import (
-    SELECTOR_LIMITS,
-    Budget,
+from kubecel.engine import Program
+from kubecel.errors import (
     CelBudgetExceededError,
     CelCompileError,
     CelCostExceededError,
@@ -20,14 +20,12 @@ from kubecel.engine import (
     CelSizeExceededError,
     CelSyntaxError,
     CelUnsupportedError,
-    Clock,
-    Program,
 )
 from kubecel.library import semver
 from kubecel.syntax import nodes as syntax
 from neuron.check_selectors import Judged
 from neuron.device_shapes import Value, Version
-from neuron.findings import short
+from neuron.findings import did_you_mean, short
 from neuron.selection import (
     CompiledSelector,
     Lookup,
@@ -42,7 +40,7 @@ from neuron.selection import (
 )
 from policies.selectors.analysis import Field, Operand, analyse, drivers
 from policies.selectors.devices import compile_selector, device_activation, matches
-from webhook.reviews.remembered import Remembered
+from runtime.remembered import Remembered
 
 _ON_ALL_DEVICES: Final = dataclasses.replace(SELECTOR_LIMITS, steps=10 * SELECTOR_LIMITS.call)
 """Of one selector on all devices together. What it may cost on one device is what Kubernetes allows."""
@@ -127,12 +125,12 @@ _compiled: Final = _Compiled()
 @functools.cache
 def _load() -> None:
     """Load the grammar, which takes longer than most selectors do and is nothing that one of them costs."""
-    compile_selector(Cel(SELECTOR_LIMITS), "true")
+    compile_selector(Cel(SELECTOR_LIMITS, hint=did_you_mean), "true")
 
 
 def _compile(expression: str) -> "_Analysed | SelectorError":
     try:
-        return _Analysed(compile_selector(Cel(SELECTOR_LIMITS), expression))
+        return _Analysed(compile_selector(Cel(SELECTOR_LIMITS, hint=did_you_mean), expression))
     except CelUnsupportedError as error:
         return SelectorUnsupportedError(error.message, _position(error))
     except CelSyntaxError as error:

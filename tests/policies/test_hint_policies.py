@@ -7,10 +7,10 @@ import jsonschema
 import pytest
 import yaml
 
-from policies.files.schema import SchedulingHintPolicy, json_schema
 from policies.judging.explain import explain
 from policies.judging.subjects import of_object
-from tests.policies.files import POD, loaded, problems
+from policies.schema.kinds import SchedulingHintPolicy, json_schema
+from tests.policies.policy_files import POD, loaded, problems
 
 HINTS = """
 apiVersion: policy.neuron.aws.com/v1alpha1

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 import policies
-from kubecel.engine import POLICY_LIMITS
+from kubecel.budget import POLICY_LIMITS
 from policies.files.cases import run_cases, subject_of
 from policies.files.loader import load_folder
 from policies.judging.evaluate import evaluate
 from policies.judging.rules import ValidatingRule
-from tests.policies.evaluating import frozen_clock
+from tests.kubecel.evaluating import frozen_clock
 
 FOLDER = Path(policies.__file__).parent / "packs"
 PACKS = load_folder(FOLDER).validating

@@ -11,7 +11,7 @@ from neuron.claim_specs import ClaimSpec, ClassSpec
 from neuron.device_shapes import Shape
 from neuron.instances import Observation
 from neuron.templates import Template
-from policies.files.loader import NO_POLICIES, PolicySet
+from policies.judging.policy_set import NO_POLICIES, PolicySet
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts, TemplateUnavailableError
 from webhook.decisions.wire import ABSENT, AdmissionRequest, GroupVersionKind
 from webhook.decisions.world import ConversionOptions

@@ -32,10 +32,10 @@ from webhook.edge import logs, server
 from webhook.edge.acceptor import Acceptor
 from webhook.edge.bodies import BodyReader
 from webhook.edge.callers import Callers, ClientAuthority
-from webhook.edge.endpoints import Reviewer
 from webhook.edge.health import Check, Lifecycle
 from webhook.edge.metrics import Metrics
 from webhook.edge.shedding import LoopLag
+from webhook.reviews.reviewer import Reviewer
 from webhook.server.application import build
 
 ROOT = Path(__file__).resolve().parents[2]

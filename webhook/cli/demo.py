@@ -20,13 +20,13 @@ import jsonpatch
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from runtime.startup import StartupError
 from webhook.cli.webhook import ServerCommand, run, with_settings
 from webhook.edge import server
 from webhook.server import app, settings
-from webhook.server.settings import StartupError
 from webhook.server.standalone import MemoryTemplates
 
-EXAMPLE: Final = Path(__file__).resolve().parent.parent / "deploy/examples/legacy-pod/pod.yaml"
+EXAMPLE: Final = Path(__file__).resolve().parents[2] / "deploy/examples/legacy-pod/pod.yaml"
 
 _NAMESPACE: Final = "default"
 _READY_WITHIN: Final = 10.0

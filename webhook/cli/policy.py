@@ -11,7 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from policies.files.cases import CaseResult
-    from policies.files.loader import PolicySet
+    from policies.judging.policy_set import PolicySet
 
 FAULTY: Final = 1
 UNREADABLE: Final = 2
@@ -98,10 +98,11 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
     """
     from policies.judging.evaluate import Outcome, evaluate
     from policies.judging.explain import explain as explained
+    from webhook.decisions.pod_templates import path_text
     from webhook.offline.file_policies import FilePolicies
     from webhook.offline.manifest_cluster import ManifestCluster
     from webhook.offline.manifest_files import read_sources
-    from webhook.offline.manifests import manifests, path_text
+    from webhook.offline.manifests import manifests
 
     found = _load(context, folder, UNREADABLE)
     now = dt.datetime.now(dt.UTC)
@@ -111,7 +112,7 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
     policies = FilePolicies(found, now, time.monotonic, namespace)
     denied = False
     for manifest in objects:
-        for path, subject in policies.judging.subjects(manifest, operation, cluster):
+        for path, subject in policies.subjects(manifest, operation, cluster):
             place = f"in {subject.namespace}" if subject.namespace else "in the cluster"
             pods = f"Pods of {path_text(path)} in " if path else ""
             click.echo(f"{pods}{manifest.kind or 'object without kind'} {manifest.name or '(no name)'} {place}:")

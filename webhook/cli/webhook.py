@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from runtime.startup import StartupError
 from webhook.server import settings
 
 COULD_NOT_START: Final = 3
@@ -39,7 +40,7 @@ class ServerCommand(click.Command):
         """click's own."""
         try:
             return super().invoke(ctx)
-        except settings.StartupError as error:
+        except StartupError as error:
             raise CouldNotStartError(str(error)) from error
 
 

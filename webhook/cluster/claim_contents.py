@@ -32,7 +32,10 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
 
 
 class ClaimContents:
-    """Asks the API server for claims and templates by name. `find` is a `webhook.reviews.policy_knowledge.FindClaims`."""
+    """Asks the API server for claims and templates by name.
+
+    `find` is a `webhook.reviews.policy_knowledge.FindClaims`.
+    """
 
     def __init__(self, server: ApiServer) -> None:
         """Ask `server`."""

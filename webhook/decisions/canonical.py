@@ -11,7 +11,8 @@ from typing import Any
 def key_of(value: Any) -> str:
     """A text that is equal for values that JSON cannot tell apart; members of objects in any order.
 
-    `value` is decoded JSON: no deeper than `webhook.decisions.nesting` lets through, no number longer than its parser takes.
+    `value` is decoded JSON: no deeper than `webhook.decisions.nesting` lets through, no number longer than its parser
+    takes.
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 

@@ -126,8 +126,8 @@ class ClaimView(Protocol):
         """Ask the API server which ResourceClaims or ResourceClaimTemplates exist.
 
         Needed where the caches know nothing: an object that was applied a moment ago is not in them yet. Takes a
-        second at most, and not the whole time of the review (`webhook.reviews.lane.seconds_left`), however many names there
-        are; those that there is no time for are not known.
+        second at most, and not the whole time of the review (`webhook.reviews.lane.seconds_left`), however many names
+        there are; those that there is no time for are not known.
 
         Returns:
             For every name whether it exists; None where nobody can say: no cluster, no permission, too many names, no

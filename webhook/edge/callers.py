@@ -13,7 +13,7 @@ from typing import Final, cast
 from starlette.types import Scope
 
 from runtime.files import read_regular
-from webhook.server.settings import StartupError
+from runtime.startup import StartupError
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import logging
 import time
 import traceback
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
@@ -28,6 +28,7 @@ from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import Gate, patience
 from webhook.edge.tracing import trace_of
 from webhook.reviews.lane import LaneError, LaneFullError, answer_within
+from webhook.reviews.reviewer import Reviewer
 
 log = logging.getLogger(__name__)
 
@@ -37,13 +38,6 @@ _CLIENT_GONE: Final = 499
 """For metrics only, as nginx counts it: there is nobody left to send a status to."""
 _FRAMES: Final = 20
 """Innermost frames of a fault that are logged."""
-
-
-class Reviewer(Protocol):
-    """Decides about objects; one per path."""
-
-    async def review(self, request: wire.AdmissionRequest) -> Decision:
-        """The decision; an exception is a fault of ours and becomes HTTP 500."""
 
 
 class HTTPError(Exception):

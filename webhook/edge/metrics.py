@@ -4,7 +4,6 @@ Reviews are counted in dictionaries and lists of the event loop and only take Pr
 them: the client library's own counters and histograms lock and loop in Python on every observation.
 """
 
-import bisect
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -12,6 +11,7 @@ from prometheus_client import Gauge, GCCollector, Info, PlatformCollector, Proce
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from runtime.histogram import Histogram
 from webhook.decisions import wire
 from webhook.edge.reviews import Rendered
 
@@ -39,32 +39,6 @@ SHED_REASONS: Final = ("busy", "late", "memory")
 _REVIEW_LABELS: Final = ("path", "operation", "kind", "outcome", "reason", "dry_run")
 _Series = tuple[str, str, str, str, bool]
 _CONVERSION_LABELS: Final = ("resource", "outcome", "reason")
-
-
-class Histogram:
-    """Observations in buckets. Written by one thread; a copy of the counts is consistent in itself."""
-
-    __slots__ = ("_bounds", "counts", "total")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count a value in the first bucket that it is not above."""
-        self.counts[bisect.bisect_left(self._bounds, value)] += 1
-        self.total += value
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """Cumulative, as the text format wants them."""
-        total = 0
-        cumulative: list[tuple[str, float]] = []
-        bounds = (*map(str, self._bounds), "+Inf")
-        for bound, count in zip(bounds, tuple(self.counts), strict=True):
-            total += count
-            cumulative.append((bound, total))
-        return cumulative
 
 
 class PathMetrics:

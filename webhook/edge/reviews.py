@@ -16,12 +16,11 @@ from neuron.findings import Finding, for_answer, short
 from runtime.text import escaped
 from webhook.decisions import nesting, wire
 from webhook.decisions.decision import Decision
+from webhook.reviews.messages import COMFORTABLE_WARNING
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
 
-COMFORTABLE_WARNING: Final = 120
-"""Up to here kubectl shows a warning on one line; the API's documentation asks for no more (AdmissionResponse)."""
 LONGEST_WARNING: Final = 256
 """The API server may cut a longer warning wherever it likes (AdmissionResponse)."""
 

@@ -23,13 +23,13 @@ from typing import Final, Literal
 import uvicorn
 from starlette.types import ASGIApp
 
+from runtime.startup import StartupError
 from webhook.edge.acceptor import Acceptor
 from webhook.edge.callers import ClientAuthority
 from webhook.edge.connections import Connection
 from webhook.edge.health import Lifecycle
 from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import LoopLag
-from webhook.server.settings import StartupError
 
 log = logging.getLogger(__name__)
 

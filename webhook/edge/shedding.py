@@ -16,8 +16,9 @@ from typing import Final
 
 from starlette.types import Scope
 
+from runtime.histogram import Histogram
 from webhook.decisions import wire
-from webhook.edge.metrics import Histogram, PathMetrics
+from webhook.edge.metrics import PathMetrics
 
 log = logging.getLogger(__name__)
 

@@ -21,11 +21,12 @@ from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.modes import Mode
 from webhook.decisions.own_claims import find_claims
+from webhook.decisions.pod_templates import POD_TEMPLATES, Path, path_text
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.decisions.world import ConversionOptions, World
 from webhook.offline.manifest_advice import advice
 from webhook.offline.manifest_cluster import ManifestCluster
-from webhook.offline.manifests import POD_TEMPLATES, Document, Manifest, Path, manifests, path_steps, path_text
+from webhook.offline.manifests import Document, Manifest, manifests, path_steps
 
 if TYPE_CHECKING:
     from webhook.offline.file_policies import FilePolicies

@@ -16,19 +16,21 @@ from typing import Any, Final
 import jsonpatch
 import orjson
 
-from kubecel.engine import Clock
+from kubecel.budget import Clock
 from neuron.claim_reader import read_claim
 from neuron.findings import Finding, warning
 from neuron.instances import Catalogue
 from neuron.templates import API_VERSION as TEMPLATE_VERSION
 from neuron.templates import KIND as TEMPLATE
-from policies.files.documents import Problem
-from policies.files.loader import PolicyError, PolicySet, load_folder
+from policies.files.loader import PolicyError, load_folder
 from policies.judging.evaluate import Verdict, evaluate
+from policies.judging.policy_set import PolicySet
 from policies.judging.subjects import CLUSTER_SCOPED, Subject, of_object
+from policies.schema.documents import Problem
 from webhook.decisions.decision import Decision
+from webhook.decisions.pod_templates import Path
 from webhook.decisions.steering import NO_STEERING, Steering
-from webhook.offline.manifests import Manifest, Path
+from webhook.offline.manifests import Manifest
 from webhook.reviews.policy_knowledge import (
     DeviceKnower,
     PolicyView,

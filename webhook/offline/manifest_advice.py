@@ -4,7 +4,8 @@ from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from neuron import names
-from webhook.offline.manifests import POD_TEMPLATES, Manifest, Path
+from webhook.decisions.pod_templates import POD_TEMPLATES, Path
+from webhook.offline.manifests import Manifest
 
 _RAY: Final = "ray.io"
 _RAY_CORES: Final = "neuron_cores"

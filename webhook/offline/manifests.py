@@ -8,71 +8,18 @@ import dataclasses
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import orjson
 
+from webhook.decisions.pod_templates import Path, pod_templates
 from webhook.offline.yaml_nodes import Mapping_, Node, Sequence_, YamlError, YamlSyntaxError, compose
 from webhook.offline.yaml_scalars import resolve
-
-Path: TypeAlias = tuple[str | int, ...]
-"""Steps into a document: names of members and indices of items."""
-
-_ANY: Final = "*"
-_TEMPLATE: Final = ("spec", "template")
-_REPLICATED_JOBS: Final = ("replicatedJobs", _ANY, "template", "spec", "template")
-_RAY_GROUPS: Final = (("headGroupSpec", "template"), ("workerGroupSpecs", _ANY, "template"))
-
-POD_TEMPLATES: Final[Mapping[tuple[str, str], tuple[Path, ...]]] = {
-    ("", "Pod"): ((),),
-    ("", "PodTemplate"): (("template",),),
-    ("", "ReplicationController"): (_TEMPLATE,),
-    **{
-        (group, kind): (_TEMPLATE,)
-        for group in ("apps", "extensions")
-        for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
-    },
-    ("batch", "Job"): (_TEMPLATE,),
-    ("batch", "CronJob"): (("spec", "jobTemplate", *_TEMPLATE),),
-    ("jobset.x-k8s.io", "JobSet"): (("spec", *_REPLICATED_JOBS),),
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): (
-        ("spec", "leaderWorkerTemplate", "leaderTemplate"),
-        ("spec", "leaderWorkerTemplate", "workerTemplate"),
-    ),
-    **{
-        ("kubeflow.org", kind): (("spec", f"{prefix}ReplicaSpecs", _ANY, "template"),)
-        for kind, prefix in (
-            ("MPIJob", "mpi"),
-            ("PyTorchJob", "pytorch"),
-            ("TFJob", "tf"),
-            ("XGBoostJob", "xgb"),
-            ("PaddleJob", "paddle"),
-            ("JAXJob", "jax"),
-        )
-    },
-    **{
-        ("trainer.kubeflow.org", kind): (("spec", "template", "spec", *_REPLICATED_JOBS),)
-        for kind in ("TrainingRuntime", "ClusterTrainingRuntime")
-    },
-    ("ray.io", "RayCluster"): tuple(("spec", *path) for path in _RAY_GROUPS),
-    ("ray.io", "RayJob"): (
-        *(("spec", "rayClusterSpec", *path) for path in _RAY_GROUPS),
-        ("spec", "submitterPodTemplate"),
-    ),
-    ("ray.io", "RayService"): tuple(("spec", "rayClusterConfig", *path) for path in _RAY_GROUPS),
-    ("batch.volcano.sh", "Job"): (("spec", "tasks", _ANY, "template"),),
-    ("argoproj.io", "Rollout"): (_TEMPLATE,),
-    # AWS's own documents spell it both ways.
-    ("sagemaker.amazonaws.com", "HyperPodPyTorchJob"): (("spec", "replicaSpecs", _ANY, "template"),),
-    ("sagemaker.amazonaws.com", "HyperPodPytorchJob"): (("spec", "replicaSpecs", _ANY, "template"),),
-}
-"""Where objects hold pod templates, by API group and kind, whatever the version; `*` is every item or member."""
 
 _SEPARATOR: Final = re.compile(r"---(\s|$)")
 _END: Final = re.compile(r"\.\.\.(\s|$)")
 _UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufeff\uff00-\ufffd\U00010000-\U0010ffff]")
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _STEP: Final = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
 
 
@@ -146,10 +93,7 @@ class Manifest:
 
     def pod_templates(self) -> Iterator[tuple[Path, dict[str, Any]]]:
         """Its pod templates, with their paths in the object. A Pod is its own template."""
-        for pattern in POD_TEMPLATES.get((self.group, self.kind), ()):
-            for path, value in _walk(self.data, pattern):
-                if isinstance(value, dict):
-                    yield path, value
+        return pod_templates(self.data, self.group, self.kind)
 
 
 def read(content: bytes) -> tuple[str, list[Document]]:
@@ -325,33 +269,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _walk(value: Any, pattern: Path) -> Iterator[tuple[Path, Any]]:
-    """Everything that a pattern leads to."""
-    found: list[tuple[Path, Any]] = [((), value)]
-    for step in pattern:
-        found = [((*path, name), child) for path, parent in found for name, child in _children(parent, step)]
-    return iter(found)
-
-
-def _children(parent: Any, step: str | int) -> list[tuple[str | int, Any]]:
-    match parent:
-        case dict() if step == _ANY:
-            return list(parent.items())
-        case dict() if step in parent:
-            return [(step, parent[step])]
-        case list() if step == _ANY:
-            return list(enumerate(parent))
-        case _:
-            return []
-
-
 # --- paths --------------------------------------------------------------------------------------------------
-
-
-def path_text(path: Sequence[str | int]) -> str:
-    """A path as Kubernetes writes field paths: `spec.containers[0].resources`."""
-    steps = (f".{step}" if _NAME.fullmatch(str(step)) else f"[{step}]" for step in path)
-    return "".join(steps).removeprefix(".")
 
 
 def path_steps(text: str) -> Path:

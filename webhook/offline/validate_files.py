@@ -20,12 +20,13 @@ from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision
 from webhook.decisions.modes import Mode
 from webhook.decisions.own_claims import find_claims
+from webhook.decisions.pod_templates import POD_TEMPLATES, Path, path_text
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts, WorldView
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.decisions.world import ConversionOptions, conversion_world
 from webhook.offline.convert_files import Source
 from webhook.offline.manifest_cluster import ManifestCluster
-from webhook.offline.manifests import POD_TEMPLATES, Document, Manifest, Path, manifests, path_steps, path_text
+from webhook.offline.manifests import Document, Manifest, manifests, path_steps
 
 if TYPE_CHECKING:
     from webhook.offline.file_policies import FilePolicies

@@ -8,6 +8,7 @@ from typing import Final
 from neuron.findings import Finding, warning
 from neuron.instances import Catalogue
 from neuron.templates import Template
+from runtime.remembered import Remembered
 from webhook.decisions import leader_worker_sets, nesting, pods
 from webhook.decisions.canonical import key_of
 from webhook.decisions.convert_pods import convert
@@ -20,7 +21,6 @@ from webhook.decisions.steering import NO_STEERING, Steer, Steering
 from webhook.decisions.wire import ABSENT, AdmissionRequest
 from webhook.decisions.world import ConversionOptions, World, conversion_world
 from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane
-from webhook.reviews.remembered import Remembered
 
 _LWS_GROUP = "leaderworkerset.x-k8s.io"
 _MOST_REMEMBERED: Final = 8 * 1024 * 1024

@@ -14,20 +14,19 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from kubecel.engine import Clock
+from kubecel.budget import Clock
 from neuron.claim_specs import ClaimSpec
 from neuron.findings import Finding, warning
-from policies.files.loader import PolicySet
 from policies.files.store import PolicyStore, WallClock
 from policies.judging import matching
 from policies.judging.evaluate import REVIEW_SECONDS, Outcome, TakesLongError, Verdict, evaluate, unjudged
 from policies.judging.failures import place
+from policies.judging.policy_set import PolicySet
 from policies.judging.rules import ValidatingRule
 from policies.judging.subjects import Subject
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.decision import Outcome as Decided
 from webhook.decisions.wire import AdmissionRequest
-from webhook.edge.endpoints import Reviewer
 from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane, LaneError, LaneTimeoutError, seconds_left
 from webhook.reviews.messages import fitting
 from webhook.reviews.policy_knowledge import (
@@ -45,6 +44,7 @@ from webhook.reviews.policy_knowledge import (
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.policy_subjects import bare_subject, decoded, placed, size_of
 from webhook.reviews.policy_verdicts import near_expiry, objections
+from webhook.reviews.reviewer import Reviewer
 
 log = logging.getLogger(__name__)
 

@@ -9,13 +9,13 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kubecel.engine import Clock
+from kubecel.budget import Clock
 from neuron.findings import Finding
 from neuron.scheduling import missing_labels
-from policies.files.loader import PolicySet
 from policies.judging import matching
 from policies.judging.evaluate import REVIEW_SECONDS, TakesLongError, UndecidedError, first_match
 from policies.judging.failures import place
+from policies.judging.policy_set import PolicySet
 from policies.judging.rules import HintRule, PodRule
 from policies.judging.subjects import Subject, of_object
 from webhook.decisions.modes import Mode

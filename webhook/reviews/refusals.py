@@ -3,7 +3,7 @@
 from webhook.decisions.decision import Decision
 from webhook.decisions.ports import Refusals
 from webhook.decisions.wire import AdmissionRequest
-from webhook.edge.endpoints import Reviewer
+from webhook.reviews.reviewer import Reviewer
 
 
 class TellingReviewer:

@@ -20,19 +20,19 @@ from neuron.findings import Finding, Severity, for_answer, short
 from neuron.instances import Catalogue
 from neuron.validate_claims import ClaimJudgement, ClaimWorld, ReadSpec, judge_claim, judge_read, read
 from policies.selectors.engine import DeviceSelectors
+from runtime.remembered import Remembered, fingerprint
 from webhook.decisions import nesting, pods
 from webhook.decisions.check_pods import Claiming, KnownClaim, check_pod
 from webhook.decisions.claim_world import claim_world
 from webhook.decisions.decision import Decision, Outcome, unchanged
 from webhook.decisions.modes import Mode
+from webhook.decisions.pod_templates import POD_TEMPLATES
 from webhook.decisions.ports import ValidationView
 from webhook.decisions.steering import NO_STEERING, SteerTemplate
 from webhook.decisions.wire import ABSENT, AdmissionRequest
 from webhook.decisions.world import ConversionOptions, World, conversion_world
-from webhook.offline.manifests import POD_TEMPLATES
 from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane, LaneTimeoutError, seconds_left
 from webhook.reviews.messages import fitting
-from webhook.reviews.remembered import Remembered, fingerprint
 from webhook.reviews.workloads import Told, check_workload, read_workload
 
 Result = TypeVar("Result")

@@ -13,11 +13,11 @@ from neuron.validate_claims import ClaimWorld
 from webhook.decisions import check_workloads, nesting, pods
 from webhook.decisions.check_pods import Claiming, KnownClaim
 from webhook.decisions.modes import Mode
+from webhook.decisions.pod_templates import path_text, pod_templates
 from webhook.decisions.ports import NamespaceFacts
 from webhook.decisions.steering import Steering
 from webhook.decisions.wire import AdmissionRequest
 from webhook.decisions.world import World
-from webhook.offline.manifests import Manifest, path_text
 
 MOST_TEMPLATES: Final = 64
 """Pod templates of one workload that are judged."""
@@ -80,7 +80,7 @@ def read_workload(request: AdmissionRequest, raw: bytes) -> Workload:
     """
     kind = request.kind
     data = nesting.decode(raw)
-    found = list(Manifest((), data, kind.group, kind.kind, request.namespace, request.name).pod_templates())
+    found = list(pod_templates(data, kind.group, kind.kind))
     templates = tuple(
         Template(path_text(steps), each, Claiming.of(pods.view(each))) for steps, each in found[:MOST_TEMPLATES]
     )

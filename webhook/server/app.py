@@ -21,12 +21,12 @@ from typing import Final, Protocol
 from certs import files, issue
 from neuron.instances import Catalogue
 from runtime.metrics_server import METRICS_PATH, MetricsServer
+from runtime.startup import StartupError
 from webhook.cluster.api import TimedApiServer
 from webhook.decisions.ports import Refusals, TemplateStore, WorldView
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader
 from webhook.edge.callers import Callers, ClientAuthority
-from webhook.edge.endpoints import Reviewer
 from webhook.edge.health import Check, Lifecycle
 from webhook.edge.metrics import Metrics
 from webhook.edge.refusal_log import RefusalLog
@@ -34,14 +34,15 @@ from webhook.edge.shedding import LoopLag
 from webhook.reviews.lane import Lane, ThreadLane
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.refusals import TellingReviewer
+from webhook.reviews.reviewer import Reviewer
 from webhook.reviews.validate import Validator
 from webhook.server.application import build
+from webhook.server.certificates import Certificates, keeping
 from webhook.server.memory import give_back_large_blocks
 from webhook.server.replica_report import Policies, report
-from webhook.server.settings import Settings, StartupError
+from webhook.server.settings import Settings
 from webhook.server.standalone import StandaloneWorld
 from webhook.serving_certificate.folder import CertificateFolder
-from webhook.serving_certificate.keeping import Certificates, keeping
 from webhook.serving_certificate.live import LiveCertificate
 
 log = logging.getLogger(__name__)

@@ -11,11 +11,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from webhook.edge import logs
 from webhook.edge.bodies import BodyReader
 from webhook.edge.callers import Callers
-from webhook.edge.endpoints import AdmissionEndpoint, Reviewer
+from webhook.edge.endpoints import AdmissionEndpoint
 from webhook.edge.health import Check, HealthEndpoint, Lifecycle
 from webhook.edge.metrics import Metrics
 from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import Gate, LoopLag, creates_template, never
+from webhook.reviews.reviewer import Reviewer
 
 Endpoint = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
 

@@ -10,22 +10,23 @@ from pathlib import Path
 
 from prometheus_client.registry import CollectorRegistry
 
-from policies.files.loader import PolicyError, PolicySet
+from policies.files.loader import PolicyError
 from policies.files.store import PolicyStore
 from policies.judging.evaluate import TakesLongError
+from policies.judging.policy_set import PolicySet
+from runtime.startup import StartupError
 from webhook.decisions.decision import Decision, denied
 from webhook.decisions.ports import TemplateStore, WorldView
 from webhook.decisions.wire import AdmissionRequest
 from webhook.decisions.world import ConversionOptions
-from webhook.edge.endpoints import Reviewer
 from webhook.reviews.lane import Inline, Lane
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policed import PolicedReviewer
 from webhook.reviews.policy_knowledge import FindClaims, find_nothing
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.policy_steering import PolicySteer, SteeringRefusedError
+from webhook.reviews.reviewer import Reviewer
 from webhook.reviews.validate import Validator
-from webhook.server.settings import StartupError
 
 
 class PolicedMutator:

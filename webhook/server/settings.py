@@ -12,7 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from neuron.findings import did_you_mean
-from webhook.server.settings_model import Declaration, Settings, StartupError, declarations, reference
+from runtime.startup import StartupError
+from webhook.server.settings_model import Declaration, Settings, declarations, reference
 
 __all__ = ["Declaration", "Settings", "SettingsError", "StartupError", "declarations", "load", "reference"]
 

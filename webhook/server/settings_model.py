@@ -23,10 +23,6 @@ ENVIRONMENT_PREFIX: Final = "NEURON_DRA_"
 _DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 
 
-class StartupError(Exception):
-    """The server cannot start; the message says what is wrong, where, and what to do."""
-
-
 def _about(
     description: str,
     *,

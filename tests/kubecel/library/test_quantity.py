@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubecel.engine import CelRuntimeError
+from kubecel.errors import CelRuntimeError
 from kubecel.library import quantity, semver
 from kubecel.library.quantity import Quantity
 from kubecel.values import MAX_INT

@@ -11,8 +11,9 @@ from tests.policies.test_schema import CATALOG, CHECK, CONVERSION
 
 from neuron.instances import Catalogue, Topology
 from policies.files import loader
-from policies.files.loader import NO_POLICIES, PolicyError, load_folder, read_folder
-from tests.policies.files import POD, loaded, policy, problems
+from policies.files.loader import PolicyError, load_folder, read_folder
+from policies.judging.policy_set import NO_POLICIES
+from tests.policies.policy_files import POD, loaded, policy, problems
 
 VAP = """
 apiVersion: admissionregistration.k8s.io/v1

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from policies.judging.coverage import SENT, Sent, notes
-from tests.policies.files import loaded, policy
+from tests.policies.policy_files import loaded, policy
 
 MANIFEST = Path(__file__).parents[3] / "deploy/manifests/validating.yaml"
 NOT_SENT = "which the shipped ValidatingWebhookConfiguration does not send: add its resourceRules to the rules there."

@@ -12,11 +12,11 @@ import pytest
 from tests.policies.test_loader import BINDING, VAP
 from tests.policies.test_schema import CONVERSION
 
-from kubecel.engine import Limits
+from kubecel.budget import Limits
 from policies.judging import evaluate as evaluating
 from policies.judging.evaluate import Outcome, TakesLongError, UndecidedError, Verdict, evaluate, first_match, unjudged
 from policies.judging.subjects import Subject, namespace_named, of_object
-from tests.policies.files import POD, loaded, policy
+from tests.policies.policy_files import POD, loaded, policy
 
 NOW = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
 

@@ -8,7 +8,7 @@ from tests.policies.test_schema import CONVERSION
 
 from policies.judging.explain import explain
 from policies.judging.subjects import of_object
-from tests.policies.files import POD, loaded, policy
+from tests.policies.policy_files import POD, loaded, policy
 
 NOW = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
 EXCEPTION = (

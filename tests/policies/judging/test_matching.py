@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from policies.files.schema import LabelSelector, MatchResources
 from policies.judging.matching import matches, selects
 from policies.judging.subjects import of_object, plural
+from policies.schema.kinds import LabelSelector, MatchResources
 
 RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
 LABELS = {"app": "a", "tier": "b"}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kubecel.checking.types import BOOL, INT, QUANTITY, SEMVER, STRING
 from kubecel.compile import parse
+from kubecel.types import BOOL, INT, QUANTITY, SEMVER, STRING
 from policies.selectors import analysis
 from policies.selectors.analysis import Field, Operand, Subject, Use, analyse
 

@@ -5,10 +5,11 @@ Cases after k8s.io/dynamic-resource-allocation/cel/compile_test.go.
 
 import pytest
 
-from kubecel.engine import Budget, CelRuntimeError, CelTypeError
+from kubecel.budget import Budget
+from kubecel.errors import CelRuntimeError, CelTypeError
 from kubecel.library import semver
 from policies.selectors.devices import compile_selector, device_activation, matches
-from tests.policies.evaluating import ENGINE, frozen_clock
+from tests.kubecel.evaluating import ENGINE, frozen_clock
 
 ATTRIBUTES = {
     "name": {"bool": True},

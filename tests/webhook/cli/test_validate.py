@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.policies.files import policy
+from tests.policies.policy_files import policy
 from tests.support.manifests import container, pod
 from tests.support.validation import TRN1, TRN2, claim, group, lnc, match, on, opaque, request, template
 from webhook.cli.validate import validate

@@ -17,8 +17,8 @@ from tests.support.validation import (
     request,
     ultraserver,
 )
+from webhook.decisions.pod_templates import POD_TEMPLATES
 from webhook.decisions.ports import NamespaceFacts
-from webhook.offline.manifests import POD_TEMPLATES
 
 SEVEN = pod(container(neuron="7"))
 

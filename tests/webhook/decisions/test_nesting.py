@@ -18,10 +18,10 @@ from policies.files.store import PolicyStore
 from tests.support.serving import Reply, Running, serving
 from webhook.decisions import nesting
 from webhook.decisions.world import ConversionOptions
-from webhook.edge.endpoints import Reviewer
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policed import PolicedReviewer
 from webhook.reviews.policy_metrics import PolicyMetrics
+from webhook.reviews.reviewer import Reviewer
 from webhook.reviews.validate import Validator
 from webhook.server.policies import PolicedMutator
 from webhook.server.standalone import StandaloneWorld

@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from certs.issue import KeyPair
+from runtime.startup import StartupError
 from tests.support.client_certificates import Authority, authority
 from tests.support.serving import Answering, Client, Running, eventually, make_certificates, review, serving
 from webhook.edge import server
 from webhook.edge.callers import Callers, ClientAuthority, names_of
 from webhook.server import app
-from webhook.server.settings import Settings, StartupError
+from webhook.server.settings import Settings
 from webhook.serving_certificate.live import LiveCertificate
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from certs import files
+from runtime.startup import StartupError
 from tests.support.serving import Answering, Client, Process, Running, eventually, make_certificates, review, serving
 from webhook.edge import server
 from webhook.edge.connections import Connection
-from webhook.server.settings import StartupError
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,10 @@ from tests.support.manifests import CORE, NEURON, container, pod
 from tests.support.yaml_styles import written
 from webhook.decisions import pods
 from webhook.decisions.convert_pods import convert
+from webhook.decisions.pod_templates import POD_TEMPLATES
 from webhook.decisions.ports import NO_FACTS
 from webhook.decisions.world import ConversionOptions, World
-from webhook.offline.manifests import POD_TEMPLATES, read
+from webhook.offline.manifests import read
 
 CONVERT = "neuron.aws.com/convert"
 LNC = "neuron.aws.com/logical-neuron-core"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from policies.files.loader import load
-from tests.policies.files import policy
+from tests.policies.policy_files import policy
 from tests.support.manifests import container, pod
 from tests.webhook.offline.test_convert_files import deployment, named, text
 from webhook.decisions.world import ConversionOptions

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.yaml_styles import DOCUMENTS, written
-from webhook.offline.manifests import POD_TEMPLATES, Document, UnreadableError, manifests, path_steps, path_text, read
+from webhook.decisions.pod_templates import POD_TEMPLATES, path_text
+from webhook.offline.manifests import Document, UnreadableError, manifests, path_steps, read
 
 POD: dict[str, Any] = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main"}]}}
 

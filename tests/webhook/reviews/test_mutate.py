@@ -10,7 +10,8 @@ from msgspec import Raw
 
 from neuron.findings import Finding
 from neuron.instances import Observation
-from policies.files.loader import NO_POLICIES, PolicySet, load
+from policies.files.loader import load
+from policies.judging.policy_set import NO_POLICIES, PolicySet
 from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request
 from tests.support.manifests import container, pod
 from webhook.decisions.decision import Decision

@@ -12,16 +12,17 @@ import pytest
 
 from neuron.findings import Finding, warning
 from neuron.instances import Catalogue
-from policies.files.loader import PolicySet, load
+from policies.files.loader import load
 from policies.files.store import PolicyStore
+from policies.judging.policy_set import PolicySet
 from tests.support.serving import Answering, review
 from webhook.decisions import wire
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.decision import Outcome as Decided
 from webhook.edge import reviews
-from webhook.edge.endpoints import Reviewer
 from webhook.reviews.policed import PolicedReviewer
 from webhook.reviews.policy_metrics import PolicyMetrics
+from webhook.reviews.reviewer import Reviewer
 from webhook.server.standalone import StandaloneCluster
 
 NOW = dt.datetime(2026, 6, 1, 12, tzinfo=dt.UTC)

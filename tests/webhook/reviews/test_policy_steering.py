@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from policies.files.loader import PolicySet, load
+from policies.files.loader import load
 from policies.judging.evaluate import TakesLongError
+from policies.judging.policy_set import PolicySet
 from policies.judging.subjects import of_object
 from tests.support.clusters import FakeCluster, mutator, request
 from tests.support.manifests import container, pod

@@ -287,7 +287,7 @@ def test_the_reference_has_every_setting() -> None:
 
 
 def test_the_documentation_has_the_reference() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "settings.md").read_text()
     assert text.endswith(f"\n\n{settings.reference()}"), "write settings.reference() into docs/settings.md"
 
 

@@ -12,12 +12,13 @@ from tests.webhook.test_certificates import MUTATING, bundles, configuration
 
 from certs import files, issue
 from certs.files import CertificateFilesError
+from runtime.startup import StartupError
 from tests.support.fake_api import FakeApi, eventually
 from webhook.cluster.kube import Connection
 from webhook.edge import server
-from webhook.server.settings import Settings, StartupError
+from webhook.server.certificates import Certificates, keeping
+from webhook.server.settings import Settings
 from webhook.serving_certificate.folder import CertificateFolder
-from webhook.serving_certificate.keeping import Certificates, keeping
 from webhook.serving_certificate.live import LiveCertificate
 
 pytestmark = pytest.mark.anyio

@@ -1,0 +1,231 @@
+"""What an evaluation may cost: limits by purpose, and the budget that is charged before the work is done.
+
+Costs are those of Kubernetes: cel-go's interpreter/runtimecost.go, and apiserver/pkg/cel/library/cost.go.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Final
+
+from kubecel.errors import CelBudgetExceededError, CelSizeExceededError
+
+Clock = Callable[[], float]
+"""A monotonic clock in seconds."""
+
+_COST_BETWEEN_CLOCK_READS: Final = 512
+_WORK_BETWEEN_CLOCK_READS: Final = 10_000
+"""About 1 ms."""
+_CHARACTERS_PER_COST: Final = 10
+"""cel-go common/cost.go, StringTraversalCostFactor."""
+_CHARACTERS_PER_WORK: Final = 64
+_FEW_CHARACTERS: Final = 1024
+_PAIRS_WITHOUT_CLOCK: Final = 250_000
+"""5 ms."""
+_PAIRS_PER_WORK: Final = 256
+_SECONDS_PER_PAIR: Final = 20e-9
+"""Measured with RE2 where it gives up its DFA: `(a?){900}x$` on a text of `a`."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """How large an expression and its evaluation may get.
+
+    Cost is counted in the units of Kubernetes (cel-go interpreter/runtimecost.go, k8s.io/apiserver
+    pkg/cel/library/cost.go): 1 for a variable, a field or a call, and more by the size of what a function reads.
+    Kubernetes counts some functions far below what they do: a deep `==` costs what a shallow one costs. So what is
+    really walked is counted beside it, as work.
+
+    Attributes:
+        expression_bytes: UTF-8 bytes of the source; the default is that of DRA device selectors
+            (`resource.k8s.io/v1` CELSelectorExpressionMaxLength).
+        nesting: depth of the syntax tree.
+        comprehension_nesting: macros such as `all` inside each other.
+        steps: cost of all evaluations that share a budget.
+        call: cost of one evaluation.
+        work: what is walked, of all evaluations that share a budget; one unit is about 0.1 microseconds.
+        seconds: wall-clock time of all evaluations that share a budget.
+        text: characters of a string that is built, bytes of bytes.
+        items: elements of a list or map that is built.
+        built: characters and elements (8 each) of everything that is built by evaluations that share a budget.
+    """
+
+    expression_bytes: int = 10 * 1024
+    nesting: int = 100
+    comprehension_nesting: int = 6
+    steps: int = 1_000_000
+    seconds: float = 0.25
+    text: int = 1024 * 1024
+    items: int = 100_000
+    call: int = 1_000_000
+    work: int = 10_000_000
+    built: int = 32 * 1024 * 1024
+
+
+DEFAULT_LIMITS: Final = Limits()
+SELECTOR_LIMITS: Final = Limits(text=64 * 1024, items=10_000, work=5_000_000, built=4 * 1024 * 1024)
+"""One selector on one device: `resource.k8s.io/v1` CELSelectorExpressionMaxCost is 1,000,000."""
+POLICY_LIMITS: Final = Limits(steps=10_000_000, seconds=0.5, work=20_000_000)
+"""All expressions of one policy: k8s.io/apiserver pkg/apis/cel/config.go, RuntimeCELCostBudget, and PerCallLimit for
+each of them."""
+MATCH_CONDITION_LIMITS: Final = Limits(steps=2_500_000, work=5_000_000)
+"""All match conditions of one policy: RuntimeCELCostBudgetMatchConditions."""
+
+
+class Budget:
+    """What is left for one evaluation, or for several that share it. Not for use by two threads.
+
+    Attributes:
+        left: cost that is left. What is known when an expression is compiled is taken from it directly; the next
+            `spend` or `enter` looks whether it was enough.
+    """
+
+    __slots__ = ("_built", "_clock", "_deadline", "_floor", "_limits", "_mark", "_work", "_work_mark", "left")
+
+    def __init__(self, clock: Clock, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._clock = clock
+        self._limits = limits
+        self._deadline = clock() + limits.seconds
+        self.left = limits.steps
+        self._floor = 0
+        self._mark = limits.steps - _COST_BETWEEN_CLOCK_READS
+        self._work = limits.work
+        self._work_mark = limits.work - _WORK_BETWEEN_CLOCK_READS
+        self._built = limits.built
+
+    @property
+    def spent(self) -> int:
+        """Cost so far, in the units of Kubernetes."""
+        return self._limits.steps - self.left
+
+    @property
+    def worked(self) -> int:
+        """Work so far."""
+        return self._limits.work - self._work
+
+    def enter(self, cost: int) -> None:
+        """Begin one evaluation, and take the part of its cost that is known before.
+
+        Raises:
+            CelBudgetExceededError: as `spend`.
+        """
+        self._floor = max(0, self.left - self._limits.call)
+        if self._mark < self._floor:
+            self._mark = self._floor
+        self.left -= cost
+        if self.left < self._mark:
+            self._check()
+
+    def spend(self, cost: int) -> None:
+        """Take cost, and look at the clock now and then.
+
+        Raises:
+            CelBudgetExceededError: cost or time are used up.
+        """
+        self.left -= cost
+        if self.left < self._mark:
+            self._check()
+
+    def _check(self) -> None:
+        if self.left < self._floor:
+            allowed = self._limits.call if self._floor else self._limits.steps
+            raise CelBudgetExceededError(
+                f"evaluation needs more than {allowed} steps: loop over less, or split the expression"
+            )
+        self._read_clock()
+        self._mark = max(self._floor, self.left - _COST_BETWEEN_CLOCK_READS)
+
+    def _read_clock(self) -> None:
+        if self._clock() > self._deadline:
+            raise self._late()
+
+    def _late(self) -> CelBudgetExceededError:
+        return CelBudgetExceededError(
+            f"evaluation takes longer than {self._limits.seconds:g} s: loop over less, or split the expression"
+        )
+
+    def work(self, amount: int) -> None:
+        """Take work: before values are walked, by as much as will be walked.
+
+        Raises:
+            CelBudgetExceededError: work or time are used up.
+        """
+        self._work -= amount
+        if self._work < self._work_mark:
+            if self._work < 0:
+                raise CelBudgetExceededError(
+                    f"evaluation walks more than {self._limits.work} values: loop over less, or compare less"
+                )
+            self._read_clock()
+            self._work_mark = max(0, self._work - _WORK_BETWEEN_CLOCK_READS)
+
+    def read(self, length: int) -> None:
+        """Take the work of looking through a text of that many characters."""
+        if length >= _CHARACTERS_PER_WORK:
+            self.work(length // _CHARACTERS_PER_WORK)
+
+    def scan(self, length: int) -> None:
+        """Take the cost of one look through a text of that many characters, beyond the 1 of every call."""
+        if length > _FEW_CHARACTERS:
+            self.spend((length - 1) // _CHARACTERS_PER_COST)
+            self.read(length)
+        elif length > _CHARACTERS_PER_COST:
+            self.left -= (length - 1) // _CHARACTERS_PER_COST
+
+    def match(self, length: int, size: int) -> None:
+        """Ask to run a regular expression of `size` instructions on a text of `length` bytes.
+
+        At worst that takes 20 ns for each pair of them, in one call that nothing can stop.
+
+        Raises:
+            CelBudgetExceededError: it may take longer than the time that is left.
+        """
+        pairs = length * size
+        if pairs <= _PAIRS_WITHOUT_CLOCK:
+            self.work(2 + pairs // _PAIRS_PER_WORK)
+            return
+        if pairs * _SECONDS_PER_PAIR > self._deadline - self._clock():
+            raise CelBudgetExceededError(
+                f"a regular expression of {size} instructions on a text of {length} bytes may take longer than the"
+                f" {self._limits.seconds:g} s of an evaluation: match less text, or repeat less in the pattern"
+            )
+        self.work(pairs // _PAIRS_PER_WORK)
+
+    def text(self, length: int, added: int | None = None) -> None:
+        """Ask to build a text of that many characters; `added` of them are new, all if it is None.
+
+        Raises:
+            CelSizeExceededError: it would be too long.
+            CelBudgetExceededError: work or time are used up.
+        """
+        if length > self._limits.text:
+            raise CelSizeExceededError(
+                f"evaluation builds a text of {length} characters, {self._limits.text} are allowed"
+            )
+        new = length if added is None else added
+        self._built -= new
+        if self._built < 0:
+            raise self._too_much()
+        if new >= _CHARACTERS_PER_WORK:
+            self.work(new // _CHARACTERS_PER_WORK)
+
+    def items(self, count: int, added: int | None = None) -> None:
+        """Ask to build a list or map of that many elements; `added` of them are new, all if it is None.
+
+        Raises:
+            CelSizeExceededError: it would be too long.
+            CelBudgetExceededError: work or time are used up.
+        """
+        if count > self._limits.items:
+            raise CelSizeExceededError(
+                f"evaluation builds a list or map of {count} elements, {self._limits.items} are allowed"
+            )
+        new = count if added is None else added
+        self._built -= 8 * new
+        if self._built < 0:
+            raise self._too_much()
+        self.work(new)
+
+    def _too_much(self) -> CelSizeExceededError:
+        return CelSizeExceededError(
+            f"evaluation builds values of more than {self._limits.built} characters together: build less"
+        )

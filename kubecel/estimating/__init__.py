@@ -1,0 +1,1 @@
+"""kubecel/estimating."""

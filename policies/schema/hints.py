@@ -1,0 +1,235 @@
+"""What SchedulingHintPolicies say of each hint, as pydantic models.
+
+Kubernetes' own types (Toleration, NodeSelectorRequirement, PreferredSchedulingTerm) keep their shape, and are held to
+the rules by which the API server would refuse the pod (`k8s.io/kubernetes/pkg/apis/core/validation`): a fault is found
+when the file is loaded, not when somebody's pod is created.
+"""
+
+import re
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, model_validator
+from pydantic_core import PydanticCustomError
+
+from neuron import names
+from policies.schema.base import Model, Name, Text
+
+_MOST: Final = 32
+_PREFIX: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_PART: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_LONGEST_PART: Final = 63
+_LONGEST_PREFIX: Final = 253
+
+_CONTROLLERS: Final = frozenset(
+    {
+        "pod-template-hash",
+        "controller-revision-hash",
+        "pod-template-generation",
+        "controller-uid",
+        "job-name",
+        "batch.kubernetes.io/controller-uid",
+        "batch.kubernetes.io/job-name",
+        "batch.kubernetes.io/job-completion-index",
+        "apps.kubernetes.io/pod-index",
+        "statefulset.kubernetes.io/pod-name",
+    }
+)
+"""Labels by which Kubernetes' controllers know their pods: another value, and they make pods without end."""
+
+
+def _fault(message: str) -> PydanticCustomError:
+    # Braces are placeholders to pydantic.
+    return PydanticCustomError("hint", "{said}", {"said": message})
+
+
+def _switch(value: object) -> object:
+    """To YAML, `Off` is false and `On` is true."""
+    return ("On" if value else "Off") if isinstance(value, bool) else value
+
+
+def _label_key(key: str) -> str:
+    prefix, slash, name = key.rpartition("/")
+    if not _PART.fullmatch(name) or len(name) > _LONGEST_PART:
+        raise _fault(
+            "this must be a label key: at most 63 letters, digits, '-', '_' or '.', after an optional DNS name and '/'"
+        )
+    if slash and (not _PREFIX.fullmatch(prefix) or len(prefix) > _LONGEST_PREFIX):
+        raise _fault("what stands before the '/' of a label key must be a DNS name in lower case")
+    return key
+
+
+def _label_value(value: str) -> str:
+    if value and (not _PART.fullmatch(value) or len(value) > _LONGEST_PART):
+        raise _fault("this must be a label value: at most 63 letters, digits, '-', '_' or '.', none of these at an end")
+    return value
+
+
+def _own_label_key(key: str) -> str:
+    _label_key(key)
+    if key in _CONTROLLERS:
+        raise _fault("a controller of Kubernetes knows its pods by this label; another value breaks it")
+    if key.partition("/")[0] == names.DRIVER:
+        raise _fault(f"labels of {names.DRIVER}/ are written by conversion itself")
+    return key
+
+
+LabelKey = Annotated[str, AfterValidator(_label_key)]
+LabelValue = Annotated[str, AfterValidator(_label_value)]
+Action = Annotated[Literal["Add", "Replace", "Off"], BeforeValidator(_switch)]
+
+
+class Toleration(Model):
+    """`core/v1` Toleration."""
+
+    key: LabelKey | None = None
+    operator: Literal["Exists", "Equal"] | None = None
+    value: LabelValue | None = None
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    toleration_seconds: StrictInt | None = None
+
+    @model_validator(mode="after")
+    def _valid(self) -> Self:
+        if not self.key and self.operator != "Exists":
+            raise _fault("without a key, which tolerates every taint, the operator must be Exists")
+        if self.operator == "Exists" and self.value:
+            raise _fault(f"value is '{self.value}': with operator Exists there is none")
+        if self.toleration_seconds is not None and self.effect != "NoExecute":
+            raise _fault("tolerationSeconds needs effect: NoExecute")
+        return self
+
+
+class NodeSelectorRequirement(Model):
+    """`core/v1` NodeSelectorRequirement, of `matchExpressions`."""
+
+    key: LabelKey
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+    values: tuple[LabelValue, ...] = ()
+
+    @model_validator(mode="after")
+    def _valid(self) -> Self:
+        match self.operator:
+            case "In" | "NotIn":
+                if not self.values:
+                    raise _fault(f"operator {self.operator} needs values")
+            case "Exists" | "DoesNotExist":
+                if self.values:
+                    raise _fault(f"operator {self.operator} takes no values")
+            case _:
+                if len(self.values) != 1 or not re.fullmatch(r"[+-]?[0-9]+", self.values[0]):
+                    raise _fault(f"operator {self.operator} needs exactly one value, a whole number in quotes")
+        return self
+
+
+class NodeSelectorTerm(Model):
+    """`core/v1` NodeSelectorTerm, without `matchFields`."""
+
+    match_expressions: Annotated[tuple[NodeSelectorRequirement, ...], Field(min_length=1, max_length=_MOST)]
+
+
+class PreferredSchedulingTerm(Model):
+    """`core/v1` PreferredSchedulingTerm."""
+
+    weight: Annotated[StrictInt, Field(ge=1, le=100)]
+    preference: NodeSelectorTerm
+
+
+class TolerationHints(Model):
+    """Tolerations: the built-in one of the Neuron taint, and more."""
+
+    action: Annotated[
+        Action,
+        Field(description="Add: items beside the built-in toleration. Replace: items in its place. Off: none."),
+    ]
+    items: Annotated[tuple[Toleration, ...], Field(max_length=_MOST)] = ()
+
+    @model_validator(mode="after")
+    def _valid(self) -> Self:
+        _check_items(self.action, self.items, "items")
+        return self
+
+
+class NodeAffinityHints(Model):
+    """Node affinity: the built-in requirement on the instance type, and more."""
+
+    action: Annotated[
+        Action,
+        Field(description="Add: beside the built-in requirement. Replace: in its place. Off: none."),
+    ]
+    required: Annotated[
+        tuple[NodeSelectorRequirement, ...],
+        Field(max_length=_MOST, description="Requirements that every term of required node affinity gets."),
+    ] = ()
+    preferred: Annotated[tuple[PreferredSchedulingTerm, ...], Field(max_length=_MOST)] = ()
+
+    @model_validator(mode="after")
+    def _valid(self) -> Self:
+        _check_items(self.action, (*self.required, *self.preferred), "required or preferred")
+        return self
+
+
+class SchedulerNameHint(Model):
+    """The scheduler of pods that have none of their own: none, the default, or the Neuron scheduler extension's."""
+
+    action: Annotated[Literal["Replace", "Off"], BeforeValidator(_switch)]
+    name: Annotated[Name | None, Field(max_length=63)] = None
+
+    @model_validator(mode="after")
+    def _valid(self) -> Self:
+        if (self.action == "Replace") != (self.name is not None):
+            raise _fault("action Replace needs a name" if self.name is None else "action Off takes no name")
+        if self.name in names.LEGACY_SCHEDULERS:
+            raise _fault(f"name is '{self.name}', which does not know Dynamic Resource Allocation")
+        return self
+
+
+class LabelHints(Model):
+    """Labels of the pod."""
+
+    action: Annotated[
+        Literal["Add", "Replace"],
+        BeforeValidator(_switch),
+        Field(description="Add: the pod's own value stays. Replace: the policy's comes in its place."),
+    ]
+    items: Annotated[
+        dict[Annotated[str, AfterValidator(_own_label_key)], LabelValue], Field(min_length=1, max_length=_MOST)
+    ]
+
+
+class LeaderWorkerSetHint(Model):
+    """Hints for LeaderWorkerSets, decided by their pod templates."""
+
+    exclusive_topology: Annotated[Literal["On", "Off"], BeforeValidator(_switch)]
+
+
+def _check_items(action: str, items: tuple[Model, ...], field: str) -> None:
+    if action == "Off" and items:
+        raise _fault(f"action Off takes no {field}")
+    if action == "Replace" and not items:
+        raise _fault(f"action Replace needs {field}; to have none, write action: Off")
+    for at, item in enumerate(items):
+        if item in items[:at]:
+            raise _fault(f"the same entry stands in {field} twice: {_shown(item)}")
+
+
+def _shown(item: Model) -> str:
+    return str(manifest(item))
+
+
+def manifest(model: Model) -> dict[str, Any]:
+    """A value as Kubernetes stores it: what is not given or empty is left out."""
+    dumped = model.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return {key: value for key, value in dumped.items() if value not in ("", [])}
+
+
+class Gets(Model):
+    """What a pod has to get of the policy. What is not given is not looked at."""
+
+    tolerations: Annotated[
+        tuple[dict[str, Any], ...] | None, Field(description="The tolerations that are added, in order.")
+    ] = None
+    scheduler_name: Annotated[Text | None, Field(description="The scheduler name afterwards.")] = None
+    labels: Annotated[dict[str, str] | None, Field(description="The labels that are set.")] = None
+    required: Annotated[
+        tuple[dict[str, Any], ...] | None,
+        Field(description="The requirements that are added to the first term of required node affinity, in order."),
+    ] = None

@@ -1,0 +1,33 @@
+"""Shared by the tests of the engine: compile and evaluate in one call."""
+
+import time
+from collections.abc import Mapping
+
+from kubecel.budget import Budget, Limits
+from kubecel.compile import Cel, CelProgram
+from kubecel.types import DYN, Type
+from neuron.findings import did_you_mean
+
+ENGINE = Cel(hint=did_you_mean)
+
+
+def compiled(source: str, names: Mapping[str, object] | None = None) -> CelProgram:
+    """A program whose variables are all dynamic."""
+    variables: dict[str, Type] = dict.fromkeys(names or {}, DYN)
+    return ENGINE.compile(source, variables)
+
+
+def value(source: str, **variables: object) -> object:
+    """What an expression gives with these variables."""
+    return compiled(source, variables).evaluate(variables, Budget(time.monotonic))
+
+
+def frozen_clock() -> float:
+    """A clock that stands still."""
+    return 0.0
+
+
+def limited(source: str, limits: Limits, **variables: object) -> object:
+    """What an expression gives within these limits; time stands still."""
+    program = Cel(limits, hint=did_you_mean).compile(source, dict.fromkeys(variables, DYN))
+    return program.evaluate(variables, Budget(frozen_clock, limits))

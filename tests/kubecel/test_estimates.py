@@ -1,0 +1,112 @@
+"""What a selector may cost, estimated as the API server estimates it, and refused above its limit.
+
+kubernetes_estimates.json holds what a real one made of every selector of costly_selectors.txt and selectors.txt;
+record_estimates.py asked it.
+"""
+
+import contextlib
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubecel.budget import DEFAULT_LIMITS
+from kubecel.checking.size_estimates import UNLIMITED
+from kubecel.closures.compiler import Compiler
+from kubecel.compile import estimate, parse
+from kubecel.errors import CelBudgetExceededError, CelCompileError, CelCostExceededError, CelSizeExceededError
+from kubecel.library.functions import LIBRARY
+from policies.selectors.devices import MAX_COST, SELECTOR_VARIABLES, compile_selector, size_of
+from tests.kubecel.evaluating import ENGINE
+
+RECORDED: dict[str, Any] = json.loads(
+    Path(__file__).with_name("kubernetes_estimates.json").read_text(encoding="utf-8")
+)["estimates"]
+FIGURES = {selector: cost for selector, cost in RECORDED.items() if isinstance(cost, int)}
+REFUSALS = {selector: words for selector, words in RECORDED.items() if isinstance(words, str)}
+
+
+def estimated(selector: str) -> int:
+    tree = parse(selector)
+    compiler = Compiler(SELECTOR_VARIABLES, LIBRARY, DEFAULT_LIMITS)
+    compiler.compile(tree)
+    return estimate(tree, compiler, selector, size_of)
+
+
+def test_the_server_told_figures_of_many_sizes() -> None:
+    assert len(FIGURES) > 60
+    assert {len(str(cost)) for cost in FIGURES.values()} >= {1, 2, 3, 4, 5, 6}
+    assert len(REFUSALS) > 4
+
+
+@pytest.mark.parametrize(("selector", "cost"), FIGURES.items(), ids=str)
+def test_the_estimate_is_that_of_the_api_server(selector: str, cost: int) -> None:
+    assert estimated(selector) == cost
+    compile_selector(ENGINE, selector)
+
+
+@pytest.mark.parametrize(("selector", "words"), REFUSALS.items(), ids=str)
+def test_what_the_api_server_finds_too_costly_is_refused_in_its_words(selector: str, words: str) -> None:
+    said = words.removeprefix("Forbidden: ")
+    with pytest.raises(CelCostExceededError, match=said) as caught:
+        compile_selector(ENGINE, selector)
+    assert f"the estimated cost is {estimated(selector)}, {MAX_COST} is allowed" in caught.value.message
+
+
+def test_constants_that_are_too_large_for_us_are_not_called_too_costly() -> None:
+    with pytest.raises(CelSizeExceededError, match="a list or map of 200000 elements") as caught:
+        compile_selector(ENGINE, "lists.range(200000).size() > 0")
+    assert caught.value.source == "lists.range(200000).size() > 0"
+
+
+CEL_GO = {
+    "[1, 2, 3].slice(2, 1).size() > 1": UNLIMITED,
+    "device.driver.split(',', -1).all(x, x == 'a')": UNLIMITED,
+    "strings.quote(string(dyn(device.driver))).contains('a') && strings.quote('a') == device.driver": 34,
+    "cidr('10.0.0.0/8').ip() == ip('10.0.0.0') && ip.isCanonical('::1')": 5,
+    "cidr('10.0.0.0/8').containsIP('10.0.0.1')": 6,
+    "url('http://a') == url('http://b')": 3,
+    "device == device && device.attributes == device.attributes": 10,
+    "cel.bind(device, 'a', device == 'b')": 12,
+    "has(device.driver)": 1,
+    "device.attributes['a'].x.a.b == 1": 5,
+    "[1].first().orValue(2) == 1": 13,
+    "(true ? ['a'] : [device.driver]).all(x, x == '')": 17,
+    "{'a': 1}.transformList(k, v, k)[0] == 'a'": 56,
+}
+"""Figures of cel-go itself, where the server's limit does not tell them."""
+
+
+@pytest.mark.parametrize(("selector", "cost"), CEL_GO.items(), ids=str)
+def test_the_estimate_is_that_of_cel_go(selector: str, cost: int) -> None:
+    assert estimated(selector) == cost
+
+
+def test_what_a_macro_copies_is_visited_once() -> None:
+    selector = f"optional.of(1){'.optMap(x, x + 1)' * 90}.hasValue()"
+    started = time.monotonic()
+    assert estimated(selector) == UNLIMITED
+    assert time.monotonic() - started < 3
+
+
+HOSTILE = {
+    "a long chain of logic": " && ".join(["device.driver == ''"] * 400),
+    "many loops": " && ".join(["device.attributes.all(a,true)"] * 300),
+    "loops in loops": "device.attributes.all(a," * 6 + "a" + "==a" * 3000 + ")" * 6,
+    "bindings": "".join(f"cel.bind(v{at},[{f'v{at - 1}' if at else 1}]," for at in range(95)) + "true" + ")" * 95,
+    "literals": f"[{','.join(['1'] * 5000)}].all(x, x > 0)",
+    "many arguments": f"device.driver.format([{','.join(['device'] * 1400)}]) == ''",
+    "indices": "device.attributes" + "['a']" * 95 + " == 1",
+}
+
+
+@pytest.mark.parametrize("selector", HOSTILE.values(), ids=HOSTILE)
+def test_estimating_takes_no_longer_than_compiling(selector: str) -> None:
+    assert len(selector) <= 10 * 1024
+    compile_selector(ENGINE, "true")
+    started = time.monotonic()
+    with contextlib.suppress(CelCompileError, CelBudgetExceededError):
+        compile_selector(ENGINE, selector)
+    assert time.monotonic() - started < 5

@@ -1,0 +1,120 @@
+"""The engine answers as a Kubernetes API server does.
+
+kubernetes_answers.json holds what a real one made of every expression of expressions.txt and of every device selector
+of selectors.txt; record_answers.py asked it.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubecel.budget import Budget
+from kubecel.errors import CelCompileError, CelRuntimeError
+from kubecel.library.functions import LIBRARY
+from kubecel.values import kind_of
+from policies.selectors.devices import compile_selector
+from tests.kubecel.evaluating import ENGINE, compiled, frozen_clock
+
+RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("kubernetes_answers.json").read_text(encoding="utf-8"))
+ANSWERS: dict[str, dict[str, str]] = RECORDED["answers"]
+VARIABLES = {"object": RECORDED["object"], "oldObject": None, "request": {"operation": "CREATE"}}
+
+DIFFERENCES = {
+    "[,]": "a lone comma is no list here",
+    "{1.0: 'a'}": "only keys that the specification allows are taken",
+    "{dyn(1.0): 'a'}": "only keys that the specification allows are taken",
+    "{null: 'a'}": "only keys that the specification allows are taken",
+    "{[1]: 'a'}": "only keys that the specification allows are taken",
+    "{'a': 1, 'a': 2}": "the specification makes a repeated key an error",
+    "{dyn(1): 'a', dyn(1u): 'b'}": "the specification makes a repeated key an error",
+    "- -9223372036854775808": "fails when it is evaluated, not when it is compiled",
+    "object.metadata.labels[dyn(null)]": "fails when it is evaluated, not when it is compiled",
+    "dyn(1).orValue(2)": "an int is no optional",
+    "[1, 2, 2].existsOne(x, x == 1)": "later versions of Kubernetes have it",
+    "cel.bind(a, 1, a + 1)": "only device selectors have it in Kubernetes",
+    "[1, 2].includes(1)": "only device selectors have it in Kubernetes 1.36",
+    "dyn([dyn(1), dyn('a')]).isSorted()": "what has no order is not called sorted",
+    "dyn([dyn(1), dyn('a')]).max()": "what has no order has no maximum",
+    "timestamp('2020-01-02T03:04:05Z').getHours('+05:60')": "an hour has 60 minutes; later versions agree",
+    "semver('18446744073709551615.0.0').major()": "an overflow is an error, not -1",
+}
+"""Expressions about which we know better, or no less: refused or failing where a doubtful value would come out."""
+
+
+LATER_SELECTORS = {'device.attributes["neuron.aws.com"].names.includes("a")'}
+"""What a server takes only behind a feature gate that 1.36 leaves off (DRAListTypeAttributes)."""
+
+
+def text_of(value: object) -> str | None:
+    """The value as the server wrote it into its message; None for what `format` does not write."""
+    (format_text,) = LIBRARY.find("format", method=True)
+    try:
+        return str(format_text.call(Budget(frozen_clock), "%s", [value]))
+    except CelRuntimeError:
+        return None
+
+
+def answer(expression: str) -> dict[str, str | None]:
+    """What we make of an expression, in the form in which the server's answers are recorded."""
+    try:
+        program = compiled(expression, VARIABLES)
+    except CelCompileError as error:
+        return {"refused": str(error)}
+    try:
+        value = program.evaluate(VARIABLES, Budget(frozen_clock))
+    except CelRuntimeError as error:
+        return {"error": str(error)}
+    return {"type": kind_of(value).name, "value": text_of(value)}
+
+
+def agrees(ours: dict[str, str | None], theirs: dict[str, str]) -> bool:
+    if "refused" in theirs:
+        return "refused" in ours
+    if "error" in theirs:
+        # What always fails may be refused at once.
+        return "error" in ours or "refused" in ours
+    if theirs["value"] == "?":
+        return "value" in ours
+    return ours == theirs
+
+
+@pytest.mark.parametrize("expression", ANSWERS, ids=str)
+def test_every_expression_means_what_it_means_to_the_api_server(expression: str) -> None:
+    if expression in DIFFERENCES:
+        assert not agrees(answer(expression), ANSWERS[expression]), "no longer a difference"
+    else:
+        assert agrees(answer(expression), ANSWERS[expression]), (answer(expression), ANSWERS[expression])
+
+
+def test_every_known_difference_was_recorded() -> None:
+    assert DIFFERENCES.keys() <= ANSWERS.keys()
+
+
+@pytest.mark.parametrize("expression", RECORDED["selectors"], ids=str)
+def test_device_selectors_are_refused_where_the_api_server_refuses_them(expression: str) -> None:
+    refusal = RECORDED["selectors"][expression]
+    if refusal is None or expression in LATER_SELECTORS:
+        compile_selector(ENGINE, expression)
+        return
+    with pytest.raises(CelCompileError):
+        compile_selector(ENGINE, expression)
+
+
+BINARY = re.compile(r"(\d+):(\d+): found no matching overload for '_(?:==|!=|<=?|>=?|\+|-|\*|/|%)_'")
+MISTYPED = {
+    expression: (int(match[1]), int(match[2]))
+    for expression, recorded in ANSWERS.items()
+    if (match := BINARY.match(recorded.get("refused", "")))
+}
+
+
+@pytest.mark.parametrize(("expression", "place"), MISTYPED.items(), ids=str)
+def test_mistyped_operators_are_blamed_where_the_api_server_blames_them(
+    expression: str, place: tuple[int, int]
+) -> None:
+    with pytest.raises(CelCompileError) as caught:
+        compiled(expression, VARIABLES)
+    assert (caught.value.line, caught.value.column) == place

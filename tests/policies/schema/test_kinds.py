@@ -1,0 +1,182 @@
+"""What the models accept, what they refuse, and the words for it."""
+
+import json
+
+import jsonschema
+import pytest
+import yaml
+
+from policies.schema.json_schemas import FOLDER, schema_files
+from policies.schema.kinds import KINDS
+from tests.policies.policy_files import loaded, policy, problems
+
+CONVERSION = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: ConversionPolicy
+metadata: {name: team-a}
+spec:
+  order: 10
+  match: {namespaces: [team-a]}
+  mode: convert
+  families: [trn2]
+  logicalNeuronCore: 1
+"""
+CATALOG = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: InstanceTypeCatalog
+metadata: {name: new}
+spec:
+  instanceTypes:
+"""
+CHECK = "validations: [{expression: 'true'}]"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("- a", "0.yaml:1: a policy is a mapping of fields, not a list.", id="list"),
+        pytest.param(
+            "kind: ValidatingPolicies\napiVersion: policy.neuron.aws.com/v1alpha1",
+            "0.yaml:1: kind 'ValidatingPolicies' is unknown. Did you mean 'ValidatingPolicy'?",
+            id="kind",
+        ),
+        pytest.param(
+            "apiVersion: v1\nkind: Frog",
+            "0.yaml:2: kind 'Frog' is unknown. Known are ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, "
+            "ValidatingPolicy, ConversionPolicy, SchedulingHintPolicy, InstanceTypeCatalog "
+            "(policy.neuron.aws.com/v1alpha1, admissionregistration.k8s.io/v1).",
+            id="kind-without-likeness",
+        ),
+        pytest.param(
+            "apiVersion: admissionregistration.k8s.io/v1beta1\nkind: ValidatingAdmissionPolicy",
+            "0.yaml:1: ValidatingAdmissionPolicy has apiVersion admissionregistration.k8s.io/v1, not "
+            "'admissionregistration.k8s.io/v1beta1'.",
+            id="version",
+        ),
+        pytest.param(
+            "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingAdmissionPolicy",
+            "0.yaml:2: MutatingAdmissionPolicy is not supported: conversion is steered by the "
+            "ConversionPolicy of policy.neuron.aws.com/v1alpha1.",
+            id="mutating",
+        ),
+        pytest.param(
+            policy("validation: []"),
+            "0.yaml:10: spec.validation: unknown field. Did you mean 'validations'?",
+            id="unknown-field",
+        ),
+        pytest.param(
+            policy("validations:\n- expresion: 'true'\n  expression: 'true'"),
+            "0.yaml:11: spec.validations[0].expresion: unknown field. Did you mean 'expression'?",
+            id="unknown-nested-field",
+        ),
+        pytest.param(
+            policy(f"{CHECK}\nfailurePolicy: Fails"),
+            "0.yaml:11: spec.failurePolicy is 'Fails': this must be one of Fail, Ignore. Did you mean 'Fail'?",
+            id="word",
+        ),
+        pytest.param(
+            policy("validations:\n- message: wrong"),
+            "0.yaml:11: spec.validations[0].expression: the field is missing.",
+            id="missing",
+        ),
+        pytest.param(
+            policy("validations:\n- expression: 5"),
+            "0.yaml:11: spec.validations[0].expression is 5: this must be text.",
+            id="text",
+        ),
+        pytest.param(policy("validations: {}"), "0.yaml:10: spec.validations: this must be a list.", id="list-wanted"),
+        pytest.param(
+            policy(f"{CHECK}\nparams: 3"), "0.yaml:11: spec.params is 3: this must be a mapping.", id="mapping-wanted"
+        ),
+        pytest.param(
+            policy("validations:\n- expression: ''"),
+            "0.yaml:11: spec.validations[0].expression is '': this must not be empty.",
+            id="empty",
+        ),
+        pytest.param(
+            policy(CHECK, name="Big"),
+            "0.yaml:5: metadata.name is 'Big': string should match pattern ",
+            id="name",
+        ),
+        pytest.param(
+            CONVERSION.replace("order: 10", "order: ten"),
+            "0.yaml:6: spec.order is 'ten': this must be a whole number.",
+            id="whole-number",
+        ),
+        pytest.param(
+            CONVERSION + "  locked: 1", "0.yaml:11: spec.locked is 1: this must be true or false.", id="boolean"
+        ),
+        pytest.param(
+            CONVERSION.replace("mode: convert", "mode: on"),
+            "0.yaml:8: spec.mode is True: this must be one of convert, convert-if-enriched, shadow, off.",
+            id="switch",
+        ),
+        pytest.param(
+            CONVERSION.replace("Core: 1", "Core: '1'"),
+            "0.yaml:10: spec.logicalNeuronCore is '1': this must be one of 1, 2. Leave out the quotes.",
+            id="quoted-number",
+        ),
+        pytest.param(CATALOG, "0.yaml:6: spec.instanceTypes is None: this must be a list.", id="nothing"),
+        pytest.param(CATALOG + "    []", "0.yaml:6: spec.instanceTypes: this must not be empty.", id="empty-list"),
+        pytest.param(
+            CATALOG + "  - {name: trn9.big, topology: cube}",
+            "0.yaml:7: spec.instanceTypes[0].topology is 'cube': this must be one of single, ring, torus, switch.",
+            id="enumeration",
+        ),
+    ],
+)
+def test_a_fault_is_named_with_file_line_value_and_cure(text: str, message: str) -> None:
+    found = problems(text)
+    assert len(found) == 1, found
+    assert found[0].startswith(message)
+
+
+def test_off_may_be_written_as_it_is_though_yaml_takes_it_for_false() -> None:
+    (rule,) = loaded(CONVERSION.replace("mode: convert", "mode: off")).conversions
+    assert rule.spec.mode == "off"
+
+
+def test_all_faults_of_all_files_are_told_at_once() -> None:
+    found = problems(policy("a: 1\nb: 2"), "kind: Frog")
+    assert [line.split(": ")[0] for line in found] == ["0.yaml:10", "0.yaml:11", "1.yaml:1"]
+
+
+def test_what_a_server_filled_in_is_accepted() -> None:
+    exported = policy(CHECK).replace("  name: limits", "  name: limits\n  uid: x\n  managedFields: []\n  generation: 2")
+    assert loaded(exported).files == 1
+
+
+@pytest.mark.parametrize("text", ["expires: 2026-12-31", "expires: '2026-12-31T23:59:59Z'"])
+def test_a_date_lasts_until_its_end_in_utc(text: str) -> None:
+    exception = (
+        f"exceptions: [{{name: a, owner: b, reason: c, {text}, matchConditions: [{{name: d, expression: 'true'}}]}}]"
+    )
+    (rule,) = loaded(policy(f"{CHECK}\n{exception}")).validating
+    assert rule.exemptions[0].expires.isoformat() == "2026-12-31T23:59:59+00:00"
+
+
+def test_a_time_needs_a_zone() -> None:
+    exception = (
+        "exceptions: [{name: a, owner: b, reason: c, expires: '2026-12-31T10:00:00', "
+        "matchConditions: [{name: d, expression: 'true'}]}]"
+    )
+    (found,) = problems(policy(f"{CHECK}\n{exception}"))
+    assert found.startswith("0.yaml:11: spec.exceptions[0].expires is '2026-12-31T10:00:00': the time needs a zone")
+
+
+def test_the_shipped_schemas_are_those_of_the_models() -> None:
+    shipped = {path.name: path.read_bytes() for path in FOLDER.glob("*.json")}
+    assert shipped == schema_files(), "run python -m policies.schema.json_schemas"
+
+
+@pytest.mark.parametrize("text", [policy(CHECK), CONVERSION, CATALOG + "  - {name: trn9.big, memoryGiB: 3}"])
+def test_the_schemas_accept_what_the_models_accept(text: str) -> None:
+    data = yaml.safe_load(text)
+    validator = jsonschema.Draft202012Validator(json.loads(schema_files()[f"{data['kind'].lower()}.json"]))
+    assert loaded(text).files == 1
+    assert list(validator.iter_errors(data)) == []
+    assert list(validator.iter_errors({**data, "spce": {}})) != []
+
+
+def test_every_kind_has_a_schema() -> None:
+    assert len(schema_files()) == len(KINDS) == 6

@@ -1,0 +1,130 @@
+"""A reviewer with policies and a cluster for tests of what gets past policies."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import policies
+from neuron.claim_reader import read_claim, read_class
+from neuron.claim_specs import ClaimSpec, ClassSpec
+from policies.files.loader import load
+from policies.files.store import PolicyStore
+from policies.judging.policy_set import PolicySet
+from tests.support.manifests import container, pod
+from tests.support.serving import Answering, review
+from tests.webhook.reviews.test_policed import NOW
+from webhook.decisions import wire
+from webhook.decisions.decision import Decision
+from webhook.decisions.world import ConversionOptions
+from webhook.edge import reviews
+from webhook.reviews.lane import Inline, Lane, Result
+from webhook.reviews.policed import PolicedReviewer
+from webhook.reviews.policy_knowledge import FindClaims, find_nothing
+from webhook.reviews.policy_metrics import PolicyMetrics
+from webhook.reviews.reviewer import Reviewer
+from webhook.server.policies import PolicedMutator
+from webhook.server.standalone import MemoryTemplates, StandaloneCluster
+
+PACKS = {path.name: path.read_text() for path in (Path(policies.__file__).parent / "packs").glob("*.yaml")}
+V1 = "resource.k8s.io/v1"
+FOUR = "validations: [{expression: 'neuron.devices <= 4 && neuron.devicesKnown', message: at most four}]"
+NEURON = "aws.amazon.com/neuron"
+LOCKED = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: ConversionPolicy
+metadata: {name: keep}
+spec:
+  order: 1
+  match: {conditions: [{name: named, expression: "%s"}]}
+  mode: convert
+  locked: true
+"""
+FORGED = {
+    "labels": {"neuron.aws.com/converted": "true"},
+    "annotations": {"neuron.aws.com/converted-from": '{"containers": {"main": {"aws.amazon.com/neuron": "0"}}}'},
+}
+
+
+def denying(*names: str) -> PolicySet:
+    """Shipped packs whose action an admin has set to Deny."""
+    texts = {name: PACKS[name].partition("\n  tests:")[0] for name in names or PACKS}
+    return load({name: text.replace("[Audit]", "[Deny]").encode() for name, text in texts.items()})
+
+
+def written(*texts: str) -> PolicySet:
+    return load({f"{at}.yaml": text.encode() for at, text in enumerate(texts)})
+
+
+class Cluster(StandaloneCluster):
+    """A cluster with a class of ours, one of others, and templates."""
+
+    def __init__(self, **templates: Mapping[str, Any]) -> None:
+        self.known = {name: read_claim("ResourceClaim", V1, spec)[0] for name, spec in templates.items()}
+
+    def namespace_labels(self, name: str) -> Mapping[str, str] | None:  # noqa: ARG002
+        return {"team": "research"}
+
+    def device_classes(self) -> Mapping[str, ClassSpec] | None:
+        selectors = {"neuron.aws.com": "neuron.aws.com", "fast": "neuron.aws.com", "gpu": "gpu.example.com"}
+        return {
+            name: read_class(V1, {"selectors": [{"cel": {"expression": f'device.driver == "{driver}"'}}]})[0]
+            for name, driver in selectors.items()
+        }
+
+    def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:  # noqa: ARG002
+        return self.known.get(name)
+
+
+def reviewer(
+    found: PolicySet,
+    inner: Reviewer | None = None,
+    *,
+    lane: Lane | None = None,
+    cluster: StandaloneCluster | None = None,
+    find: FindClaims = find_nothing,
+) -> PolicedReviewer:
+    store = PolicyStore(Path("policies"), lambda: NOW, found, "", ())
+    make: Callable[[PolicySet], Reviewer] = lambda _: inner or Answering(None)  # noqa: E731
+    view = cluster or Cluster()
+    return PolicedReviewer(make, store, view, frozenset(), PolicyMetrics(store), lambda: NOW, lane=lane, find=find)
+
+
+def sent(data: Any, **members: Any) -> wire.AdmissionRequest:
+    return reviews.decode(json.dumps(review(**{"object": data, **members})).encode())
+
+
+def of_claim(data: Mapping[str, Any], **members: Any) -> wire.AdmissionRequest:
+    version = data["apiVersion"].partition("/")[2]
+    plural = f"{data['kind'].lower()}s"
+    kind = {"group": "resource.k8s.io", "version": version, "kind": data["kind"]}
+    return sent(
+        data, kind=kind, resource={"group": "resource.k8s.io", "version": version, "resource": plural}, **members
+    )
+
+
+def judged(found: PolicySet, request: wire.AdmissionRequest, **parts: Any) -> Decision:
+    return asyncio.run(reviewer(found, **parts).review(request))
+
+
+def many_names(count: int) -> dict[str, Any]:
+    entries = [{"name": f"c{at}", "resourceClaimName": f"gone-{at}"} for at in range(count)]
+    return {**pod(container(neuron="16")), "spec": {**pod(container(neuron="16"))["spec"], "resourceClaims": entries}}
+
+
+def mutated(text: str, data: Mapping[str, Any], lane: Lane | None = None) -> Decision:
+    store = PolicyStore(Path("policies"), lambda: NOW, written(text), "", ())
+    mutator = PolicedMutator(ConversionOptions(), store, StandaloneCluster(), MemoryTemplates(), lane)
+    return asyncio.run(mutator.review(sent({**data, "apiVersion": "v1", "kind": "Pod"})))
+
+
+class Watching(Inline):
+    """A lane that notes what it was given."""
+
+    def __init__(self) -> None:
+        self.threads: list[str] = []
+
+    async def run(self, namespace: str, work: Callable[[], Result]) -> Result:
+        self.threads.append(namespace)
+        return await super().run(namespace, work)

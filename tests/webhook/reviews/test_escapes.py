@@ -1,0 +1,138 @@
+"""Objects made to get past policies are refused."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neuron.claim_reader import read_claim
+from policies.files.store import PolicyStore
+from policies.judging.policy_set import PolicySet
+from tests.support.manifests import container, pod
+from tests.webhook.reviews.policed import (
+    FORGED,
+    LOCKED,
+    V1,
+    Cluster,
+    Watching,
+    denying,
+    judged,
+    mutated,
+    of_claim,
+    sent,
+    written,
+)
+from tests.webhook.reviews.test_policed import NOW, policy, told
+from webhook.decisions.world import ConversionOptions
+from webhook.reviews.lane import ThreadLane
+from webhook.server.policies import PolicedMutator
+from webhook.server.standalone import MemoryTemplates, StandaloneCluster
+
+# --- escapes ------------------------------------------------------------------------------------------------------
+
+
+def devices(*requests: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    return {"devices": {"requests": list(requests), **more}}
+
+
+def exactly(**fields: Any) -> dict[str, Any]:
+    return {"name": "a", "exactly": {"deviceClassName": "neuron.aws.com", **fields}}
+
+
+@pytest.mark.parametrize(
+    ("version", "spec"),
+    [
+        pytest.param("v1", devices(exactly(allocationMode="All")), id="all"),
+        pytest.param(
+            "v1", devices({"name": "a", "firstAvailable": [exactly(count=n)["exactly"] for n in (1, 16)]}), id="or"
+        ),
+        pytest.param("v1", devices(exactly(count=16, deviceClassName="fast")), id="class"),
+        pytest.param("v1", devices(exactly(deviceClassName="unknown")), id="unknown-class"),
+        pytest.param("v1beta1", devices({"name": "a", "deviceClassName": "neuron.aws.com", "count": 16}), id="flat"),
+        pytest.param("v1beta2", devices(exactly(count=16)), id="v1beta2"),
+    ],
+)
+def test_device_limit_is_not_escaped_by_claims(version: str, spec: dict[str, Any]) -> None:
+    claim = {
+        "apiVersion": f"resource.k8s.io/{version}",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "c"},
+        "spec": spec,
+    }
+    decision = judged(denying("device-limit.yaml"), of_claim(claim))
+    assert [each.code for each in decision.errors] == ["NEU801"]
+    template = {**claim, "kind": "ResourceClaimTemplate", "spec": {"spec": spec}}
+    assert not judged(denying("device-limit.yaml"), of_claim(template)).allowed
+
+
+def test_claims_of_other_drivers_are_none_of_its_business() -> None:
+    spec = devices(exactly(deviceClassName="gpu", count=64))
+    claim = {"apiVersion": V1, "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": spec}
+    assert judged(denying("device-limit.yaml", "namespace-quota.yaml"), of_claim(claim)).allowed
+
+
+@pytest.mark.parametrize("record", ['{"x":1}', '{"containers": {"main": {"aws.amazon.com/neuron": "0"}}}', "{}", "[1]"])
+def test_a_forged_record_hides_nothing(record: str) -> None:
+    annotations = {"neuron.aws.com/converted-from": record, "neuron.aws.com/convert": "off"}
+    data = pod(container(neuron="16"), labels=FORGED["labels"], annotations=annotations)
+    assert not judged(denying("device-limit.yaml"), sent(data)).allowed
+    converted = written(policy("validations: [{expression: '!neuron.converted'}]"))
+    assert judged(converted, sent(data)).allowed
+
+
+def test_a_genuine_record_counts() -> None:
+    templates = MemoryTemplates()
+    store = PolicyStore(Path("policies"), lambda: NOW, PolicySet(), "", ())
+    mutator = PolicedMutator(ConversionOptions(), store, StandaloneCluster(), templates)
+    data = {**pod(container(neuron="4")), "apiVersion": "v1", "kind": "Pod"}
+    decision = asyncio.run(mutator.review(sent(data)))
+    import jsonpatch
+
+    converted = jsonpatch.apply_patch(data, list(decision.patch))
+    ((_, template),) = list(templates)
+    cluster = Cluster()
+    cluster.known[template.name] = read_claim("ResourceClaimTemplate", V1, template.spec)[0]
+    check = "validations: [{expression: 'neuron.converted && neuron.devices == 4 && neuron.devicesKnown'}]"
+    assert told(judged(written(policy(check)), sent(converted), cluster=cluster).errors) == []
+    assert judged(denying("device-limit.yaml", "pinned-cores.yaml"), sent(converted), cluster=cluster).allowed
+    # The same record with a template that asks for more is not believed.
+    cluster.known[template.name] = read_claim("ResourceClaim", V1, devices(exactly(count=16)))[0]
+    assert not judged(denying("device-limit.yaml"), sent(converted), cluster=cluster).allowed
+
+
+# --- policies on pods ---------------------------------------------------------------------------------------------
+
+
+def generated(**annotations: str) -> dict[str, Any]:
+    data = pod(container(neuron="4"), annotations={"neuron.aws.com/convert": "off", **annotations})
+    return {**data, "metadata": {"generateName": "x-", "annotations": data["metadata"]["annotations"]}}
+
+
+def test_a_locked_policy_that_cannot_be_judged_refuses() -> None:
+    text = LOCKED % "object.metadata.name.startsWith('a')"
+    decision = mutated(text, generated())
+    assert [f"{each.code}: {each.message}" for each in decision.errors] == [
+        "NEU803: policy 'keep' is locked, and nobody can say whether it is about this pod: match condition 'named' "
+        "failed: no such key: 'name' (line 1, column 17)."
+    ]
+    assert decision.errors[0].fix.endswith("or the policy says failurePolicy: Ignore.")
+    assert mutated(f"{text}  failurePolicy: Ignore\n", generated()).allowed
+
+
+def test_a_locked_policy_whose_budget_runs_out_refuses() -> None:
+    everything = (
+        "object.metadata.annotations.x.split('').all(a, object.metadata.annotations.x.split('').all(b, a == b))"
+    )
+    decision = mutated(LOCKED % everything, generated(x="a" * 3000), ThreadLane())
+    assert [each.code for each in decision.errors] == ["NEU803"]
+
+
+def test_steering_that_is_slow_on_the_loop_starts_again_in_the_lane() -> None:
+    text = LOCKED % "object.spec.containers.all(c, object.spec.containers.all(d, d.name != 'x'))"
+    many = [{"name": f"c{at}"} for at in range(400)]
+    data = {**generated(), "spec": {"containers": [container(neuron="4"), *many]}}
+    lane = Watching()
+    assert mutated(f"{text}  failurePolicy: Ignore\n", data, lane).allowed
+    assert lane.threads

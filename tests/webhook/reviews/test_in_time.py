@@ -1,0 +1,207 @@
+"""What policies deny is said in time, whatever else takes long; others do not wait for it."""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import pytest
+
+from neuron.claim_reader import read_claim
+from neuron.claim_specs import ClaimSpec
+from policies.judging.policy_set import PolicySet
+from tests.support.manifests import container, pod
+from tests.webhook.reviews.policed import FOUR, V1, Watching, judged, many_names, reviewer, sent, written
+from tests.webhook.reviews.test_policed import policy, told
+from webhook.decisions import wire
+from webhook.decisions.decision import Decision
+from webhook.reviews.lane import LaneFullError, LaneTimeoutError, Result, ThreadLane, caller_waits
+
+# --- time-outs do not open doors ----------------------------------------------------------------------------------
+
+
+class Slow:
+    """Another reviewer that asks the API server for ever."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def review(self, request: wire.AdmissionRequest) -> Decision:  # noqa: ARG002
+        self.asked += 1
+        await asyncio.sleep(60)
+        raise AssertionError
+
+
+class Full:
+    """A lane in which too many decisions wait."""
+
+    async def run(self, namespace: str, work: Callable[[], Result]) -> Result:  # noqa: ARG002
+        raise LaneFullError("too many long decisions wait")
+
+
+def late(found: PolicySet, data: Any, seconds: float = 0.3, **parts: Any) -> tuple[Decision, float]:
+    async def run() -> tuple[Decision, float]:
+        judge = reviewer(found, **parts)
+        started = time.monotonic()
+        with caller_waits(seconds):
+            decision = await judge.review(sent(data))
+        return decision, time.monotonic() - started
+
+    return asyncio.run(run())
+
+
+def test_a_denial_does_not_wait_for_look_ups() -> None:
+    inner = Slow()
+    decision, seconds = late(written(policy(FOUR)), many_names(1600), inner=inner)
+    assert told(decision.errors) == ["NEU801: policy 'p': at most four"]
+    assert (decision.outcome, decision.reason, inner.asked) == ("denied", "policy", 1)
+    assert seconds < 2
+
+
+def test_what_no_policy_denies_and_nobody_finishes_is_no_answer() -> None:
+    with pytest.raises(LaneTimeoutError):
+        late(written(policy("validations: [{expression: 'true'}]")), pod(container(neuron="1")), inner=Slow())
+
+
+def test_a_reviewer_that_fails_does_not_lose_a_denial(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken:
+        async def review(self, request: wire.AdmissionRequest) -> Decision:  # noqa: ARG002
+            raise KeyError("a fault")
+
+    decision, _ = late(written(policy(FOUR)), pod(container(neuron="16")), inner=Broken())
+    assert told(decision.errors) == ["NEU801: policy 'p': at most four"]
+    with pytest.raises(KeyError):
+        late(written(policy(FOUR)), pod(container(neuron="4")), inner=Broken())
+
+
+@pytest.mark.parametrize(
+    ("spec", "codes"),
+    [
+        pytest.param("", (["NEU803"], []), id="deny"),
+        pytest.param("failurePolicy: Ignore", ([], ["NEU803"]), id="ignore"),
+        pytest.param("validationActions: [Warn]", ([], ["NEU802"]), id="warn"),
+    ],
+)
+def test_a_full_lane_opens_no_door(spec: str, codes: tuple[list[str], list[str]]) -> None:
+    large = pod(container(neuron="16"), annotations={"a": "x" * 200_000})
+    decision, _ = late(written(policy(f"{FOUR}\n{spec}")), large, lane=Full())
+    found = [list(dict.fromkeys(each.code for each in findings)) for findings in (decision.errors, decision.warnings)]
+    assert tuple(found) == codes
+    text = " ".join(each.message for each in (*decision.errors, *decision.warnings))
+    assert "policy 'p': not evaluated: too many long decisions wait" in text
+
+
+def test_a_lane_that_is_late_opens_no_door() -> None:
+    class Late:
+        async def run(self, namespace: str, work: Callable[[], Result]) -> Result:  # noqa: ARG002
+            raise LaneTimeoutError("this decision takes longer than its caller waits")
+
+    large = pod(container(neuron="16"), annotations={"a": "x" * 200_000})
+    decision, seconds = late(written(policy(FOUR)), large, lane=Late(), inner=Slow())
+    assert [each.code for each in decision.errors] == ["NEU803"]
+    assert seconds < 2
+
+
+def test_policies_that_are_slow_are_refused_in_time() -> None:
+    slow = policy(
+        "validations: [{expression: 'object.spec.containers.all(c, object.spec.containers.all(d, c.name != \"\"))'}]"
+    )
+    data = pod(*[container(f"c{at}") for at in range(900)])
+    lane = ThreadLane()
+    try:
+        decision, seconds = late(written(slow), data, 2.0, lane=lane)
+    finally:
+        lane.close()
+    assert [each.code for each in decision.errors] == ["NEU803"]
+    assert seconds < 3
+
+
+# --- other reviews do not wait ------------------------------------------------------------------------------------
+
+
+def test_small_objects_stay_on_the_event_loop_and_large_ones_leave_it() -> None:
+    for data, hops in ((pod(container(neuron="4")), 0), (pod(annotations={"a": "x" * 40_000}), 2)):
+        lane = Watching()
+        assert judged(written(policy(FOUR)), sent(data), lane=lane).allowed
+        assert lane.threads == ["default"] * hops
+
+
+def test_a_small_object_on_which_a_policy_is_slow_starts_again_in_the_lane() -> None:
+    quadratic = 'object.spec.containers.all(c, object.spec.containers.all(d, d.name != "x"))'
+    found = written(policy(f"validations: [{{expression: '{quadratic}'}}]\nfailurePolicy: Ignore"))
+    lane = Watching()
+    data = {"spec": {"containers": [{"name": str(at)} for at in range(700)]}, "kind": "Pod", "apiVersion": "v1"}
+    assert judged(found, sent(data), lane=lane).allowed
+    assert lane.threads == ["default"]
+
+
+def test_a_neighbour_is_answered_while_a_large_object_is_judged() -> None:
+    quadratic = 'object.spec.containers.all(c, object.spec.containers.all(d, d.name != "x"))'
+    found = written(policy(f"validations: [{{expression: '{quadratic}'}}]\nfailurePolicy: Ignore"))
+    large = sent(pod(*[container(f"c{at}") for at in range(2000)]))
+    small = sent(pod(container(neuron="1")))
+    lane = ThreadLane()
+
+    async def run() -> float:
+        judge = reviewer(found, lane=lane)
+        await judge.review(small)
+        slow = [asyncio.create_task(judge.review(large)) for _ in range(4)]
+        await asyncio.sleep(0)
+        longest = 0.0
+        while not all(each.done() for each in slow):
+            started = time.monotonic()
+            await judge.review(small)
+            await asyncio.sleep(0.005)
+            longest = max(longest, time.monotonic() - started)
+        await asyncio.gather(*slow)
+        return longest
+
+    try:
+        assert asyncio.run(run()) < 0.5
+    finally:
+        lane.close()
+
+
+# --- look-ups -----------------------------------------------------------------------------------------------------
+
+
+def test_claims_and_templates_that_the_view_does_not_know_are_asked_for_once() -> None:
+    asked: list[tuple[str, tuple[str, ...]]] = []
+
+    async def find(kind: str, namespace: str, names: Collection[str]) -> Mapping[str, ClaimSpec]:
+        asked.append((kind, tuple(names)))
+        requests = [{"name": "a", "exactly": {"deviceClassName": "fast", "count": 2}}]
+        return {name: read_claim("ResourceClaim", V1, {"devices": {"requests": requests}})[0] for name in names}
+
+    entries = [{"name": "a", "resourceClaimName": "one"}, {"name": "b", "resourceClaimTemplateName": "two"}]
+    data = {**pod(), "spec": {"containers": [], "resourceClaims": entries}}
+    assert judged(written(policy(FOUR)), sent(data), find=find).allowed
+    assert asked == [("ResourceClaimTemplate", ("two",)), ("ResourceClaim", ("one",))]
+    three = {
+        **data,
+        "spec": {**data["spec"], "resourceClaims": [*entries, {"name": "c", "resourceClaimName": "three"}]},
+    }
+    assert told(judged(written(policy(FOUR)), sent(three), find=find).errors) == ["NEU801: policy 'p': at most four"]
+
+
+def test_look_ups_that_take_long_are_given_up() -> None:
+    async def find(kind: str, namespace: str, names: Collection[str]) -> Mapping[str, ClaimSpec]:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    async def run() -> tuple[Decision, float]:
+        started = time.monotonic()
+        with caller_waits(1.0):
+            decision = await reviewer(written(policy(FOUR)), find=find).review(sent(many_names(1600)))
+        return decision, time.monotonic() - started
+
+    decision, seconds = asyncio.run(run())
+    assert [each.code for each in decision.errors] == ["NEU801"]
+    assert seconds < 0.9
+
+
+def test_nothing_is_asked_for_policies_that_do_not_count() -> None:
+    async def find(kind: str, namespace: str, names: Collection[str]) -> Mapping[str, ClaimSpec]:
+        raise AssertionError
+
+    assert judged(written(policy("validations: [{expression: object.kind == 'Pod'}]")), sent(many_names(3)), find=find)

@@ -1,0 +1,189 @@
+"""People and tools edit the Secret while it is in use: what is served stays trusted throughout."""
+
+import base64
+import datetime as dt
+import time
+
+import msgspec
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
+from tests.webhook.test_certificates import (
+    MUTATING,
+    NAMESPACE,
+    SECRET,
+    SETTINGS,
+    anyio_backend,
+    api,
+    bundles,
+    configuration,
+    data,
+    kept,
+    made,
+    pod,
+    put_secret,
+)
+
+from certs import issue, material, rotation
+from tests.support.fake_api import FakeApi, eventually
+from webhook.server.certificates import Certificates, rules
+
+__all__ = ["anyio_backend", "api", "pod"]
+
+pytestmark = pytest.mark.anyio
+
+Data = dict[str, bytes]
+
+
+def made_with_rsa() -> Data:
+    """A CA and a serving certificate in one, of somebody who prefers RSA."""
+    now = dt.datetime.now(dt.UTC)
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "rsa")])
+    names = [issue.general_name(host) for host in rules(SETTINGS).hosts]
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(minutes=5))
+        .not_valid_after(now + dt.timedelta(days=365))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(serialization.Encoding.PEM)
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return {"ca.crt": pem, "tls.crt": pem, "tls.key": private}
+
+
+def with_unknown_key(pem: bytes) -> bytes:
+    """The same certificate, its public key of a kind (an OID) that nobody knows."""
+    der = x509.load_pem_x509_certificate(pem).public_bytes(serialization.Encoding.DER)
+    changed = der.replace(bytes.fromhex("06072a8648ce3d0201"), bytes.fromhex("06072a8648ce3d027f"))
+    assert changed != der
+    return b"-----BEGIN CERTIFICATE-----\n" + base64.encodebytes(changed) + b"-----END CERTIFICATE-----\n"
+
+
+def edited(good: Data, what: str) -> Data:
+    other = made()
+    changes = {
+        "foreign CA": {"ca.crt": other["ca.crt"]},
+        "foreign CA with its key": {"ca.crt": other["ca.crt"], "ca.key": other["ca.key"]},
+        "foreign CA and a broken key": {"ca.crt": other["ca.crt"], "tls.key": b"x"},
+        "keys swapped": {"ca.key": good["tls.key"], "tls.key": good["ca.key"]},
+        "keys lost": {"ca.key": b"", "tls.key": b""},
+        "RSA": {"ca.key": b"", **made_with_rsa()},
+        "CA with an unknown kind of key": {"ca.crt": with_unknown_key(good["ca.crt"])},
+        "expired CA": made(dt.datetime.now(dt.UTC) - dt.timedelta(days=3651)),
+    }
+    return {**good, **changes[what]}
+
+
+def given_out(api: FakeApi) -> set[bytes]:
+    """Every caBundle that an API server has ever seen."""
+    return {
+        base64.b64decode(webhook["clientConfig"].get("caBundle", ""))
+        for _, plural, _, item in api._history
+        if plural == MUTATING
+        for webhook in item["webhooks"]
+    } - {b""}
+
+
+async def settled(api: FakeApi, certificates: Certificates) -> None:
+    """The webhook has taken what the Secret holds, and has nothing to say about it."""
+    await eventually(lambda: certificates.follower and certificates.follower.known == data(api))
+    await eventually(lambda: not certificates.problems())
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "foreign CA",
+        "foreign CA with its key",
+        "foreign CA and a broken key",
+        "keys swapped",
+        "keys lost",
+        "RSA",
+        "CA with an unknown kind of key",
+        "expired CA",
+    ],
+)
+async def test_an_edit_that_would_cut_off_api_servers_is_undone_and_never_reaches_them(api: FakeApi, what: str) -> None:
+    api.put(MUTATING, configuration())
+    async with kept(api) as certificates:
+        await eventually(lambda: bundles(api) == {data(api)["ca.crt"]})
+        await settled(api, certificates)
+        good, digest = data(api), certificates.live.digest
+        put_secret(api, edited(good, what))
+        await eventually(lambda: data(api) == good)
+        await settled(api, certificates)
+        assert certificates.live.digest == digest
+        assert given_out(api) == {good["ca.crt"]}
+
+
+@pytest.mark.parametrize("what", ["serving certificate", "its key"])
+async def test_a_broken_serving_certificate_is_made_again_by_the_same_ca(api: FakeApi, what: str) -> None:
+    api.put(MUTATING, configuration())
+    async with kept(api) as certificates:
+        await eventually(lambda: bundles(api) == {data(api)["ca.crt"]})
+        good, digest = data(api), certificates.live.digest
+        broken = {"tls.crt": with_unknown_key(good["tls.crt"])} if what == "serving certificate" else {"tls.key": b"x"}
+        put_secret(api, {**good, **broken})
+        await eventually(lambda: certificates.live.digest != digest)
+        await settled(api, certificates)
+        assert given_out(api) == {good["ca.crt"]} == {data(api)["ca.crt"]}
+
+
+async def test_a_ca_that_a_stranger_adds_does_no_harm_whatever_its_key_is(api: FakeApi) -> None:
+    put_secret(api, content := made())
+    async with kept(api) as certificates:
+        put_secret(api, {**content, "ca.crt": content["ca.crt"] + with_unknown_key(made()["ca.crt"])})
+        await eventually(lambda: certificates.follower and certificates.follower.bundle != content["ca.crt"])
+        assert len(material.read(data(api)).bundle) == 2
+        assert certificates.problems() == []
+
+
+def named(api: FakeApi) -> set[str]:
+    leaf = material.read(data(api)).leaf
+    return set(material.hosts(leaf.certificate)) if leaf else set()
+
+
+async def test_replicas_with_hosts_of_their_own_agree_on_one_certificate_for_all(api: FakeApi) -> None:
+    hosts = ("10.0.0.1", "10.0.0.2")
+    one, two = (msgspec.structs.replace(SETTINGS, host=host) for host in hosts)
+    async with kept(api, one) as first, kept(api, two) as second:
+        await eventually(lambda: set(hosts) <= named(api))
+        await eventually(lambda: first.live.digest == second.live.digest)
+        assert (
+            rotation.advance(data(api), now=first.now(), rules=rules(one), confirmed=rotation.Confirmed()).data is None
+        )
+        assert (
+            rotation.advance(data(api), now=first.now(), rules=rules(two), confirmed=rotation.Confirmed()).data is None
+        )
+        assert len(api.calls("patch", "secrets")) == 1
+
+
+async def test_a_secret_comes_back_as_part_of_its_helm_release(api: FakeApi) -> None:
+    marks = {"meta.helm.sh/release-name": "neuron-dra", "meta.helm.sh/release-namespace": NAMESPACE}
+    labels = {"app.kubernetes.io/managed-by": "Helm", "helm.sh/chart": "neuron-dra-0.1.0"}
+    put_secret(api, {}, annotations={**marks, "note": "mine"}, labels=labels)
+    async with kept(api):
+        api.remove("secrets", SECRET, NAMESPACE)
+        await eventually(lambda: (NAMESPACE, SECRET) in api._objects["secrets"])
+        metadata = api.get("secrets", SECRET, NAMESPACE)["metadata"]
+    assert metadata["annotations"] == marks
+    assert metadata["labels"] == {"app.kubernetes.io/name": "neuron-dra", "app.kubernetes.io/managed-by": "Helm"}
+
+
+async def test_somebody_who_empties_it_over_and_over_is_not_answered_at_full_speed(api: FakeApi) -> None:
+    async with kept(api):
+        begun = time.monotonic()
+        for _ in range(3):
+            put_secret(api, {})
+            await eventually(lambda: "ca.key" in data(api))
+        assert time.monotonic() - begun > 1.9

@@ -1,0 +1,302 @@
+"""Where the serving certificate comes from, put together for one run, and what readiness and metrics say of it.
+
+Three places, in the order of the settings: standalone makes files, `--tls-secret` keeps a Secret, else the files of
+`--tls-dir` are followed.
+"""
+
+import asyncio
+import contextlib
+import datetime as dt
+import logging
+import math
+import os
+import re
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from certs import rotation
+from runtime.startup import StartupError
+from webhook.cluster.api import TimedApiServer
+from webhook.cluster.leases import Leases
+from webhook.cluster.replicas import Report
+from webhook.edge.metrics import Metrics
+from webhook.server.settings import Settings
+from webhook.server.settings_model import duration
+from webhook.serving_certificate.ca_bundles import CABundles, Service
+from webhook.serving_certificate.folder import CertificateFolder
+from webhook.serving_certificate.keeper import Follower, Injector, Keeper, Taken
+from webhook.serving_certificate.live import LiveCertificate
+from webhook.serving_certificate.secrets import ManagedSecret
+
+log = logging.getLogger(__name__)
+
+POD_NAME: Final = "NEURON_DRA_POD_NAME"
+POD_UID: Final = "NEURON_DRA_POD_UID"
+"""Variables that the Deployment fills from the pod's own metadata (downward API)."""
+
+_NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_DEFAULT_NAMESPACE: Final = "neuron-dra"
+_SKEW_NOTED: Final = dt.timedelta(minutes=1)
+_RETIRE_AFTER: Final = 5
+"""How many times the settling time an old CA stays: a replica that was stopped has to find its way back in it."""
+_AFTER_A_DEFECT: Final = 5.0
+_UNSPECIFIED: Final = ("", "0.0.0.0", "::")  # noqa: S104 - nothing is bound here
+
+_Work = dict[str, Callable[[], Coroutine[Any, Any, None]]]
+
+
+class Certificates:
+    """The certificate in service, and everything that keeps it right.
+
+    Attributes:
+        live: what is served.
+        now: the time, by the clock of those who verify it as soon as they are known.
+        describe: what else our Lease says of this replica; set by whoever knows.
+        folder: followed files; None without.
+        follower: what is taken of the Secret; None without one.
+        keeper: writes the Secret; None where this process does not.
+        bundles: the webhook configurations; None where this process does not look after them.
+        leases: what replicas say; None where this process does not speak for its replica.
+        skew: how far the API server's clock is ahead of ours.
+    """
+
+    def __init__(self, live: LiveCertificate) -> None:
+        self.live = live
+        self.now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
+        self.describe: Callable[[], Report] = Report
+        self.folder: CertificateFolder | None = None
+        self.follower: Follower | None = None
+        self.keeper: Keeper | None = None
+        self.bundles: CABundles | None = None
+        self.leases: Leases | None = None
+        self.skew: Callable[[], dt.timedelta] = lambda: dt.timedelta(0)
+        self._matched = False
+
+    @property
+    def taken(self) -> Taken:
+        """What this process has taken of the Secret; empty without one."""
+        return self.follower.taken if self.follower else Taken()
+
+    def check(self) -> tuple[bool, str]:
+        """For `/readyz`: whether API servers can verify us.
+
+        A configuration that loses our CA later is put right by every replica. Were they all unready meanwhile, there
+        would be nobody to answer when it is.
+        """
+        fault = self.live.fault(self.now())
+        details = [fault or f"valid until {self.live.not_after.isoformat()}" if self.live.not_after else fault]
+        if self.bundles is not None:
+            seen = all(cache.synced.is_set() for cache in self.bundles.caches)
+            matches = seen and self.bundles.trust(self.live.accepted_by)
+            self._matched = self._matched or matches
+            if not seen:
+                details.append("webhook configurations not seen yet")
+            elif not matches:
+                details.append("a webhook configuration does not carry its CA")
+        else:
+            self._matched = True
+        return not fault and self._matched, "; ".join([*details, *self.problems()])
+
+    def problems(self) -> list[str]:
+        """What an operator should know, one sentence each."""
+        parts = (self.folder, self.follower, self.keeper, self.leases)
+        found = [part.problem for part in parts if part is not None]
+        if self.leases is not None:
+            found.append(self.leases.cache.problem)
+        if self.bundles is not None:
+            found += self.bundles.problems()
+        skew = self.skew()
+        if abs(skew) > _SKEW_NOTED:
+            side = "behind" if skew > dt.timedelta(0) else "ahead of"
+            seconds = abs(round(skew.total_seconds()))
+            found.append(f"this node's clock is {seconds} s {side} the API server's: synchronise the clocks")
+        return [text for text in dict.fromkeys(found) if text]
+
+    def report(self) -> Report:
+        """What our Lease says."""
+        known = self.describe()
+        taken = self.keeper.reported if self.keeper else Taken("", self.live.digest)
+        not_after = self.live.not_after.isoformat() if self.live.not_after else ""
+        problems = tuple(dict.fromkeys((*known.problems, *self.problems())))
+        secret = self.keeper.secret if self.keeper else ""
+        return msgspec.structs.replace(
+            known, secret=secret, bundle=taken.bundle, serving=taken.serving, not_after=not_after, problems=problems
+        )
+
+    def ca_not_after(self) -> float:
+        """End of the CA's validity, seconds since the epoch; NaN where the CA is not known."""
+        source = self.follower or self.folder
+        end = source.ca_not_after if source else None
+        return end.timestamp() if end else math.nan
+
+    def show(self, metrics: Metrics) -> None:
+        """Add our numbers to the metrics."""
+        metrics.gauge(
+            "neuron_dra_serving_certificate_not_after_seconds",
+            "End of the serving certificate's validity, seconds since the epoch.",
+            lambda: self.live.not_after.timestamp() if self.live.not_after else math.nan,
+        )
+        metrics.gauge(
+            "neuron_dra_ca_not_after_seconds", "End of the CA's validity, seconds since the epoch.", self.ca_not_after
+        )
+        metrics.registry.register(_Counts(self))
+
+
+class _Counts(Collector):
+    def __init__(self, certificates: Certificates) -> None:
+        self._certificates = certificates
+
+    def collect(self) -> Iterator[Metric]:
+        reloads = CounterMetricFamily(
+            "neuron_dra_certificate_reloads", "Serving certificates loaded, or refused.", labels=("result",)
+        )
+        for result, count in self._certificates.live.reloads.items():
+            reloads.add_metric((result,), count)
+        repairs = CounterMetricFamily(
+            "neuron_dra_ca_bundle_repairs", "caBundle put back after somebody else had changed or removed it."
+        )
+        bundles = self._certificates.bundles
+        repairs.add_metric((), bundles.repairs if bundles else 0)
+        yield from (reloads, repairs)
+
+
+@contextlib.asynccontextmanager
+async def keeping(
+    settings: Settings,
+    certificates: Certificates,
+    server: TimedApiServer | None,
+) -> AsyncIterator[None]:
+    """Keep a certificate right for as long as the context is open.
+
+    Args:
+        settings: of this run.
+        certificates: where the first certificate was loaded from files already, unless there is a Secret.
+        server: the API server; None: there is no cluster.
+
+    Raises:
+        StartupError: on entering: there is nothing to serve, and why.
+    """
+    folder = certificates.folder
+    async with contextlib.AsyncExitStack() as stack:
+        if folder is not None:
+            await _running(stack, {"certificate files": folder.watch})
+        if server is None:
+            yield
+            return
+        certificates.now, certificates.skew = server.now, lambda: server.skew
+        _reporting(settings, certificates, server)
+        if settings.tls_secret:
+            await _managed(settings, certificates, server, stack)
+        elif folder is not None and settings.inject_ca:
+            if not folder.bundle:
+                raise StartupError(
+                    f"--inject-ca needs a CA to inject, and {settings.tls_dir} has no usable ca.crt: add it to the "
+                    "Secret that is mounted there, or drop --inject-ca."
+                )
+            bundles = certificates.bundles = _bundles(settings, server)
+            injector = Injector(bundles, lambda: folder.bundle, folder.fresh_bundle)
+            folder.on_change(injector.poke)
+            watches: _Work = {str(cache.resource): cache.run for cache in bundles.caches}
+            await _running(stack, {**watches, "caBundle": injector.run})
+        leases = certificates.leases
+        if leases is not None:
+            stack.push_async_callback(leases.withdraw)
+            await _running(stack, {"leases": leases.cache.run, "our Lease": leases.run})
+        yield
+
+
+async def _managed(
+    settings: Settings,
+    certificates: Certificates,
+    server: TimedApiServer,
+    stack: contextlib.AsyncExitStack,
+) -> None:
+    secret = ManagedSecret(server, own_namespace(settings), settings.tls_secret)
+    follower = certificates.follower = Follower(secret, certificates.live, server.now)
+    work: _Work = {"certificate Secret": secret.cache.run}
+    leases = certificates.leases
+    if leases is not None:
+        bundles = certificates.bundles = _bundles(settings, server)
+        keeper = certificates.keeper = Keeper(
+            secret, follower, rules(settings), server.now, bundles=bundles, leases=leases
+        )
+        work |= {str(cache.resource): cache.run for cache in bundles.caches}
+        work["certificates"] = keeper.run
+        if settings.inject_ca is not False:
+            injector = Injector(bundles, lambda: follower.bundle, keeper.fresh_bundle)
+            follower.on_change(injector.poke)
+            work["caBundle"] = injector.run
+    await _running(stack, work)
+    try:
+        async with asyncio.timeout(settings.sync_timeout):
+            await follower.served.wait()
+    except TimeoutError:
+        said = (secret.cache.problem, certificates.keeper.problem if certificates.keeper else "", follower.problem)
+        absent = "nobody has made" if secret.cache.synced.is_set() else "no answer about"
+        why = next(filter(None, said), f"{absent} Secret {secret.namespace}/{secret.name}")
+        raise StartupError(f"There is no certificate to serve after {settings.sync_timeout:g} s: {why}.") from None
+
+
+def _reporting(settings: Settings, certificates: Certificates, server: TimedApiServer) -> None:
+    name = os.environ.get(POD_NAME) or re.sub(r"[^a-z0-9-]+", "-", socket.gethostname().lower()).strip("-")
+    uid = os.environ.get(POD_UID)
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid} if uid else None
+    certificates.leases = Leases(server, own_namespace(settings), name, certificates.report, owner=owner)
+
+
+def _bundles(settings: Settings, server: TimedApiServer) -> CABundles:
+    service = Service(own_namespace(settings), settings.service)
+    writes = settings.inject_ca is not False
+    return CABundles(server, settings.webhook_configuration, service, writes=writes)
+
+
+def own_namespace(settings: Settings) -> str:
+    """The namespace that this runs in: as set, else the service account's, else the default."""
+    if settings.namespace:
+        return settings.namespace
+    with contextlib.suppress(OSError):
+        return _NAMESPACE_FILE.read_text(encoding="utf-8").strip() or _DEFAULT_NAMESPACE
+    return _DEFAULT_NAMESPACE
+
+
+def rules(settings: Settings) -> rotation.Rules:
+    """What the certificates of a run have to be like."""
+    service, namespace = settings.service, own_namespace(settings)
+    suffixes = ("", f".{namespace}", f".{namespace}.svc", f".{namespace}.svc.cluster.local")
+    more = [settings.host] if settings.host not in _UNSPECIFIED else []
+    settle = duration(settings.ca_settle)
+    return rotation.Rules(
+        hosts=(*(service + suffix for suffix in suffixes), *more),
+        ca_lifetime=duration(settings.ca_lifetime),
+        leaf_lifetime=duration(settings.certificate_lifetime),
+        settle=settle,
+        retire=settle * _RETIRE_AFTER,
+    )
+
+
+async def _running(stack: contextlib.AsyncExitStack, work: _Work) -> None:
+    """Start tasks that end with the context."""
+    tasks = [asyncio.create_task(_unending(name, run), name=name) for name, run in work.items()]
+
+    async def end() -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    stack.push_async_callback(end)
+
+
+async def _unending(name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """A defect in one of them must not end what keeps certificates right."""
+    while True:
+        try:
+            await run()
+        except Exception:
+            log.exception("%s starts over after a defect", name)
+        await asyncio.sleep(_AFTER_A_DEFECT)
