@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import click
 
-from kubeletplugin import logs
 from kubeletplugin.settings import Declaration, Settings, StartupError, declarations, load
+from runtime import logs
 
 STARTUP_FAILURE: Final = 3
 """Exit code of a plugin that could not start."""

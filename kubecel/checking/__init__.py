@@ -1,1 +1,1 @@
-"""kubecel/checking."""
+"""Static types: overloads of functions and operators, and unification of type variables."""

@@ -1,1 +1,1 @@
-"""kubecel/closures."""
+"""From a checked tree to Python closures, one module for each kind of node."""

@@ -1,1 +1,1 @@
-"""kubecel/library."""
+"""Functions: the standard ones, cel-go's extensions, and those of Kubernetes."""

@@ -1,1 +1,1 @@
-"""kubecel/syntax."""
+"""From text to the syntax tree, macros resolved."""

@@ -1,1 +1,1 @@
-"""policies/files."""
+"""Policy files: read, load, run their embedded cases, follow a folder."""

@@ -1,1 +1,1 @@
-"""policies/judging."""
+"""Rules and a request, to what the rules say about it. Pure."""

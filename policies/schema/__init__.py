@@ -1,1 +1,1 @@
-"""policies/schema."""
+"""The kinds of policy files, and the documents that hold them."""

@@ -1,1 +1,1 @@
-"""policies/selectors."""
+"""Device selectors: what they read, and which devices they admit."""

@@ -17,10 +17,10 @@ import httpx
 import pytest
 from aiohttp import web
 
-from kubeletplugin import logs
 from kubeletplugin.app import driver_version
 from kubeletplugin.metrics import Metrics, MetricsServer
 from kubeletplugin.pb import dra_v1_pb2, health_v1_pb2, registration_v1_pb2
+from runtime import logs
 from tests.kubeletplugin.fakes import NODE, claim_object, devices, uid, until
 from tests.kubeletplugin.test_kube import Server, kubeconfig
 

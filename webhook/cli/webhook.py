@@ -61,7 +61,7 @@ def run(main: Coroutine[Any, Any, None], chosen: settings.Settings) -> None:
     # Loaded for those who serve, not for `--help`.
     import uvloop
 
-    from webhook.edge import logs
+    from runtime import logs
 
     logs.configure(logs.resolve(chosen.log_format), chosen.log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -6,23 +6,18 @@ are.
 """
 
 import asyncio
-import json
-import logging
 import re
-import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, BinaryIO, Final, Literal, TextIO
+from collections.abc import Callable
+from typing import BinaryIO, Final
 
 import msgspec
-import orjson
 
-from runtime.text import escaped, quoted
+from runtime.logs import Format, Timestamps, line_of
+from runtime.text import escaped
 from webhook.decisions import wire
 from webhook.edge.reviews import Rendered
 from webhook.edge.tracing import NO_TRACE
-
-Format = Literal["json", "text"]
 
 FLUSH_AFTER: Final = 0.05
 """Seconds that decision lines may wait to be written together: a system call per review would be the largest cost."""
@@ -31,8 +26,6 @@ FLUSH_ABOVE: Final = 65536
 
 LONGEST_NAME: Final = 253
 """Letters of a name, namespace or kind: as in an RFC 1123 subdomain. A client that is no API server may send more."""
-
-_STANDARD_ATTRIBUTES: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "color_message"}
 
 
 class _Metadata(msgspec.Struct, gc=False):
@@ -71,26 +64,6 @@ class DecisionLine(msgspec.Struct, tag_field="event", tag="decision", omit_defau
     generateName: str = ""  # noqa: N815 - the wire's spelling
     trace_id: str = ""
     span_id: str = ""
-
-
-class Timestamps:
-    """RFC 3339 in UTC with milliseconds; what lines in a row have in common is worked out once."""
-
-    def __init__(self) -> None:
-        self._millisecond = self._second = -1
-        self._prefix = self._text = ""
-
-    def format(self, now: float) -> str:
-        """`now` is seconds since the epoch."""
-        millisecond = int(now * 1000)
-        if millisecond != self._millisecond:
-            self._millisecond = millisecond
-            second, fraction = divmod(millisecond, 1000)
-            if second != self._second:
-                self._second = second
-                self._prefix = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-            self._text = f"{self._prefix}.{fraction:03d}Z"
-        return self._text
 
 
 class DecisionLog:
@@ -168,64 +141,7 @@ class DecisionLog:
 
     def _append_text(self, line: DecisionLine) -> None:
         fields = msgspec.to_builtins(line)
-        self._buffer += f"{_text(fields.pop('ts'), fields.pop('level'), fields.pop('event'), fields)}\n".encode()
-
-
-class JSONFormatter(logging.Formatter):
-    """One JSON object per record: ts, level, event, logger, the record's extra, and a traceback if there is one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._timestamps = Timestamps()
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The record as one line."""
-        fields: dict[str, Any] = {
-            "event": record.getMessage(),
-            "ts": self._timestamps.format(record.created),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            **_extra(record),
-        }
-        if record.exc_info:
-            fields["traceback"] = self.formatException(record.exc_info)
-        try:
-            line = orjson.dumps(fields, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
-        except TypeError:
-            # A lone surrogate, as in the name of a file that is not UTF-8: orjson has no way to write it.
-            line = json.dumps(fields, default=str)
-        return escaped(line)
-
-
-class TextFormatter(logging.Formatter):
-    """The same for people: time, level, event, then key=value."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._timestamps = Timestamps()
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The record as one line, and its traceback below."""
-        line = _text(self._timestamps.format(record.created), record.levelname, record.getMessage(), _extra(record))
-        if not record.exc_info:
-            return line
-        return "\n".join((line, *map(escaped, self.formatException(record.exc_info).split("\n"))))
-
-
-def resolve(form: Literal["auto", "json", "text"]) -> Format:
-    """The format in force: text where stderr is a terminal, unless somebody chose."""
-    if form == "auto":
-        return "text" if sys.stderr.isatty() else "json"
-    return form
-
-
-def configure(form: Format, level: str, stream: TextIO | None = None) -> None:
-    """Send every logger of the process to `stream` (stderr if None) in one format."""
-    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
-    handler.setFormatter(JSONFormatter() if form == "json" else TextFormatter())
-    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
-    # What uvicorn says below a warning, our own lines say with keys.
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        self._buffer += f"{line_of(fields.pop('ts'), fields.pop('level'), fields.pop('event'), fields)}\n".encode()
 
 
 def _names(body: msgspec.Raw) -> tuple[str, str]:
@@ -241,25 +157,5 @@ def _names(body: msgspec.Raw) -> tuple[str, str]:
     return metadata.name or "", metadata.generateName or ""
 
 
-def _extra(record: logging.LogRecord) -> dict[str, Any]:
-    return {key: value for key, value in record.__dict__.items() if key not in _STANDARD_ATTRIBUTES}
-
-
-def _text(ts: str, level: str, event: str, fields: Mapping[str, Any]) -> str:
-    return " ".join((ts, f"{level.upper():<7}", escaped(event), *_pairs(fields)))
-
-
 def _short(text: str) -> str:
     return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
-
-
-def _pairs(fields: Mapping[str, Any]) -> Iterable[str]:
-    for key, value in fields.items():
-        if isinstance(value, bool):
-            shown = str(value).lower()
-        elif isinstance(value, list | tuple | set | frozenset):
-            shown = ",".join(map(str, value))
-        else:
-            shown = str(value)
-        plain = shown and shown.isprintable() and not set(shown) & {" ", '"', "="}
-        yield f"{key}={shown if plain else quoted(shown)}"

@@ -1,1 +1,1 @@
-"""webhook/reviews."""
+"""What answers a review: mutate, validate, policies, and the lane for long decisions."""

@@ -1,1 +1,1 @@
-"""webhook/server."""
+"""One run of the webhook: its settings, its parts put together, and the world without a cluster."""

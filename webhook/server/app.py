@@ -20,6 +20,7 @@ from typing import Final, Protocol
 
 from certs import files, issue
 from neuron.instances import Catalogue
+from runtime.logs import resolve
 from runtime.metrics_server import METRICS_PATH, MetricsServer
 from runtime.startup import StartupError
 from webhook.cluster.api import TimedApiServer
@@ -116,7 +117,7 @@ async def assemble(settings: Settings) -> AsyncIterator[Service]:
         world, api_server = await _world(settings, metrics, stack)
         await stack.enter_async_context(keeping(settings, certificates, api_server))
         decisions = logs.DecisionLog(
-            sys.stderr.buffer, logs.resolve(settings.log_format), enabled=logging.getLogger().isEnabledFor(logging.INFO)
+            sys.stderr.buffer, resolve(settings.log_format), enabled=logging.getLogger().isEnabledFor(logging.INFO)
         )
         stack.callback(decisions.flush)
         _watch(metrics, decisions)

@@ -222,7 +222,7 @@ from webhook.edge.metrics import Metrics
 from webhook.reviews.lane import ThreadLane
 
 async def main():
-    logs.configure("json", "info")
+    runtime_logs.configure("json", "info")
     lifecycle, directory = Lifecycle(), Path(sys.argv[1])
     lane = ThreadLane()
     application = build({"/mutate": Slow(lane)}, {}, bodies=BodyReader(1 << 20, 5), metrics=Metrics("test"),

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neuron.findings import Finding, warning
+from runtime import logs as runtime_logs
 from webhook.decisions import wire
 from webhook.decisions.decision import denied, unchanged
 from webhook.edge import logs
@@ -34,7 +35,7 @@ def request(name: str = "", body: bytes = b"null", **members: Any) -> wire.Admis
     )
 
 
-def lines(*records: tuple[wire.AdmissionRequest, Rendered], form: logs.Format = "json") -> str:
+def lines(*records: tuple[wire.AdmissionRequest, Rendered], form: runtime_logs.Format = "json") -> str:
     """What is written for these records once the log is flushed."""
     stream = io.BytesIO()
 
@@ -203,7 +204,7 @@ def root_logger() -> Iterator[None]:
 @pytest.mark.usefixtures("root_logger")
 def test_records_are_json_with_their_keys() -> None:
     stream = io.StringIO()
-    logs.configure("json", "info", stream)
+    runtime_logs.configure("json", "info", stream)
     log = logging.getLogger("webhook.test")
     log.info("serving %s", "now", extra={"url": "https://[::1]:9443", "settings": {"port": 9443}})
     log.debug("not this")
@@ -221,9 +222,9 @@ def test_records_are_json_with_their_keys() -> None:
 
 @pytest.mark.usefixtures("root_logger")
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_tracebacks_stay_with_their_record(form: logs.Format) -> None:
+def test_tracebacks_stay_with_their_record(form: runtime_logs.Format) -> None:
     stream = io.StringIO()
-    logs.configure(form, "info", stream)
+    runtime_logs.configure(form, "info", stream)
     error = RuntimeError("inside")
     logging.getLogger("webhook.test").error("review failed", exc_info=error, extra={"uid": "u-1"})
     text = stream.getvalue()
@@ -237,7 +238,7 @@ def test_tracebacks_stay_with_their_record(form: logs.Format) -> None:
 @pytest.mark.usefixtures("root_logger")
 def test_text_records_quote_what_needs_it() -> None:
     stream = io.StringIO()
-    logs.configure("text", "info", stream)
+    runtime_logs.configure("text", "info", stream)
     logging.getLogger("x").warning(
         "odd", extra={"a": 'say "hi"', "b": "", "c": ("x", "y"), "d": True, "e": "new\nline"}
     )
@@ -247,7 +248,7 @@ def test_text_records_quote_what_needs_it() -> None:
 @pytest.mark.usefixtures("root_logger")
 def test_uvicorn_speaks_up_only_when_something_is_wrong() -> None:
     stream = io.StringIO()
-    logs.configure("json", "info", stream)
+    runtime_logs.configure("json", "info", stream)
     logging.getLogger("uvicorn.error").info("Started server process [1]")
     logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
     assert [json.loads(text)["event"] for text in stream.getvalue().splitlines()] == ["Invalid HTTP request received."]
@@ -256,8 +257,8 @@ def test_uvicorn_speaks_up_only_when_something_is_wrong() -> None:
 @pytest.mark.parametrize(("terminal", "form"), [(True, "text"), (False, "json")], ids=["terminal", "pipe"])
 def test_people_at_a_terminal_get_text(monkeypatch: pytest.MonkeyPatch, terminal: bool, form: str) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
-    assert logs.resolve("auto") == form
-    assert (logs.resolve("json"), logs.resolve("text")) == ("json", "text")
+    assert runtime_logs.resolve("auto") == form
+    assert (runtime_logs.resolve("json"), runtime_logs.resolve("text")) == ("json", "text")
 
 
 @given(st.floats(min_value=0, max_value=4e9))
@@ -265,7 +266,7 @@ def test_timestamps_agree_with_the_calendar(now: float) -> None:
     import datetime as dt
 
     expected = dt.datetime.fromtimestamp(int(now * 1000) // 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    timestamps = logs.Timestamps()
+    timestamps = runtime_logs.Timestamps()
     assert timestamps.format(now) == timestamps.format(now) == f"{expected}.{int(now * 1000) % 1000:03d}Z"
 
 
@@ -273,7 +274,7 @@ HOSTILE = "a\u2028b\u2029c\x85d\x7fe\u202ef\u2066g\u200bh\x9bi\U000e0041j\r\nk\x
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_a_decision_is_one_line_for_every_reader_whatever_is_in_a_name(form: logs.Format) -> None:
+def test_a_decision_is_one_line_for_every_reader_whatever_is_in_a_name(form: runtime_logs.Format) -> None:
     asked = request(HOSTILE, namespace=HOSTILE)
     written = lines((asked, UNCHANGED), (request("next\x7f"), UNCHANGED), (request("é"), UNCHANGED), form=form)
     assert written.endswith("\n")
@@ -288,9 +289,9 @@ def test_a_decision_is_one_line_for_every_reader_whatever_is_in_a_name(form: log
 @pytest.mark.usefixtures("root_logger")
 @pytest.mark.parametrize("form", ["json", "text"])
 @pytest.mark.parametrize("text", [HOSTILE, "\ud800", HOSTILE + "\udfff"])
-def test_a_record_is_one_line_for_every_reader(form: logs.Format, text: str) -> None:
+def test_a_record_is_one_line_for_every_reader(form: runtime_logs.Format, text: str) -> None:
     stream = io.StringIO()
-    logs.configure(form, "info", stream)
+    runtime_logs.configure(form, "info", stream)
     logging.getLogger("x").warning("odd %s", text, extra={"reason": text, "list": [text]})
     (written,) = stream.getvalue().removesuffix("\n").splitlines()
     assert written.isprintable()
@@ -301,14 +302,14 @@ def test_a_record_is_one_line_for_every_reader(form: logs.Format, text: str) -> 
 @pytest.mark.usefixtures("root_logger")
 def test_a_traceback_has_no_other_lines_than_its_own() -> None:
     stream = io.StringIO()
-    logs.configure("text", "info", stream)
+    runtime_logs.configure("text", "info", stream)
     logging.getLogger("x").error("odd", exc_info=ValueError(HOSTILE.replace("\n", "")))
     written = stream.getvalue()
     assert written.splitlines() == written.removesuffix("\n").split("\n")
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_a_line_is_no_longer_than_names_are(form: logs.Format) -> None:
+def test_a_line_is_no_longer_than_names_are(form: runtime_logs.Format) -> None:
     asked = msgspec.structs.replace(
         request("n" * 100_000, namespace="s" * 100_000),
         uid="u" * 100_000,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from runtime import logs as runtime_logs
 from tests.support.serving import Answering, Client, Process, review, serving
-from webhook.edge import logs
 
 SECRET = "hunter2-s3cr3t"
 POLICY = """
@@ -129,7 +129,7 @@ def test_no_log_line_carries_what_is_in_an_object(talkative: tuple[Client, Calla
 
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_a_fault_is_logged_with_its_place_and_without_its_text(
-    tls_directory: Path, tmp_path: Path, form: logs.Format
+    tls_directory: Path, tmp_path: Path, form: runtime_logs.Format
 ) -> None:
     fault = ValueError(f"invalid literal for int(): {SECRET!r}")
     fault.__cause__ = KeyError(SECRET)
@@ -138,7 +138,7 @@ def test_a_fault_is_logged_with_its_place_and_without_its_text(
     before, level = list(root.handlers), root.level
     with (tmp_path / "log").open("w") as stream:
         try:
-            logs.configure(form, "debug", stream)
+            runtime_logs.configure(form, "debug", stream)
             with serving(tls_directory, {"/mutate": Answering(fault)}) as running, running.client() as client:
                 assert client.review(review(uid="u-1", object=pod())).status == 500
         finally:

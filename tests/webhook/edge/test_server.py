@@ -243,7 +243,7 @@ from webhook.edge.health import Lifecycle
 from webhook.edge.metrics import Metrics
 
 async def main():
-    logs.configure("json", "info")
+    runtime_logs.configure("json", "info")
     lifecycle = Lifecycle()
     directory = Path(sys.argv[1])
     application = build(

@@ -1,0 +1,114 @@
+"""Structured logs on stderr: one line per event. A record's message is the event, its `extra` are the keys."""
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal, TextIO
+
+import orjson
+
+from runtime.text import escaped, quoted
+
+Format = Literal["json", "text"]
+
+_STANDARD_ATTRIBUTES: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "color_message"}
+
+
+class Timestamps:
+    """RFC 3339 in UTC with milliseconds; what lines in a row have in common is worked out once."""
+
+    def __init__(self) -> None:
+        self._millisecond = self._second = -1
+        self._prefix = self._text = ""
+
+    def format(self, now: float) -> str:
+        """`now` is seconds since the epoch."""
+        millisecond = int(now * 1000)
+        if millisecond != self._millisecond:
+            self._millisecond = millisecond
+            second, fraction = divmod(millisecond, 1000)
+            if second != self._second:
+                self._second = second
+                self._prefix = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+            self._text = f"{self._prefix}.{fraction:03d}Z"
+        return self._text
+
+
+class JSONFormatter(logging.Formatter):
+    """One JSON object per record: ts, level, event, logger, the record's extra, and a traceback if there is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._timestamps = Timestamps()
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as one line."""
+        fields: dict[str, Any] = {
+            "event": record.getMessage(),
+            "ts": self._timestamps.format(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            **_extra(record),
+        }
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        try:
+            line = orjson.dumps(fields, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        except TypeError:
+            # A lone surrogate, as in the name of a file that is not UTF-8: orjson has no way to write it.
+            line = json.dumps(fields, default=str)
+        return escaped(line)
+
+
+class TextFormatter(logging.Formatter):
+    """The same for people: time, level, event, then key=value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._timestamps = Timestamps()
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as one line, and its traceback below."""
+        line = line_of(self._timestamps.format(record.created), record.levelname, record.getMessage(), _extra(record))
+        if not record.exc_info:
+            return line
+        return "\n".join((line, *map(escaped, self.formatException(record.exc_info).split("\n"))))
+
+
+def resolve(form: Literal["auto", "json", "text"]) -> Format:
+    """The format in force: text where stderr is a terminal, unless somebody chose."""
+    if form == "auto":
+        return "text" if sys.stderr.isatty() else "json"
+    return form
+
+
+def configure(form: Format, level: str, stream: TextIO | None = None) -> None:
+    """Send every logger of the process to `stream` (stderr if None) in one format."""
+    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler.setFormatter(JSONFormatter() if form == "json" else TextFormatter())
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    # What uvicorn says below a warning, our own lines say with keys.
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+def _extra(record: logging.LogRecord) -> dict[str, Any]:
+    return {key: value for key, value in record.__dict__.items() if key not in _STANDARD_ATTRIBUTES}
+
+
+def line_of(ts: str, level: str, event: str, fields: Mapping[str, Any]) -> str:
+    """One line of text: time, level, event, then key=value."""
+    return " ".join((ts, f"{level.upper():<7}", escaped(event), *_pairs(fields)))
+
+
+def _pairs(fields: Mapping[str, Any]) -> Iterable[str]:
+    for key, value in fields.items():
+        if isinstance(value, bool):
+            shown = str(value).lower()
+        elif isinstance(value, list | tuple | set | frozenset):
+            shown = ",".join(map(str, value))
+        else:
+            shown = str(value)
+        plain = shown and shown.isprintable() and not set(shown) & {" ", '"', "="}
+        yield f"{key}={shown if plain else quoted(shown)}"
