@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import importlib.util
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from kubecel.budget import DEFAULT_LIMITS, Budget, Limits
 from kubecel.checking.overloads import Library
 from kubecel.checking.size_estimates import CostLimit, SizeOf
 from kubecel.closures import access, aggregates, calls, comprehensions, operators
-from kubecel.closures.compiler import BUDGET, Code, Compiler, Hint
+from kubecel.closures.compiler import BUDGET, Code, Compiler, Hint, no_hint
 from kubecel.errors import (
     CelBudgetExceededError,
     CelCostExceededError,
@@ -200,11 +200,6 @@ class CelProgram:
                 "evaluation goes too deep: nest less, or loop over values that are nested less", None, self.source
             ) from None
         return value
-
-
-def no_hint(word: str, known: Iterable[str]) -> str:  # noqa: ARG001 - see `Hint`
-    """Suggest nothing."""
-    return ""
 
 
 class Cel:

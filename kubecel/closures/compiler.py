@@ -79,10 +79,15 @@ class Failed:
     error: CelRuntimeError
 
 
+def no_hint(word: str, known: Iterable[str]) -> str:  # noqa: ARG001 - see `Hint`
+    """Suggest nothing."""
+    return ""
+
+
 class Compiler:
     """Compiles one expression. Use once."""
 
-    def __init__(self, variables: Mapping[str, Type], library: Library, limits: Limits, hint: Hint) -> None:
+    def __init__(self, variables: Mapping[str, Type], library: Library, limits: Limits, hint: Hint = no_hint) -> None:
         self.library = library
         self.hint = hint
         self.limits = limits

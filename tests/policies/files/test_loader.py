@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.policies.test_schema import CATALOG, CHECK, CONVERSION
 
 from neuron.instances import Catalogue, Topology
 from policies.files import loader
 from policies.files.loader import PolicyError, load_folder, read_folder
 from policies.judging.policy_set import NO_POLICIES
 from tests.policies.policy_files import POD, loaded, policy, problems
+from tests.policies.schema.test_kinds import CATALOG, CHECK, CONVERSION
 
 VAP = """
 apiVersion: admissionregistration.k8s.io/v1

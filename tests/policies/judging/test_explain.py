@@ -4,11 +4,11 @@ import datetime as dt
 import time
 
 import pytest
-from tests.policies.test_schema import CONVERSION
 
 from policies.judging.explain import explain
 from policies.judging.subjects import of_object
 from tests.policies.policy_files import POD, loaded, policy
+from tests.policies.schema.test_kinds import CONVERSION
 
 NOW = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
 EXCEPTION = (

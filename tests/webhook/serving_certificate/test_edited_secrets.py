@@ -10,7 +10,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
-from tests.webhook.test_certificates import (
+
+from certs import issue, material, rotation
+from tests.support.fake_api import FakeApi, eventually
+from tests.webhook.server.test_certificates import (
     MUTATING,
     NAMESPACE,
     SECRET,
@@ -25,9 +28,6 @@ from tests.webhook.test_certificates import (
     pod,
     put_secret,
 )
-
-from certs import issue, material, rotation
-from tests.support.fake_api import FakeApi, eventually
 from webhook.server.certificates import Certificates, rules
 
 __all__ = ["anyio_backend", "api", "pod"]

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.webhook.test_certificates import MUTATING, bundles, configuration
 
 from certs import files, issue
 from certs.files import CertificateFilesError
 from runtime.startup import StartupError
 from tests.support.fake_api import FakeApi, eventually
+from tests.webhook.server.test_certificates import MUTATING, bundles, configuration
 from webhook.cluster.kube import Connection
 from webhook.edge import server
 from webhook.server.certificates import Certificates, keeping
