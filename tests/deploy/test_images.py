@@ -188,6 +188,7 @@ def test_the_wheel_has_the_packages_and_what_they_read(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {
         "certs",
+        "kubecel",
         "kubeletplugin",
         "neuron",
         "policies",

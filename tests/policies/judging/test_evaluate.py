@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.policies.policy_files.test_loader import BINDING, VAP
 
 from kubecel.budget import Limits
 from policies.judging import evaluate as evaluating
 from policies.judging.evaluate import Outcome, TakesLongError, UndecidedError, Verdict, evaluate, first_match, unjudged
 from policies.judging.subjects import Subject, namespace_named, of_object
+from tests.policies.files.test_loader import BINDING, VAP
 from tests.policies.policy_files import POD, loaded, policy
 from tests.policies.schema.test_kinds import CONVERSION
 

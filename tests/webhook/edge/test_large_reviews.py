@@ -215,6 +215,7 @@ from pathlib import Path
 from tests.support.serving import Answering
 from tests.webhook.edge.test_large_reviews import Slow
 from webhook.server.application import build
+from runtime import logs as runtime_logs
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader
 from webhook.edge.health import Lifecycle

@@ -237,6 +237,7 @@ import asyncio, sys, uvloop
 from pathlib import Path
 from tests.support.serving import Answering
 from webhook.server.application import build
+from runtime import logs as runtime_logs
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader
 from webhook.edge.health import Lifecycle
