@@ -28,6 +28,7 @@ from webhook.decisions.world import World
 from webhook.ports import NamespaceFacts
 
 _CORE_VARIABLES: Final = frozenset(names.CORE_VARIABLES)
+_MIRROR: Final = "kubernetes.io/config.mirror"
 _MOST_WARNED: Final = 16
 """Claims of the user's own that are named in warnings."""
 
@@ -66,6 +67,8 @@ def convert(
     world: World,
     claiming: Sequence[str] = (),
     steering: Steering = NO_STEERING,
+    *,
+    by_kubelet: bool = False,
 ) -> Decision:
     """Decide about a Pod that is being created.
 
@@ -75,10 +78,13 @@ def convert(
         world: what else is known.
         claiming: names of claims in `spec.resourceClaims` that request our DeviceClass.
         steering: what policies say about it.
+        by_kubelet: whether a kubelet creates it, as it does with the mirror pod of a static pod. Anybody can write the
+            annotation of one.
     """
     if not pod.concerns_us:
         return unchanged("not-neuron")
-    if pod.annotations.mirror is not None:
+    mirrors = pod.annotations.mirror is not None
+    if mirrors and (by_kubelet or not steering.locked):
         return unchanged("mirror-pod")
     if (excess := pod.excess()) is not None:
         return denied("too-large", _too_large(excess))
@@ -94,14 +100,24 @@ def convert(
     if settings.mode is Mode.OFF:
         misspelt = (as_warning(finding) for finding in settings.misspelt_mode)
         return _about(unchanged(f"mode-off-by-{settings.source}", *misspelt, *told), holders)
-    if pod.spec.nodeName:
-        return _about(unchanged("node-name", _bound(pod.spec.nodeName)), holders)
+    if mirrors or pod.spec.nodeName:
+        return _about(_out_of_reach(pod, settings, steering), holders)
     decision = _decide(pod, facts, steered(world, steering), settings, holders, conversion, claiming, steering)
     if decision.errors:
         decision = dataclasses.replace(decision, errors=owned_up(decision.errors, said, steering))
     if told or steering is not NO_STEERING:
         decision = dataclasses.replace(decision, warnings=(*decision.warnings, *told), audit=_audit(decision, steering))
     return _about(_shadow(decision) if settings.mode is Mode.SHADOW else decision, holders)
+
+
+def _out_of_reach(pod: pods.Pod, settings: modes.Settings, steering: Steering) -> Decision:
+    """About a pod that no scheduler places, or that says so: nothing allocates its claim. Locked policies refuse it."""
+    refuses = steering.locked and settings.mode is not Mode.SHADOW
+    if pod.annotations.mirror is not None:
+        return denied("locked", _mirrored(steering)) if refuses else unchanged("mirror-pod")
+    if refuses:
+        return denied("locked", _unscheduled(pod, steering))
+    return unchanged("node-name", _bound(pod.spec.nodeName))
 
 
 def _about(decision: Decision, holders: Sequence[_Holder]) -> Decision:
@@ -352,6 +368,23 @@ def _side_effects(facts: NamespaceFacts, world: World, own_claims: Sequence[str]
 def _bound(node: str) -> Finding:
     message = f"nodeName is {cut(node)!r}: the pod is not converted, nobody would allocate its claim."
     return warning("NEU201", "spec.nodeName", message, "Use a nodeSelector.", cut(node))
+
+
+def _unscheduled(pod: pods.Pod, steering: Steering) -> Finding:
+    node = cut(pod.spec.nodeName)
+    message = (
+        f"nodeName is {node!r}, and policy '{steering.policy}' is locked to mode {steering.mode}: a pod that the"
+        " scheduler does not place cannot be converted, because nothing else allocates its claim."
+    )
+    return Finding("NEU201", "spec.nodeName", message, "Use a nodeSelector.", node)
+
+
+def _mirrored(steering: Steering) -> Finding:
+    message = (
+        f"only a kubelet makes mirror pods, and policy '{steering.policy}' is locked to mode {steering.mode}: a pod"
+        f" that somebody else marks with {_MIRROR} would not be converted."
+    )
+    return Finding("NEU201", f"metadata.annotations[{_MIRROR}]", message, "Remove the annotation.")
 
 
 def _too_large(excess: str) -> Finding:

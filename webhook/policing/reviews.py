@@ -270,7 +270,7 @@ def _believed(subject: Subject) -> Subject:
     if subject.kind != "Pod" or subject.group:
         return subject
     pod = subject.object if subject.object is not None else subject.old_object
-    knowledge = with_record(subject.knowledge, verified(pod, subject.knowledge.templates))
+    knowledge = with_record(subject.knowledge, verified(pod, subject.knowledge.templates, dry_run=subject.dry_run))
     return subject if knowledge is subject.knowledge else dataclasses.replace(subject, knowledge=knowledge)
 
 
