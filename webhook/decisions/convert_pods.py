@@ -117,7 +117,7 @@ def _out_of_reach(pod: pods.Pod, settings: modes.Settings, steering: Steering) -
         return denied("locked", _mirrored(steering)) if refuses else unchanged("mirror-pod")
     if refuses:
         return denied("locked", _unscheduled(pod, steering))
-    return unchanged("node-name", _bound(pod.spec.nodeName))
+    return unchanged("node-name", _bound(pod.spec.nodeName or ""))
 
 
 def _about(decision: Decision, holders: Sequence[_Holder]) -> Decision:
@@ -371,7 +371,7 @@ def _bound(node: str) -> Finding:
 
 
 def _unscheduled(pod: pods.Pod, steering: Steering) -> Finding:
-    node = cut(pod.spec.nodeName)
+    node = cut(pod.spec.nodeName or "")
     message = (
         f"nodeName is {node!r}, and policy '{steering.policy}' is locked to mode {steering.mode}: a pod that the"
         " scheduler does not place cannot be converted, because nothing else allocates its claim."
