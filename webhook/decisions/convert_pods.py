@@ -217,8 +217,9 @@ def _find_candidates(
     # What a policy requires is in the pod's own affinity when it comes here a second time: it has to count at once.
     both = dataclasses.replace(alone, terms=with_required(terms, steering.hints.required))
     found, findings = allowed(*candidates.find(world.catalogue, both, world.families), steering)
-    if findings and allowed(*candidates.find(world.catalogue, alone, world.families), steering)[0]:
-        findings = [disagree(steering)]
+    if findings and steering.hints.required:
+        without, _ = allowed(*candidates.find(world.catalogue, alone, world.families), steering)
+        findings = [disagree(steering)] if without else findings
     return both, found, findings
 
 
