@@ -114,10 +114,10 @@ class _Wishes:
 
 def _wish(key: str, operator: str, values: Iterable[Any]) -> _Wish:
     """A requirement; SageMaker HyperPod writes instance types as `ml.<type>`."""
-    texts = map(str, values)
+    texts = frozenset(map(str, values))
     if key in _INSTANCE_LABELS:
-        texts = (text.removeprefix(_SAGEMAKER_PREFIX) for text in texts)
-    return _Wish(key, operator, frozenset(texts))
+        texts = frozenset(text.removeprefix(_SAGEMAKER_PREFIX) for text in texts)
+    return _Wish(key, operator, texts)
 
 
 def _alternatives(terms: Iterable[Mapping[str, Any]]) -> Collection[frozenset[_Wish]] | None:
@@ -219,14 +219,14 @@ def _nothing_left(selection: NodeSelection, wishes: _Wishes, catalogue: Catalogu
             "Allow a Neuron instance type in one of its terms.",
         )
     selectors = itertools.islice(selection.node_selector.items(), _MOST_SHOWN)
-    wishes = [f"{_cut(key)}={_cut(value)}" for key, value in selectors]
+    said = [f"{_cut(key)}={_cut(value)}" for key, value in selectors]
     if len(selection.node_selector) > _MOST_SHOWN:
-        wishes.append(f"and {len(selection.node_selector) - _MOST_SHOWN} more")
-    wishes += [f"{names.ANNOTATION_INSTANCE_TYPE}={','.join(selection.annotated)}"] if selection.annotated else []
+        said.append(f"and {len(selection.node_selector) - _MOST_SHOWN} more")
+    said += [f"{names.ANNOTATION_INSTANCE_TYPE}={','.join(selection.annotated)}"] if selection.annotated else []
     return Finding(
         "NEU110",
         "spec",
-        f"node selection ({', '.join(wishes) or 'required node affinity'}) leaves none of the instance types in use"
+        f"node selection ({', '.join(said) or 'required node affinity'}) leaves none of the instance types in use"
         f" (families {', '.join(families)}).",
         "Make nodeSelector, node affinity and annotation agree.",
     )

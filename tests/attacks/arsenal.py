@@ -282,6 +282,13 @@ def affinity_terms(size: int) -> Members:
     return creating(pod([container("a")], affinity=affinity))
 
 
+def any_node_terms(size: int) -> Members:
+    """Terms that do not mention instance types: each is to get them."""
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [f"n{n}"]}]} for n in range(size)]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    return creating(pod([container("a", "1")], affinity=affinity))
+
+
 def jobset(size: int) -> Members:
     jobs = [{"name": f"j{n}", "template": {"spec": {"template": pod([container("a", "7")])}}} for n in range(size)]
     data = {
@@ -361,6 +368,8 @@ ATTACKS: tuple[Attack, ...] = (
     Attack("many-containers-validated", "/validate", many_containers, 3_000),
     Attack("many-init-containers", "/mutate", many_init_containers, 500),
     Attack("affinity-terms", "/mutate", affinity_terms, 1_000),
+    Attack("any-node-terms", "/mutate", any_node_terms, 500, denied=True, says="too many node selector terms"),
+    Attack("any-node-terms-allowed", "/mutate", any_node_terms, 64, denied=False),
     Attack("jobset", "/validate", jobset, 120),
     Attack("jobset-larger", "/validate", jobset, 2_000),
     Attack("big", "/mutate", big, 100_000),

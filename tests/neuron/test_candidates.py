@@ -143,6 +143,7 @@ def test_hyperpod_labels_are_recognised() -> None:
 class Counted(str):
     """A value that counts how often somebody reads it."""
 
+    __slots__ = ()
     reads = 0
 
     def removeprefix(self, prefix: str, /) -> str:
