@@ -15,7 +15,7 @@ from neuron.findings import Finding, as_warning, warning
 from neuron.instances import InstanceType
 from neuron.scheduling import with_required
 from neuron.serving import Wishes
-from webhook.decisions import hints, modes, pods, records
+from webhook.decisions import hints, modes, patches, pods, records
 from webhook.decisions.added_hints import NOTHING_ADDED, AddedHints
 from webhook.decisions.canonical import key_of, keys_of
 from webhook.decisions.decision import SEVERAL, Decision, Operation, Outcome, cut, denied, unchanged
@@ -31,6 +31,8 @@ _CORE_VARIABLES: Final = frozenset(names.CORE_VARIABLES)
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _MOST_WARNED: Final = 16
 """Claims of the user's own that are named in warnings."""
+_MOST_TERMS: Final = 64
+"""Terms of required node affinity: the patch adds the instance types to each."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -207,6 +209,10 @@ def _decide(
         )
     marks = mark(pod, record)
     patch = [*_claim_patch(pod, holders, claim, claim_name, conversion), *marks, *given.labels, *given.patch]
+    if (size := patches.size_of(patch)) > patches.MOST_BYTES:
+        return denied(
+            "too-large", _too_large(f"the patch that converts it has {size} bytes, at most {patches.MOST_BYTES}")
+        )
     own_claims = [name for name in claiming if name != claim_name]
     warnings = (*claim.warnings, *given.warnings, *_side_effects(facts, world, own_claims))
     if not patch:
@@ -229,12 +235,15 @@ def _find_candidates(
 ) -> tuple[candidates.NodeSelection, tuple[InstanceType, ...], list[Finding]]:
     """Where the pod may run, by its own words and by what policies require; without any, why."""
     terms, selector = hints.required_terms(pod.decode_affinity()), pod.decode_node_selector()
+    if terms is not None and len(terms) > _MOST_TERMS:
+        return candidates.NodeSelection(), (), [_too_many_terms(len(terms))]
     alone = candidates.NodeSelection(settings.instance_types, selector, terms)
     # What a policy requires is in the pod's own affinity when it comes here a second time: it has to count at once.
     both = dataclasses.replace(alone, terms=with_required(terms, steering.hints.required))
     found, findings = allowed(*candidates.find(world.catalogue, both, world.families), steering)
-    if findings and allowed(*candidates.find(world.catalogue, alone, world.families), steering)[0]:
-        findings = [disagree(steering)]
+    if findings and steering.hints.required:
+        without, _ = allowed(*candidates.find(world.catalogue, alone, world.families), steering)
+        findings = [disagree(steering)] if without else findings
     return both, found, findings
 
 
@@ -390,6 +399,12 @@ def _mirrored(steering: Steering) -> Finding:
 def _too_large(excess: str) -> Finding:
     message = f"the pod is larger than any that was meant: {excess}."
     return Finding("NEU114", excess.split(" ", maxsplit=1)[0], message, "Make it smaller.")
+
+
+def _too_many_terms(count: int) -> Finding:
+    path = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+    message = f"the pod has too many node selector terms: {count}, at most {_MOST_TERMS}."
+    return Finding("NEU114", path, message, "Say the same with fewer terms.", str(count))
 
 
 def _same_name(path: str, name: str) -> Finding:

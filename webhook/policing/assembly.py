@@ -18,6 +18,7 @@ from webhook.edge.endpoints import Reviewer
 from webhook.edge.wire import AdmissionRequest
 from webhook.lane import Inline, Lane
 from webhook.mutate import Mutator
+from webhook.policing.allowance import Allowance, in_turn
 from webhook.policing.knowledge import FindClaims, find_nothing
 from webhook.policing.metrics import PolicyMetrics
 from webhook.policing.reviews import PolicedReviewer
@@ -38,8 +39,10 @@ class PolicedMutator:
         view: WorldView,
         templates: TemplateStore,
         lane: Lane | None = None,
+        allowance: Allowance | None = None,
     ) -> None:
-        """Review; arguments as of `Mutator`."""
+        """Review; arguments as of `Mutator`, and the allowance of time for policies on the event loop."""
+        self._allowance = allowance or Allowance()
         self._lane = lane or Inline()
         self._options = options
         self._store = store
@@ -49,7 +52,7 @@ class PolicedMutator:
 
     def _take(self, policies: PolicySet) -> None:
         self._policies = policies
-        self._steer = steer = PolicySteer(policies, self._view)
+        self._steer = steer = PolicySteer(policies, self._view, allowance=self._allowance)
         self._mutator = Mutator(self._options, policies.catalogue, self._view, self._templates, steer, lane=self._lane)
 
     async def review(self, request: AdmissionRequest) -> Decision:
@@ -66,7 +69,7 @@ class PolicedMutator:
             try:
                 return await mutator.review(request)
             except TakesLongError:
-                steering = await self._lane.run(request.namespace, functools.partial(steer.find, request))
+                steering = await in_turn(self._lane, request.namespace, functools.partial(steer.find, request))
                 with steer.knowing(request, steering):
                     return await mutator.review(request)
         except SteeringRefusedError as error:
@@ -107,15 +110,24 @@ async def policing(
         raise StartupError(f"The policies (--policies) cannot be used:\n{error}") from error
     metrics = PolicyMetrics(store)
     registry.register(metrics)
+    allowance = Allowance()
 
     def validator(policies: PolicySet) -> Reviewer:
-        steer = PolicySteer(policies, view).of_template
+        steer = PolicySteer(policies, view, allowance=allowance).of_template
         return Validator(options, policies.catalogue, view, steer, unconnected=policies.unconnected, lane=lane)
 
     reviewers: dict[str, Reviewer] = {
-        "/mutate": PolicedMutator(options, store, view, templates, lane),
+        "/mutate": PolicedMutator(options, store, view, templates, lane, allowance),
         "/validate": PolicedReviewer(
-            validator, store, view, options.excluded_namespaces, metrics, _now, lane=lane, find=find
+            validator,
+            store,
+            view,
+            options.excluded_namespaces,
+            metrics,
+            _now,
+            lane=lane,
+            find=find,
+            allowance=allowance,
         ),
     }
     watching = asyncio.create_task(store.watch(), name="policies")

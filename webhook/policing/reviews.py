@@ -1,6 +1,7 @@
 """`/validate` with policies: what the cluster's admins wrote, on top of what is checked anyway."""
 
 import asyncio
+import contextlib
 import dataclasses
 import datetime as dt
 import functools
@@ -28,6 +29,7 @@ from webhook.edge.endpoints import Reviewer
 from webhook.edge.wire import AdmissionRequest
 from webhook.lane import LARGE_OBJECT, Inline, Lane, LaneError, LaneTimeoutError, seconds_left
 from webhook.messages import fitting
+from webhook.policing.allowance import ON_LOOP, Allowance, in_turn
 from webhook.policing.failures import place
 from webhook.policing.knowledge import (
     NOTHING_NAMED,
@@ -54,8 +56,6 @@ _LONGEST_KEY: Final = 63
 _KINDS_REMEMBERED: Final = 512
 _ERRORS_LOGGED: Final = 100
 _LONGEST_KIND: Final = 1024
-_ON_LOOP: Final = 0.02
-"""Seconds that policies may take on the event loop, on a small object; what takes longer starts again in the lane."""
 _MOST_FINDINGS: Final = 64
 _LONGEST_AUDITS: Final = 64 * 1024
 """Characters of all audit annotations of one review."""
@@ -86,6 +86,7 @@ class PolicedReviewer:
         *,
         lane: Lane | None = None,
         find: FindClaims = find_nothing,
+        allowance: Allowance | None = None,
     ) -> None:
         """Review.
 
@@ -99,7 +100,9 @@ class PolicedReviewer:
             clock: bounds and measures evaluation, in seconds.
             lane: where long evaluations run.
             find: asks the API server for claims and templates that the view does not know.
+            allowance: of time for policies on the event loop.
         """
+        self._allowance = allowance or Allowance()
         self._lane = lane or Inline()
         self._make = make
         self._store = store
@@ -179,17 +182,27 @@ class PolicedReviewer:
             read = functools.partial(_read, subject, request)
             known, named = read() if small else await self._lane.run(request.namespace, read)
             known = await self._informed(known, named, candidates)
+            run = self._lane.run
             if small:
-                known = _believed(known)
-                try:
-                    return evaluate(candidates, known, now, self._clock, seconds=_ON_LOOP, impatient=True)
-                except TakesLongError:
-                    pass
+                verdicts = self._at_once(candidates, known, now)
+                if verdicts is not None:
+                    return verdicts
+                run = functools.partial(in_turn, self._lane)
             until = self._clock() + seconds_left()
             work = functools.partial(_evaluate, candidates, known, now, self._clock, until)
-            return await self._lane.run(request.namespace, work)
+            return await run(request.namespace, work)
         except LaneError as error:
             return unjudged(candidates, subject, f"not evaluated: {error}; try again later", now, self._clock)
+
+    def _at_once(
+        self, candidates: tuple[ValidatingRule, ...], subject: Subject, now: dt.datetime
+    ) -> tuple[Verdict, ...] | None:
+        """What policies say, found on the event loop; None where that takes long, or its namespace has had its time."""
+        if not self._allowance.lasts(subject.namespace):
+            return None
+        with self._allowance.spending(subject.namespace), contextlib.suppress(TakesLongError):
+            return evaluate(candidates, _believed(subject), now, self._clock, seconds=ON_LOOP, impatient=True)
+        return None
 
     async def _informed(self, subject: Subject, named: Named, candidates: Iterable[ValidatingRule]) -> Subject:
         """The subject with what is known of classes, and of the claims and templates that a pod names."""

@@ -18,6 +18,7 @@ from webhook.decisions.world import ConversionOptions
 from webhook.edge import reviews, wire
 from webhook.edge.endpoints import Reviewer
 from webhook.lane import Inline, Lane, Result
+from webhook.policing.allowance import Allowance
 from webhook.policing.assembly import PolicedMutator
 from webhook.policing.knowledge import FindClaims, find_nothing
 from webhook.policing.metrics import PolicyMetrics
@@ -82,11 +83,15 @@ def reviewer(
     lane: Lane | None = None,
     cluster: StandaloneCluster | None = None,
     find: FindClaims = find_nothing,
+    allowance: Allowance | None = None,
 ) -> PolicedReviewer:
     store = PolicyStore(Path("policies"), lambda: NOW, found, "", ())
     make: Callable[[PolicySet], Reviewer] = lambda _: inner or Answering(None)  # noqa: E731
     view = cluster or Cluster()
-    return PolicedReviewer(make, store, view, frozenset(), PolicyMetrics(store), lambda: NOW, lane=lane, find=find)
+    metrics = PolicyMetrics(store)
+    return PolicedReviewer(
+        make, store, view, frozenset(), metrics, lambda: NOW, lane=lane, find=find, allowance=allowance
+    )
 
 
 def sent(data: Any, **members: Any) -> wire.AdmissionRequest:
