@@ -36,6 +36,7 @@ from policies.evaluator import (
     operators,
 )
 from policies.evaluator.compiler import BUDGET, Code, Compiler
+from policies.evaluator.deadlines import Deadline, never
 from policies.evaluator.estimate import Estimator
 from policies.evaluator.expansion import Expander
 from policies.evaluator.overloads import Library
@@ -83,7 +84,7 @@ optional_entry : "?" expr ":" expr
 
 
 @functools.cache
-def _parser() -> Any:
+def _parser() -> tuple[Any, TreeBuilder]:
     """Lark with the extended grammar. Building it takes 0.1 s: only who compiles expressions pays."""
     import lark
 
@@ -91,31 +92,34 @@ def _parser() -> Any:
     if package is None or package.submodule_search_locations is None:
         raise ModuleNotFoundError("cel-python is not installed: its grammar is needed to read expressions")
     grammar = (Path(package.submodule_search_locations[0]) / "cel.lark").read_text(encoding="utf-8")
-    return lark.Lark(
+    builder = TreeBuilder()
+    parser = lark.Lark(
         grammar + _EXTENSION,
         parser="lalr",
         start="expr",
         maybe_placeholders=False,
         keep_all_tokens=True,
-        transformer=TreeBuilder(),
+        transformer=builder,
     )
+    return parser, builder
 
 
 _BUILDING: Final = threading.Lock()
 
 
-def parse(source: str, limits: Limits = DEFAULT_LIMITS) -> Node:
+def parse(source: str, limits: Limits = DEFAULT_LIMITS, deadline: Deadline | None = None) -> Node:
     """Read an expression.
 
     Raises:
         CelSyntaxError: it is not CEL, too long, or nested too deeply.
         CelUnsupportedError: it constructs a message, for which there is no type.
+        CelTimeExceededError: the deadline passed.
     """
     size = len(source.encode(errors="surrogatepass"))
     if size > limits.expression_bytes:
         raise CelSyntaxError(f"the expression has {size} bytes, {limits.expression_bytes} are allowed")
     try:
-        tree = _parse(source)
+        tree = _parse(source, deadline or never())
     except CelError as error:
         error.source = source
         raise
@@ -126,13 +130,14 @@ def parse(source: str, limits: Limits = DEFAULT_LIMITS) -> Node:
     return tree
 
 
-def _parse(source: str) -> Node:
+def _parse(source: str, deadline: Deadline) -> Node:
     with _BUILDING:
-        parser = _parser()
+        parser, builder = _parser()
     import lark
 
     try:
-        tree: Node = parser.parse(source)
+        with builder.until(deadline):
+            tree: Node = parser.parse(source)
     except lark.UnexpectedToken as error:
         if error.token.type == "$END":
             raise CelSyntaxError("the expression ends too early", len(source)) from None
@@ -152,7 +157,7 @@ def _bad_character(character: str) -> str:
 
 def estimate(tree: Node, compiler: Compiler, source: str, size_of: SizeOf) -> int:
     """What a compiled expression costs at most, in the API server's units (`policies.evaluator.estimate`)."""
-    return Estimator(size_of, library_estimate).cost(Expander(compiler, source).expand(tree))
+    return Estimator(size_of, library_estimate, compiler.deadline).cost(Expander(compiler, source).expand(tree))
 
 
 def _check_estimate(cost: int, most: int) -> None:
@@ -218,11 +223,18 @@ class Cel:
         self._library = library
 
     def compile(
-        self, source: str, variables: Mapping[str, Type], *, result: Type = DYN, limit: CostLimit | None = None
+        self,
+        source: str,
+        variables: Mapping[str, Type],
+        *,
+        result: Type = DYN,
+        limit: CostLimit | None = None,
+        deadline: Deadline | None = None,
     ) -> CelProgram:
         """Parse, check and compile; see `policies.engine.CelEngine.compile`."""
-        tree = parse(source, self._limits)
-        compiler = Compiler(variables, self._library, self._limits)
+        deadline = deadline or never()
+        tree = parse(source, self._limits, deadline)
+        compiler = Compiler(variables, self._library, self._limits, deadline)
         try:
             code = compiler.compile(tree)
             if not compiler.types.assignable(code.type, result):

@@ -9,6 +9,7 @@ from typing import Any, Final
 from policies import quantity, semver
 from policies.engine import Budget, CelEngine, Program
 from policies.evaluator import types
+from policies.evaluator.deadlines import Deadline
 from policies.evaluator.size_estimates import CostLimit, Path, Size
 from policies.evaluator.types import BOOL, DYN, QUANTITY, STRING, Type, map_of
 
@@ -76,15 +77,16 @@ def size_of(path: Path) -> Size | None:
 _LIMIT: Final = CostLimit(MAX_COST, size_of)
 
 
-def compile_selector(engine: CelEngine, expression: str) -> Program:
+def compile_selector(engine: CelEngine, expression: str, deadline: Deadline | None = None) -> Program:
     """Compile the `cel.expression` of a device selector.
 
     Raises:
         CelCompileError: it is no selector.
         CelCostExceededError: its estimated cost is above that which the API server takes.
+        CelTimeExceededError: the deadline passed.
         CelBudgetExceededError: its constants are too large to compute here.
     """
-    return engine.compile(expression, SELECTOR_VARIABLES, result=BOOL, limit=_LIMIT)
+    return engine.compile(expression, SELECTOR_VARIABLES, result=BOOL, limit=_LIMIT, deadline=deadline)
 
 
 def device_activation(

@@ -11,13 +11,20 @@ Exceptions:
       CelBudgetExceededError   it was stopped: too many steps, too much time or too large values
 """
 
-import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from policies.evaluator.size_estimates import CostLimit
 from policies.evaluator.syntax import Node
 from policies.evaluator.types import DYN, Type
+from policies.limits import DEFAULT_LIMITS as DEFAULT_LIMITS  # noqa: PLC0414 - mypy: it is a name of this module
+from policies.limits import MATCH_CONDITION_LIMITS as MATCH_CONDITION_LIMITS  # noqa: PLC0414 - mypy: it is a name of this module
+from policies.limits import POLICY_LIMITS as POLICY_LIMITS  # noqa: PLC0414 - mypy: it is a name of this module
+from policies.limits import SELECTOR_LIMITS as SELECTOR_LIMITS  # noqa: PLC0414 - mypy: it is a name of this module
+from policies.limits import Limits as Limits  # noqa: PLC0414 - mypy: it is a name of this module
+
+if TYPE_CHECKING:
+    from policies.evaluator.deadlines import Deadline
 
 Clock = Callable[[], float]
 """A monotonic clock in seconds."""
@@ -32,6 +39,7 @@ _FEW_CHARACTERS: Final = 1024
 _PAIRS_WITHOUT_CLOCK: Final = 250_000
 """5 ms."""
 _PAIRS_PER_WORK: Final = 256
+_WORK_PER_MICROSECOND: Final = 10
 _SECONDS_PER_PAIR: Final = 20e-9
 """Measured with RE2 where it gives up its DFA: `(a?){900}x$` on a text of `a`."""
 _EXCERPT_WIDTH: Final = 100
@@ -109,53 +117,12 @@ class CelSizeExceededError(CelBudgetExceededError):
     """It would build too large a value."""
 
 
+class CelTimeExceededError(CelBudgetExceededError):
+    """Its time was over. That says nothing of the expression: there may be more time at the next attempt."""
+
+
 class CelCostExceededError(CelBudgetExceededError):
     """Its estimated cost is above the limit. That is so on every machine, whatever time there is."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Limits:
-    """How large an expression and its evaluation may get.
-
-    Cost is counted in the units of Kubernetes (cel-go interpreter/runtimecost.go, k8s.io/apiserver
-    pkg/cel/library/cost.go): 1 for a variable, a field or a call, and more by the size of what a function reads.
-    Kubernetes counts some functions far below what they do: a deep `==` costs what a shallow one costs. So what is
-    really walked is counted beside it, as work.
-
-    Attributes:
-        expression_bytes: UTF-8 bytes of the source; the default is that of DRA device selectors
-            (`resource.k8s.io/v1` CELSelectorExpressionMaxLength).
-        nesting: depth of the syntax tree.
-        comprehension_nesting: macros such as `all` inside each other.
-        steps: cost of all evaluations that share a budget.
-        call: cost of one evaluation.
-        work: what is walked, of all evaluations that share a budget; one unit is about 0.1 microseconds.
-        seconds: wall-clock time of all evaluations that share a budget.
-        text: characters of a string that is built, bytes of bytes.
-        items: elements of a list or map that is built.
-        built: characters and elements (8 each) of everything that is built by evaluations that share a budget.
-    """
-
-    expression_bytes: int = 10 * 1024
-    nesting: int = 100
-    comprehension_nesting: int = 6
-    steps: int = 1_000_000
-    seconds: float = 0.25
-    text: int = 1024 * 1024
-    items: int = 100_000
-    call: int = 1_000_000
-    work: int = 10_000_000
-    built: int = 32 * 1024 * 1024
-
-
-DEFAULT_LIMITS: Final = Limits()
-SELECTOR_LIMITS: Final = Limits(text=64 * 1024, items=10_000, work=5_000_000, built=4 * 1024 * 1024)
-"""One selector on one device: `resource.k8s.io/v1` CELSelectorExpressionMaxCost is 1,000,000."""
-POLICY_LIMITS: Final = Limits(steps=10_000_000, seconds=0.5, work=20_000_000)
-"""All expressions of one policy: k8s.io/apiserver pkg/apis/cel/config.go, RuntimeCELCostBudget, and PerCallLimit for
-each of them."""
-MATCH_CONDITION_LIMITS: Final = Limits(steps=2_500_000, work=5_000_000)
-"""All match conditions of one policy: RuntimeCELCostBudgetMatchConditions."""
 
 
 def quoted(text: str) -> str:
@@ -171,7 +138,18 @@ class Budget:
             `spend` or `enter` looks whether it was enough.
     """
 
-    __slots__ = ("_built", "_clock", "_deadline", "_floor", "_limits", "_mark", "_work", "_work_mark", "left")
+    __slots__ = (
+        "_built",
+        "_clock",
+        "_deadline",
+        "_floor",
+        "_limits",
+        "_mark",
+        "_patterns",
+        "_work",
+        "_work_mark",
+        "left",
+    )
 
     def __init__(self, clock: Clock, limits: Limits = DEFAULT_LIMITS) -> None:
         self._clock = clock
@@ -183,6 +161,7 @@ class Budget:
         self._work = limits.work
         self._work_mark = limits.work - _WORK_BETWEEN_CLOCK_READS
         self._built = limits.built
+        self._patterns = limits.patterns
 
     @property
     def spent(self) -> int:
@@ -230,8 +209,8 @@ class Budget:
         if self._clock() > self._deadline:
             raise self._late()
 
-    def _late(self) -> CelBudgetExceededError:
-        return CelBudgetExceededError(
+    def _late(self) -> CelTimeExceededError:
+        return CelTimeExceededError(
             f"evaluation takes longer than {self._limits.seconds:g} s: loop over less, or split the expression"
         )
 
@@ -281,6 +260,21 @@ class Budget:
                 f" {self._limits.seconds:g} s of an evaluation: match less text, or repeat less in the pattern"
             )
         self.work(pairs // _PAIRS_PER_WORK)
+
+    def pattern(self, microseconds: int) -> None:
+        """Ask to compile a regular expression that takes about as long.
+
+        Raises:
+            CelBudgetExceededError: the time for regular expressions, or all time, is used up.
+        """
+        self._patterns -= microseconds
+        if self._patterns < 0:
+            raise CelBudgetExceededError(
+                f"compiling the regular expressions takes longer than {self._limits.patterns // 1000} ms: repeat less"
+                " in them, or use fewer"
+            )
+        self._read_clock()
+        self.work(_WORK_PER_MICROSECOND * microseconds)
 
     def text(self, length: int, added: int | None = None) -> None:
         """Ask to build a text of that many characters; `added` of them are new, all if it is None.
@@ -364,7 +358,13 @@ class CelEngine(Protocol):
     """Turns source text into programs."""
 
     def compile(
-        self, source: str, variables: Mapping[str, Type], *, result: Type = DYN, limit: CostLimit | None = None
+        self,
+        source: str,
+        variables: Mapping[str, Type],
+        *,
+        result: Type = DYN,
+        limit: CostLimit | None = None,
+        deadline: "Deadline | None" = None,
     ) -> Program:
         """Parse, check and compile.
 
@@ -374,9 +374,11 @@ class CelEngine(Protocol):
                 one is found here.
             result: what the value has to be, e.g. BOOL.
             limit: the highest estimated cost that is accepted, where there is one.
+            deadline: when reading, checking and estimating have to end; None: when they are done.
 
         Raises:
             CelCompileError: with the place that is wrong.
             CelCostExceededError: the estimated cost is above the limit.
+            CelTimeExceededError: the time was over before.
             CelBudgetExceededError: a part that depends on nothing is too large to compute.
         """

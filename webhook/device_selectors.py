@@ -36,11 +36,13 @@ from policies.engine import (
     CelRuntimeError,
     CelSizeExceededError,
     CelSyntaxError,
+    CelTimeExceededError,
     CelUnsupportedError,
     Clock,
     Program,
 )
 from policies.evaluator import syntax, types
+from policies.evaluator.deadlines import Deadline
 from webhook.remembered import Remembered
 
 _ON_ALL_DEVICES: Final = dataclasses.replace(SELECTOR_LIMITS, steps=10 * SELECTOR_LIMITS.call)
@@ -76,7 +78,7 @@ class DeviceSelectors:
             raise SelectorTimeError(_TIME_IS_OVER)
         found = _compiled.get(expression)
         if found is None:
-            found = _compile(expression)
+            found = _compile(expression, Deadline(self._clock, self._deadline))
             _compiled.put(expression, found)
         if isinstance(found, SelectorError):
             raise found.with_traceback(None)  # An exception that is raised again keeps the frames of every time.
@@ -129,9 +131,12 @@ def _load() -> None:
     compile_selector(Cel(SELECTOR_LIMITS), "true")
 
 
-def _compile(expression: str) -> "_Analysed | SelectorError":
+def _compile(expression: str, deadline: Deadline) -> "_Analysed | SelectorError":
     try:
-        return _Analysed(compile_selector(Cel(SELECTOR_LIMITS), expression))
+        return _Analysed(compile_selector(Cel(SELECTOR_LIMITS), expression, deadline))
+    except CelTimeExceededError:
+        # Not returned, so that it is not remembered: the next object may leave it more time.
+        raise SelectorTimeError(_TIME_IS_OVER) from None
     except CelUnsupportedError as error:
         return SelectorUnsupportedError(error.message, _position(error))
     except CelSyntaxError as error:

@@ -5,7 +5,9 @@ So a decision about a large object, and one that evaluates expressions for the f
 loop. The interpreter switches between the two threads every few milliseconds. It cannot switch inside one call into C,
 so the size of what such a call walks has to be bounded before (docs/security.md).
 
-The lane takes turns between namespaces: a namespace that sends many long decisions delays its own.
+The lane takes turns between namespaces: a namespace that sends many long decisions delays its own. It has two threads.
+No namespace has more than one of them, and the second one takes only namespaces whose decisions were short lately: one
+that writes its first selector does not wait for the second that another namespace's decision takes.
 
 Exceptions: `LaneError` > `LaneFullError`, `LaneTimeoutError`.
 """
@@ -38,6 +40,13 @@ SWITCH_INTERVAL: Final = 0.0005
 and each time it may wait as long; Python's default is 0.005."""
 RESERVE: Final = 0.1
 """Part of the caller's time-out that is kept for sending the answer."""
+
+LONG: Final = 0.1
+"""Seconds of one decision from which on its namespace leaves the second thread to others."""
+LONG_AGO: Final = 5.0
+"""Seconds that it does so."""
+_MOST_REMEMBERED: Final = 1024
+"""Namespaces."""
 
 _deadline: contextvars.ContextVar[float | None] = contextvars.ContextVar("deadline", default=None)
 
@@ -146,9 +155,9 @@ class _Job:
 
 
 class ThreadLane:
-    """A lane of one thread. Belongs to the event loop that calls `run`.
+    """A lane of two threads. Belongs to the event loop that calls `run`.
 
-    The thread is a daemon: a decision that is under way does not keep the process from ending.
+    The threads are daemons: a decision that is under way does not keep the process from ending.
     """
 
     def __init__(self, *, waiting: int = MOST_WAITING, of_one: int = MOST_WAITING_OF_ONE) -> None:
@@ -158,8 +167,10 @@ class ThreadLane:
         self._waiting = 0
         self._queues: OrderedDict[str, deque[_Job]] = OrderedDict()
         self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
         self._closed = False
+        self._working: set[str] = set()
+        self._turns: dict[str, float] = {}  # Namespaces whose last decision was long -> when it ended.
 
     async def run(self, namespace: str, work: Callable[[], Result]) -> Result:
         """See `Lane.run`."""
@@ -172,10 +183,10 @@ class ThreadLane:
         return result
 
     def close(self) -> None:
-        """Let the thread end after the decision that is under way."""
+        """Let the threads end after the decisions that are under way."""
         with self._changed:
             self._closed = True
-            self._changed.notify()
+            self._changed.notify_all()
 
     @property
     def waiting(self) -> int:
@@ -191,26 +202,59 @@ class ThreadLane:
                 raise LaneFullError("too many long decisions wait")
             queue.append(job)
             self._waiting += 1
-            self._changed.notify()
-        if self._thread is None:
+            self._changed.notify_all()
+        if not self._threads:
             sys.setswitchinterval(SWITCH_INTERVAL)
-            self._thread = threading.Thread(target=self._work, name="lane", daemon=True)
-            self._thread.start()
+            for short in (False, True):
+                thread = threading.Thread(target=self._work, args=(short,), name="lane", daemon=True)
+                self._threads.append(thread)
+                thread.start()
 
-    def _take(self) -> _Job | None:
-        """The next job, of the namespace whose last turn is longest ago; None when the lane is closed."""
+    def _take(self, short: bool) -> tuple[str, _Job] | None:
+        """The next job, of the namespace whose last turn is longest ago; None when the lane is closed.
+
+        Args:
+            short: leave out namespaces whose decisions were long lately.
+        """
         with self._changed:
-            while not self._queues and not self._closed:
-                self._changed.wait()
-            if self._closed:
+            while (namespace := self._next(short)) is None and not self._closed:
+                self._changed.wait(LONG_AGO if self._queues else None)
+            if namespace is None or self._closed:
                 return None
-            namespace, queue = self._queues.popitem(last=False)
+            queue = self._queues.pop(namespace)
             job = queue.popleft()
             self._waiting -= 1
             if queue:
                 self._queues[namespace] = queue
-            return job
+            self._working.add(namespace)
+            return namespace, job
 
-    def _work(self) -> None:
-        while (job := self._take()) is not None:
-            job.run()
+    def _next(self, short: bool) -> str | None:
+        for namespace in self._queues:
+            if namespace not in self._working and not (short and self._was_long(namespace)):
+                return namespace
+        return None
+
+    def _was_long(self, namespace: str) -> bool:
+        ended = self._turns.get(namespace)
+        return ended is not None and time.monotonic() - ended < LONG_AGO
+
+    def _done(self, namespace: str, seconds: float) -> None:
+        with self._changed:
+            self._working.discard(namespace)
+            if seconds >= LONG:
+                self._turns.pop(namespace, None)
+                self._turns[namespace] = time.monotonic()
+                if len(self._turns) > _MOST_REMEMBERED:
+                    del self._turns[next(iter(self._turns))]
+            self._changed.notify_all()
+
+    def _work(self, short: bool) -> None:
+        while (taken := self._take(short)) is not None:
+            namespace, job = taken
+            started = time.thread_time()
+            try:
+                job.run()
+            finally:
+                self._done(namespace, time.thread_time() - started)
+            del taken, job

@@ -1,16 +1,15 @@
 """Compiling calls of functions and methods."""
 
 import re
-from collections.abc import Callable
 from typing import Any, Final
 
 from neuron.findings import did_you_mean
-from policies.engine import CelRuntimeError, CelTypeError, CelUnsupportedError
+from policies.engine import CelBudgetExceededError, CelRuntimeError, CelTypeError, CelUnsupportedError
 from policies.evaluator import syntax, types
 from policies.evaluator.access import located
 from policies.evaluator.compiler import BUDGET, Code, Compiler, Frame, Run, compiles, folded
 from policies.evaluator.operators import CALL_COST
-from policies.evaluator.overloads import Dispatcher, Overload, matching
+from policies.evaluator.overloads import Dispatcher, LiteralCheck, Overload, matching
 from policies.evaluator.types import A
 from policies.evaluator.values import Optional, name_of
 
@@ -73,7 +72,7 @@ def _apply(
     if all(argument.is_constant for argument in code):
         compiled = _folded(compiler, compiled, found[0], node)
     if not compiled.is_constant and found[0].literal is not None:
-        _check_literal(*found[0].literal, code, node)
+        _check_literal(compiler, *found[0].literal, code, node)
     return compiled
 
 
@@ -108,12 +107,14 @@ def _folded(compiler: Compiler, code: Code, overload: Overload, node: syntax.Cal
         return code
 
 
-def _check_literal(index: int, check: Callable[[str], object], code: list[Code], node: syntax.Call) -> None:
+def _check_literal(compiler: Compiler, index: int, check: LiteralCheck, code: list[Code], node: syntax.Call) -> None:
     """Refuse a constant that no call can succeed with, such as a pattern that is no regular expression."""
     text = code[index].constant
-    if isinstance(text, str):
+    if isinstance(text, str) and compiler.unfolded is None:
         try:
-            check(text)
+            check(compiler.folding, text)
+        except CelBudgetExceededError as error:
+            compiler.unfolded = error
         except CelRuntimeError as error:
             raise CelTypeError(error.message, node.offset) from None
 

@@ -5,13 +5,13 @@ what they raise is a `CelRuntimeError` with the offset of the node that failed.
 """
 
 import dataclasses
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from neuron.findings import did_you_mean
 from policies.engine import Budget, CelBudgetExceededError, CelRuntimeError, CelSyntaxError, CelTypeError, Limits
 from policies.evaluator import syntax, types
+from policies.evaluator.deadlines import Deadline, never
 from policies.evaluator.overloads import Library
 from policies.evaluator.types import Type
 from policies.evaluator.unify import Unifier
@@ -79,13 +79,18 @@ class Failed:
 class Compiler:
     """Compiles one expression. Use once."""
 
-    def __init__(self, variables: Mapping[str, Type], library: Library, limits: Limits) -> None:
+    def __init__(
+        self, variables: Mapping[str, Type], library: Library, limits: Limits, deadline: Deadline | None = None
+    ) -> None:
+        deadline = deadline or never()
         self.library = library
         self.limits = limits
         self._variables = variables
         self._scope: dict[str, Slot] = {}
         self._loops = 0
-        self.folding = Budget(time.monotonic, limits)
+        self.deadline = deadline
+        seconds = min(limits.seconds, deadline.left)
+        self.folding = Budget(deadline.clock, dataclasses.replace(limits, seconds=seconds))
         """For everything that is computed while the expression is compiled."""
         self.unfolded: CelBudgetExceededError | None = None
         """Why constants are not computed any more: they are too large. Raised when the estimate does not refuse first,
@@ -103,7 +108,9 @@ class Compiler:
 
         Raises:
             CelCompileError: with the offset of what is wrong.
+            CelTimeExceededError: the deadline passed.
         """
+        self.deadline.look()
         code = _HANDLERS[type(node)](self, node)
         described = self.types.resolve(code.type)
         self._known[id(node)] = described

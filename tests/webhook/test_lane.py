@@ -17,6 +17,13 @@ def spin(seconds: float) -> str:
     return threading.current_thread().name
 
 
+def work(seconds: float) -> None:
+    """Keep a processor busy, however many others want it."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
 def test_work_runs_in_the_lanes_thread() -> None:
     async def main() -> str:
         return await ThreadLane().run("a", lambda: spin(0))
@@ -134,16 +141,93 @@ def test_time_that_is_over_is_said_at_once() -> None:
 
 
 def test_a_closed_lane_ends_its_thread() -> None:
-    async def main() -> threading.Thread | None:
+    async def main() -> list[threading.Thread]:
         some = ThreadLane()
         await some.run("a", lambda: None)
         some.close()
-        return some._thread
+        return some._threads
 
-    thread = asyncio.run(main())
-    assert thread is not None
-    thread.join(5)
-    assert not thread.is_alive()
+    threads = asyncio.run(main())
+    assert threads
+    for thread in threads:
+        thread.join(5)
+        assert not thread.is_alive()
+
+
+def test_a_namespace_has_one_thread_and_another_one_does_not_wait_for_it() -> None:
+    gate = threading.Event()
+    running: list[str] = []
+
+    async def main() -> float:
+        some = ThreadLane()
+        many = [asyncio.create_task(some.run("a", lambda: (running.append("a"), gate.wait()))) for _ in range(8)]
+        await asyncio.sleep(0.1)
+        started = time.monotonic()
+        for _ in range(5):
+            assert await some.run("b", lambda: "b") == "b"
+        taken = time.monotonic() - started
+        assert running == ["a"]
+        gate.set()
+        await asyncio.gather(*many)
+        some.close()
+        return taken
+
+    assert asyncio.run(main()) < 1
+
+
+def test_namespaces_of_long_decisions_leave_a_thread_to_others() -> None:
+    """However many such namespaces there are, one of the two threads is free of them."""
+    gate = threading.Event()
+
+    async def main() -> None:
+        some = ThreadLane()
+        names = [f"a{number}" for number in range(4)]
+        for name in names:
+            await some.run(name, lambda: work(2 * lane.LONG))
+        while some._working:  # noqa: ASYNC110 - the lane has no event for this
+            await asyncio.sleep(0.001)
+        tasks = [asyncio.create_task(some.run(name, gate.wait)) for name in names]
+        await asyncio.sleep(0.1)
+        assert some.waiting == 3
+        assert await asyncio.wait_for(some.run("b", lambda: "b"), 2) == "b"
+        gate.set()
+        await asyncio.gather(*tasks)
+        some.close()
+
+    asyncio.run(main())
+
+
+def test_only_some_namespaces_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane, "LONG", 0.0)
+    monkeypatch.setattr(lane, "_MOST_REMEMBERED", 3)
+
+    async def main() -> list[str]:
+        some = ThreadLane()
+        for number in range(10):
+            await some.run(str(number), lambda: None)
+        while some._working:  # noqa: ASYNC110 - the lane has no event for this
+            await asyncio.sleep(0.001)
+        some.close()
+        return list(some._turns)
+
+    assert asyncio.run(main()) == ["7", "8", "9"]
+
+
+def test_whose_decision_was_long_long_ago_is_taken_by_either_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane, "LONG_AGO", 0.05)
+    gate = threading.Event()
+
+    async def main() -> None:
+        some = ThreadLane()
+        await some.run("a", lambda: work(2 * lane.LONG))
+        other = asyncio.create_task(some.run("b", gate.wait))
+        await asyncio.sleep(0.1)
+        assert await asyncio.wait_for(some.run("a", lambda: "a"), 2) == "a"
+        gate.set()
+        await other
+        some.close()
+
+    asyncio.run(main())
 
 
 def test_without_a_caller_that_says_so_it_is_the_api_servers_default() -> None:
