@@ -35,8 +35,16 @@ DEFAULT_PATIENCE: Final = 10.0
 SWITCH_INTERVAL: Final = 0.0005
 """Seconds that one thread of the interpreter keeps it while another waits. An answer needs the interpreter a few times,
 and each time it may wait as long; Python's default is 0.005."""
-RESERVE: Final = 0.1
-"""Part of the caller's time-out that is kept for sending the answer."""
+RESERVE: Final = 0.3
+"""Part of the caller's time-out that is kept for sending the answer, ..."""
+LEAST_RESERVE: Final = 0.5
+"""... the least of it, in seconds, and ..."""
+MOST_RESERVE: Final = 0.5
+"""... the most of it, again as a part. The API server rounds what it puts into `?timeout=` up to whole seconds."""
+THREAD: Final = "lane"
+"""Name of the thread."""
+_RECENT: Final = 0.25
+"""Weight of the last decision in the mean of what decisions take."""
 
 _deadline: contextvars.ContextVar[float | None] = contextvars.ContextVar("deadline", default=None)
 
@@ -53,15 +61,20 @@ class LaneTimeoutError(LaneError):
     """The decision was not made in the time that the caller waits."""
 
 
-def answer_within(seconds: float, clock: Clock = time.monotonic) -> None:
-    """Set how long the caller of the current task's review waits."""
-    _deadline.set(clock() + seconds * (1 - RESERVE))
+def usable(seconds: float) -> float:
+    """The part of a caller's time-out that may go into the decision, in seconds."""
+    return seconds - min(seconds * MOST_RESERVE, max(LEAST_RESERVE, seconds * RESERVE))
+
+
+def answer_within(seconds: float, waited: float = 0.0, clock: Clock = time.monotonic) -> None:
+    """Set how long the caller of the current task's review waits, and how much of that is over already."""
+    _deadline.set(clock() - waited + usable(seconds))
 
 
 @contextlib.contextmanager
 def caller_waits(seconds: float, clock: Clock = time.monotonic) -> Iterator[None]:
     """Inside the context, the current review has to be answered within `seconds`."""
-    token = _deadline.set(clock() + seconds * (1 - RESERVE))
+    token = _deadline.set(clock() + usable(seconds))
     try:
         yield
     finally:
@@ -71,7 +84,12 @@ def caller_waits(seconds: float, clock: Clock = time.monotonic) -> Iterator[None
 def seconds_left(clock: Clock = time.monotonic) -> float:
     """Seconds until the current review has to be answered; negative when they are over."""
     deadline = _deadline.get()
-    return DEFAULT_PATIENCE * (1 - RESERVE) if deadline is None else deadline - clock()
+    return usable(DEFAULT_PATIENCE) if deadline is None else deadline - clock()
+
+
+def is_working() -> bool:
+    """Whether a lane of this process is in the middle of a decision, or waits for one."""
+    return any(thread.name == THREAD for thread in threading.enumerate())
 
 
 class Lane(Protocol):
@@ -85,7 +103,7 @@ class Lane(Protocol):
             work: a pure function. It may run in another thread, and may finish after its caller has given up.
 
         Raises:
-            LaneFullError: too many decisions wait.
+            LaneFullError: too many decisions wait, or those before it take longer than the caller waits.
             LaneTimeoutError: it was not done in the time that the caller waits.
         """
 
@@ -123,17 +141,23 @@ class _Job:
             # With it goes the object that it is about: others that wait may take long.
             self._work = None
 
-    def run(self) -> None:
-        """Do the work, unless the caller has given up. Runs in the lane's thread."""
+    @property
+    def awaited(self) -> bool:
+        """Whether the caller has not given up."""
+        return self._work is not None
+
+    def run(self) -> bool:
+        """Do the work, unless the caller has given up; whether it was done. Runs in the lane's thread."""
         work = self._work
         if work is None:
-            return
+            return False
         try:
             value, error = work(), None
         except Exception as caught:  # noqa: BLE001 - it is raised again where the result is waited for
             value, error = None, caught
         with contextlib.suppress(RuntimeError):  # The loop is closed: the process is ending.
             self._loop.call_soon_threadsafe(self._settle, value, error)
+        return True
 
     def _settle(self, value: Any, error: Exception | None) -> None:
         if self._future.done():
@@ -155,6 +179,7 @@ class ThreadLane:
         self._most = waiting
         self._most_of_one = of_one
         self._waiting = 0
+        self._mean = 0.0
         self._queues: OrderedDict[str, deque[_Job]] = OrderedDict()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -166,7 +191,7 @@ class ThreadLane:
         if left <= 0:
             raise LaneTimeoutError("this decision has waited longer than its caller does")
         job = _Job(work)
-        self._put(namespace, job)
+        self._put(namespace, job, left)
         result: Result = await job.result(left)
         return result
 
@@ -181,19 +206,29 @@ class ThreadLane:
         """Decisions that have not begun."""
         return self._waiting
 
-    def _put(self, namespace: str, job: _Job) -> None:
+    def _before(self, queue: deque[_Job]) -> int:
+        """Decisions that come before one that is added to a queue now. Namespaces take turns."""
+        turns = sum(job.awaited for job in queue) + 1
+        others = (sum(job.awaited for job in each) for each in self._queues.values() if each is not queue)
+        return turns - 1 + sum(min(turns, many) for many in others)
+
+    def _put(self, namespace: str, job: _Job, left: float) -> None:
         with self._changed:
             queue = self._queues.setdefault(namespace, deque())
             if self._waiting >= self._most or len(queue) >= self._most_of_one:
                 if not queue:
                     del self._queues[namespace]
                 raise LaneFullError("too many long decisions wait")
+            if self._before(queue) * self._mean > left:
+                if not queue:
+                    del self._queues[namespace]
+                raise LaneFullError("the long decisions that wait take longer than this one's caller waits")
             queue.append(job)
             self._waiting += 1
             self._changed.notify()
         if self._thread is None:
             sys.setswitchinterval(SWITCH_INTERVAL)
-            self._thread = threading.Thread(target=self._work, name="lane", daemon=True)
+            self._thread = threading.Thread(target=self._work, name=THREAD, daemon=True)
             self._thread.start()
 
     def _take(self) -> _Job | None:
@@ -212,4 +247,6 @@ class ThreadLane:
 
     def _work(self) -> None:
         while (job := self._take()) is not None:
-            job.run()
+            begun = time.monotonic()
+            if job.run():
+                self._mean += _RECENT * (time.monotonic() - begun - self._mean)

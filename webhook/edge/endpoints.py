@@ -134,21 +134,24 @@ class AdmissionEndpoint:
 
     async def _answer(self, started: float, scope: Scope, receive: Receive, send: Send) -> None:
         gate = self._gate
+        since = gate.since(started)
         overload = gate.overload(started, scope)
         body = await self._read(scope, receive, overload if gate.early else "")
         try:
-            await self._decide(started, overload, body, scope, send)
+            await self._decide(started, since, overload, body, scope, send)
         finally:
             self._bodies.release(body)
 
-    async def _decide(self, started: float, overload: str, body: bytes | bytearray, scope: Scope, send: Send) -> None:
+    async def _decide(
+        self, started: float, since: float, overload: str, body: bytes | bytearray, scope: Scope, send: Send
+    ) -> None:
         gate = self._gate
         request, decision = await _decode(body)
         overload = overload or gate.busy()
         if overload and not gate.exempt(request):
             raise HTTPError(503, gate.shed(overload))
         gate.deciding += 1
-        answer_within(patience(scope["query_string"]))
+        answer_within(patience(scope["query_string"]), self._clock() - since)
         try:
             if decision is None:
                 decision = await self._reviewer.review(request)

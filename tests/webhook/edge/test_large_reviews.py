@@ -210,19 +210,20 @@ def test_a_body_that_is_answered_late_counts_until_then(tls_directory: Path) -> 
 
 
 BUSY = """
-import asyncio, sys, threading
+import atexit, sys
 from pathlib import Path
 from tests.support.serving import Answering
 from tests.webhook.edge.test_large_reviews import Slow
 from webhook.application import build
+from webhook.cli.webhook import run
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader
 from webhook.edge.health import Lifecycle
 from webhook.edge.metrics import Metrics
 from webhook.lane import ThreadLane
+from webhook.settings import Settings
 
 async def main():
-    logs.configure("json", "info")
     lifecycle, directory = Lifecycle(), Path(sys.argv[1])
     lane = ThreadLane()
     application = build({"/mutate": Slow(lane)}, {}, bodies=BodyReader(1 << 20, 5), metrics=Metrics("test"),
@@ -234,7 +235,8 @@ async def main():
         await running.serve(sockets=[listener])
     lane.close()
 
-asyncio.run(main())
+atexit.register(print, "finalised", file=sys.stderr)
+run(main(), Settings(standalone=True, log_format="json", log_level="info"))
 """
 
 
@@ -249,3 +251,5 @@ def test_a_signal_is_heard_however_long_a_decision_takes(tls_directory: Path) ->
             process.signal(signal.SIGTERM)
             assert process.wait() == 0
             assert time.monotonic() - started < 10, "one second is what is left to it"
+        assert "finalised" not in process.stderr, "a thread that is inside C++ does not survive that"
+        assert "draining" in process.stderr

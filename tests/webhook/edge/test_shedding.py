@@ -23,6 +23,7 @@ from webhook.edge import wire
 from webhook.edge.bodies import BodyReader, BodyTooManyError
 from webhook.edge.metrics import PathMetrics
 from webhook.edge.shedding import Gate, LoopLag, creates_template, patience
+from webhook.lane import seconds_left
 from webhook.settings import Settings
 
 MOST = 3
@@ -296,6 +297,40 @@ def test_requests_have_waited_since_the_timer_ran_and_for_half_of_its_delay(monk
 )
 def test_callers_say_how_long_they_wait(query: bytes, seconds: float) -> None:
     assert patience(query) == seconds
+
+
+class Timed(Answering):
+    """Notes how long it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left: list[float] = []
+
+    async def review(self, request: wire.AdmissionRequest) -> Decision:
+        self.left.append(seconds_left())
+        return await super().review(request)
+
+
+def test_the_time_that_a_body_takes_is_the_caller_s_too(tls_directory: Path) -> None:
+    timed = Timed()
+    body = json.dumps(review()).encode()
+    head = b"POST /mutate?timeout=4s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    with serving(tls_directory, {"/mutate": timed}) as running, running.raw() as connection:
+        connection.sendall(head % len(body) + body[:10])
+        time.sleep(1)
+        connection.sendall(body[10:])
+        assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")
+    (left,) = timed.left
+    assert 0 < left < 4 * 0.7 - 0.9
+
+
+def test_the_time_that_a_request_waits_for_its_turn_is_the_caller_s_too() -> None:
+    clock = Clock()
+    lag = LoopLag(clock)
+    gate = Gate("/mutate", PathMetrics(), 0, lag)
+    assert gate.since(clock.now) == clock.now
+    lag.since = clock.now - 2
+    assert gate.since(clock.now) == clock.now - 2
 
 
 def test_a_limit_of_zero_is_none() -> None:
