@@ -38,8 +38,16 @@ DEFAULT_PATIENCE: Final = 10.0
 SWITCH_INTERVAL: Final = 0.0005
 """Seconds that one thread of the interpreter keeps it while another waits. An answer needs the interpreter a few times,
 and each time it may wait as long; Python's default is 0.005."""
-RESERVE: Final = 0.1
-"""Part of the caller's time-out that is kept for sending the answer."""
+RESERVE: Final = 0.3
+"""Part of the caller's time-out that is kept for sending the answer, ..."""
+LEAST_RESERVE: Final = 0.5
+"""... the least of it, in seconds, and ..."""
+MOST_RESERVE: Final = 0.5
+"""... the most of it, again as a part. The API server rounds what it puts into `?timeout=` up to whole seconds."""
+THREAD: Final = "lane"
+"""Name of the thread."""
+_RECENT: Final = 0.25
+"""Weight of the last decision in the mean of what decisions take."""
 
 LONG: Final = 0.1
 """Seconds of one decision from which on its namespace leaves the second thread to others."""
@@ -63,15 +71,20 @@ class LaneTimeoutError(LaneError):
     """The decision was not made in the time that the caller waits."""
 
 
-def answer_within(seconds: float, clock: Clock = time.monotonic) -> None:
-    """Set how long the caller of the current task's review waits."""
-    _deadline.set(clock() + seconds * (1 - RESERVE))
+def usable(seconds: float) -> float:
+    """The part of a caller's time-out that may go into the decision, in seconds."""
+    return seconds - min(seconds * MOST_RESERVE, max(LEAST_RESERVE, seconds * RESERVE))
+
+
+def answer_within(seconds: float, waited: float = 0.0, clock: Clock = time.monotonic) -> None:
+    """Set how long the caller of the current task's review waits, and how much of that is over already."""
+    _deadline.set(clock() - waited + usable(seconds))
 
 
 @contextlib.contextmanager
 def caller_waits(seconds: float, clock: Clock = time.monotonic) -> Iterator[None]:
     """Inside the context, the current review has to be answered within `seconds`."""
-    token = _deadline.set(clock() + seconds * (1 - RESERVE))
+    token = _deadline.set(clock() + usable(seconds))
     try:
         yield
     finally:
@@ -81,7 +94,12 @@ def caller_waits(seconds: float, clock: Clock = time.monotonic) -> Iterator[None
 def seconds_left(clock: Clock = time.monotonic) -> float:
     """Seconds until the current review has to be answered; negative when they are over."""
     deadline = _deadline.get()
-    return DEFAULT_PATIENCE * (1 - RESERVE) if deadline is None else deadline - clock()
+    return usable(DEFAULT_PATIENCE) if deadline is None else deadline - clock()
+
+
+def is_working() -> bool:
+    """Whether a lane of this process is in the middle of a decision, or waits for one."""
+    return any(thread.name == THREAD for thread in threading.enumerate())
 
 
 class Lane(Protocol):
@@ -95,7 +113,7 @@ class Lane(Protocol):
             work: a pure function. It may run in another thread, and may finish after its caller has given up.
 
         Raises:
-            LaneFullError: too many decisions wait.
+            LaneFullError: too many decisions wait, or those before it take longer than the caller waits.
             LaneTimeoutError: it was not done in the time that the caller waits.
         """
 
@@ -133,17 +151,23 @@ class _Job:
             # With it goes the object that it is about: others that wait may take long.
             self._work = None
 
-    def run(self) -> None:
-        """Do the work, unless the caller has given up. Runs in the lane's thread."""
+    @property
+    def awaited(self) -> bool:
+        """Whether the caller has not given up."""
+        return self._work is not None
+
+    def run(self) -> bool:
+        """Do the work, unless the caller has given up; whether it was done. Runs in the lane's thread."""
         work = self._work
         if work is None:
-            return
+            return False
         try:
             value, error = work(), None
         except Exception as caught:  # noqa: BLE001 - it is raised again where the result is waited for
             value, error = None, caught
         with contextlib.suppress(RuntimeError):  # The loop is closed: the process is ending.
             self._loop.call_soon_threadsafe(self._settle, value, error)
+        return True
 
     def _settle(self, value: Any, error: Exception | None) -> None:
         if self._future.done():
@@ -165,6 +189,7 @@ class ThreadLane:
         self._most = waiting
         self._most_of_one = of_one
         self._waiting = 0
+        self._mean = 0.0
         self._queues: OrderedDict[str, deque[_Job]] = OrderedDict()
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
@@ -178,7 +203,7 @@ class ThreadLane:
         if left <= 0:
             raise LaneTimeoutError("this decision has waited longer than its caller does")
         job = _Job(work)
-        self._put(namespace, job)
+        self._put(namespace, job, left)
         result: Result = await job.result(left)
         return result
 
@@ -193,20 +218,38 @@ class ThreadLane:
         """Decisions that have not begun."""
         return self._waiting
 
-    def _put(self, namespace: str, job: _Job) -> None:
+    def _before(self, namespace: str) -> int:
+        """Decisions that come before one of a namespace that is added now.
+
+        Namespaces take turns, and one whose decisions are short does not wait for those whose decisions are long.
+        """
+        short = not self._was_long(namespace)
+        turns = sum(job.awaited for job in self._queues[namespace]) + 1
+        others = (
+            sum(job.awaited for job in queue)
+            for other, queue in self._queues.items()
+            if other != namespace and not (short and self._was_long(other))
+        )
+        return turns - 1 + sum(min(turns, many) for many in others)
+
+    def _put(self, namespace: str, job: _Job, left: float) -> None:
         with self._changed:
             queue = self._queues.setdefault(namespace, deque())
             if self._waiting >= self._most or len(queue) >= self._most_of_one:
                 if not queue:
                     del self._queues[namespace]
                 raise LaneFullError("too many long decisions wait")
+            if self._before(namespace) * self._mean > left:
+                if not queue:
+                    del self._queues[namespace]
+                raise LaneFullError("the long decisions that wait take longer than this one's caller waits")
             queue.append(job)
             self._waiting += 1
             self._changed.notify_all()
         if not self._threads:
             sys.setswitchinterval(SWITCH_INTERVAL)
             for short in (False, True):
-                thread = threading.Thread(target=self._work, args=(short,), name="lane", daemon=True)
+                thread = threading.Thread(target=self._work, args=(short,), name=THREAD, daemon=True)
                 self._threads.append(thread)
                 thread.start()
 
@@ -252,9 +295,10 @@ class ThreadLane:
     def _work(self, short: bool) -> None:
         while (taken := self._take(short)) is not None:
             namespace, job = taken
-            started = time.thread_time()
+            started, begun = time.thread_time(), time.monotonic()
             try:
-                job.run()
+                if job.run():
+                    self._mean += _RECENT * (time.monotonic() - begun - self._mean)
             finally:
                 self._done(namespace, time.thread_time() - started)
             del taken, job

@@ -231,4 +231,60 @@ def test_whose_decision_was_long_long_ago_is_taken_by_either_thread(monkeypatch:
 
 
 def test_without_a_caller_that_says_so_it_is_the_api_servers_default() -> None:
-    assert lane.seconds_left() == pytest.approx(9.0)
+    assert lane.seconds_left() == pytest.approx(7.0)
+
+
+@pytest.mark.parametrize(
+    ("told", "left"), [(1.0, 0.5), (1.2, 0.7), (2.0, 1.4), (10.0, 7.0), (30.0, 21.0), (0.4, 0.2), (0.0, 0.0)]
+)
+def test_part_of_the_time_is_kept_for_the_answer(told: float, left: float) -> None:
+    assert lane.usable(told) == pytest.approx(left)
+
+
+def test_time_that_a_review_has_waited_is_over() -> None:
+    async def main() -> float:
+        lane.answer_within(10.0, 4.0)
+        return lane.seconds_left()
+
+    assert asyncio.run(main()) == pytest.approx(3.0, abs=0.1)
+
+
+def test_what_cannot_be_done_in_time_is_said_at_once_and_others_take_their_turn() -> None:
+    """Six decisions of 0.2 s wait: a seventh of that namespace comes too late, one of another namespace does not."""
+
+    async def main() -> float:
+        some = ThreadLane()
+        for _ in range(8):
+            await some.run("a", lambda: spin(0.2))
+        many = [asyncio.create_task(some.run("a", lambda: spin(0.2))) for _ in range(7)]
+        await asyncio.sleep(0.05)
+        asked = time.monotonic()
+        with caller_waits(1.5), pytest.raises(LaneFullError, match="take longer than this one's caller waits"):
+            await some.run("a", lambda: None)
+        said = time.monotonic() - asked
+        with caller_waits(2.0):
+            await some.run("b", lambda: None)
+        assert not all(task.done() for task in many)
+        await asyncio.gather(*many)
+        return said
+
+    assert asyncio.run(main()) < 0.2
+
+
+def test_what_nobody_waits_for_keeps_nobody_out() -> None:
+    async def main() -> None:
+        some = ThreadLane()
+        for _ in range(8):
+            await some.run("a", lambda: spin(0.2))
+        first = asyncio.create_task(some.run("a", lambda: spin(0.5)))
+        await asyncio.sleep(0.05)
+        given_up = [asyncio.create_task(some.run("a", lambda: spin(0.2))) for _ in range(6)]
+        await asyncio.sleep(0)
+        for task in given_up:
+            task.cancel()
+        await asyncio.gather(*given_up, return_exceptions=True)
+        with caller_waits(1.5):
+            await some.run("a", lambda: None)
+        await first
+
+    asyncio.run(main())

@@ -123,6 +123,20 @@ class PolicedReviewer:
         self._candidates: dict[tuple[object, ...], tuple[ValidatingRule, ...]] = {}
         self._logged: set[tuple[str, str]] = set()
 
+    def must_answer(self, request: AdmissionRequest) -> bool:
+        """Whether a policy that fails closed and denies may be about the object: no answer could let it pass."""
+        if self._policies is not self._store.current:
+            self._take(self._store.current)
+        if request.namespace in self._excluded:
+            return False
+        try:
+            candidates = self._candidates_for(request)
+        except msgspec.DecodeError:
+            return True
+        subject = placed(bare_subject(request), self._view)
+        verdicts = unjudged(candidates, subject, "not evaluated", self._now(), self._clock)
+        return any(verdict.outcome is Outcome.DENY for verdict in verdicts)
+
     async def review(self, request: AdmissionRequest) -> Decision:
         """Answer one review.
 
