@@ -69,7 +69,9 @@ def notes(rules: Iterable[ValidatingRule]) -> Iterator[str]:
 
     One more for each kind of object of which it sends a part.
     """
-    about_pods, about_claims, counting = [], [], []
+    about_pods: list[str] = []
+    about_claims: list[str] = []
+    counting: list[str] = []
     for rule in rules:
         missing = [text for each in rule.match.resource_rules for text in _missing(each)]
         if missing:
