@@ -93,12 +93,12 @@ class _Wishes:
     terms: Collection[frozenset[_Wish]] | None
 
     @classmethod
-    def of(cls, selection: NodeSelection) -> "_Wishes":
+    def of(cls, selection: NodeSelection, known: frozenset[str]) -> "_Wishes":
         selector = [(key, selection.node_selector[key]) for key in selection.node_selector if key in _DETERMINED]
         return cls(
             frozenset(selection.annotated),
             tuple((_wish(key, "In", (value,)), value) for key, value in selector),
-            None if selection.terms is None else _alternatives(selection.terms),
+            None if selection.terms is None else _alternatives(selection.terms, known),
         )
 
     def admits(self, labels: Mapping[str, str | None]) -> bool:
@@ -120,15 +120,21 @@ def _wish(key: str, operator: str, values: Iterable[Any]) -> _Wish:
     return _Wish(key, operator, texts)
 
 
-def _alternatives(terms: Iterable[Mapping[str, Any]]) -> Collection[frozenset[_Wish]] | None:
+def _reduced(wish: _Wish, known: frozenset[str]) -> _Wish:
+    values = wish.values & known
+    return wish if len(values) == len(wish.values) else _Wish(wish.key, wish.operator, values | {""})
+
+
+def _alternatives(terms: Iterable[Mapping[str, Any]], known: frozenset[str]) -> Collection[frozenset[_Wish]] | None:
     """Terms without expressions on labels of others; None where a term is then left without any."""
     found: dict[frozenset[_Wish], None] = {}
     for term in terms:
         expressions = term.get("matchExpressions") or ()
         if not expressions and not term.get("matchFields"):
             continue  # it matches nothing
+        # Values that no type has are one value, so that terms that say the same are one term.
         wishes = frozenset(
-            _wish(each["key"], str(each.get("operator")), each.get("values") or ())
+            _reduced(_wish(each["key"], str(each.get("operator")), each.get("values") or ()), known)
             for each in expressions
             if each.get("key") in _DETERMINED
         )
@@ -179,7 +185,8 @@ def find(
     if unknown:
         return (), [_unknown_annotation(name, catalogue) for name in unknown]
     in_use = DEFAULT_FAMILIES if families is None else families
-    anywhere, wishes = names_types(selection), _Wishes.of(selection)
+    known = frozenset(value for entry in catalogue for value in labels_of(entry).values() if value is not None)
+    anywhere, wishes = names_types(selection), _Wishes.of(selection, known.union(_ACCELERATORS))
     found = tuple(
         entry for entry in catalogue if (anywhere or entry.family in in_use) and wishes.admits(labels_of(entry))
     )

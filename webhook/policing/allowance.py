@@ -33,6 +33,8 @@ class Allowance:
     def __init__(self, clock: Clock = time.perf_counter, *, most: float = MOST, window: float = WINDOW) -> None:
         """Allow each namespace `most` seconds in any `window`; `clock` is monotonic, in seconds."""
         self._clock = clock
+        # Waiting for the interpreter, which the lane's thread has, is no work of the namespace.
+        self._worked = time.thread_time if clock is time.perf_counter else clock
         self._most = most
         self._rate = most / window
         self._used: OrderedDict[str, tuple[float, float]] = OrderedDict()
@@ -44,13 +46,13 @@ class Allowance:
     @contextlib.contextmanager
     def spending(self, namespace: str) -> Iterator[None]:
         """Inside the context, time counts."""
-        started = self._clock()
+        started = self._worked()
         try:
             yield
         finally:
-            now = self._clock()
-            if now - started > ORDINARY:
-                self._used[namespace] = (self._owed(namespace, now) + now - started, now)
+            now, worked = self._clock(), self._worked() - started
+            if worked > ORDINARY:
+                self._used[namespace] = (self._owed(namespace, now) + worked, now)
                 self._used.move_to_end(namespace)
                 if len(self._used) > _MOST_NAMESPACES:
                     self._used.popitem(last=False)
