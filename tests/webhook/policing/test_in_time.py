@@ -117,6 +117,22 @@ def test_policies_that_are_slow_are_refused_in_time() -> None:
     assert seconds < 3
 
 
+@pytest.mark.parametrize(
+    ("spec", "members", "must"),
+    [
+        pytest.param("", {}, True, id="deny"),
+        pytest.param("failurePolicy: Ignore", {}, False, id="ignore"),
+        pytest.param("validationActions: [Warn]", {}, False, id="warn"),
+        pytest.param("", {"operation": "DELETE"}, False, id="another-operation"),
+        pytest.param("", {"resource": {"group": "", "version": "v1", "resource": "nodes"}}, False, id="another-kind"),
+    ],
+)
+def test_only_what_a_policy_that_fails_closed_may_deny_must_be_answered(
+    spec: str, members: dict[str, Any], must: bool
+) -> None:
+    assert reviewer(written(policy(f"{FOUR}\n{spec}"))).must_answer(sent(None, **members)) is must
+
+
 # --- other reviews do not wait ------------------------------------------------------------------------------------
 
 
