@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Final
 
-from kubecel.errors import CelBudgetExceededError, CelSizeExceededError
+from kubecel.errors import CelBudgetExceededError, CelSizeExceededError, CelTimeExceededError
 
 Clock = Callable[[], float]
 """A monotonic clock in seconds."""
@@ -22,6 +22,7 @@ _FEW_CHARACTERS: Final = 1024
 _PAIRS_WITHOUT_CLOCK: Final = 250_000
 """5 ms."""
 _PAIRS_PER_WORK: Final = 256
+_WORK_PER_MICROSECOND: Final = 10
 _SECONDS_PER_PAIR: Final = 20e-9
 """Measured with RE2 where it gives up its DFA: `(a?){900}x$` on a text of `a`."""
 
@@ -46,6 +47,7 @@ class Limits:
         seconds: wall-clock time of all evaluations that share a budget.
         text: characters of a string that is built, bytes of bytes.
         items: elements of a list or map that is built.
+        patterns: microseconds that compiling regular expressions takes, as estimated before.
         built: characters and elements (8 each) of everything that is built by evaluations that share a budget.
     """
 
@@ -59,10 +61,11 @@ class Limits:
     call: int = 1_000_000
     work: int = 10_000_000
     built: int = 32 * 1024 * 1024
+    patterns: int = 200_000
 
 
 DEFAULT_LIMITS: Final = Limits()
-SELECTOR_LIMITS: Final = Limits(text=64 * 1024, items=10_000, work=5_000_000, built=4 * 1024 * 1024)
+SELECTOR_LIMITS: Final = Limits(text=64 * 1024, items=10_000, work=5_000_000, built=4 * 1024 * 1024, patterns=50_000)
 """One selector on one device: `resource.k8s.io/v1` CELSelectorExpressionMaxCost is 1,000,000."""
 POLICY_LIMITS: Final = Limits(steps=10_000_000, seconds=0.5, work=20_000_000)
 """All expressions of one policy: k8s.io/apiserver pkg/apis/cel/config.go, RuntimeCELCostBudget, and PerCallLimit for
@@ -79,7 +82,18 @@ class Budget:
             `spend` or `enter` looks whether it was enough.
     """
 
-    __slots__ = ("_built", "_clock", "_deadline", "_floor", "_limits", "_mark", "_work", "_work_mark", "left")
+    __slots__ = (
+        "_built",
+        "_clock",
+        "_deadline",
+        "_floor",
+        "_limits",
+        "_mark",
+        "_patterns",
+        "_work",
+        "_work_mark",
+        "left",
+    )
 
     def __init__(self, clock: Clock, limits: Limits = DEFAULT_LIMITS) -> None:
         self._clock = clock
@@ -91,6 +105,7 @@ class Budget:
         self._work = limits.work
         self._work_mark = limits.work - _WORK_BETWEEN_CLOCK_READS
         self._built = limits.built
+        self._patterns = limits.patterns
 
     @property
     def spent(self) -> int:
@@ -138,8 +153,8 @@ class Budget:
         if self._clock() > self._deadline:
             raise self._late()
 
-    def _late(self) -> CelBudgetExceededError:
-        return CelBudgetExceededError(
+    def _late(self) -> CelTimeExceededError:
+        return CelTimeExceededError(
             f"evaluation takes longer than {self._limits.seconds:g} s: loop over less, or split the expression"
         )
 
@@ -189,6 +204,21 @@ class Budget:
                 f" {self._limits.seconds:g} s of an evaluation: match less text, or repeat less in the pattern"
             )
         self.work(pairs // _PAIRS_PER_WORK)
+
+    def pattern(self, microseconds: int) -> None:
+        """Ask to compile a regular expression that takes about as long.
+
+        Raises:
+            CelBudgetExceededError: the time for regular expressions, or all time, is used up.
+        """
+        self._patterns -= microseconds
+        if self._patterns < 0:
+            raise CelBudgetExceededError(
+                f"compiling the regular expressions takes longer than {self._limits.patterns // 1000} ms: repeat less"
+                " in them, or use fewer"
+            )
+        self._read_clock()
+        self.work(_WORK_PER_MICROSECOND * microseconds)
 
     def text(self, length: int, added: int | None = None) -> None:
         """Ask to build a text of that many characters; `added` of them are new, all if it is None.

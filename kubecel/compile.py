@@ -2,7 +2,7 @@
 
 cel-python's own interpreter takes 0.1 to 4 ms per expression, converts every object first, and lacks optional access
 and the libraries of Kubernetes; its grammar is sound. So Lark parses by that grammar, extended here by what cel-go's
-has and it has not, and `policies.evaluator` does the rest. Agreement with cel-python and with a real API server is
+has and it has not, and `kubecel.closures` does the rest. Agreement with cel-python and with a real API server is
 tested (tests/policies).
 
 The grammar is read from the installed package without importing it: `import celpy` would load its interpreter, a
@@ -22,6 +22,7 @@ from kubecel.checking.overloads import Library
 from kubecel.checking.size_estimates import CostLimit, SizeOf
 from kubecel.closures import access, aggregates, calls, comprehensions, operators
 from kubecel.closures.compiler import BUDGET, Code, Compiler, Hint, no_hint
+from kubecel.deadlines import Deadline, never
 from kubecel.errors import (
     CelBudgetExceededError,
     CelCostExceededError,
@@ -75,7 +76,7 @@ optional_entry : "?" expr ":" expr
 
 
 @functools.cache
-def _parser() -> Any:
+def _parser() -> tuple[Any, TreeBuilder]:
     """Lark with the extended grammar. Building it takes 0.1 s: only who compiles expressions pays."""
     import lark
 
@@ -83,31 +84,34 @@ def _parser() -> Any:
     if package is None or package.submodule_search_locations is None:
         raise ModuleNotFoundError("cel-python is not installed: its grammar is needed to read expressions")
     grammar = (Path(package.submodule_search_locations[0]) / "cel.lark").read_text(encoding="utf-8")
-    return lark.Lark(
+    builder = TreeBuilder()
+    parser = lark.Lark(
         grammar + _EXTENSION,
         parser="lalr",
         start="expr",
         maybe_placeholders=False,
         keep_all_tokens=True,
-        transformer=TreeBuilder(),
+        transformer=builder,
     )
+    return parser, builder
 
 
 _BUILDING: Final = threading.Lock()
 
 
-def parse(source: str, limits: Limits = DEFAULT_LIMITS) -> Node:
+def parse(source: str, limits: Limits = DEFAULT_LIMITS, deadline: Deadline | None = None) -> Node:
     """Read an expression.
 
     Raises:
         CelSyntaxError: it is not CEL, too long, or nested too deeply.
         CelUnsupportedError: it constructs a message, for which there is no type.
+        CelTimeExceededError: the deadline passed.
     """
     size = len(source.encode(errors="surrogatepass"))
     if size > limits.expression_bytes:
         raise CelSyntaxError(f"the expression has {size} bytes, {limits.expression_bytes} are allowed")
     try:
-        tree = _parse(source)
+        tree = _parse(source, deadline or never())
     except CelError as error:
         error.source = source
         raise
@@ -118,13 +122,14 @@ def parse(source: str, limits: Limits = DEFAULT_LIMITS) -> Node:
     return tree
 
 
-def _parse(source: str) -> Node:
+def _parse(source: str, deadline: Deadline) -> Node:
     with _BUILDING:
-        parser = _parser()
+        parser, builder = _parser()
     import lark
 
     try:
-        tree: Node = parser.parse(source)
+        with builder.until(deadline):
+            tree: Node = parser.parse(source)
     except lark.UnexpectedToken as error:
         if error.token.type == "$END":
             raise CelSyntaxError("the expression ends too early", len(source)) from None
@@ -144,7 +149,7 @@ def _bad_character(character: str) -> str:
 
 def estimate(tree: Node, compiler: Compiler, source: str, size_of: SizeOf) -> int:
     """What a compiled expression costs at most, in the API server's units (`kubecel.estimating.estimate`)."""
-    return Estimator(size_of, library_estimate).cost(Expander(compiler, source).expand(tree))
+    return Estimator(size_of, library_estimate, compiler.deadline).cost(Expander(compiler, source).expand(tree))
 
 
 def _check_estimate(cost: int, most: int) -> None:
@@ -212,11 +217,18 @@ class Cel:
         self._library = library
 
     def compile(
-        self, source: str, variables: Mapping[str, Type], *, result: Type = DYN, limit: CostLimit | None = None
+        self,
+        source: str,
+        variables: Mapping[str, Type],
+        *,
+        result: Type = DYN,
+        limit: CostLimit | None = None,
+        deadline: Deadline | None = None,
     ) -> CelProgram:
         """Parse, check and compile; see `kubecel.engine.CelEngine.compile`."""
-        tree = parse(source, self._limits)
-        compiler = Compiler(variables, self._library, self._limits, self._hint)
+        deadline = deadline or never()
+        tree = parse(source, self._limits, deadline)
+        compiler = Compiler(variables, self._library, self._limits, self._hint, deadline)
         try:
             code = compiler.compile(tree)
             if not compiler.types.assignable(code.type, result):

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from kubecel.budget import Budget
 from kubecel.checking.size_estimates import CostLimit
+from kubecel.deadlines import Deadline
 from kubecel.syntax.nodes import Node
 from kubecel.types import DYN, Type
 
@@ -50,7 +51,13 @@ class CelEngine(Protocol):
     """Turns source text into programs."""
 
     def compile(
-        self, source: str, variables: Mapping[str, Type], *, result: Type = DYN, limit: CostLimit | None = None
+        self,
+        source: str,
+        variables: Mapping[str, Type],
+        *,
+        result: Type = DYN,
+        limit: CostLimit | None = None,
+        deadline: Deadline | None = None,
     ) -> Program:
         """Parse, check and compile.
 
@@ -60,9 +67,11 @@ class CelEngine(Protocol):
                 one is found here.
             result: what the value has to be, e.g. BOOL.
             limit: the highest estimated cost that is accepted, where there is one.
+            deadline: when reading, checking and estimating have to end; None: when they are done.
 
         Raises:
             CelCompileError: with the place that is wrong.
             CelCostExceededError: the estimated cost is above the limit.
+            CelTimeExceededError: the time was over before.
             CelBudgetExceededError: a part that depends on nothing is too large to compute.
         """

@@ -86,6 +86,10 @@ class CelSizeExceededError(CelBudgetExceededError):
     """It would build too large a value."""
 
 
+class CelTimeExceededError(CelBudgetExceededError):
+    """Its time was over. That says nothing of the expression: there may be more time at the next attempt."""
+
+
 class CelCostExceededError(CelBudgetExceededError):
     """Its estimated cost is above the limit. That is so on every machine, whatever time there is."""
 

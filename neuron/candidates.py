@@ -29,6 +29,7 @@ _DETERMINED_LABELS = (
     "karpenter.k8s.aws/instance-size",
     "karpenter.k8s.aws/instance-accelerator-name",
 )
+_DETERMINED = frozenset(_DETERMINED_LABELS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,45 +54,94 @@ def labels_of(entry: InstanceType) -> dict[str, str | None]:
     return dict(zip(_DETERMINED_LABELS, values, strict=True))
 
 
-def _values(key: str, values: Iterable[Any]) -> set[str]:
-    """The values of an expression; SageMaker HyperPod writes instance types as `ml.<type>`."""
-    texts = {str(value) for value in values}
-    return {text.removeprefix(_SAGEMAKER_PREFIX) for text in texts} if key in _INSTANCE_LABELS else texts
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Wish:
+    """One requirement on a label that an instance type determines: an expression, read once."""
+
+    key: str
+    operator: str
+    values: frozenset[str]
+
+    def admits(self, labels: Mapping[str, str | None]) -> bool:
+        """Whether a node of the type with these labels can meet it."""
+        actual = labels[self.key]
+        if actual is None:
+            return not (self.operator == "In" and self.values.issubset(_ACCELERATORS))
+        match self.operator:
+            case "In":
+                return actual in self.values
+            case "NotIn":
+                return actual not in self.values
+            case "DoesNotExist":
+                return False
+            case _:
+                return True
 
 
-def _expression_admits(labels: Mapping[str, str | None], expression: Mapping[str, Any]) -> bool:
-    key = str(expression.get("key"))
-    values = _values(key, expression.get("values") or ())
-    actual = labels.get(key)
-    if actual is None:
-        return not (key in labels and expression.get("operator") == "In" and values.issubset(_ACCELERATORS))
-    match expression.get("operator"):
-        case "In":
-            return actual in values
-        case "NotIn":
-            return actual not in values
-        case "DoesNotExist":
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Wishes:
+    """A node selection as far as instance types decide about it: every expression is read once, not once per type.
+
+    Attributes:
+        annotated: instance types of the annotation; empty without one.
+        selector: entries of `nodeSelector` on determined labels, in order, with their values as written.
+        terms: alternatives, equal ones once; None where every type meets required node affinity.
+    """
+
+    annotated: frozenset[str]
+    selector: tuple[tuple[_Wish, str], ...]
+    terms: Collection[frozenset[_Wish]] | None
+
+    @classmethod
+    def of(cls, selection: NodeSelection, known: frozenset[str]) -> "_Wishes":
+        selector = [(key, selection.node_selector[key]) for key in selection.node_selector if key in _DETERMINED]
+        return cls(
+            frozenset(selection.annotated),
+            tuple((_wish(key, "In", (value,)), value) for key, value in selector),
+            None if selection.terms is None else _alternatives(selection.terms, known),
+        )
+
+    def admits(self, labels: Mapping[str, str | None]) -> bool:
+        """Whether a node of the type with these labels can satisfy all of it."""
+        if self.annotated and labels[names.LABEL_INSTANCE_TYPE] not in self.annotated:
             return False
-        case _:
-            return True
+        return all(wish.admits(labels) for wish, _ in self.selector) and self.terms_admit(labels)
+
+    def terms_admit(self, labels: Mapping[str, str | None]) -> bool:
+        """Whether it can satisfy required node affinity."""
+        return self.terms is None or any(all(wish.admits(labels) for wish in term) for term in self.terms)
 
 
-def _term_admits(labels: Mapping[str, str | None], term: Mapping[str, Any]) -> bool:
-    expressions = term.get("matchExpressions") or ()
-    if not expressions and not term.get("matchFields"):
-        return False
-    return all(_expression_admits(labels, expression) for expression in expressions)
+def _wish(key: str, operator: str, values: Iterable[Any]) -> _Wish:
+    """A requirement; SageMaker HyperPod writes instance types as `ml.<type>`."""
+    texts = frozenset(map(str, values))
+    if key in _INSTANCE_LABELS:
+        texts = frozenset(text.removeprefix(_SAGEMAKER_PREFIX) for text in texts)
+    return _Wish(key, operator, texts)
 
 
-def admits(selection: NodeSelection, entry: InstanceType) -> bool:
-    """Whether a node of this type can satisfy the selection."""
-    labels = labels_of(entry)
-    if selection.annotated and entry.name not in selection.annotated:
-        return False
-    for key, value in selection.node_selector.items():
-        if not _expression_admits(labels, {"key": key, "operator": "In", "values": [value]}):
-            return False
-    return selection.terms is None or any(_term_admits(labels, term) for term in selection.terms)
+def _reduced(wish: _Wish, known: frozenset[str]) -> _Wish:
+    values = wish.values & known
+    return wish if len(values) == len(wish.values) else _Wish(wish.key, wish.operator, values | {""})
+
+
+def _alternatives(terms: Iterable[Mapping[str, Any]], known: frozenset[str]) -> Collection[frozenset[_Wish]] | None:
+    """Terms without expressions on labels of others; None where a term is then left without any."""
+    found: dict[frozenset[_Wish], None] = {}
+    for term in terms:
+        expressions = term.get("matchExpressions") or ()
+        if not expressions and not term.get("matchFields"):
+            continue  # it matches nothing
+        # Values that no type has are one value, so that terms that say the same are one term.
+        wishes = frozenset(
+            _reduced(_wish(each["key"], str(each.get("operator")), each.get("values") or ()), known)
+            for each in expressions
+            if each.get("key") in _DETERMINED
+        )
+        if not wishes:
+            return None
+        found[wishes] = None
+    return found
 
 
 def names_types(selection: NodeSelection) -> bool:
@@ -135,9 +185,12 @@ def find(
     if unknown:
         return (), [_unknown_annotation(name, catalogue) for name in unknown]
     in_use = DEFAULT_FAMILIES if families is None else families
-    anywhere = names_types(selection)
-    found = tuple(entry for entry in catalogue if (anywhere or entry.family in in_use) and admits(selection, entry))
-    return found, [] if found else [_nothing_left(selection, catalogue, in_use)]
+    known = frozenset(value for entry in catalogue for value in labels_of(entry).values() if value is not None)
+    anywhere, wishes = names_types(selection), _Wishes.of(selection, known.union(_ACCELERATORS))
+    found = tuple(
+        entry for entry in catalogue if (anywhere or entry.family in in_use) and wishes.admits(labels_of(entry))
+    )
+    return found, [] if found else [_nothing_left(selection, wishes, catalogue, in_use)]
 
 
 def _unknown_annotation(name: str, catalogue: Catalogue) -> Finding:
@@ -151,22 +204,20 @@ def _unknown_annotation(name: str, catalogue: Catalogue) -> Finding:
     )
 
 
-def _nothing_left(selection: NodeSelection, catalogue: Catalogue, families: Sequence[str]) -> Finding:
+def _nothing_left(selection: NodeSelection, wishes: _Wishes, catalogue: Catalogue, families: Sequence[str]) -> Finding:
     """Say which wish excludes every type, looking at them one by one before at all together."""
-    for key, value in selection.node_selector.items():
-        alone = NodeSelection(node_selector={key: value})
-        if not any(admits(alone, entry) for entry in catalogue):
+    types = [labels_of(entry) for entry in catalogue]
+    for wish, value in wishes.selector:
+        if not any(wish.admits(labels) for labels in types):
             return Finding(
                 "NEU110",
-                f"spec.nodeSelector[{_cut(key)}]",
-                f"nodeSelector {_cut(key)}={_cut(value)} admits no Neuron instance type."
+                f"spec.nodeSelector[{wish.key}]",
+                f"nodeSelector {wish.key}={_cut(value)} admits no Neuron instance type."
                 f"{did_you_mean(value, catalogue.names())}",
                 "Select a Neuron instance type, or drop the selector.",
                 _cut(value),
             )
-    if selection.terms is not None and not any(
-        admits(NodeSelection(terms=selection.terms), entry) for entry in catalogue
-    ):
+    if not any(wishes.terms_admit(labels) for labels in types):
         path = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
         return Finding(
             "NEU110",
@@ -175,14 +226,14 @@ def _nothing_left(selection: NodeSelection, catalogue: Catalogue, families: Sequ
             "Allow a Neuron instance type in one of its terms.",
         )
     selectors = itertools.islice(selection.node_selector.items(), _MOST_SHOWN)
-    wishes = [f"{_cut(key)}={_cut(value)}" for key, value in selectors]
+    said = [f"{_cut(key)}={_cut(value)}" for key, value in selectors]
     if len(selection.node_selector) > _MOST_SHOWN:
-        wishes.append(f"and {len(selection.node_selector) - _MOST_SHOWN} more")
-    wishes += [f"{names.ANNOTATION_INSTANCE_TYPE}={','.join(selection.annotated)}"] if selection.annotated else []
+        said.append(f"and {len(selection.node_selector) - _MOST_SHOWN} more")
+    said += [f"{names.ANNOTATION_INSTANCE_TYPE}={','.join(selection.annotated)}"] if selection.annotated else []
     return Finding(
         "NEU110",
         "spec",
-        f"node selection ({', '.join(wishes) or 'required node affinity'}) leaves none of the instance types in use"
+        f"node selection ({', '.join(said) or 'required node affinity'}) leaves none of the instance types in use"
         f" (families {', '.join(families)}).",
         "Make nodeSelector, node affinity and annotation agree.",
     )

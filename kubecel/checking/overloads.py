@@ -10,6 +10,8 @@ from kubecel.types import Type
 from kubecel.values import Optional, is_list, kind_of, no_overload
 
 Implementation = Callable[..., Any]
+LiteralCheck = Callable[[Budget, str], object]
+"""Refuses a constant with a `CelRuntimeError`; what that takes is taken from the budget."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Overload:
     method: bool = False
     budgeted: bool = False
     strict: bool = False
-    literal: tuple[int, Callable[[str], object]] | None = None
+    literal: tuple[int, LiteralCheck] | None = None
 
 
 def function(name: str, *parameters: Type, result: Type, call: Implementation, **details: Any) -> Overload:

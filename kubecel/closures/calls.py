@@ -1,15 +1,14 @@
 """Compiling calls of functions and methods."""
 
 import re
-from collections.abc import Callable
 from typing import Any, Final
 
 from kubecel import types
-from kubecel.checking.overloads import Dispatcher, Overload, matching
+from kubecel.checking.overloads import Dispatcher, LiteralCheck, Overload, matching
 from kubecel.closures.access import located
 from kubecel.closures.compiler import BUDGET, Code, Compiler, Frame, Run, compiles, folded
 from kubecel.closures.operators import CALL_COST
-from kubecel.errors import CelRuntimeError, CelTypeError, CelUnsupportedError
+from kubecel.errors import CelBudgetExceededError, CelRuntimeError, CelTypeError, CelUnsupportedError
 from kubecel.syntax import nodes as syntax
 from kubecel.types import A
 from kubecel.values import Optional, name_of
@@ -73,7 +72,7 @@ def _apply(
     if all(argument.is_constant for argument in code):
         compiled = _folded(compiler, compiled, found[0], node)
     if not compiled.is_constant and found[0].literal is not None:
-        _check_literal(*found[0].literal, code, node)
+        _check_literal(compiler, *found[0].literal, code, node)
     return compiled
 
 
@@ -108,12 +107,14 @@ def _folded(compiler: Compiler, code: Code, overload: Overload, node: syntax.Cal
         return code
 
 
-def _check_literal(index: int, check: Callable[[str], object], code: list[Code], node: syntax.Call) -> None:
+def _check_literal(compiler: Compiler, index: int, check: LiteralCheck, code: list[Code], node: syntax.Call) -> None:
     """Refuse a constant that no call can succeed with, such as a pattern that is no regular expression."""
     text = code[index].constant
-    if isinstance(text, str):
+    if isinstance(text, str) and compiler.unfolded is None:
         try:
-            check(text)
+            check(compiler.folding, text)
+        except CelBudgetExceededError as error:
+            compiler.unfolded = error
         except CelRuntimeError as error:
             raise CelTypeError(error.message, node.offset) from None
 

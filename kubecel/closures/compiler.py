@@ -5,7 +5,6 @@ what they raise is a `CelRuntimeError` with the offset of the node that failed.
 """
 
 import dataclasses
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from kubecel import types
 from kubecel.budget import Budget, Limits
 from kubecel.checking.overloads import Library
 from kubecel.checking.unify import Unifier
+from kubecel.deadlines import Deadline, never
 from kubecel.errors import CelBudgetExceededError, CelRuntimeError, CelSyntaxError, CelTypeError
 from kubecel.syntax import nodes as syntax
 from kubecel.types import Type
@@ -87,14 +87,24 @@ def no_hint(word: str, known: Iterable[str]) -> str:  # noqa: ARG001 - see `Hint
 class Compiler:
     """Compiles one expression. Use once."""
 
-    def __init__(self, variables: Mapping[str, Type], library: Library, limits: Limits, hint: Hint = no_hint) -> None:
+    def __init__(
+        self,
+        variables: Mapping[str, Type],
+        library: Library,
+        limits: Limits,
+        hint: Hint = no_hint,
+        deadline: Deadline | None = None,
+    ) -> None:
+        deadline = deadline or never()
         self.library = library
         self.hint = hint
         self.limits = limits
         self._variables = variables
         self._scope: dict[str, Slot] = {}
         self._loops = 0
-        self.folding = Budget(time.monotonic, limits)
+        self.deadline = deadline
+        seconds = min(limits.seconds, deadline.left)
+        self.folding = Budget(deadline.clock, dataclasses.replace(limits, seconds=seconds))
         """For everything that is computed while the expression is compiled."""
         self.unfolded: CelBudgetExceededError | None = None
         """Why constants are not computed any more: they are too large. Raised when the estimate does not refuse first,
@@ -112,7 +122,9 @@ class Compiler:
 
         Raises:
             CelCompileError: with the offset of what is wrong.
+            CelTimeExceededError: the deadline passed.
         """
+        self.deadline.look()
         code = _HANDLERS[type(node)](self, node)
         described = self.types.resolve(code.type)
         self._known[id(node)] = described

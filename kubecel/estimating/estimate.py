@@ -22,6 +22,7 @@ from kubecel.checking.size_estimates import (
     fixed,
     wrapped,
 )
+from kubecel.deadlines import Deadline, never
 from kubecel.estimating.expansion import (
     ACCUMULATOR,
     Apply,
@@ -102,9 +103,10 @@ _ORDERED: Final = frozenset({"_<_", "_<=_", "_>_", "_>=_"})
 class Estimator:
     """Estimates one expression. Use once."""
 
-    def __init__(self, size_of: SizeOf, library: CallEstimate) -> None:
+    def __init__(self, size_of: SizeOf, library: CallEstimate, deadline: Deadline | None = None) -> None:
         self._size_of = size_of
         self._library = library
+        self._deadline = deadline or never()
         self._paths: dict[Expression, Path] = {}
         self._sizes: dict[Expression, Size] = {}
         self._entries: dict[Expression, _Entries] = {}
@@ -115,6 +117,7 @@ class Estimator:
         """What it costs at most, with everything below it."""
         known = self._costs.get(expression)
         if known is None:
+            self._deadline.look()
             known = self._costs[expression] = capped(self._cost(expression))
         return known
 

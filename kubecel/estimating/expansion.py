@@ -124,6 +124,7 @@ class Expander:
 
     def expand(self, node: syntax.Node) -> Expression:
         """The expression that a node stands for."""
+        self._compiler.deadline.look()
         return _EXPANSIONS[type(node)](self, node)
 
     def _type(self, node: syntax.Node) -> Type:

@@ -7,13 +7,14 @@ refused.
 Source: k8s.io/apiserver/pkg/cel/library/regex.go; which matches `findAll` takes: Go's regexp package.
 """
 
-import functools
 import re
+import threading
 from typing import Any, Final
 
 from kubecel.budget import Budget
 from kubecel.checking.overloads import function, method
-from kubecel.errors import CelRuntimeError, quoted
+from kubecel.errors import CelRuntimeError, CelSizeExceededError, quoted
+from kubecel.library import pattern_costs
 from kubecel.types import BOOL, INT, STRING, list_of
 from kubecel.values import utf8
 
@@ -24,8 +25,10 @@ _MAX_LENGTH: Final = 2048
 _MAX_CLASSES: Final = 32
 _MAX_REPETITIONS: Final = 64
 """RE2 needs 0.1 ms to read a class of Unicode and 0.3 ms to unfold a repetition."""
-_WORK_OF_COMPILING: Final = 20_000
-_MOST_REPEATS: Final = 1000
+_MOST_COST: Final = 10_000
+"""Estimated microseconds of compiling one pattern."""
+_COST_OF_REFUSING: Final = 500
+_OUT_OF_MEMORY: Final = "pattern too large"
 _MAX_REPEAT_DIGITS: Final = 4
 
 _TOKEN: Final = re.compile(
@@ -37,6 +40,10 @@ _TOKEN: Final = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+
+_compiled: Final[dict[str, Any]] = {}
+"""Compiled patterns; the oldest goes first."""
+_adding: Final = threading.Lock()
 
 
 def _refused(pattern: str, reason: str) -> CelRuntimeError:
@@ -70,21 +77,55 @@ def _refused_by_go(pattern: str) -> str | None:
         for count in (token["least"], token["most"]):
             # With a leading zero it is plain text to both; RE2 takes numbers of many digits for plain text, too.
             if count and count[0] != "0" and len(count) > _MAX_REPEAT_DIGITS:
-                return f"bad repetition: at most {_MOST_REPEATS} repeats"
+                return f"bad repetition: at most {pattern_costs.MOST_REPEATS} repeats"
     return None
 
 
-@functools.lru_cache(maxsize=_CACHED)
-def compile_pattern(pattern: str) -> Any:
-    """A compiled regular expression without groups.
+def _check_cost(budget: Budget, pattern: str) -> None:
+    """Take what compiling a pattern costs, before.
 
     Raises:
-        CelRuntimeError: it is none, or needs too much time or memory.
+        CelSizeExceededError: it would take too long, or too much memory.
+        CelBudgetExceededError: there is no time for it.
     """
+    cost, repeats = pattern_costs.estimate(pattern)
+    if repeats > pattern_costs.MOST_REPEATS:
+        cost = min(cost, _COST_OF_REFUSING)  # RE2 refuses it as soon as it has read it.
+    elif cost > _MOST_COST:
+        raise _too_large(pattern)
+    budget.pattern(cost)
+
+
+def _too_large(pattern: str) -> CelSizeExceededError:
+    return CelSizeExceededError(
+        f"the regular expression {quoted(pattern)} is too large to compile here: repeat less in it"
+    )
+
+
+def compile_pattern(budget: Budget, pattern: str) -> Any:
+    """A compiled regular expression without groups; what compiling takes is taken from the budget before.
+
+    Raises:
+        CelRuntimeError: it is none.
+        CelBudgetExceededError: it needs too much time or memory.
+    """
+    known = _compiled.get(pattern)
+    if known is not None:
+        return known
     _check_size(pattern)
     refused = _refused_by_go(pattern)
     if refused:
         raise _refused(pattern, refused)
+    _check_cost(budget, pattern)
+    found = _compile(pattern)
+    with _adding:
+        if len(_compiled) >= _CACHED:
+            del _compiled[next(iter(_compiled))]
+        _compiled[pattern] = found
+    return found
+
+
+def _compile(pattern: str) -> Any:
     # Loading RE2 takes 10 ms and 3 MiB: only who uses regular expressions pays.
     import re2  # type: ignore[import-untyped]
 
@@ -97,15 +138,9 @@ def compile_pattern(pattern: str) -> Any:
         return re2.compile(pattern, options=options)
     except (re2.error, UnicodeEncodeError) as error:
         reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else error.args[0]
+        if reason.startswith(_OUT_OF_MEMORY):
+            raise _too_large(pattern) from None
         raise _refused(pattern, quoted(reason)[1:-1]) from None
-
-
-def _compiled(budget: Budget, pattern: str) -> Any:
-    misses = compile_pattern.cache_info().misses
-    found = compile_pattern(pattern)
-    if compile_pattern.cache_info().misses != misses:
-        budget.work(_WORK_OF_COMPILING)
-    return found
 
 
 def _charge(budget: Budget, text: str, pattern: str) -> None:
@@ -115,7 +150,7 @@ def _charge(budget: Budget, text: str, pattern: str) -> None:
 
 def _matches(budget: Budget, text: str, pattern: str) -> bool:
     _charge(budget, text, pattern)
-    compiled, data = _compiled(budget, pattern), utf8(text)
+    compiled, data = compile_pattern(budget, pattern), utf8(text)
     budget.match(len(data), compiled.programsize)
     return compiled.search(data) is not None
 
@@ -127,7 +162,7 @@ def _find(budget: Budget, text: str, pattern: str) -> str:
 
 def _find_all(budget: Budget, text: str, pattern: str, limit: int = -1) -> list[str]:
     _charge(budget, text, pattern)
-    compiled, data = _compiled(budget, pattern), utf8(text)
+    compiled, data = compile_pattern(budget, pattern), utf8(text)
     size = compiled.programsize
     found: list[str] = []
     position, last_end = 0, -1

@@ -4,9 +4,12 @@ Lark calls them while it parses, bottom up and without recursion: no input can b
 are nodes (or what a method here returned for them) and all tokens, for their positions.
 """
 
-from collections.abc import Callable, Iterable
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from kubecel.deadlines import Deadline
 from kubecel.errors import CelSyntaxError, CelUnsupportedError
 from kubecel.syntax import literals, macros
 from kubecel.syntax import nodes as syntax
@@ -59,10 +62,29 @@ def _only_or(build: Callable[["TreeBuilder", Children], Node]) -> Callable[["Tre
 class TreeBuilder:
     """Builds `kubecel.syntax.nodes`; the methods have the names of the rules."""
 
+    def __init__(self) -> None:
+        # Threads share the parser, and so its builder.
+        self._reading = threading.local()
+
+    @contextlib.contextmanager
+    def until(self, deadline: Deadline) -> Iterator[None]:
+        """What this thread parses inside the context ends at the deadline with a `CelTimeExceededError`."""
+        self._reading.deadline = deadline
+        try:
+            yield
+        finally:
+            del self._reading.deadline
+
     def _through(self, children: Children) -> Any:
         return children[0]
 
-    element = entry = member = primary = unary_not = unary_neg = _through
+    element = entry = member = _through
+
+    def _looked(self, children: Children) -> Any:
+        self._reading.deadline.look()
+        return children[0]
+
+    primary = unary_not = unary_neg = _looked
 
     # --- operators ----------------------------------------------------------------------------------------
 

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from neuron import names, quantities
 from neuron.claim_specs import ALL, EXACT_COUNT, ClaimSpec, Config, Constraint, DeviceRequest, Selector
-from neuron.configs import NeuronConfig, decode_text
 from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge, figures
 from policies.judging.whole_nodes import excludes_whole_nodes
 
@@ -24,6 +23,7 @@ MOST: Final = 1_000_000
 
 _SHOWN: Final = 60
 _MOST_REASONS: Final = 3
+_LNC_VARIABLE: Final = "NEURON_LOGICAL_NC_CONFIG"
 _GROUPS: Final = "resource.aws.com/devicegroup"
 _IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 """Extended resources that stand for a DeviceClass by its name (KEP-5004)."""
@@ -73,6 +73,9 @@ def of_pod(pod: Mapping[str, Any], knowledge: DeviceKnowledge) -> Holding:
     lnc = mapping(metadata.get("annotations")).get(names.ANNOTATION_LNC)
     if lnc in ("1", "2"):
         tally.sets_lnc(int(lnc))
+    for section in ("initContainers", "containers", "ephemeralContainers"):
+        for container in mappings(spec.get(section)):
+            tally.environment(container)
     now, before = _Together(), _Together()
     for section in ("initContainers", "containers"):
         recorded = mapping((knowledge.record or {}).get(section))
@@ -295,6 +298,15 @@ class _Tally:
             if len(key) <= _SHOWN and key.casefold() == "logicalneuroncore" and value in (1, 2):
                 self.sets_lnc(int(value))
 
+    def environment(self, container: Mapping[str, Any]) -> None:
+        """Take in the variable by which a container chooses for itself, where its value stands in the pod."""
+        for entry in mappings(container.get("env")):
+            value = entry.get("value")
+            if entry.get("name") == _LNC_VARIABLE and isinstance(value, str) and len(value) <= _SHOWN:
+                chosen = value.strip()
+                if chosen in ("1", "2"):
+                    self.sets_lnc(int(chosen))
+
     def container(self, name: str, resources: Mapping[str, Any], *, init: bool) -> tuple[int, int]:
         """Devices and cores of one container; an amount may stand under limits, or under requests alone."""
         devices = cores = 0
@@ -390,8 +402,10 @@ class _Tally:
 
 
 def _parsed(parameters: object) -> object:
-    """Opaque parameters, which are kept as raw JSON."""
+    """Opaque parameters, which are kept as raw JSON; what is wrong with them is for others to say."""
     if not isinstance(parameters, bytes):
         return parameters
-    config = decode_text(parameters).config
-    return {"logicalNeuronCore": config.logical_neuron_core} if isinstance(config, NeuronConfig) else {}
+    try:
+        return json.loads(parameters)
+    except (ValueError, RecursionError):
+        return {}

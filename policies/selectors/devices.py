@@ -9,6 +9,7 @@ from typing import Any, Final
 from kubecel import types
 from kubecel.budget import Budget
 from kubecel.checking.size_estimates import CostLimit, Path, Size
+from kubecel.deadlines import Deadline
 from kubecel.engine import CelEngine, Program
 from kubecel.library import quantity, semver
 from kubecel.types import BOOL, DYN, QUANTITY, STRING, Type, map_of
@@ -77,15 +78,16 @@ def size_of(path: Path) -> Size | None:
 _LIMIT: Final = CostLimit(MAX_COST, size_of)
 
 
-def compile_selector(engine: CelEngine, expression: str) -> Program:
+def compile_selector(engine: CelEngine, expression: str, deadline: Deadline | None = None) -> Program:
     """Compile the `cel.expression` of a device selector.
 
     Raises:
         CelCompileError: it is no selector.
         CelCostExceededError: its estimated cost is above that which the API server takes.
+        CelTimeExceededError: the deadline passed.
         CelBudgetExceededError: its constants are too large to compute here.
     """
-    return engine.compile(expression, SELECTOR_VARIABLES, result=BOOL, limit=_LIMIT)
+    return engine.compile(expression, SELECTOR_VARIABLES, result=BOOL, limit=_LIMIT, deadline=deadline)
 
 
 def device_activation(

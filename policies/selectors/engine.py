@@ -10,6 +10,7 @@ from typing import Final
 from kubecel import types
 from kubecel.budget import SELECTOR_LIMITS, Budget, Clock
 from kubecel.compile import Cel
+from kubecel.deadlines import Deadline
 from kubecel.engine import Program
 from kubecel.errors import (
     CelBudgetExceededError,
@@ -19,6 +20,7 @@ from kubecel.errors import (
     CelRuntimeError,
     CelSizeExceededError,
     CelSyntaxError,
+    CelTimeExceededError,
     CelUnsupportedError,
 )
 from kubecel.library import semver
@@ -75,7 +77,7 @@ class DeviceSelectors:
             raise SelectorTimeError(_TIME_IS_OVER)
         found = _compiled.get(expression)
         if found is None:
-            found = _compile(expression)
+            found = _compile(expression, Deadline(self._clock, self._deadline))
             _compiled.put(expression, found)
         if isinstance(found, SelectorError):
             raise found.with_traceback(None)  # An exception that is raised again keeps the frames of every time.
@@ -128,9 +130,12 @@ def _load() -> None:
     compile_selector(Cel(SELECTOR_LIMITS, hint=did_you_mean), "true")
 
 
-def _compile(expression: str) -> "_Analysed | SelectorError":
+def _compile(expression: str, deadline: Deadline) -> "_Analysed | SelectorError":
     try:
-        return _Analysed(compile_selector(Cel(SELECTOR_LIMITS, hint=did_you_mean), expression))
+        return _Analysed(compile_selector(Cel(SELECTOR_LIMITS, hint=did_you_mean), expression, deadline))
+    except CelTimeExceededError:
+        # Not returned, so that it is not remembered: the next object may leave it more time.
+        raise SelectorTimeError(_TIME_IS_OVER) from None
     except CelUnsupportedError as error:
         return SelectorUnsupportedError(error.message, _position(error))
     except CelSyntaxError as error:

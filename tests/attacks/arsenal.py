@@ -16,7 +16,11 @@ LWS = {"group": "leaderworkerset.x-k8s.io", "version": "v1", "kind": "LeaderWork
 JOBSET = {"group": "jobset.x-k8s.io", "version": "v1alpha2", "kind": "JobSet"}
 RECORD = "neuron.aws.com/converted-from"
 LABEL = {"neuron.aws.com/converted": "true"}
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 GENERATED = "neuron-4-fdc84041cb55"
+
+ANOTHER = "0000"
+"""Text in the objects of attacks that differ."""
 
 Members = dict[str, Any]
 
@@ -31,6 +35,7 @@ class Attack:
         make: members of the review's request, for a size.
         size: the size that the attack was found with.
         at_once: how many of them are sent at the same time.
+        differ: whether each of these is another object, so that no memory helps.
         denied: whether it has to be refused; None: either answer will do.
         says: a part of what the tenant is told; empty: anything.
         statuses: HTTP statuses that it may get, where they are others than those of every review.
@@ -41,12 +46,20 @@ class Attack:
     make: Callable[[int], Members]
     size: int = 1
     at_once: int = 1
+    differ: bool = False
     denied: bool | None = None
     says: str = ""
     statuses: tuple[int, ...] = ()
 
     def body(self, size: int | None = None) -> bytes:
         return json.dumps(review(**self.make(self.size if size is None else size))).encode()
+
+    def bodies(self) -> list[bytes]:
+        """What is sent, at the same time."""
+        body = self.body()
+        if not self.differ:
+            return [body] * self.at_once
+        return [body.replace(ANOTHER.encode(), f"{index:04}".encode()) for index in range(self.at_once)]
 
 
 # --- claims ---------------------------------------------------------------------------------------------------
@@ -282,6 +295,49 @@ def affinity_terms(size: int) -> Members:
     return creating(pod([container("a")], affinity=affinity))
 
 
+def any_node_terms(size: int) -> Members:
+    """Terms that do not mention instance types: each is to get them."""
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [f"n{n}"]}]} for n in range(size)]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    return creating(pod([container("a", "1")], affinity=affinity))
+
+
+def single_types(size: int) -> Members:
+    """Every term names a type of its own that does not exist."""
+    terms = [
+        {"matchExpressions": [{"key": INSTANCE_TYPE, "operator": "In", "values": [f"trn{ANOTHER}{n}"]}]}
+        for n in range(size)
+    ]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    return creating(pod([container("a", "1")], affinity=affinity))
+
+
+def type_expressions(size: int) -> Members:
+    """The same in one term."""
+    data = single_types(size)
+    terms = data["object"]["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    each = [term["matchExpressions"][0] | {"operator": "NotIn"} for term in terms["nodeSelectorTerms"]]
+    terms["nodeSelectorTerms"] = [{"matchExpressions": each}]
+    return data
+
+
+def long_node_selector(size: int) -> Members:
+    selector = {f"k{ANOTHER}{n}": "v" for n in range(size)} | {INSTANCE_TYPE: "m5.large"}
+    return creating(pod([container("a", "1")], nodeSelector=selector))
+
+
+def deployment(size: int) -> Members:
+    template = single_types(size)["object"]
+    data = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {"template": template}}
+    kind = {"group": "apps", "version": "v1", "kind": "Deployment"}
+    return {"namespace": "tenant", "kind": kind, "object": data}
+
+
+def small_containers(size: int) -> Members:
+    containers = [{"name": f"{ANOTHER}{n}", "image": "x" * 9} for n in range(size)]
+    return creating(pod([*containers, container("a")], {"labels": {"pairs": ""}}))
+
+
 def jobset(size: int) -> Members:
     jobs = [{"name": f"j{n}", "template": {"spec": {"template": pod([container("a", "7")])}}} for n in range(size)]
     data = {
@@ -361,6 +417,16 @@ ATTACKS: tuple[Attack, ...] = (
     Attack("many-containers-validated", "/validate", many_containers, 3_000),
     Attack("many-init-containers", "/mutate", many_init_containers, 500),
     Attack("affinity-terms", "/mutate", affinity_terms, 1_000),
+    Attack("any-node-terms", "/mutate", any_node_terms, 500, denied=True, says="too many node selector terms"),
+    Attack("any-node-terms-allowed", "/mutate", any_node_terms, 64, denied=False),
+    # Many small ones, each another.
+    Attack("single-types", "/mutate", single_types, 275, at_once=32, differ=True, denied=True),
+    Attack("few-single-types", "/mutate", single_types, 60, at_once=64, differ=True, denied=True),
+    Attack("type-expressions", "/mutate", type_expressions, 250, at_once=32, differ=True),
+    Attack("long-node-selector", "/mutate", long_node_selector, 1_700, at_once=32, differ=True, denied=True),
+    Attack("deployment", "/validate", deployment, 275, at_once=32, differ=True),
+    Attack("small-containers", "/validate", small_containers, 401, at_once=32, differ=True),
+    Attack("fewer-small-containers", "/validate", small_containers, 150, at_once=64, differ=True),
     Attack("jobset", "/validate", jobset, 120),
     Attack("jobset-larger", "/validate", jobset, 2_000),
     Attack("big", "/mutate", big, 100_000),

@@ -251,8 +251,10 @@ def test_an_expression_that_costs(tenant: Api, namespace: str, expression: str, 
 def test_many_at_once(control_plane: ControlPlane, tenant: Api, namespace: str) -> None:
     """As many claims, each of its own kind, as ten clients can send."""
 
+    # Once: each thread that issues it again writes the same two files, and key and certificate may not fit.
+    identity = control_plane.authority.issue(f"user-tenant-{namespace}", f"tenant-{namespace}")
+
     def send(number: int) -> None:
-        identity = control_plane.authority.issue(f"user-tenant-{namespace}", f"tenant-{namespace}")
         api = Api(control_plane.server, control_plane.authority.files.certificate, identity)
         with contextlib.closing(api):
             for each in range(5):

@@ -93,6 +93,10 @@ def claiming(name: str, template_name: str = "single-gpu", **spec: Any) -> Objec
     return pod(name, using, resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": template_name}], **spec)
 
 
+def amounts(resource: str) -> Object:
+    return {"limits": {"cpu": "1", resource: "16"}, "requests": {"cpu": "1", resource: "16"}}
+
+
 GPU, EFA = "gpu.nvidia.com", "efa.networking.k8s.aws"
 MANY = [{**request(GPU, *[BIG] * 4), "name": f"r{number}"} for number in range(32)]
 FOREIGN: dict[str, Object] = {
@@ -116,6 +120,7 @@ FOREIGN: dict[str, Object] = {
     "extended": device_class("mig", extendedResourceName="nvidia.com/mig"),
     "pod": claiming("gpu"),
     "plain-pod": pod("plain", container()),
+    "pod-by-resource": pod("gpus", container(resources=amounts("nvidia.com/gpu"))),
     "deployment": workload("Deployment", "gpu", claiming("x")),
     "cron-job": {
         "apiVersion": "batch/v1",
@@ -147,6 +152,16 @@ OURS: dict[str, Object] = {
     "class-by-config": device_class("other", config=[opaque("neuron.aws.com")]),
     "class-v1beta1": device_class("trainium", "device.driver == 'neuron.aws.com'", version="v1beta1"),
     "pod": pod("legacy"),
+    "class-as-resource": pod("by-class", container(resources=amounts("deviceclass.resource.kubernetes.io/any"))),
+    "class-as-resource-init": pod(
+        "by-class-init",
+        container(),
+        initContainers=[container("init", resources=amounts("deviceclass.resource.kubernetes.io/neuron.aws.com"))],
+    ),
+    "extended-resource": pod("extended", container(resources=amounts("example.com/neuron-large"))),
+    "deployment-by-class": workload(
+        "Deployment", "by-class", pod("x", container(resources=amounts("deviceclass.resource.kubernetes.io/any")))
+    ),
     "init": pod("init", container(), initContainers=[container("init", neuroncore=1)]),
     "leader-worker-set": leader_worker_set("legacy", pod("x", container(neuron=16))),
     "annotated-set": leader_worker_set("annotated", pod("x", annotations={"neuron.aws.com/ultraserver-mode": "4"})),
@@ -248,6 +263,15 @@ def test_a_pod_with_many_containers_before_the_one_that_counts_does_not_pass(
     before = webhook.reviews()
     refusal = refused(api, hidden, namespace)
     assert webhook.reviews() > before or BUDGET.search(refusal), refusal
+
+
+def test_a_class_named_as_resource_behind_many_others_does_not_pass(api: Api, webhook: Webhook, namespace: str) -> None:
+    before_it = {f"example.com/r{number}": "1" for number in range(10_000)}
+    last = {**before_it, "zz.example.com/neuron": "1"}
+    hidden = pod("hidden", container(resources={"limits": last, "requests": last}))
+    before = webhook.reviews()
+    create(api, hidden, namespace)
+    assert webhook.reviews() > before
 
 
 @pytest.mark.parametrize("version", VERSIONS)

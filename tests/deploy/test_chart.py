@@ -306,7 +306,7 @@ def test_entries_follow_values() -> None:
 
 def test_rules_for_policies_get_an_entry_of_their_own(everything: list[Object]) -> None:
     entries = find(everything, "ValidatingWebhookConfiguration")["webhooks"]
-    assert [entry["name"].partition(".")[0] for entry in entries] == ["claims", "pods", "policies"]
+    assert [entry["name"].partition(".")[0] for entry in entries] == ["claims", "pods", "workloads", "policies"]
     extra = entries[-1]
     assert extra["rules"] == EVERYTHING["validation"]["extraRules"]
     assert extra["matchConditions"] == EVERYTHING["validation"]["matchConditions"]
@@ -353,6 +353,8 @@ def test_which_classes_count_as_neuron_s_is_up_to_values(values: Object, classes
 def test_nothing_can_be_listed_that_would_break_out_of_the_expression() -> None:
     with pytest.raises(helm.HelmValuesError, match="/admission/deviceClasses/0"):
         render({"admission": {"deviceClasses": ["x'] || ['"]}})
+    with pytest.raises(helm.HelmValuesError, match="/admission/extendedResources/0"):
+        render({"admission": {"extendedResources": ["a.b/x'] || ['"]}})
 
 
 @pytest.mark.parametrize(
@@ -369,8 +371,51 @@ def test_nothing_can_be_listed_that_would_break_out_of_the_expression() -> None:
 def test_policies_see_every_pod_with_claims(values: Object, every: bool) -> None:
     expression = conditions(values)["pods/claims"]
     assert ("request.kind.kind != 'Pod'" in expression) is every
-    assert "'aws.amazon.com/neuroncore'" in expression
+    assert "name.contains('neuron')" in expression
     assert ("tolerations" in expression) is not every
+
+
+@pytest.mark.parametrize("scope", ["Neuron", "All"])
+def test_any_extended_resource_that_can_be_neuron_s_is_seen(scope: str) -> None:
+    values = {
+        "admission": {"workloads": {"scope": scope}, "extendedResources": ["example.com/trn"]},
+        "deviceClasses": {
+            "default": {"extendedResourceName": "example.com/accelerator"},
+            "extra": {"mine": {"extendedResourceName": "example.com/mine"}, "none": {}},
+        },
+    }
+    expression = conditions(values)["pods/claims"]
+    assert "name.startsWith('deviceclass.resource.kubernetes.io/')" in expression
+    assert "name.contains('neuron')" in expression
+    assert "name in ['example.com/accelerator', 'example.com/mine', 'example.com/trn']" in expression
+    mutating = conditions(values, "MutatingWebhookConfiguration")
+    assert not any("deviceclass.resource" in each for each in mutating.values())
+
+
+@pytest.mark.parametrize(
+    ("policy", "with_policies", "answers"),
+    [
+        ("Auto", False, {"pods": ("Ignore", 2)}),
+        ("Auto", True, {"pods": ("Fail", 5), "workloads": ("Ignore", 2)}),
+        ("Fail", True, {"pods": ("Fail", 2)}),
+        ("Ignore", True, {"pods": ("Ignore", 2)}),
+    ],
+)
+def test_policies_on_pods_hold_while_nobody_answers(
+    policy: str, with_policies: bool, answers: dict[str, tuple[str, int]]
+) -> None:
+    values = {
+        "admission": {"workloads": {"failurePolicy": policy}},
+        "policies": {"packs": ["device-limit"] if with_policies else []},
+    }
+    _, *entries = find(render(values), "ValidatingWebhookConfiguration")["webhooks"]
+    assert {
+        entry["name"].partition(".")[0]: (entry["failurePolicy"], entry["timeoutSeconds"]) for entry in entries
+    } == answers
+    asked = [resource for entry in entries for rule in entry["rules"] for resource in rule["resources"]]
+    assert asked.count("pods") == asked.count("deployments") == 1
+    if len(entries) > 1:
+        assert [rule["resources"] for rule in entries[0]["rules"]] == [["pods"]]
 
 
 # --- certificates ---------------------------------------------------------------------------------------------
@@ -411,7 +456,7 @@ def test_cert_manager_signs_with_a_ca_that_outlives_the_certificate(everything: 
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
         annotations = find(everything, kind)["metadata"]["annotations"]
         assert annotations == {"cert-manager.io/inject-ca-from": "neuron-dra/neuron-dra-webhook"}
-    assert bundles(everything) == [None] * 5
+    assert bundles(everything) == [None] * 6
 
 
 def test_an_issuer_of_the_admin_is_used_instead() -> None:

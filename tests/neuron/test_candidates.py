@@ -1,3 +1,4 @@
+import time
 from typing import Any
 
 import pytest
@@ -137,3 +138,49 @@ def test_hyperpod_labels_are_recognised() -> None:
     assert is_sagemaker(NodeSelection(node_selector={TYPE: "ml.trn1.32xlarge"}))
     assert is_sagemaker(NodeSelection(terms=[term(expression(TYPE, "In", "ml.trn1.32xlarge"))]))
     assert not is_sagemaker(NodeSelection(node_selector={TYPE: "trn1.32xlarge"}))
+
+
+class Counted(str):
+    """A value that counts how often somebody reads it."""
+
+    __slots__ = ()
+    reads = 0
+
+    def removeprefix(self, prefix: str, /) -> str:
+        Counted.reads += 1
+        return super().removeprefix(prefix)
+
+    def __str__(self) -> str:
+        return self
+
+
+@pytest.mark.parametrize("fits", [False, True])
+def test_each_value_is_read_once_however_many_types_there_are(fits: bool) -> None:
+    Counted.reads = 0
+    values = [Counted(f"trn{number}.huge") for number in range(200)]
+    terms = [term(expression(TYPE, "In", value)) for value in values]
+    if fits:
+        terms.append(term(expression(TYPE, "In", "trn2.48xlarge")))
+    types, findings = find(CATALOGUE, NodeSelection(terms=terms), None)
+    assert ([entry.name for entry in types], bool(findings)) == (["trn2.48xlarge"] if fits else [], not fits)
+    assert Counted.reads == len(values)
+
+
+def test_labels_that_no_type_determines_cost_nothing_per_type() -> None:
+    class Values(list[str]):
+        def __iter__(self) -> Any:
+            raise AssertionError("values of a foreign label are read")
+
+    foreign = {"key": "zone", "operator": "In", "values": Values(["a"])}
+    excluded = expression(TYPE, "In", "m5.large")
+    _, findings = find(CATALOGUE, NodeSelection(terms=[term(foreign, excluded)] * 100), None)
+    assert [finding.code for finding in findings] == ["NEU110"]
+
+
+def test_a_long_node_selector_without_a_type_is_explained_in_linear_time() -> None:
+    selector = {f"k{number}": "v" for number in range(1_000)} | {TYPE: "m5.large"}
+    started = time.process_time()
+    for _ in range(10):
+        _, findings = find(CATALOGUE, NodeSelection(node_selector=selector), None)
+        assert findings[0].path == f"spec.nodeSelector[{TYPE}]"
+    assert time.process_time() - started < 0.2

@@ -1,13 +1,16 @@
 """`neuron-dra webhook`: settings in, a running server out. What other server commands share is here too."""
 
 import asyncio
+import logging
 import os
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 import click
 
 from runtime.startup import StartupError
+from webhook.reviews import lane
 from webhook.server import settings
 
 COULD_NOT_START: Final = 3
@@ -66,6 +69,14 @@ def run(main: Coroutine[Any, Any, None], chosen: settings.Settings) -> None:
     logs.configure(logs.resolve(chosen.log_format), chosen.log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main)
+    if lane.is_working():
+        # Its thread is a daemon. One that is inside C++ when the interpreter finalises ends the process with an error:
+        # the interpreter ends the thread by unwinding its stack, and C++ code may not be unwound. Everything is served
+        # and nothing is left to finalise, so the process ends here.
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 @click.command(cls=ServerCommand)

@@ -28,6 +28,7 @@ from webhook.cluster.api import (
     ApiServer,
     ApiServerError,
     StatusError,
+    TooLongError,
     UnreachableError,
     UnreadableError,
     loaded,
@@ -157,12 +158,14 @@ class KubeTemplates:
             return True
         path = RESOURCE_CLAIM_TEMPLATES.path(namespace, template.name)
         try:
-            found = _loaded(await self._server.request("GET", path, timeout=self._budget))
+            found = _stored(await self._server.request("GET", path, timeout=self._budget))
+        except TooLongError:
+            found = None
         except ApiServerError as error:
             if isinstance(error, StatusError) and error.code == NOT_FOUND:
                 return False
             raise _unavailable(error, namespace, template, _READ) from error
-        if _digest(found) != template.digest:
+        if found is None or _digest(found) != template.digest:
             raise _foreign(namespace, template, found)
         return True
 
@@ -233,8 +236,8 @@ class KubeTemplates:
             if _worth_a_retry(error):
                 raise
             raise _unavailable(error, namespace, template, _KEPT) from error
-        found = _loaded(kept)
-        if _digest(found) != template.digest:
+        found = _stored(kept)
+        if found is None or _digest(found) != template.digest:
             raise _foreign(namespace, template, found)
         return True
 
@@ -257,12 +260,14 @@ class KubeTemplates:
             return
         try:
             path = RESOURCE_CLAIM_TEMPLATES.path(namespace, template.name)
-            found = _loaded(await self._server.request("GET", path, timeout=self._left(deadline)))
+            found = _stored(await self._server.request("GET", path, timeout=self._left(deadline)))
+        except TooLongError:
+            found = None
         except StatusError as error:
             if error.code == NOT_FOUND:
                 raise UnreachableError("it existed, and was deleted before it could be read") from error
             raise
-        if _digest(found) != template.digest:
+        if found is None or _digest(found) != template.digest:
             raise _foreign(namespace, template, found)
         self.counters.found += 1
         marked = names.ANNOTATION_PRUNE_AFTER in (found["metadata"].get("annotations") or {})
@@ -287,8 +292,27 @@ def _loaded(body: bytes) -> dict[str, Any]:
     return item
 
 
+def _stored(body: bytes) -> dict[str, Any] | None:
+    """The template in an answer to GET or PATCH; None where the API server stores one that cannot be read.
+
+    Raises:
+        UnreadableError: it is no answer of the API server's.
+    """
+    try:
+        return _loaded(body)
+    except UnreadableError:
+        # What the API server stores is an object of JSON, with whatever somebody wrote into it. An error page is not.
+        if body[:1] == b"{":
+            return None
+        raise
+
+
 def _digest(item: dict[str, Any]) -> str:
-    return digest(item["spec"])
+    """The hash of a template; empty, and that of no template of ours, where its spec cannot be hashed."""
+    try:
+        return digest(item["spec"])
+    except (ValueError, RecursionError):
+        return ""
 
 
 # --- what went wrong, for the user --------------------------------------------------------------------------
@@ -298,15 +322,16 @@ def _error(code: str, status: tuple[int, str], template: Template, message: str,
     return TemplateUnavailableError(Finding(code, _PATH, message, fix, template.name), *status)
 
 
-def _foreign(namespace: str, template: Template, found: dict[str, Any]) -> TemplateUnavailableError:
-    labels = (found.get("metadata") or {}).get("labels") or {}
+def _foreign(namespace: str, template: Template, found: dict[str, Any] | None) -> TemplateUnavailableError:
+    labels = ((found or {}).get("metadata") or {}).get("labels") or {}
     ours = labels.get(names.LABEL_MANAGED_BY) == names.MANAGER
+    said = f"it is {'' if ours else 'not '}labelled {names.LABEL_MANAGED_BY}={names.MANAGER}"
     return _error(
         "NEU303",
         _CONFLICT,
         template,
-        f"ResourceClaimTemplate {namespace}/{template.name} exists with another spec than its name stands for; it is "
-        f"{'' if ours else 'not '}labelled {names.LABEL_MANAGED_BY}={names.MANAGER}.",
+        f"ResourceClaimTemplate {namespace}/{template.name} exists with another spec than its name stands for; "
+        f"{'it cannot be read' if found is None else said}.",
         "If nothing else uses it, delete it, and it is made again with the right spec: "
         f"kubectl delete resourceclaimtemplate {template.name} -n {namespace}",
     )

@@ -15,7 +15,7 @@ from neuron.findings import Finding, as_warning, warning
 from neuron.instances import InstanceType
 from neuron.scheduling import with_required
 from neuron.serving import Wishes
-from webhook.decisions import hints, modes, pods, records
+from webhook.decisions import hints, modes, patches, pods, records
 from webhook.decisions.added_hints import NOTHING_ADDED, AddedHints
 from webhook.decisions.canonical import key_of, keys_of
 from webhook.decisions.decision import SEVERAL, Decision, Operation, Outcome, cut, denied, unchanged
@@ -28,8 +28,11 @@ from webhook.decisions.steering import NO_STEERING, Steering, allowed, disagree,
 from webhook.decisions.world import World
 
 _CORE_VARIABLES: Final = frozenset(names.CORE_VARIABLES)
+_MIRROR: Final = "kubernetes.io/config.mirror"
 _MOST_WARNED: Final = 16
 """Claims of the user's own that are named in warnings."""
+_MOST_TERMS: Final = 64
+"""Terms of required node affinity: the patch adds the instance types to each."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,6 +69,8 @@ def convert(
     world: World,
     claiming: Sequence[str] = (),
     steering: Steering = NO_STEERING,
+    *,
+    by_kubelet: bool = False,
 ) -> Decision:
     """Decide about a Pod that is being created.
 
@@ -75,10 +80,13 @@ def convert(
         world: what else is known.
         claiming: names of claims in `spec.resourceClaims` that request our DeviceClass.
         steering: what policies say about it.
+        by_kubelet: whether a kubelet creates it, as it does with the mirror pod of a static pod. Anybody can write the
+            annotation of one.
     """
     if not pod.concerns_us:
         return unchanged("not-neuron")
-    if pod.annotations.mirror is not None:
+    mirrors = pod.annotations.mirror is not None
+    if mirrors and (by_kubelet or not steering.locked):
         return unchanged("mirror-pod")
     if (excess := pod.excess()) is not None:
         return denied("too-large", _too_large(excess))
@@ -94,14 +102,24 @@ def convert(
     if settings.mode is Mode.OFF:
         misspelt = (as_warning(finding) for finding in settings.misspelt_mode)
         return _about(unchanged(f"mode-off-by-{settings.source}", *misspelt, *told), holders)
-    if pod.spec.nodeName:
-        return _about(unchanged("node-name", _bound(pod.spec.nodeName)), holders)
+    if mirrors or pod.spec.nodeName:
+        return _about(_out_of_reach(pod, settings, steering), holders)
     decision = _decide(pod, facts, steered(world, steering), settings, holders, conversion, claiming, steering)
     if decision.errors:
         decision = dataclasses.replace(decision, errors=owned_up(decision.errors, said, steering))
     if told or steering is not NO_STEERING:
         decision = dataclasses.replace(decision, warnings=(*decision.warnings, *told), audit=_audit(decision, steering))
     return _about(_shadow(decision) if settings.mode is Mode.SHADOW else decision, holders)
+
+
+def _out_of_reach(pod: pods.Pod, settings: modes.Settings, steering: Steering) -> Decision:
+    """About a pod that no scheduler places, or that says so: nothing allocates its claim. Locked policies refuse it."""
+    refuses = steering.locked and settings.mode is not Mode.SHADOW
+    if pod.annotations.mirror is not None:
+        return denied("locked", _mirrored(steering)) if refuses else unchanged("mirror-pod")
+    if refuses:
+        return denied("locked", _unscheduled(pod, steering))
+    return unchanged("node-name", _bound(pod.spec.nodeName or ""))
 
 
 def _about(decision: Decision, holders: Sequence[_Holder]) -> Decision:
@@ -191,6 +209,10 @@ def _decide(
         )
     marks = mark(pod, record)
     patch = [*_claim_patch(pod, holders, claim, claim_name, conversion), *marks, *given.labels, *given.patch]
+    if (size := patches.size_of(patch)) > patches.MOST_BYTES:
+        return denied(
+            "too-large", _too_large(f"the patch that converts it has {size} bytes, at most {patches.MOST_BYTES}")
+        )
     own_claims = [name for name in claiming if name != claim_name]
     warnings = (*claim.warnings, *given.warnings, *_side_effects(facts, world, own_claims))
     if not patch:
@@ -213,12 +235,15 @@ def _find_candidates(
 ) -> tuple[candidates.NodeSelection, tuple[InstanceType, ...], list[Finding]]:
     """Where the pod may run, by its own words and by what policies require; without any, why."""
     terms, selector = hints.required_terms(pod.decode_affinity()), pod.decode_node_selector()
+    if terms is not None and len(terms) > _MOST_TERMS:
+        return candidates.NodeSelection(), (), [_too_many_terms(len(terms))]
     alone = candidates.NodeSelection(settings.instance_types, selector, terms)
     # What a policy requires is in the pod's own affinity when it comes here a second time: it has to count at once.
     both = dataclasses.replace(alone, terms=with_required(terms, steering.hints.required))
     found, findings = allowed(*candidates.find(world.catalogue, both, world.families), steering)
-    if findings and allowed(*candidates.find(world.catalogue, alone, world.families), steering)[0]:
-        findings = [disagree(steering)]
+    if findings and steering.hints.required:
+        without, _ = allowed(*candidates.find(world.catalogue, alone, world.families), steering)
+        findings = [disagree(steering)] if without else findings
     return both, found, findings
 
 
@@ -354,9 +379,32 @@ def _bound(node: str) -> Finding:
     return warning("NEU201", "spec.nodeName", message, "Use a nodeSelector.", cut(node))
 
 
+def _unscheduled(pod: pods.Pod, steering: Steering) -> Finding:
+    node = cut(pod.spec.nodeName or "")
+    message = (
+        f"nodeName is {node!r}, and policy '{steering.policy}' is locked to mode {steering.mode}: a pod that the"
+        " scheduler does not place cannot be converted, because nothing else allocates its claim."
+    )
+    return Finding("NEU201", "spec.nodeName", message, "Use a nodeSelector.", node)
+
+
+def _mirrored(steering: Steering) -> Finding:
+    message = (
+        f"only a kubelet makes mirror pods, and policy '{steering.policy}' is locked to mode {steering.mode}: a pod"
+        f" that somebody else marks with {_MIRROR} would not be converted."
+    )
+    return Finding("NEU201", f"metadata.annotations[{_MIRROR}]", message, "Remove the annotation.")
+
+
 def _too_large(excess: str) -> Finding:
     message = f"the pod is larger than any that was meant: {excess}."
     return Finding("NEU114", excess.split(" ", maxsplit=1)[0], message, "Make it smaller.")
+
+
+def _too_many_terms(count: int) -> Finding:
+    path = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+    message = f"the pod has too many node selector terms: {count}, at most {_MOST_TERMS}."
+    return Finding("NEU114", path, message, "Say the same with fewer terms.", str(count))
 
 
 def _same_name(path: str, name: str) -> Finding:

@@ -6,7 +6,7 @@ the way back from the scheduler extension's scheduler names. A SchedulingHintPol
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from neuron import candidates, names, scheduling
 from neuron.findings import Finding, warning
@@ -21,6 +21,8 @@ from webhook.decisions.world import ConversionOptions
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_MOST_CHANGED: Final = 8
+"""Node selector terms that are changed one by one; from there on the list is replaced as a whole."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -167,16 +169,31 @@ def node_affinity(
     path = "/spec/affinity/nodeAffinity"
     if not node:
         return [add(path, wanted)]
-    terms = (node.get(_REQUIRED) or {}).get("nodeSelectorTerms")
+    terms = (node.get(_REQUIRED) or {}).get("nodeSelectorTerms") or ()
     operations: list[Operation] = []
     if required and not terms:
         operations.append(add(f"{path}/{_REQUIRED}", wanted[_REQUIRED]))
-    for index, term in enumerate(terms or ()):
-        expressions = term.get("matchExpressions")
-        if expressions or term.get("matchFields"):
-            where = path + pointer(_REQUIRED, "nodeSelectorTerms", index, "matchExpressions")
-            operations += append(where, expressions, scheduling.missing_requirements(term, required))
+    elif required:
+        operations += _narrow(path + pointer(_REQUIRED, "nodeSelectorTerms"), terms, required)
     return operations + append(f"{path}/{_PREFERRED}", node.get(_PREFERRED), wanted.get(_PREFERRED, ()))
+
+
+def _narrow(path: str, terms: Sequence[Mapping[str, Any]], required: Sequence[Entry]) -> list[Operation]:
+    """Add requirements to each term of the list at `path`; where many terms lack some, to all of them at once."""
+    operations: list[Operation] = []
+    changed = 0
+    for index, term in enumerate(terms):
+        expressions = term.get("matchExpressions")
+        if not expressions and not term.get("matchFields"):
+            continue
+        missing = scheduling.missing_requirements(term, required)
+        changed += bool(missing)
+        if changed > _MOST_CHANGED:
+            # Each operation would say the path again.
+            keyed = [(key_of(entry), dict(entry)) for entry in required]
+            return [replace(path, [_narrowed(each, keyed) for each in terms])]
+        operations += append(f"{path}/{index}/matchExpressions", expressions, missing)
+    return operations
 
 
 def _wanted(required: Sequence[Entry], preferred: Sequence[Entry]) -> dict[str, Any]:

@@ -38,6 +38,7 @@ class Settings:
         wishes: logical NeuronCore and UltraServer mode.
         instance_types: the only types allowed; empty for any.
         findings: values that are not allowed (NEU109).
+        lnc_source: who gave the logical NeuronCore: `pod` or `namespace`; empty where nothing does.
     """
 
     mode: Mode
@@ -45,6 +46,7 @@ class Settings:
     wishes: Wishes
     instance_types: tuple[str, ...]
     findings: tuple[Finding, ...]
+    lnc_source: str = ""
 
     @property
     def misspelt_mode(self) -> tuple[Finding, ...]:
@@ -59,7 +61,7 @@ def resolve(annotations: Annotations, facts: NamespaceFacts, default: Mode) -> S
     """
     reader = _Reader(annotations, dict(facts.annotations))
     word, source = reader.choice(names.ANNOTATION_CONVERT, annotations.convert, MODE_WORDS)
-    lnc, _ = reader.choice(names.ANNOTATION_LNC, annotations.logical_neuron_core, _LNC_VALUES)
+    lnc, lnc_source = reader.choice(names.ANNOTATION_LNC, annotations.logical_neuron_core, _LNC_VALUES)
     ultraserver, _ = reader.choice(names.ANNOTATION_ULTRASERVER_MODE, annotations.ultraserver_mode, _ULTRASERVER_VALUES)
     return Settings(
         mode=MODE_WORDS[word] if word is not None else default,
@@ -67,6 +69,7 @@ def resolve(annotations: Annotations, facts: NamespaceFacts, default: Mode) -> S
         wishes=Wishes(int(lnc) if lnc else None, int(ultraserver) if ultraserver else None),
         instance_types=reader.instance_types(annotations.instance_type),
         findings=tuple(reader.findings),
+        lnc_source=lnc_source if lnc is not None else "",
     )
 
 

@@ -32,9 +32,11 @@ _TOO_MANY_VALUES: Final = f"it has more than {MOST_VALUES} values"
 
 _PIECE: Final = 32 * 1024
 """Bytes that are looked at without a chance for others: a millisecond at most."""
-_LONGEST_ENVELOPE: Final = 64 * 1024
+BEGINNING: Final = 64 * 1024
+"""Bytes of a review in which its object has to begin, for what is before it to be found."""
 _IN_REQUEST: Final = 2
-_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
+"""A text that does not end is one too, else each quote in it would be tried as the beginning of another."""
 _DELETED: Final = bytes(set(range(256)) - set(b'"[]{},'))
 _STEPS: Final = bytes(1 if byte in b"[{" else 255 for byte in range(256))
 """One level down or up, as signed bytes."""
@@ -147,7 +149,7 @@ def without_objects(review: bytes | bytearray) -> bytes | bytearray | None:
     still be refused in its own name.
     """
     depth = 0
-    for token in _TOKEN.finditer(review, 0, _LONGEST_ENVELOPE):
+    for token in _TOKEN.finditer(review, 0, BEGINNING):
         text = token[0]
         if text in (b"{", b"["):
             depth += 1

@@ -1,12 +1,22 @@
 """Minimal JSON patches (RFC 6902) on an object exactly as it was sent.
 
-Lists are never rebuilt: fields that this program does not know survive, whatever API version they come from.
+Lists are not rebuilt from what this program knows: fields that it does not know survive, whatever API version they come
+from.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
+from webhook.decisions.canonical import key_of
 from webhook.decisions.decision import Operation
+
+MOST_BYTES: Final = 44 * 1024
+"""Of a patch as JSON. An answer holds it in base64, which makes 59 KiB of it, and has at most 64 KiB."""
+
+
+def size_of(patch: Sequence[Operation]) -> int:
+    """Bytes of a patch as JSON."""
+    return len(key_of(patch).encode(errors="surrogatepass"))
 
 
 def pointer(*parts: str | int) -> str:

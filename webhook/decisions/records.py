@@ -222,7 +222,7 @@ def _resembles_ours(pod: pods.Pod) -> bool:
 
 
 def verified_conversion(
-    pod: pods.Pod | Mapping[str, Any], template: Callable[[str], ClaimSpec | None]
+    pod: pods.Pod | Mapping[str, Any], template: Callable[[str], ClaimSpec | None], *, dry_run: bool = False
 ) -> Converted | None:
     """The conversion of a pod whose claim holds no more than its record says.
 
@@ -231,6 +231,8 @@ def verified_conversion(
     Args:
         pod: its view, or the whole object.
         template: what a ResourceClaimTemplate of the pod's namespace asks for; None where it is unknown.
+        dry_run: the pod is not stored. Conversion makes no template in a dry run, so an unknown one is believed to be
+            the one that it would make; as nothing is stored, nothing can come of a record that somebody made up.
 
     Returns:
         None where the pod does not show that it was converted (`find_conversion`), where a container has lost its
@@ -244,7 +246,9 @@ def verified_conversion(
     if conversion is None or conversion.lost:
         return None
     spec = template(conversion.template)
-    return conversion if spec is not None and _is_covered(spec, conversion.asks) else None
+    if spec is None:
+        return conversion if dry_run else None
+    return conversion if _is_covered(spec, conversion.asks) else None
 
 
 def _is_covered(spec: ClaimSpec, asks: Sequence[Ask]) -> bool:

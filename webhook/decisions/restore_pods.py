@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from neuron import demand, names, quantities
 from neuron.demand import Role
 from neuron.findings import Finding
-from webhook.decisions import hints, pods, records
+from webhook.decisions import hints, patches, pods, records
 from webhook.decisions.added_hints import AddedHints
 from webhook.decisions.canonical import key_of, keys_of
 from webhook.decisions.convert_pods import mark, strip_legacy
@@ -74,7 +74,14 @@ def restore(
         patch += hints.restored_labels(*read_labels(), added)
     if not patch:
         return unchanged("already-converted")
-    return Decision(Outcome.RESTORED, "reapplied" if reapplied else "marks-restored", patch=tuple(patch))
+    return _restored(patch, "reapplied" if reapplied else "marks-restored")
+
+
+def _restored(patch: list[Operation], reason: str) -> Decision:
+    if patches.size_of(patch) > patches.MOST_BYTES:
+        # Conversion refuses to add as much, and the API server refuses the change.
+        return unchanged("too-large")
+    return Decision(Outcome.RESTORED, reason, patch=tuple(patch))
 
 
 def _changes(container: str, path: str, resources: Mapping[str, Any], recorded: Mapping[str, str]) -> list[Finding]:

@@ -20,10 +20,10 @@ class Steering:
     Attributes:
         policy: name of the one on conversion; empty where none matches.
         mode: the mode where no annotation gives one; None: the server's.
-        locked: `mode` comes before annotations.
+        locked: `mode` and `lnc` come before annotations.
         families: the only families allowed; empty for any.
         device_class: DeviceClass to request from; None: the server's.
-        lnc: logical NeuronCore where no annotation gives one.
+        lnc: logical NeuronCore where no annotation gives one, or where the policy is locked.
         unconnected: counts that cannot be connected are served all the same.
         hints: what the policy on scheduling hints says.
         labels: labels of `hints` that this pod is to get: the view of a pod does not have its labels.
@@ -64,32 +64,42 @@ class SteerTemplate(Protocol):
 
 
 def overruled(settings: Settings, steering: Steering) -> list[Finding]:
-    """NEU214 where a locked policy comes before an annotation that says something else.
+    """NEU214 for every annotation that says something else than a locked policy, which comes before it.
 
     Args:
         settings: what annotations say, before the policy.
         steering: what the policy says.
     """
-    if not steering.locked or steering.mode in (None, settings.mode) or settings.source == "flag":
+    if not steering.locked:
         return []
-    owner = "the pod's" if settings.source == "pod" else "the Namespace's"
-    path = f"metadata.annotations[{names.ANNOTATION_CONVERT}]" if settings.source == "pod" else "metadata.namespace"
-    finding = warning(
+    found = []
+    if steering.mode not in (None, settings.mode) and settings.source != "flag":
+        said = (names.ANNOTATION_CONVERT, settings.mode.value)
+        found.append(_overruled(steering, f"mode {steering.mode}", settings.source, *said))
+    lnc = settings.wishes.lnc
+    if steering.mode is not Mode.OFF and steering.lnc is not None and lnc not in (None, steering.lnc):
+        locked_to = f"logical NeuronCore {steering.lnc}"
+        found.append(_overruled(steering, locked_to, settings.lnc_source, names.ANNOTATION_LNC, str(lnc)))
+    return found
+
+
+def _overruled(steering: Steering, locked_to: str, source: str, annotation: str, value: str) -> Finding:
+    owner = "the pod's" if source == "pod" else "the Namespace's"
+    return warning(
         "NEU214",
-        path,
-        f"policy '{steering.policy}' is locked to mode {steering.mode}: {owner} annotation"
-        f" {names.ANNOTATION_CONVERT} ({settings.mode}) does not count.",
+        f"metadata.annotations[{annotation}]" if source == "pod" else "metadata.namespace",
+        f"policy '{steering.policy}' is locked to {locked_to}: {owner} annotation {annotation} ({value}) does not"
+        " count.",
         "Drop the annotation, or ask the cluster's admins.",
-        settings.mode.value,
+        value,
     )
-    return [finding]
 
 
 def settled(settings: Settings, steering: Steering) -> Settings:
     """What annotations say, completed by the policy, or overruled by one that is locked."""
     if steering.mode is not None and (steering.locked or settings.source == "flag"):
         settings = dataclasses.replace(settings, mode=steering.mode, source="policy")
-    if steering.lnc is not None and settings.wishes.lnc is None:
+    if steering.lnc is not None and (steering.locked or settings.wishes.lnc is None):
         settings = dataclasses.replace(settings, wishes=dataclasses.replace(settings.wishes, lnc=steering.lnc))
     return settings
 
@@ -102,11 +112,12 @@ def owned_up(findings: Sequence[Finding], said: Settings, steering: Steering) ->
         said: what annotations say, before the policy.
         steering: what the policy says.
     """
-    if said.wishes.lnc is not None or steering.lnc is None:
+    if steering.lnc is None or (said.wishes.lnc is not None and not steering.locked):
         return tuple(findings)
+    annotate = "" if steering.locked else f"annotate the pod with {names.ANNOTATION_LNC}, "
     fix = (
-        f"It is the default of policy '{steering.policy}': annotate the pod with {names.ANNOTATION_LNC}, select a trn2"
-        " or trn3 instance type, or ask the cluster's admins."
+        f"It is {'required by' if steering.locked else 'the default of'} policy '{steering.policy}': {annotate}select a"
+        " trn2 or trn3 instance type, or ask the cluster's admins."
     )
     return tuple(
         dataclasses.replace(each, path="spec", fix=fix) if each.code == "NEU111" else each for each in findings

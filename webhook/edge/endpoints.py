@@ -6,11 +6,12 @@ a refusal.
 """
 
 import asyncio
+import dataclasses
 import logging
 import time
 import traceback
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
@@ -19,15 +20,22 @@ from neuron.findings import Finding
 from webhook.decisions import nesting, wire
 from webhook.decisions.decision import Decision, denied
 from webhook.edge import reviews
-from webhook.edge.bodies import BodyReader, BodyTooLargeError, BodyTooManyError, BodyTooSlowError, ClientGoneError
+from webhook.edge.bodies import (
+    BodyError,
+    BodyReader,
+    BodyTooLargeError,
+    BodyTooManyError,
+    BodyTooSlowError,
+    ClientGoneError,
+)
 from webhook.edge.callers import Callers
 from webhook.edge.health import Lifecycle
 from webhook.edge.logs import DecisionLog
 from webhook.edge.metrics import PathMetrics
 from webhook.edge.refusal_log import RefusalLog
-from webhook.edge.shedding import Gate, patience
+from webhook.edge.shedding import Gate, never, patience
 from webhook.edge.tracing import trace_of
-from webhook.reviews.lane import LaneError, LaneFullError, answer_within
+from webhook.reviews.lane import LaneError, LaneFullError, answer_within, usable
 from webhook.reviews.reviewer import Reviewer
 
 log = logging.getLogger(__name__)
@@ -36,8 +44,24 @@ _JSON: Final = (b"content-type", b"application/json")
 _CLOSE: Final = (b"connection", b"close")
 _CLIENT_GONE: Final = 499
 """For metrics only, as nginx counts it: there is nobody left to send a status to."""
+_LONGEST_LENGTH: Final = 18
+"""Digits of a Content-Length."""
+_WRITES: Final = ("CREATE", "UPDATE")
+_WAIT_FOR_ROOM: Final = 0.5
+"""Part of the caller's time-out that a large review may wait for others to be answered."""
 _FRAMES: Final = 20
 """Innermost frames of a fault that are logged."""
+
+
+Refusal = tuple[wire.AdmissionRequest, Decision]
+
+
+@runtime_checkable
+class Obliged(Protocol):
+    """A reviewer that knows reviews to which silence is no answer."""
+
+    def must_answer(self, request: wire.AdmissionRequest) -> bool:
+        """Whether a review that cannot be decided is to be refused, by what is known of it without its objects."""
 
 
 class HTTPError(Exception):
@@ -49,6 +73,7 @@ class HTTPError(Exception):
         headers: further headers.
         unread: the request has a body that may still be on its way, and that nobody waits for: the connection closes.
         discard: the same, for a client that is to keep its connection: its body is read and forgotten first.
+        instead: the review, and the refusal that it gets instead, where one is known and needs an answer.
     """
 
     def __init__(
@@ -59,6 +84,7 @@ class HTTPError(Exception):
         headers: dict[str, str] | None = None,
         unread: bool = False,
         discard: bool = False,
+        instead: Refusal | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -66,6 +92,7 @@ class HTTPError(Exception):
         self.headers = headers or {}
         self.unread = unread
         self.discard = discard
+        self.instead = instead
 
 
 class AdmissionEndpoint:
@@ -100,6 +127,7 @@ class AdmissionEndpoint:
         """
         self._path = path
         self._reviewer = reviewer
+        self._must_answer = reviewer.must_answer if isinstance(reviewer, Obliged) else never
         self._bodies = bodies
         self._metrics = metrics
         self._decisions = decisions
@@ -116,7 +144,10 @@ class AdmissionEndpoint:
         try:
             await self._answer(started, scope, receive, send)
         except HTTPError as error:
-            await self._refuse(error, scope, receive, send)
+            if error.instead is None:
+                await self._refuse(error, scope, receive, send)
+            else:
+                await self._answer_instead(error, error.instead, started, scope, receive, send)
         except ClientGoneError:
             self._metrics.failed(_CLIENT_GONE)
         except asyncio.CancelledError:
@@ -129,21 +160,27 @@ class AdmissionEndpoint:
 
     async def _answer(self, started: float, scope: Scope, receive: Receive, send: Send) -> None:
         gate = self._gate
+        since = gate.since(started)
         overload = gate.overload(started, scope)
-        body = await self._read(scope, receive, overload if gate.early else "")
+        waits = patience(scope["query_string"])
+        room_within = waits * _WAIT_FOR_ROOM - (started - since)
+        body = await self._read(scope, receive, overload if gate.early else "", room_within)
         try:
-            await self._decide(started, overload, body, scope, send)
+            await self._decide(started, since, overload, body, scope, send)
         finally:
             self._bodies.release(body)
 
-    async def _decide(self, started: float, overload: str, body: bytes | bytearray, scope: Scope, send: Send) -> None:
+    async def _decide(
+        self, started: float, since: float, overload: str, body: bytes | bytearray, scope: Scope, send: Send
+    ) -> None:
         gate = self._gate
         request, decision = await _decode(body)
         overload = overload or gate.busy()
         if overload and not gate.exempt(request):
-            raise HTTPError(503, gate.shed(overload))
+            message = gate.shed(overload)
+            raise HTTPError(503, message, instead=self._undecided(request, message))
         gate.deciding += 1
-        answer_within(patience(scope["query_string"]))
+        answer_within(patience(scope["query_string"]), self._clock() - since)
         try:
             if decision is None:
                 decision = await self._reviewer.review(request)
@@ -158,16 +195,55 @@ class AdmissionEndpoint:
             raise HTTPError(500, "The review failed; the webhook's log has the reason under its uid.") from error
         finally:
             gate.deciding -= 1
+        await self._send(payload, send, close=self._lifecycle.draining)
+        self._record(request, decision, started, len(body), scope)
+
+    async def _send(self, payload: bytes, send: Send, *, close: bool) -> None:
         headers = [_JSON, (b"content-length", b"%d" % len(payload))]
-        if self._lifecycle.draining:
+        if close:
             headers.append(_CLOSE)
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": payload})
+
+    def _record(
+        self, request: wire.AdmissionRequest, decision: Decision, started: float, size: int, scope: Scope
+    ) -> None:
         seconds = self._clock() - started
-        self._metrics.reviewed(request, decision.rendered, seconds, len(body))
+        self._metrics.reviewed(request, decision.rendered, seconds, size)
         self._decisions.record(request, decision.rendered, seconds, trace_of(scope["headers"]))
 
-    async def _read(self, scope: Scope, receive: Receive, overload: str) -> bytes | bytearray:
+    async def _answer_instead(
+        self, error: HTTPError, refusal: Refusal, started: float, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Refuse a review whose body is not here, after what is left of it, as far as the caller waits for that."""
+        request, decision = refusal
+        left = usable(patience(scope["query_string"])) - (self._clock() - started)
+        unread = error.unread and not await self._bodies.discard(receive, max(0.0, left))
+        close = unread or self._lifecycle.draining or "Connection" in error.headers
+        await self._send(reviews.encode(request, decision), send, close=close)
+        self._record(request, decision, started, 0, scope)
+
+    def _undecided(self, request: wire.AdmissionRequest | None, why: str) -> Refusal | None:
+        """The refusal of a review that there is no room or time for, where silence could let it pass."""
+        if request is None or not self._must_answer(request):
+            return None
+        message = f"no policy was evaluated, and one may deny this {request.kind.kind:.100}: {why}"
+        finding = Finding("NEU803", "", message, "Try again.")
+        decision = denied("overloaded", finding)
+        return request, dataclasses.replace(decision, status_code=503, status_reason="ServiceUnavailable")
+
+    def _too_large(self, request: wire.AdmissionRequest | None, limit: int) -> Refusal | None:
+        """The refusal of a review that is too large; nobody is kept from deleting."""
+        if request is None or not (request.operation in _WRITES or self._must_answer(request)):
+            return None
+        message = (
+            f"the {request.kind.kind:.100} cannot be read: the review is larger than {limit} bytes (--max-body-bytes)."
+        )
+        finding = Finding("NEU114", "", message, "In it, <, > and & count six times. Make the object smaller.")
+        decision = denied("too-large", finding)
+        return request, dataclasses.replace(decision, status_code=413, status_reason="RequestEntityTooLarge")
+
+    async def _read(self, scope: Scope, receive: Receive, overload: str, room_within: float) -> bytes | bytearray:
         refusal = self._callers and self._callers.refusal(scope)
         if refusal:
             raise HTTPError(403, refusal, unread=True)
@@ -179,15 +255,29 @@ class AdmissionEndpoint:
         if overload:
             raise HTTPError(503, self._gate.shed(overload), discard=True)
         try:
-            return await self._bodies.read(receive)
-        except BodyTooLargeError as error:
+            return await self._bodies.read(receive, _declared(scope), room_within)
+        except ClientGoneError:
+            raise
+        except BodyError as error:
+            raise self._unread(error) from error
+
+    def _unread(self, error: BodyError) -> HTTPError:
+        """What to say of a body that was not read."""
+        request = reviews.envelope(error.start)
+        # The answer may take a while.
+        error.start = b""
+        if isinstance(error, BodyTooLargeError):
             message = f"The body is larger than {error.limit} bytes (--max-body-bytes)."
-            raise HTTPError(413, message, unread=error.unread) from error
-        except BodyTooManyError as error:
-            raise HTTPError(503, self._gate.shed("memory"), unread=error.unread) from error
-        except BodyTooSlowError as error:
+            return HTTPError(413, message, unread=error.unread, instead=self._too_large(request, error.limit))
+        close = {"Connection": "close"}
+        if isinstance(error, BodyTooSlowError):
             message = f"The body was not complete after {error.seconds:g} s (--body-timeout)."
-            raise HTTPError(408, message, headers={"Connection": "close"}) from error
+            return HTTPError(408, message, headers=close, instead=self._undecided(request, message))
+        given_up = isinstance(error, BodyTooManyError) and error.given_up
+        unread = isinstance(error, BodyTooManyError) and error.unread
+        message = self._gate.shed("memory")
+        instead = self._undecided(request, message)
+        return HTTPError(503, message, headers=close if given_up else None, unread=unread, instead=instead)
 
     async def _refuse(self, error: HTTPError, scope: Scope, receive: Receive, send: Send) -> None:
         self._metrics.failed(error.status)
@@ -255,6 +345,12 @@ def _check_content_type(scope: Scope) -> None:
     content_type = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"content-type"), "")
     if content_type.partition(";")[0].strip().lower() != "application/json":
         raise HTTPError(415, f"Reviews are application/json; this request is {content_type[:100]!r}.")
+
+
+def _declared(scope: Scope) -> int | None:
+    """How many bytes the body has, by its header; None where it comes in chunks."""
+    length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+    return int(length) if length.isdigit() and len(length) <= _LONGEST_LENGTH else None
 
 
 def _client(scope: Scope) -> str:

@@ -136,6 +136,21 @@ def _check_members(request: wire.AdmissionRequest) -> None:
         raise BadReviewError(f"{_MALFORMED}: `request.{name}`: {escaped(str(error)[:200])}.") from error
 
 
+def envelope(start: bytes) -> wire.AdmissionRequest | None:
+    """The request of a review of which only the beginning is known, without its objects; None where it is none."""
+    closed = nesting.without_objects(start)
+    try:
+        return None if closed is None else decode(closed)
+    except (BadReviewError, UnreadableObjectError):
+        return None
+
+
+def namespace_of(start: bytes) -> str | None:
+    """The namespace that a review is about, by its beginning; None where it is no review."""
+    request = envelope(start)
+    return None if request is None else request.namespace
+
+
 def unreadable(body: bytes | bytearray, why: str) -> BadReviewError | UnreadableObjectError:
     """What to raise for a review that is too deep or too much to be read, for what is before its object.
 

@@ -123,6 +123,10 @@ class Gate:
         self.deciding = 0
         self.early = exempt is never
 
+    def since(self, now: float) -> float:
+        """Since when the caller of a request that is begun `now` waits, both as `LoopLag` tells time."""
+        return min(now, self._lag.since)
+
     def overload(self, now: float, scope: Scope) -> str:
         """Why a request that is begun `now` (as `LoopLag` tells time) cannot be taken: "busy" or "late"; else empty."""
         waited = now - self._lag.since

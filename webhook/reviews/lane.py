@@ -5,7 +5,9 @@ So a decision about a large object, and one that evaluates expressions for the f
 loop. The interpreter switches between the two threads every few milliseconds. It cannot switch inside one call into C,
 so the size of what such a call walks has to be bounded before (docs/security.md).
 
-The lane takes turns between namespaces: a namespace that sends many long decisions delays its own.
+The lane takes turns between namespaces: a namespace that sends many long decisions delays its own. It has two threads.
+No namespace has more than one of them, and the second one takes only namespaces whose decisions were short lately: one
+that writes its first selector does not wait for the second that another namespace's decision takes.
 
 Exceptions: `LaneError` > `LaneFullError`, `LaneTimeoutError`.
 """
@@ -24,8 +26,9 @@ Result = TypeVar("Result")
 Clock = Callable[[], float]
 """Monotonic, in seconds."""
 
-LARGE_OBJECT: Final = 32 * 1024
-"""Bytes of an object from which on decisions about it run in the lane. Hardly a pod or claim is larger."""
+LARGE_OBJECT: Final = 8 * 1024
+"""Bytes of an object from which on decisions about it run in the lane. An ordinary pod or claim has 2 to 4 KiB;
+what the smaller ones cost, one after the other, is how long everybody waits."""
 MOST_WAITING: Final = 64
 """Decisions that wait, of all namespaces together."""
 MOST_WAITING_OF_ONE: Final = 16
@@ -35,8 +38,23 @@ DEFAULT_PATIENCE: Final = 10.0
 SWITCH_INTERVAL: Final = 0.0005
 """Seconds that one thread of the interpreter keeps it while another waits. An answer needs the interpreter a few times,
 and each time it may wait as long; Python's default is 0.005."""
-RESERVE: Final = 0.1
-"""Part of the caller's time-out that is kept for sending the answer."""
+RESERVE: Final = 0.3
+"""Part of the caller's time-out that is kept for sending the answer, ..."""
+LEAST_RESERVE: Final = 0.5
+"""... the least of it, in seconds, and ..."""
+MOST_RESERVE: Final = 0.5
+"""... the most of it, again as a part. The API server rounds what it puts into `?timeout=` up to whole seconds."""
+THREAD: Final = "lane"
+"""Name of the thread."""
+_RECENT: Final = 0.25
+"""Weight of the last decision in the mean of what decisions take."""
+
+LONG: Final = 0.1
+"""Seconds of one decision from which on its namespace leaves the second thread to others."""
+LONG_AGO: Final = 5.0
+"""Seconds that it does so."""
+_MOST_REMEMBERED: Final = 1024
+"""Namespaces."""
 
 _deadline: contextvars.ContextVar[float | None] = contextvars.ContextVar("deadline", default=None)
 
@@ -53,15 +71,20 @@ class LaneTimeoutError(LaneError):
     """The decision was not made in the time that the caller waits."""
 
 
-def answer_within(seconds: float, clock: Clock = time.monotonic) -> None:
-    """Set how long the caller of the current task's review waits."""
-    _deadline.set(clock() + seconds * (1 - RESERVE))
+def usable(seconds: float) -> float:
+    """The part of a caller's time-out that may go into the decision, in seconds."""
+    return seconds - min(seconds * MOST_RESERVE, max(LEAST_RESERVE, seconds * RESERVE))
+
+
+def answer_within(seconds: float, waited: float = 0.0, clock: Clock = time.monotonic) -> None:
+    """Set how long the caller of the current task's review waits, and how much of that is over already."""
+    _deadline.set(clock() - waited + usable(seconds))
 
 
 @contextlib.contextmanager
 def caller_waits(seconds: float, clock: Clock = time.monotonic) -> Iterator[None]:
     """Inside the context, the current review has to be answered within `seconds`."""
-    token = _deadline.set(clock() + seconds * (1 - RESERVE))
+    token = _deadline.set(clock() + usable(seconds))
     try:
         yield
     finally:
@@ -71,7 +94,12 @@ def caller_waits(seconds: float, clock: Clock = time.monotonic) -> Iterator[None
 def seconds_left(clock: Clock = time.monotonic) -> float:
     """Seconds until the current review has to be answered; negative when they are over."""
     deadline = _deadline.get()
-    return DEFAULT_PATIENCE * (1 - RESERVE) if deadline is None else deadline - clock()
+    return usable(DEFAULT_PATIENCE) if deadline is None else deadline - clock()
+
+
+def is_working() -> bool:
+    """Whether a lane of this process is in the middle of a decision, or waits for one."""
+    return any(thread.name == THREAD for thread in threading.enumerate())
 
 
 class Lane(Protocol):
@@ -85,7 +113,7 @@ class Lane(Protocol):
             work: a pure function. It may run in another thread, and may finish after its caller has given up.
 
         Raises:
-            LaneFullError: too many decisions wait.
+            LaneFullError: too many decisions wait, or those before it take longer than the caller waits.
             LaneTimeoutError: it was not done in the time that the caller waits.
         """
 
@@ -123,17 +151,23 @@ class _Job:
             # With it goes the object that it is about: others that wait may take long.
             self._work = None
 
-    def run(self) -> None:
-        """Do the work, unless the caller has given up. Runs in the lane's thread."""
+    @property
+    def awaited(self) -> bool:
+        """Whether the caller has not given up."""
+        return self._work is not None
+
+    def run(self) -> bool:
+        """Do the work, unless the caller has given up; whether it was done. Runs in the lane's thread."""
         work = self._work
         if work is None:
-            return
+            return False
         try:
             value, error = work(), None
         except Exception as caught:  # noqa: BLE001 - it is raised again where the result is waited for
             value, error = None, caught
         with contextlib.suppress(RuntimeError):  # The loop is closed: the process is ending.
             self._loop.call_soon_threadsafe(self._settle, value, error)
+        return True
 
     def _settle(self, value: Any, error: Exception | None) -> None:
         if self._future.done():
@@ -145,9 +179,9 @@ class _Job:
 
 
 class ThreadLane:
-    """A lane of one thread. Belongs to the event loop that calls `run`.
+    """A lane of two threads. Belongs to the event loop that calls `run`.
 
-    The thread is a daemon: a decision that is under way does not keep the process from ending.
+    The threads are daemons: a decision that is under way does not keep the process from ending.
     """
 
     def __init__(self, *, waiting: int = MOST_WAITING, of_one: int = MOST_WAITING_OF_ONE) -> None:
@@ -155,10 +189,13 @@ class ThreadLane:
         self._most = waiting
         self._most_of_one = of_one
         self._waiting = 0
+        self._mean = 0.0
         self._queues: OrderedDict[str, deque[_Job]] = OrderedDict()
         self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
         self._closed = False
+        self._working: set[str] = set()
+        self._turns: dict[str, float] = {}  # Namespaces whose last decision was long -> when it ended.
 
     async def run(self, namespace: str, work: Callable[[], Result]) -> Result:
         """See `Lane.run`."""
@@ -166,50 +203,102 @@ class ThreadLane:
         if left <= 0:
             raise LaneTimeoutError("this decision has waited longer than its caller does")
         job = _Job(work)
-        self._put(namespace, job)
+        self._put(namespace, job, left)
         result: Result = await job.result(left)
         return result
 
     def close(self) -> None:
-        """Let the thread end after the decision that is under way."""
+        """Let the threads end after the decisions that are under way."""
         with self._changed:
             self._closed = True
-            self._changed.notify()
+            self._changed.notify_all()
 
     @property
     def waiting(self) -> int:
         """Decisions that have not begun."""
         return self._waiting
 
-    def _put(self, namespace: str, job: _Job) -> None:
+    def _before(self, namespace: str) -> int:
+        """Decisions that come before one of a namespace that is added now.
+
+        Namespaces take turns, and one whose decisions are short does not wait for those whose decisions are long.
+        """
+        short = not self._was_long(namespace)
+        turns = sum(job.awaited for job in self._queues[namespace]) + 1
+        others = (
+            sum(job.awaited for job in queue)
+            for other, queue in self._queues.items()
+            if other != namespace and not (short and self._was_long(other))
+        )
+        return turns - 1 + sum(min(turns, many) for many in others)
+
+    def _put(self, namespace: str, job: _Job, left: float) -> None:
         with self._changed:
             queue = self._queues.setdefault(namespace, deque())
             if self._waiting >= self._most or len(queue) >= self._most_of_one:
                 if not queue:
                     del self._queues[namespace]
                 raise LaneFullError("too many long decisions wait")
+            if self._before(namespace) * self._mean > left:
+                if not queue:
+                    del self._queues[namespace]
+                raise LaneFullError("the long decisions that wait take longer than this one's caller waits")
             queue.append(job)
             self._waiting += 1
-            self._changed.notify()
-        if self._thread is None:
+            self._changed.notify_all()
+        if not self._threads:
             sys.setswitchinterval(SWITCH_INTERVAL)
-            self._thread = threading.Thread(target=self._work, name="lane", daemon=True)
-            self._thread.start()
+            for short in (False, True):
+                thread = threading.Thread(target=self._work, args=(short,), name=THREAD, daemon=True)
+                self._threads.append(thread)
+                thread.start()
 
-    def _take(self) -> _Job | None:
-        """The next job, of the namespace whose last turn is longest ago; None when the lane is closed."""
+    def _take(self, short: bool) -> tuple[str, _Job] | None:
+        """The next job, of the namespace whose last turn is longest ago; None when the lane is closed.
+
+        Args:
+            short: leave out namespaces whose decisions were long lately.
+        """
         with self._changed:
-            while not self._queues and not self._closed:
-                self._changed.wait()
-            if self._closed:
+            while (namespace := self._next(short)) is None and not self._closed:
+                self._changed.wait(LONG_AGO if self._queues else None)
+            if namespace is None or self._closed:
                 return None
-            namespace, queue = self._queues.popitem(last=False)
+            queue = self._queues.pop(namespace)
             job = queue.popleft()
             self._waiting -= 1
             if queue:
                 self._queues[namespace] = queue
-            return job
+            self._working.add(namespace)
+            return namespace, job
 
-    def _work(self) -> None:
-        while (job := self._take()) is not None:
-            job.run()
+    def _next(self, short: bool) -> str | None:
+        for namespace in self._queues:
+            if namespace not in self._working and not (short and self._was_long(namespace)):
+                return namespace
+        return None
+
+    def _was_long(self, namespace: str) -> bool:
+        ended = self._turns.get(namespace)
+        return ended is not None and time.monotonic() - ended < LONG_AGO
+
+    def _done(self, namespace: str, seconds: float) -> None:
+        with self._changed:
+            self._working.discard(namespace)
+            if seconds >= LONG:
+                self._turns.pop(namespace, None)
+                self._turns[namespace] = time.monotonic()
+                if len(self._turns) > _MOST_REMEMBERED:
+                    del self._turns[next(iter(self._turns))]
+            self._changed.notify_all()
+
+    def _work(self, short: bool) -> None:
+        while (taken := self._take(short)) is not None:
+            namespace, job = taken
+            started, begun = time.thread_time(), time.monotonic()
+            try:
+                if job.run():
+                    self._mean += _RECENT * (time.monotonic() - begun - self._mean)
+            finally:
+                self._done(namespace, time.thread_time() - started)
+            del taken, job

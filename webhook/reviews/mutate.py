@@ -5,6 +5,8 @@ import enum
 from collections.abc import Callable, Hashable
 from typing import Final
 
+import msgspec
+
 from neuron.findings import Finding, warning
 from neuron.instances import Catalogue
 from neuron.templates import Template
@@ -23,6 +25,8 @@ from webhook.decisions.world import ConversionOptions, World, conversion_world
 from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane
 
 _LWS_GROUP = "leaderworkerset.x-k8s.io"
+_KUBELET: Final = "system:node:"
+"""What the user name of every kubelet begins with (https://kubernetes.io/docs/reference/access-authn-authz/node/)."""
 _MOST_REMEMBERED: Final = 8 * 1024 * 1024
 """Bytes of remembered decisions."""
 _SIZE_OF_JSON: Final = 8
@@ -115,7 +119,8 @@ class Mutator:
         steer = None if self._steer is None else self._steer.fixed(namespace)
 
         def work() -> Decision:
-            return convert(pod, facts, world, claiming, NO_STEERING if steer is None else steer(request))
+            steering = NO_STEERING if steer is None else steer(request)
+            return convert(pod, facts, world, claiming, steering, by_kubelet=_mirrored(pod, request))
 
         return await self._lane.run(namespace, work)
 
@@ -149,10 +154,11 @@ class Mutator:
         facts, world = self._cluster.namespace(request.namespace), self._current_world()
         claiming = find_claims(pod, request.namespace, self._cluster, self._options.device_class)
         steering = NO_STEERING if self._steer is None else self._steer(request)
-        key = (pod.key(), facts, claiming, steering)
+        by_kubelet = _mirrored(pod, request)
+        key = (pod.key(), facts, claiming, steering, by_kubelet)
         decision = self._decisions.get(key)
         if decision is None:
-            decision = convert(pod, facts, world, claiming, steering)
+            decision = convert(pod, facts, world, claiming, steering, by_kubelet=by_kubelet)
             self._decisions.put(key, decision, _size(request, facts, decision))
         return decision
 
@@ -214,6 +220,23 @@ def _subject(request: AdmissionRequest) -> _Subject | Decision:
 def _read_pod(request: AdmissionRequest) -> tuple[pods.Pod, tuple[tuple[str, str], ...]]:
     pod = pods.decode(request.object)
     return pod, claims_from_templates(pod)
+
+
+class _User(msgspec.Struct, frozen=True):
+    """`request.userInfo`, as far as it matters here."""
+
+    username: str = ""
+
+
+def _mirrored(pod: pods.Pod, request: AdmissionRequest) -> bool:
+    """Whether the pod says that it mirrors a static pod, and a kubelet says so."""
+    if pod.annotations.mirror is None or request.userInfo == ABSENT:
+        return False
+    try:
+        user = msgspec.json.decode(request.userInfo, type=_User)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return user.username.startswith(_KUBELET)
 
 
 def _read_workload(request: AdmissionRequest) -> tuple[leader_worker_sets.LeaderWorkerSet, frozenset[str]]:

@@ -1,6 +1,7 @@
 """`/validate` with policies: what the cluster's admins wrote, on top of what is checked anyway."""
 
 import asyncio
+import contextlib
 import dataclasses
 import datetime as dt
 import functools
@@ -29,6 +30,7 @@ from webhook.decisions.decision import Outcome as Decided
 from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane, LaneError, LaneTimeoutError, seconds_left
 from webhook.reviews.messages import fitting
+from webhook.reviews.policy_allowance import ON_LOOP, Allowance, in_turn
 from webhook.reviews.policy_knowledge import (
     NOTHING_NAMED,
     DeviceKnower,
@@ -54,8 +56,6 @@ _LONGEST_KEY: Final = 63
 _KINDS_REMEMBERED: Final = 512
 _ERRORS_LOGGED: Final = 100
 _LONGEST_KIND: Final = 1024
-_ON_LOOP: Final = 0.02
-"""Seconds that policies may take on the event loop, on a small object; what takes longer starts again in the lane."""
 _MOST_FINDINGS: Final = 64
 _LONGEST_AUDITS: Final = 64 * 1024
 """Characters of all audit annotations of one review."""
@@ -86,6 +86,7 @@ class PolicedReviewer:
         *,
         lane: Lane | None = None,
         find: FindClaims = find_nothing,
+        allowance: Allowance | None = None,
     ) -> None:
         """Review.
 
@@ -99,7 +100,9 @@ class PolicedReviewer:
             clock: bounds and measures evaluation, in seconds.
             lane: where long evaluations run.
             find: asks the API server for claims and templates that the view does not know.
+            allowance: of time for policies on the event loop.
         """
+        self._allowance = allowance or Allowance()
         self._lane = lane or Inline()
         self._make = make
         self._store = store
@@ -119,6 +122,20 @@ class PolicedReviewer:
         self._counts = {rule.name for rule in policies.validating if _counts_devices(rule)}
         self._candidates: dict[tuple[object, ...], tuple[ValidatingRule, ...]] = {}
         self._logged: set[tuple[str, str]] = set()
+
+    def must_answer(self, request: AdmissionRequest) -> bool:
+        """Whether a policy that fails closed and denies may be about the object: no answer could let it pass."""
+        if self._policies is not self._store.current:
+            self._take(self._store.current)
+        if request.namespace in self._excluded:
+            return False
+        try:
+            candidates = self._candidates_for(request)
+        except msgspec.DecodeError:
+            return True
+        subject = placed(bare_subject(request), self._view)
+        verdicts = unjudged(candidates, subject, "not evaluated", self._now(), self._clock)
+        return any(verdict.outcome is Outcome.DENY for verdict in verdicts)
 
     async def review(self, request: AdmissionRequest) -> Decision:
         """Answer one review.
@@ -179,17 +196,27 @@ class PolicedReviewer:
             read = functools.partial(_read, subject, request)
             known, named = read() if small else await self._lane.run(request.namespace, read)
             known = await self._informed(known, named, candidates)
+            run = self._lane.run
             if small:
-                known = _believed(known)
-                try:
-                    return evaluate(candidates, known, now, self._clock, seconds=_ON_LOOP, impatient=True)
-                except TakesLongError:
-                    pass
+                verdicts = self._at_once(candidates, known, now)
+                if verdicts is not None:
+                    return verdicts
+                run = functools.partial(in_turn, self._lane)
             until = self._clock() + seconds_left()
             work = functools.partial(_evaluate, candidates, known, now, self._clock, until)
-            return await self._lane.run(request.namespace, work)
+            return await run(request.namespace, work)
         except LaneError as error:
             return unjudged(candidates, subject, f"not evaluated: {error}; try again later", now, self._clock)
+
+    def _at_once(
+        self, candidates: tuple[ValidatingRule, ...], subject: Subject, now: dt.datetime
+    ) -> tuple[Verdict, ...] | None:
+        """What policies say, found on the event loop; None where that takes long, or its namespace has had its time."""
+        if not self._allowance.lasts(subject.namespace):
+            return None
+        with self._allowance.spending(subject.namespace), contextlib.suppress(TakesLongError):
+            return evaluate(candidates, _believed(subject), now, self._clock, seconds=ON_LOOP, impatient=True)
+        return None
 
     async def _informed(self, subject: Subject, named: Named, candidates: Iterable[ValidatingRule]) -> Subject:
         """The subject with what is known of classes, and of the claims and templates that a pod names."""
@@ -270,7 +297,7 @@ def _believed(subject: Subject) -> Subject:
     if subject.kind != "Pod" or subject.group:
         return subject
     pod = subject.object if subject.object is not None else subject.old_object
-    knowledge = with_record(subject.knowledge, verified(pod, subject.knowledge.templates))
+    knowledge = with_record(subject.knowledge, verified(pod, subject.knowledge.templates, dry_run=subject.dry_run))
     return subject if knowledge is subject.knowledge else dataclasses.replace(subject, knowledge=knowledge)
 
 

@@ -50,12 +50,12 @@ def named_by(pod: object) -> Named:
     return Named(tuple(templates), tuple(claims)) if templates or claims else NOTHING_NAMED
 
 
-def verified(pod: object, templates: Mapping[str, ClaimSpec]) -> Converted | None:
+def verified(pod: object, templates: Mapping[str, ClaimSpec], *, dry_run: bool = False) -> Converted | None:
     """The pod's conversion, where its record is genuine. Pure; see `records.verified_conversion`."""
     if not _is_labelled(pod):
         return None
     try:
-        return records.verified_conversion(mapping(pod), templates.get)
+        return records.verified_conversion(mapping(pod), templates.get, dry_run=dry_run)
     except pods.UnreadableError:
         return None
 

@@ -22,14 +22,13 @@ from webhook.decisions.modes import Mode
 from webhook.decisions.ports import NamespaceFacts, NamespaceView
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.decisions.wire import AdmissionRequest
+from webhook.reviews.policy_allowance import ON_LOOP, Allowance
 from webhook.reviews.policy_knowledge import DeviceKnower, PolicyView, knowledge_for, named_by, shown, with_record
 from webhook.reviews.policy_subjects import namespace_object, subject_of
 
 log = logging.getLogger(__name__)
 
 _ERRORS_LOGGED: Final = 100
-_ON_LOOP: Final = 0.02
-"""Seconds that the policies on a pod may take on the event loop."""
 
 
 class SteeringRefusedError(Exception):
@@ -81,7 +80,15 @@ class PolicySteer:
     the event loop its patience is short, and what takes longer has to start again in the lane (`TakesLongError`).
     """
 
-    def __init__(self, policies: PolicySet, view: PolicyView, clock: Clock = time.perf_counter) -> None:
+    def __init__(
+        self,
+        policies: PolicySet,
+        view: PolicyView,
+        clock: Clock = time.perf_counter,
+        allowance: Allowance | None = None,
+    ) -> None:
+        """Steer; `clock` bounds evaluation, in seconds, and `allowance` the time on the event loop."""
+        self._allowance = allowance or Allowance()
         self._policies = policies
         self._idle = not (policies.conversions or policies.hints)
         self._counts = any(map(_counts_devices, policies.conversions)) or any(map(_counts_devices, policies.hints))
@@ -149,8 +156,13 @@ class PolicySteer:
         return dataclasses.replace(subject, knowledge=with_record(knowledge, shown(subject.object), strips=True))
 
     def _find(self, subject: Subject, *, impatient: bool) -> Steering:
-        seconds = _ON_LOOP if impatient else REVIEW_SECONDS
-        steering, errors = find_steering(self._policies, subject, self._clock, seconds=seconds, impatient=impatient)
+        if not impatient:
+            steering, errors = find_steering(self._policies, subject, self._clock)
+        elif not self._allowance.lasts(subject.namespace):
+            raise TakesLongError
+        else:
+            with self._allowance.spending(subject.namespace):
+                steering, errors = find_steering(self._policies, subject, self._clock, seconds=ON_LOOP, impatient=True)
         for error in map(place, errors):
             if error not in self._logged and len(self._logged) < _ERRORS_LOGGED:
                 self._logged.add(error)

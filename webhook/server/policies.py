@@ -22,6 +22,7 @@ from webhook.decisions.world import ConversionOptions
 from webhook.reviews.lane import Inline, Lane
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policed import PolicedReviewer
+from webhook.reviews.policy_allowance import Allowance, in_turn
 from webhook.reviews.policy_knowledge import FindClaims, find_nothing
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.policy_steering import PolicySteer, SteeringRefusedError
@@ -39,8 +40,10 @@ class PolicedMutator:
         view: WorldView,
         templates: TemplateStore,
         lane: Lane | None = None,
+        allowance: Allowance | None = None,
     ) -> None:
-        """Review; arguments as of `Mutator`."""
+        """Review; arguments as of `Mutator`, and the allowance of time for policies on the event loop."""
+        self._allowance = allowance or Allowance()
         self._lane = lane or Inline()
         self._options = options
         self._store = store
@@ -50,7 +53,7 @@ class PolicedMutator:
 
     def _take(self, policies: PolicySet) -> None:
         self._policies = policies
-        self._steer = steer = PolicySteer(policies, self._view)
+        self._steer = steer = PolicySteer(policies, self._view, allowance=self._allowance)
         self._mutator = Mutator(self._options, policies.catalogue, self._view, self._templates, steer, lane=self._lane)
 
     async def review(self, request: AdmissionRequest) -> Decision:
@@ -67,7 +70,7 @@ class PolicedMutator:
             try:
                 return await mutator.review(request)
             except TakesLongError:
-                steering = await self._lane.run(request.namespace, functools.partial(steer.find, request))
+                steering = await in_turn(self._lane, request.namespace, functools.partial(steer.find, request))
                 with steer.knowing(request, steering):
                     return await mutator.review(request)
         except SteeringRefusedError as error:
@@ -108,15 +111,24 @@ async def policing(
         raise StartupError(f"The policies (--policies) cannot be used:\n{error}") from error
     metrics = PolicyMetrics(store)
     registry.register(metrics)
+    allowance = Allowance()
 
     def validator(policies: PolicySet) -> Reviewer:
-        steer = PolicySteer(policies, view).of_template
+        steer = PolicySteer(policies, view, allowance=allowance).of_template
         return Validator(options, policies.catalogue, view, steer, unconnected=policies.unconnected, lane=lane)
 
     reviewers: dict[str, Reviewer] = {
-        "/mutate": PolicedMutator(options, store, view, templates, lane),
+        "/mutate": PolicedMutator(options, store, view, templates, lane, allowance),
         "/validate": PolicedReviewer(
-            validator, store, view, options.excluded_namespaces, metrics, _now, lane=lane, find=find
+            validator,
+            store,
+            view,
+            options.excluded_namespaces,
+            metrics,
+            _now,
+            lane=lane,
+            find=find,
+            allowance=allowance,
         ),
     }
     watching = asyncio.create_task(store.watch(), name="policies")

@@ -40,6 +40,10 @@ class Shipped:
     reinvocation: str = ""
 
 
+PODS: Final = "pods.validate.neuron.aws.com"
+APART: Final = "workloads.validate.neuron.aws.com"
+"""What the chart renders besides `PODS` where there are policies."""
+
 SHIPPED: Final[Mapping[str, Mapping[str, Shipped]]] = {
     "MutatingWebhookConfiguration": {
         "mutate.neuron.aws.com": Shipped(
@@ -65,7 +69,7 @@ SHIPPED: Final[Mapping[str, Mapping[str, Shipped]]] = {
             ),
             conditions=False,
         ),
-        "pods.validate.neuron.aws.com": Shipped(
+        PODS: Shipped(
             "/validate",
             "Ignore",
             "workloads are refused while nobody answers, and all they would miss is warnings",
@@ -103,7 +107,10 @@ def _configuration(kind: str, items: Iterable[Object], snapshot: Snapshot) -> It
             text = f"{kind} {NAME} has no entry {name}."
             lines.append(Line(CHECK, Verdict.WRONG, text, f"Apply it as shipped: {_SHIPPED_AS}."))
         else:
-            lines += [*_target(entry, shipped, snapshot), *_edits(entry, shipped, snapshot.namespace)]
+            lines += [
+                *_target(entry, shipped, snapshot),
+                *_edits(_whole(entry, shipped, entries), shipped, snapshot.namespace),
+            ]
     yield from lines
     if not any(line.verdict is Verdict.WRONG for line in lines):
         yield Line(CHECK, Verdict.WELL, f"{kind} {NAME}: {listed(SHIPPED[kind])}.")
@@ -138,6 +145,16 @@ def _ports(snapshot: Snapshot) -> list[int]:
     if isinstance(snapshot.service, Unseen) or not snapshot.service:
         return []
     return [port["port"] for port in snapshot.service[0]["spec"].get("ports") or ()]
+
+
+def _whole(entry: Object, shipped: Shipped, entries: Mapping[str, Object]) -> Object:
+    """An entry as it is without policies: with policies, the chart gives workloads one of their own, and pods Fail."""
+    apart = entries.get(APART) if entry["name"] == PODS else None
+    if apart is None:
+        return entry
+    rules = [*(entry.get("rules") or ()), *(apart.get("rules") or ())]
+    meant = entry.get("failurePolicy") == "Fail" and apart.get("failurePolicy") == shipped.failure_policy
+    return {**entry, "rules": rules, **({"failurePolicy": shipped.failure_policy} if meant else {})}
 
 
 def _edits(entry: Object, shipped: Shipped, namespace: str) -> Iterator[Line]:

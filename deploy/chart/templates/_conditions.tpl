@@ -40,6 +40,40 @@ the API server's budget (1,000,000 an expression). A larger one that is not ours
 {{- end }}
 
 {{/*
+A pod or pod template that asks for an extended resource by which Neuron devices may be served: a name with "neuron" in it, any
+DeviceClass by its name (KEP-5004; the webhook knows which classes have Neuron devices), or a name that is listed or that a
+class of this release has. Call with a dict: "root", and "pod", the CEL of it.
+*/}}
+{{- define "neuron-dra.celExtended" -}}
+[{{ .pod }}.?spec.?containers.orValue([]), {{ .pod }}.?spec.?initContainers.orValue([])].exists(containers,
+  containers != null && containers.exists(c,
+    [c.?resources.?limits.orValue({}), c.?resources.?requests.orValue({})].exists(amounts,
+      amounts != null && amounts.exists(name, name.contains('neuron')
+        || name.startsWith('deviceclass.resource.kubernetes.io/')
+        {{- with include "neuron-dra.extendedResources" .root | fromJsonArray }}
+        || name in ['{{ join "', '" . }}']
+        {{- end }}))))
+{{- end }}
+
+{{/* Extended resources that are listed, or that DeviceClasses of the release serve, without "neuron" in them: a JSON list. */}}
+{{- define "neuron-dra.extendedResources" -}}
+{{- $names := .Values.admission.extendedResources -}}
+{{- if .Values.deviceClasses.default.enabled -}}
+{{- $names = append $names .Values.deviceClasses.default.extendedResourceName -}}
+{{- end -}}
+{{- range .Values.deviceClasses.extra -}}
+{{- $names = append $names .extendedResourceName -}}
+{{- end -}}
+{{- $others := list -}}
+{{- range compact $names | uniq | sortAlpha -}}
+{{- if not (contains "neuron" .) -}}
+{{- $others = append $others . -}}
+{{- end -}}
+{{- end -}}
+{{- $others | toJson -}}
+{{- end }}
+
+{{/*
 A pod or pod template with claims that speaks of Neuron anywhere: in names of claims, tolerations, node selectors and
 affinity, images and variables. The claims' own classes cannot be seen from here. Call with the CEL of it.
 */}}
@@ -84,4 +118,46 @@ affinity, images and variables. The claims' own classes cannot be seen from here
 {{- if or (eq $scope "All") (and (eq $scope "Auto") (include "neuron-dra.policies" .)) -}}
 true
 {{- end -}}
+{{- end }}
+
+{{/*
+"true" where pods have an entry of their own that must be answered: policies hold for pods also while nobody answers, and
+workloads, which are asked about whatever they are for, do not depend on us.
+*/}}
+{{- define "neuron-dra.podsApart" -}}
+{{- if and (eq .Values.admission.workloads.failurePolicy "Auto") (include "neuron-dra.policies" .) -}}
+true
+{{- end -}}
+{{- end }}
+
+{{/* matchConditions of the entries about pods and workloads. */}}
+{{- define "neuron-dra.podConditions" -}}
+# ReplicaSets and Jobs that a controller made repeat what their owner was told; nobody reads their warnings.
+- name: not-controlled
+  expression: >-
+    request.kind.kind == 'Pod'
+    || !object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))
+{{- if include "neuron-dra.everyWorkload" . }}
+# All pods that claim devices, for the policies' sake, and those that ask for an extended resource of ours or were
+# converted.
+- name: claims
+  expression: >-
+    request.kind.kind != 'Pod'
+    || object.spec.?resourceClaims.orValue([]).size() > 0
+    || 'neuron.aws.com/converted' in object.metadata.?labels.orValue({})
+    || {{ include "neuron-dra.celExtended" (dict "root" . "pod" "object") | nindent 4 | trim }}
+{{- else }}
+# Pods that claim devices and speak of Neuron, ask for an extended resource of ours or were converted, and
+# workloads with such pods. Kinds that are for machine learning alone are not looked into here.
+- name: claims
+  expression: >-
+    !(request.kind.group in ['', 'apps', 'batch', 'leaderworkerset.x-k8s.io'])
+    || [request.kind.kind == 'Pod' ? object : {}, object.?template.orValue({}),
+      object.?spec.?template.orValue({}), object.?spec.?jobTemplate.?spec.?template.orValue({}),
+      object.?spec.?leaderWorkerTemplate.?leaderTemplate.orValue({}),
+      object.?spec.?leaderWorkerTemplate.?workerTemplate.orValue({})].exists(pod, pod != null && (
+        {{- include "neuron-dra.celMarked" "pod" | nindent 8 }}
+        || {{ include "neuron-dra.celExtended" (dict "root" . "pod" "pod") | nindent 8 | trim }}
+        || {{ include "neuron-dra.celSpeaks" "pod" | nindent 8 | trim }}))
+{{- end }}
 {{- end }}

@@ -10,14 +10,19 @@ from tests.policies.policy_files import loaded, policy
 
 MANIFEST = Path(__file__).parents[3] / "deploy/manifests/validating.yaml"
 NOT_SENT = "which the shipped ValidatingWebhookConfiguration does not send: add its resourceRules to the rules there."
-PODS = (
-    "of pods, the shipped ValidatingWebhookConfiguration sends those that claim devices or were converted; "
-    "widen its matchCondition 'claims' where 'limits' must see others."
+OF_PODS = (
+    "of pods, the shipped ValidatingWebhookConfiguration sends those that ask for Neuron's extended resources, were "
+    "converted, or claim devices and speak of Neuron"
+)
+PODS = f"{OF_PODS}; widen its matchCondition 'claims' where 'limits' must see others."
+CLAIMS = (
+    "of claims, templates and DeviceClasses, the shipped ValidatingWebhookConfiguration sends those that name Neuron; "
+    "widen its matchCondition 'neuron' where 'limits' must see those of other drivers."
 )
 
 
-def about(*rules: str) -> list[str]:
-    text = policy("validations: [{expression: 'true'}]")
+def about(*rules: str, expression: str = "true") -> list[str]:
+    text = policy(f"validations: [{{expression: '{expression}'}}]")
     head, _, rest = text.partition("    resourceRules:\n")
     first, _, tail = rest.partition("\n")
     assert "pods" in first
@@ -56,10 +61,21 @@ def test_what_is_sent_is_what_the_shipped_manifest_says() -> None:
             id="subresource",
         ),
         pytest.param([rule("apps", "deployments")], [], id="sent"),
-        pytest.param([rule("resource.k8s.io", "resourceclaims, deviceclasses", '"*"')], [], id="any-operation"),
-        pytest.param([rule("*", "'*'", '"*"')], [PODS], id="everything"),
+        pytest.param([rule("resource.k8s.io", "resourceclaims, deviceclasses", '"*"')], [CLAIMS], id="any-operation"),
+        pytest.param([rule("*", "'*'", '"*"')], [PODS, CLAIMS], id="everything"),
         pytest.param([rule("", "pods")], [PODS], id="pods"),
     ],
 )
 def test_a_policy_that_would_never_be_asked_is_named(rules: list[str], expected: list[str]) -> None:
     assert about(*rules) == expected
+
+
+def test_a_policy_that_counts_devices_is_told_which_pods_it_does_not_see() -> None:
+    [note] = about(rule("", "pods"), rule("resource.k8s.io", "resourceclaims"), expression="neuron.devices <= 4")
+    assert note.startswith(f"{OF_PODS} (in names of claims, ")
+    assert "a claim with another name is not seen by 'limits', which read 'neuron'" in note
+    line = "(request.kind.kind == 'Pod' && object.spec.?resourceClaims.orValue([]).size() > 0) ||"
+    assert note.endswith(f"begin its matchCondition 'claims' with {line}")
+    docs = (MANIFEST.parents[2] / "docs/policies.md").read_text()
+    assert f"`{line}`" in docs
+    assert about(rule("resource.k8s.io", "resourceclaims"), expression="neuron.devices <= 4") == []

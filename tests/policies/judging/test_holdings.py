@@ -8,7 +8,7 @@ import pytest
 from neuron import selectors
 from neuron.claim_reader import read_claim
 from neuron.claim_specs import ClaimSpec
-from policies.judging.holdings import MOST, of_claim, of_pod, read_record
+from policies.judging.holdings import MOST, lncs_of, of_claim, of_pod, read_record
 from policies.judging.knowledge import DeviceKnowledge
 
 V1 = "resource.k8s.io/v1"
@@ -254,6 +254,37 @@ def test_every_logical_neuron_core_counts() -> None:
     holding = of_pod(data, DeviceKnowledge(templates={"t": read}, class_lncs={"neuron.aws.com": (1,)}))
     assert holding.lncs == (1, 2)
     assert holding.values()["lnc"] == 1
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"logicalNeuronCore": 1},
+        {"kind": "NeuronConfig", "LogicalNeuronCore": 1},
+        {"apiVersion": "old/v1", "kind": "Other", "logicalNeuronCore": 1, "more": [None]},
+    ],
+)
+def test_broken_parameters_count_the_same_in_a_claim_and_in_a_template_that_a_pod_names(parameters: object) -> None:
+    spec = claim(exactly(1), config=[{"opaque": {"driver": "neuron.aws.com", "parameters": parameters}}])
+    read = read_claim("ResourceClaim", V1, spec)[0]
+    assert of_claim(spec, DeviceKnowledge()).lncs == (1,)
+    assert of_pod(pod(claims=(template("t"),)), DeviceKnowledge(templates={"t": read})).lncs == (1,)
+    assert lncs_of(read.configs) == (1,)
+
+
+@pytest.mark.parametrize("section", ["containers", "initContainers", "ephemeralContainers"])
+def test_a_container_s_own_choice_of_the_logical_neuron_core_counts(section: str) -> None:
+    def chosen(**entry: object) -> tuple[int, ...]:
+        container = {
+            "name": "a",
+            "env": [7, {"name": "X", "value": "1"}, {"name": "NEURON_LOGICAL_NC_CONFIG", **entry}],
+        }
+        return of_pod({"spec": {section: [container]}}, DeviceKnowledge()).lncs
+
+    assert chosen(value="1") == (1,)
+    assert chosen(value=" 2\n") == (2,)
+    for entry in ({"value": "3"}, {"value": ""}, {"value": 1}, {"valueFrom": {"configMapKeyRef": {}}}, {}):
+        assert chosen(**entry) == ()
 
 
 def test_counting_is_linear() -> None:

@@ -384,6 +384,37 @@ async def test_a_foreign_spec_under_our_name_is_a_conflict(api: FakeApi, labels:
         assert not store.holds("team", FOUR)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b'{"metadata": {}, "spec": {"spec": "\\ud800"}}', id="half a character"),
+        pytest.param(b'{"metadata": {}, "spec": {"a": ' + b"[" * 5000 + b"]" * 5000 + b"}}", id="deep"),
+        pytest.param(b'{"metadata": {}, "spec": {"a": ' + b"[" * 900 + b"]" * 900 + b"}}", id="less deep"),
+        pytest.param(b'{"metadata": {}, "spec": 7}', id="another type"),
+    ],
+)
+async def test_a_stored_template_that_cannot_be_read_is_a_foreign_one(api: FakeApi, body: bytes) -> None:
+    conflict = answer(409, "AlreadyExists", "already exists")
+    for _ in range(2):
+        api.fault("create", PLURAL, conflict)
+        api.fault("get", PLURAL, raw(200, body))
+    async with opened(api) as store:
+        with pytest.raises(TemplateUnavailableError) as real:
+            await store.ensure("team", FOUR)
+        with pytest.raises(TemplateUnavailableError) as dry:
+            await store.check("team", FOUR)
+        assert (real.value.finding.code, dry.value.finding.code) == ("NEU303", "NEU303")
+        assert real.value.status_code == 409
+
+
+async def test_a_page_of_a_proxy_is_no_template(api: FakeApi) -> None:
+    api.fault("get", PLURAL, raw(200, b"<html>"))
+    async with opened(api) as store:
+        with pytest.raises(TemplateUnavailableError) as caught:
+            await store.check("team", FOUR)
+        assert caught.value.finding.code == "NEU302"
+
+
 async def test_a_spec_that_is_not_stored_as_sent_is_an_error(api: FakeApi) -> None:
     api.store = lambda item: {**item, "spec": {"spec": {"devices": {"requests": [{"name": "n0"}]}}}}
     async with opened(api) as store:

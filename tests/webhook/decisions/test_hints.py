@@ -41,6 +41,21 @@ def test_the_affinity_is_added_to_every_term_that_matches_something(affinity: An
     assert hints.lacks_only_hints(affinity, expected)
 
 
+@pytest.mark.parametrize(("count", "operations"), [(8, 8), (9, 1), (64, 1)])
+def test_many_terms_are_replaced_as_a_whole(count: int, operations: int) -> None:
+    """What is in them stays: empty terms, requirements that they have already, and fields of other versions."""
+    kept = [{}, {"matchExpressions": [ZONE, EXPRESSION], "new": 1}]
+    terms = [*kept, *({"matchFields": [FIELD], "later": {"n": number}} for number in range(count))]
+    narrowed = [*kept, *({**term, "matchExpressions": [EXPRESSION]} for term in terms[2:])]
+    affinity = required(*terms)
+    patch = hints.node_affinity(affinity, [EXPRESSION])
+    assert len(patch) == operations
+    made = jsonpatch.apply_patch({"spec": {"affinity": affinity}}, patch)["spec"]["affinity"]
+    assert made == required(*narrowed)
+    assert hints.lacks_only_hints(affinity, made)
+    assert hints.node_affinity(made, [EXPRESSION]) == []
+
+
 @pytest.mark.parametrize(
     ("affinity", "hinted"),
     [

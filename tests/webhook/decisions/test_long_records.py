@@ -11,7 +11,9 @@ import pytest
 
 from tests.support.clusters import mutator, request
 from tests.support.manifests import NEURON, container, pod
+from webhook.decisions import patches
 from webhook.decisions.decision import Decision
+from webhook.edge import reviews
 
 RECORD = "neuron.aws.com/converted-from"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -109,6 +111,17 @@ class TestUpdate:
         assert decision.reason == "not-converted"
 
 
+def test_a_restoring_patch_that_no_answer_holds_is_not_made() -> None:
+    """The old object says more than any conversion wrote."""
+    old = stored(tolerations=tolerations(1000))
+    old["spec"]["tolerations"] = tolerations(1000)
+    decision = quick(pod(container(neuron="4"), tolerations=[]), "UPDATE", old)
+    assert (decision.reason, decision.patch) == ("too-large", ())
+    old = stored(tolerations=tolerations(100))
+    old["spec"]["tolerations"] = tolerations(100)
+    assert len(quick(pod(container(neuron="4"), tolerations=[]), "UPDATE", old).patch) > 100
+
+
 class TestCreate:
     """A pod that says of itself that it was converted, and what was added to it."""
 
@@ -139,10 +152,35 @@ class TestCreate:
         assert len(error.message) < 2000
 
     def test_terms(self) -> None:
-        terms = [{"matchFields": [{}]} for _ in range(500)]
+        terms = [{"matchFields": [{}]} for _ in range(64)]
         decision = quick(pod(container(neuron="4"), affinity=requiring(*terms)))
         assert decision.allowed
-        assert len(decision.patch) < 1024
+        assert len(decision.patch) < 16
+
+    @pytest.mark.parametrize("count", [65, 500])
+    def test_too_many_terms(self, count: int) -> None:
+        terms = [{"matchFields": [{}]} for _ in range(count)]
+        (error,) = quick(pod(container(neuron="4"), affinity=requiring(*terms))).errors
+        assert str(error) == (
+            f"NEU114: the pod has too many node selector terms: {count}, at most 64. Say the same with fewer terms."
+        )
+        assert error.path == f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
+
+    def test_a_patch_that_no_answer_holds_is_not_made(self) -> None:
+        terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["x" * 900]}]}] * 64
+        (error,) = quick(pod(container(neuron="4"), affinity=requiring(*terms))).errors
+        assert error.code == "NEU114"
+        assert "the patch that converts it has" in error.message
+
+    def test_the_largest_patch_fits_into_an_answer(self) -> None:
+        allowed = 0
+        for length in range(0, 900, 50):
+            terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["é" * length]}]}] * 64
+            manifest = pod(container(neuron="4"), affinity=requiring(*terms))
+            decision = quick(manifest)
+            allowed += decision.allowed
+            assert len(reviews.encode(request(manifest), decision)) < 64 * 1024
+        assert 0 < allowed < 18
 
     def test_more_terms_than_are_meant(self) -> None:
         (error,) = quick(pod(container(neuron="4"), affinity=requiring(*[{}] * 1100))).errors
@@ -181,8 +219,9 @@ def test_a_record_that_would_be_larger_than_we_read_any_is_not_written() -> None
 
 
 def test_what_was_converted_is_found_again_at_the_largest() -> None:
-    manifest = pod(container(neuron="4"), *(container(f"{index:063}", neuron="0") for index in range(500)))
+    manifest = pod(container(neuron="4"), *(container(f"{index:063}", neuron="0") for index in range(150)))
     first = quick(manifest)
+    assert patches.size_of(first.patch) > patches.MOST_BYTES * 3 / 4
     made = jsonpatch.apply_patch(manifest, list(first.patch))
     assert quick(made).reason == "already-converted"
     assert NEURON not in json.dumps(made["spec"]["containers"])

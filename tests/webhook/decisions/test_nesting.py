@@ -351,3 +351,10 @@ def test_the_check_lets_others_have_their_turn(text: bytes) -> None:
             going_on = scan.goes_on()
             longest = max(longest, time.thread_time() - started)
     assert longest < 0.05, "a step takes about a millisecond"
+
+
+def test_a_text_without_an_end_is_looked_at_once() -> None:
+    begun = time.perf_counter()
+    for end in (b"", b"\\"):
+        assert nesting.without_objects(b'{"request":{"' + b'\\"' * 32_000 + end) is None
+    assert time.perf_counter() - begun < 0.5

@@ -170,8 +170,40 @@ def test_a_body_at_the_cap_is_read(client: Client) -> None:
 
 
 @pytest.mark.parametrize("size", [CAP + 1, 4 * CAP, 60 * CAP], ids=["by-one", "four-times", "sixty-times"])
+def test_a_review_over_the_cap_is_refused_in_its_own_name(server: Running, client: Client, size: int) -> None:
+    for body in (padded(size), chunks(padded(size))):
+        reply = client.ask("POST", "/mutate", body, {"Content-Type": "application/json"})
+        assert (reply.status, reply.response["uid"], reply.response["allowed"]) == (200, UID, False)
+        status = reply.response["status"]
+        assert (status["code"], status["reason"]) == (413, "RequestEntityTooLarge")
+        assert status["message"] == (
+            f"NEU114: the Pod cannot be read: the review is larger than {CAP} bytes (--max-body-bytes). In it, <, > "
+            "and & count six times. Make the object smaller."
+        )
+        assert "connection" not in reply.headers
+    assert client.review(review()).status == 200, "the connection goes on"
+    assert server.metrics.path("/mutate").reviews["CREATE", "Pod", "denied", "too-large", False]
+
+
+def test_nobody_is_kept_from_deleting_what_is_too_large(client: Client) -> None:
+    reply = client.review(padded(2 * CAP).replace(b'"CREATE"', b'"DELETE"'))
+    assert (reply.status, reply.json) == (413, TOO_LARGE)
+
+
+def test_a_review_over_the_cap_whose_rest_does_not_come_is_refused(server: Running) -> None:
+    with server.raw() as connection:
+        connection.sendall(HEAD.replace(b"1000", b"%d" % (9 * CAP)) + padded(2 * CAP))
+        answer = b""
+        while piece := connection.recv(4096):
+            answer += piece
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"connection: close" in answer.lower()
+    assert b'"allowed":false' in answer
+
+
+@pytest.mark.parametrize("size", [CAP + 1, 4 * CAP, 60 * CAP], ids=["by-one", "four-times", "sixty-times"])
 def test_a_body_over_the_cap_is_413(client: Client, size: int) -> None:
-    reply = client.review(padded(size))
+    reply = client.review(b" " * size)
     assert (reply.status, reply.json) == (413, TOO_LARGE)
 
 
@@ -181,7 +213,7 @@ def test_a_chunked_body_is_read(client: Client) -> None:
 
 
 def test_a_chunked_body_over_the_cap_is_413(client: Client) -> None:
-    reply = client.ask("POST", "/mutate", chunks(padded(4 * CAP)), {"Content-Type": "application/json"})
+    reply = client.ask("POST", "/mutate", chunks(b" " * (4 * CAP)), {"Content-Type": "application/json"})
     assert (reply.status, reply.json) == (413, TOO_LARGE)
     assert reply.headers["connection"] == "close"
 

@@ -21,7 +21,9 @@ from webhook.decisions import wire
 from webhook.decisions.decision import Decision, unchanged
 from webhook.edge.bodies import BodyReader, BodyTooManyError
 from webhook.edge.metrics import PathMetrics
+from webhook.edge.room import Room
 from webhook.edge.shedding import Gate, LoopLag, creates_template, patience
+from webhook.reviews.lane import seconds_left
 from webhook.server import app
 from webhook.server.settings import Settings
 
@@ -298,6 +300,42 @@ def test_callers_say_how_long_they_wait(query: bytes, seconds: float) -> None:
     assert patience(query) == seconds
 
 
+class Timed(Answering):
+    """Notes how long it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left: list[float] = []
+
+    async def review(self, request: wire.AdmissionRequest) -> Decision:
+        self.left.append(seconds_left())
+        return await super().review(request)
+
+
+def test_the_time_that_a_body_takes_is_the_caller_s_too(tls_directory: Path) -> None:
+    timed = Timed()
+    body = json.dumps(review()).encode()
+    head = (
+        b"POST /mutate?timeout=4s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    )
+    with serving(tls_directory, {"/mutate": timed}) as running, running.raw() as connection:
+        connection.sendall(head % len(body) + body[:10])
+        time.sleep(1)
+        connection.sendall(body[10:])
+        assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")
+    (left,) = timed.left
+    assert 0 < left < 4 * 0.7 - 0.9
+
+
+def test_the_time_that_a_request_waits_for_its_turn_is_the_caller_s_too() -> None:
+    clock = Clock()
+    lag = LoopLag(clock)
+    gate = Gate("/mutate", PathMetrics(), 0, lag)
+    assert gate.since(clock.now) == clock.now
+    lag.since = clock.now - 2
+    assert gate.since(clock.now) == clock.now - 2
+
+
 def test_a_limit_of_zero_is_none() -> None:
     gate = Gate("/mutate", PathMetrics(), 0, LoopLag())
     gate.deciding = 1_000_000
@@ -335,7 +373,8 @@ def test_large_bodies_share_a_budget_that_small_ones_do_not_need() -> None:
     large = 190_000
 
     async def scenario() -> None:
-        reader = BodyReader(limit, 20)
+        owners = map(str, range(99))
+        reader = BodyReader(limit, 20, lambda _: next(owners))
         end, answered = asyncio.Event(), asyncio.Event()
 
         async def read(size: int) -> int:
@@ -374,7 +413,9 @@ def test_large_bodies_share_a_budget_that_small_ones_do_not_need() -> None:
 
 def test_too_many_large_bodies_are_shed(tls_directory: Path) -> None:
     limit = 200_000
-    head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    head = (
+        b"POST /mutate?timeout=1s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    )
     with (
         serving(tls_directory, {"/mutate": Answering()}, max_body_bytes=limit) as running,
         contextlib.ExitStack() as stack,
@@ -382,8 +423,140 @@ def test_too_many_large_bodies_are_shed(tls_directory: Path) -> None:
         for _ in range(8):
             stack.enter_context(running.raw()).sendall(head % limit + b" " * 150_000)
         counts = running.metrics.path("/mutate")
-        eventually(lambda: counts.shed.get("memory", 0) == 4, "four fit, and four do not")
+        eventually(lambda: counts.shed.get("memory", 0) == 7, "one that is no review may have half")
         assert stack.enter_context(running.client()).review(review()).status == 200
+
+
+class Obliging(Answering):
+    """A reviewer with a policy that fails closed, about pods."""
+
+    def must_answer(self, request: wire.AdmissionRequest) -> bool:
+        return request.kind.kind == "Pod"
+
+
+def large_pod(size: int, **members: Any) -> bytes:
+    return json.dumps(review(**{"object": {"x": "y" * size}, **members})).encode()
+
+
+def send_all(running: Running, bodies: list[bytes], timeout: int) -> list[Reply]:
+    replies: list[Reply] = []
+
+    def send(body: bytes) -> None:
+        with running.client() as client:
+            replies.append(
+                client.ask("POST", f"/validate?timeout={timeout}s", body, {"Content-Type": "application/json"})
+            )
+
+    threads = [threading.Thread(target=send, args=(body,)) for body in bodies]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return replies
+
+
+def test_large_reviews_wait_for_room_half_of_the_time(tls_directory: Path) -> None:
+    bodies = [large_pod(190_000, uid=f"u-{number}", namespace=f"n-{number}") for number in range(9)]
+    with serving(tls_directory, {"/validate": Answering(delay=0.3)}, max_body_bytes=200_000) as running:
+        assert [reply.status for reply in send_all(running, bodies, 10)] == [200] * 9
+        assert sorted({reply.status for reply in send_all(running, bodies, 1)}) == [200, 503]
+
+
+def test_where_silence_could_let_it_pass_a_review_that_there_is_no_room_for_is_refused(tls_directory: Path) -> None:
+    about = [large_pod(190_000, uid=f"u-{number}", namespace=f"n-{number}") for number in range(6)]
+    others = [large_pod(190_000, kind={"group": "", "version": "v1", "kind": "ConfigMap"}, namespace="o")] * 6
+    with serving(tls_directory, {"/validate": Obliging(delay=1.5)}, max_body_bytes=200_000) as running:
+        replies = send_all(running, about, 2)
+        assert {reply.status for reply in replies} == {200}
+        responses = {reply.response["uid"]: reply.response for reply in replies}
+        assert set(responses) == {f"u-{number}" for number in range(6)}
+        refused = [response["status"] for response in responses.values() if not response["allowed"]]
+        assert len(refused) == 4, "two at a time, for 1.5 s each, of which one second is waited for"
+        assert {(each["code"], each["reason"]) for each in refused} == {(503, "ServiceUnavailable")}
+        assert refused[0]["message"] == (
+            "NEU803: no policy was evaluated, and one may deny this Pod: Overloaded: too many large reviews are being "
+            "read. Try again."
+        )
+        assert 503 in {reply.status for reply in send_all(running, others, 2)}
+
+
+def test_a_full_path_refuses_what_silence_could_let_pass(tls_directory: Path) -> None:
+    class Held(Waiting):
+        def must_answer(self, request: wire.AdmissionRequest) -> bool:
+            return request.operation == "CREATE"
+
+    held: dict[str, Waiting] = {"/validate": Held()}
+    with serving(tls_directory, held, max_inflight=MOST) as running:
+        full = Saturated(running, held)
+        try:
+            full.fill("/validate")
+            with running.client() as client:
+                reply = client.review(review(), "/validate")
+                assert (reply.status, reply.response["allowed"]) == (200, False)
+                assert "(--max-inflight). Try again." in reply.response["status"]["message"]
+                assert client.review(review(operation="UPDATE"), "/validate").status == 503
+        finally:
+            full.release()
+
+
+def test_room_is_given_in_order_and_a_namespace_gets_half() -> None:
+    async def scenario() -> None:
+        room, order = Room(100), []
+
+        async def take(size: int, owner: str) -> None:
+            await room.take(size, owner, 10)
+            order.append((owner, size))
+
+        await take(40, "a")
+        tasks = [asyncio.create_task(take(*each)) for each in ((20, "a"), (50, "b"), (30, "c"), (10, "d"))]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert order == [("a", 40), ("b", 50)], "a has its half, and d comes after c"
+        room.give(50, "b")
+        await asyncio.sleep(0.01)
+        assert order[2:] == [("c", 30), ("d", 10)]
+        with pytest.raises(TimeoutError):
+            await room.take(50, "e", 0.01)
+        room.give(40, "a")
+        await asyncio.gather(*tasks)
+        assert (order[-1], room.held) == (("a", 20), 60)
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))
+
+
+def test_of_incomplete_bodies_the_one_that_waits_longest_is_given_up() -> None:
+    async def scenario() -> None:
+        reader = BodyReader(1 << 20, 20)
+        fit = BodyReader.INCOMPLETE // 60_000
+
+        async def read(size: int) -> bytes | bytearray:
+            pieces = iter([b"x" * size])
+
+            async def receive() -> dict[str, Any]:
+                piece = next(pieces, None)
+                if piece is None:
+                    await asyncio.Event().wait()
+                return {"type": "http.request", "body": piece, "more_body": True}
+
+            return await reader.read(receive)
+
+        tiny = [asyncio.create_task(read(BodyReader.UNCOUNTED)) for _ in range(50)]
+        tasks = [asyncio.create_task(read(60_000)) for _ in range(fit + 3)]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert [task.done() for task in tasks] == [True] * 3 + [False] * fit
+        assert not any(task.done() for task in tiny)
+        for task in tasks[:3]:
+            error = task.exception()
+            assert isinstance(error, BodyTooManyError)
+            assert (error.given_up, len(error.start)) == (True, 60_000)
+        assert reader.incomplete == fit * 60_000
+        for task in (*tasks, *tiny):
+            task.cancel()
+        await asyncio.gather(*tasks, *tiny, return_exceptions=True)
+        assert reader.incomplete == 0
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
 def test_the_server_s_metrics_tell_of_its_load(tls_directory: Path) -> None:

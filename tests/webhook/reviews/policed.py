@@ -21,6 +21,7 @@ from webhook.decisions.world import ConversionOptions
 from webhook.edge import reviews
 from webhook.reviews.lane import Inline, Lane, Result
 from webhook.reviews.policed import PolicedReviewer
+from webhook.reviews.policy_allowance import Allowance
 from webhook.reviews.policy_knowledge import FindClaims, find_nothing
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.reviewer import Reviewer
@@ -84,11 +85,15 @@ def reviewer(
     lane: Lane | None = None,
     cluster: StandaloneCluster | None = None,
     find: FindClaims = find_nothing,
+    allowance: Allowance | None = None,
 ) -> PolicedReviewer:
     store = PolicyStore(Path("policies"), lambda: NOW, found, "", ())
     make: Callable[[PolicySet], Reviewer] = lambda _: inner or Answering(None)  # noqa: E731
     view = cluster or Cluster()
-    return PolicedReviewer(make, store, view, frozenset(), PolicyMetrics(store), lambda: NOW, lane=lane, find=find)
+    metrics = PolicyMetrics(store)
+    return PolicedReviewer(
+        make, store, view, frozenset(), metrics, lambda: NOW, lane=lane, find=find, allowance=allowance
+    )
 
 
 def sent(data: Any, **members: Any) -> wire.AdmissionRequest:

@@ -102,6 +102,39 @@ def test_a_genuine_record_counts() -> None:
     assert not judged(denying("device-limit.yaml"), sent(converted), cluster=cluster).allowed
 
 
+def test_a_dry_run_counts_the_template_that_it_does_not_make() -> None:
+    mutator = PolicedMutator(
+        ConversionOptions(),
+        PolicyStore(Path("policies"), lambda: NOW, PolicySet(), "", ()),
+        StandaloneCluster(),
+        MemoryTemplates(),
+    )
+
+    def converted(devices: str) -> dict[str, Any]:
+        data = {**pod(container(neuron=devices)), "apiVersion": "v1", "kind": "Pod"}
+        decision = asyncio.run(mutator.review(sent(data, dryRun=True)))
+        import jsonpatch
+
+        return dict(jsonpatch.apply_patch(data, list(decision.patch)))
+
+    limit = written(policy("validations: [{expression: neuron.devicesKnown && neuron.devices <= 4}]"))
+    assert judged(limit, sent(converted("4"), dryRun=True)).allowed
+    assert not judged(limit, sent(converted("8"), dryRun=True)).allowed
+    assert not judged(limit, sent(converted("4"))).allowed
+    # A name that we do not give is no template of a conversion.
+    named = converted("4")
+    named["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "neuron-a"
+    assert not judged(limit, sent(named, dryRun=True)).allowed
+    # What is there counts as it is.
+    ours = converted("4")
+    cluster = Cluster(**{ours["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]: devices(exactly(count=16))})
+    assert not judged(limit, sent(ours, dryRun=True), cluster=cluster).allowed
+    # The record is for one claim, and says nothing of others.
+    more = converted("4")
+    more["spec"]["resourceClaims"].append({"name": "more", "resourceClaimTemplateName": "unknown"})
+    assert not judged(limit, sent(more, dryRun=True)).allowed
+
+
 # --- policies on pods ---------------------------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ from tests.webhook.reviews.test_policed import policy, told
 from webhook.decisions import wire
 from webhook.decisions.decision import Decision
 from webhook.reviews.lane import LaneFullError, LaneTimeoutError, Result, ThreadLane, caller_waits
+from webhook.reviews.policy_allowance import Allowance
 
 # --- time-outs do not open doors ----------------------------------------------------------------------------------
 
@@ -116,11 +117,56 @@ def test_policies_that_are_slow_are_refused_in_time() -> None:
     assert seconds < 3
 
 
+@pytest.mark.parametrize(
+    ("spec", "members", "must"),
+    [
+        pytest.param("", {}, True, id="deny"),
+        pytest.param("failurePolicy: Ignore", {}, False, id="ignore"),
+        pytest.param("validationActions: [Warn]", {}, False, id="warn"),
+        pytest.param("", {"operation": "DELETE"}, False, id="another-operation"),
+        pytest.param("", {"resource": {"group": "", "version": "v1", "resource": "nodes"}}, False, id="another-kind"),
+    ],
+)
+def test_only_what_a_policy_that_fails_closed_may_deny_must_be_answered(
+    spec: str, members: dict[str, Any], must: bool
+) -> None:
+    assert reviewer(written(policy(f"{FOUR}\n{spec}"))).must_answer(sent(None, **members)) is must
+
+
 # --- other reviews do not wait ------------------------------------------------------------------------------------
 
 
+SIZES = ((4_000, 0), (9_000, 2), (31_000, 2), (40_000, 2))
+"""Bytes, and the turns in the lane that they take."""
+
+
+def test_a_namespace_that_has_had_its_time_goes_to_the_lane_at_once() -> None:
+    spent = Allowance(lambda: 0.0, most=0.0)
+    lane = Watching()
+    assert judged(written(policy(FOUR)), sent(pod(container(neuron="4"))), lane=lane, allowance=spent).allowed
+    assert lane.threads == ["default"]
+
+
+def test_many_small_objects_that_are_slow_to_judge_use_up_the_time_of_their_namespace() -> None:
+    quadratic = 'object.spec.containers.all(c, object.spec.containers.all(d, d.name != "x"))'
+    found = written(policy(f"validations: [{{expression: '{quadratic}'}}]\nfailurePolicy: Ignore"))
+    data = {"spec": {"containers": [{"name": str(at)} for at in range(300)]}, "kind": "Pod", "apiVersion": "v1"}
+    allowance = Allowance(window=1000)
+
+    async def run() -> None:
+        judge = reviewer(found, lane=Watching(), allowance=allowance)
+        assert allowance.lasts("default")
+        for _ in range(5):
+            await judge.review(sent(data))
+
+    asyncio.run(run())
+    assert not allowance.lasts("default")
+    assert allowance.lasts("another")
+
+
 def test_small_objects_stay_on_the_event_loop_and_large_ones_leave_it() -> None:
-    for data, hops in ((pod(container(neuron="4")), 0), (pod(annotations={"a": "x" * 40_000}), 2)):
+    sizes = [(pod(container(neuron="4")), 0), *((pod(annotations={"a": "x" * n}), h) for n, h in SIZES)]
+    for data, hops in sizes:
         lane = Watching()
         assert judged(written(policy(FOUR)), sent(data), lane=lane).allowed
         assert lane.threads == ["default"] * hops
@@ -130,7 +176,7 @@ def test_a_small_object_on_which_a_policy_is_slow_starts_again_in_the_lane() -> 
     quadratic = 'object.spec.containers.all(c, object.spec.containers.all(d, d.name != "x"))'
     found = written(policy(f"validations: [{{expression: '{quadratic}'}}]\nfailurePolicy: Ignore"))
     lane = Watching()
-    data = {"spec": {"containers": [{"name": str(at)} for at in range(700)]}, "kind": "Pod", "apiVersion": "v1"}
+    data = {"spec": {"containers": [{"name": str(at)} for at in range(300)]}, "kind": "Pod", "apiVersion": "v1"}
     assert judged(found, sent(data), lane=lane).allowed
     assert lane.threads == ["default"]
 

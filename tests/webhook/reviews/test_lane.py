@@ -17,6 +17,13 @@ def spin(seconds: float) -> str:
     return threading.current_thread().name
 
 
+def work(seconds: float) -> None:
+    """Keep a processor busy, however many others want it."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
 def test_work_runs_in_the_lanes_thread() -> None:
     async def main() -> str:
         return await ThreadLane().run("a", lambda: spin(0))
@@ -134,17 +141,150 @@ def test_time_that_is_over_is_said_at_once() -> None:
 
 
 def test_a_closed_lane_ends_its_thread() -> None:
-    async def main() -> threading.Thread | None:
+    async def main() -> list[threading.Thread]:
         some = ThreadLane()
         await some.run("a", lambda: None)
         some.close()
-        return some._thread
+        return some._threads
 
-    thread = asyncio.run(main())
-    assert thread is not None
-    thread.join(5)
-    assert not thread.is_alive()
+    threads = asyncio.run(main())
+    assert threads
+    for thread in threads:
+        thread.join(5)
+        assert not thread.is_alive()
+
+
+def test_a_namespace_has_one_thread_and_another_one_does_not_wait_for_it() -> None:
+    gate = threading.Event()
+    running: list[str] = []
+
+    async def main() -> float:
+        some = ThreadLane()
+        many = [asyncio.create_task(some.run("a", lambda: (running.append("a"), gate.wait()))) for _ in range(8)]
+        await asyncio.sleep(0.1)
+        started = time.monotonic()
+        for _ in range(5):
+            assert await some.run("b", lambda: "b") == "b"
+        taken = time.monotonic() - started
+        assert running == ["a"]
+        gate.set()
+        await asyncio.gather(*many)
+        some.close()
+        return taken
+
+    assert asyncio.run(main()) < 1
+
+
+def test_namespaces_of_long_decisions_leave_a_thread_to_others() -> None:
+    """However many such namespaces there are, one of the two threads is free of them."""
+    gate = threading.Event()
+
+    async def main() -> None:
+        some = ThreadLane()
+        names = [f"a{number}" for number in range(4)]
+        for name in names:
+            await some.run(name, lambda: work(2 * lane.LONG))
+        while some._working:  # noqa: ASYNC110 - the lane has no event for this
+            await asyncio.sleep(0.001)
+        tasks = [asyncio.create_task(some.run(name, gate.wait)) for name in names]
+        await asyncio.sleep(0.1)
+        assert some.waiting == 3
+        assert await asyncio.wait_for(some.run("b", lambda: "b"), 2) == "b"
+        gate.set()
+        await asyncio.gather(*tasks)
+        some.close()
+
+    asyncio.run(main())
+
+
+def test_only_some_namespaces_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane, "LONG", 0.0)
+    monkeypatch.setattr(lane, "_MOST_REMEMBERED", 3)
+
+    async def main() -> list[str]:
+        some = ThreadLane()
+        for number in range(10):
+            await some.run(str(number), lambda: None)
+        while some._working:  # noqa: ASYNC110 - the lane has no event for this
+            await asyncio.sleep(0.001)
+        some.close()
+        return list(some._turns)
+
+    assert asyncio.run(main()) == ["7", "8", "9"]
+
+
+def test_whose_decision_was_long_long_ago_is_taken_by_either_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane, "LONG_AGO", 0.05)
+    gate = threading.Event()
+
+    async def main() -> None:
+        some = ThreadLane()
+        await some.run("a", lambda: work(2 * lane.LONG))
+        other = asyncio.create_task(some.run("b", gate.wait))
+        await asyncio.sleep(0.1)
+        assert await asyncio.wait_for(some.run("a", lambda: "a"), 2) == "a"
+        gate.set()
+        await other
+        some.close()
+
+    asyncio.run(main())
 
 
 def test_without_a_caller_that_says_so_it_is_the_api_servers_default() -> None:
-    assert lane.seconds_left() == pytest.approx(9.0)
+    assert lane.seconds_left() == pytest.approx(7.0)
+
+
+@pytest.mark.parametrize(
+    ("told", "left"), [(1.0, 0.5), (1.2, 0.7), (2.0, 1.4), (10.0, 7.0), (30.0, 21.0), (0.4, 0.2), (0.0, 0.0)]
+)
+def test_part_of_the_time_is_kept_for_the_answer(told: float, left: float) -> None:
+    assert lane.usable(told) == pytest.approx(left)
+
+
+def test_time_that_a_review_has_waited_is_over() -> None:
+    async def main() -> float:
+        lane.answer_within(10.0, 4.0)
+        return lane.seconds_left()
+
+    assert asyncio.run(main()) == pytest.approx(3.0, abs=0.1)
+
+
+def test_what_cannot_be_done_in_time_is_said_at_once_and_others_take_their_turn() -> None:
+    """Six decisions of 0.2 s wait: a seventh of that namespace comes too late, one of another namespace does not."""
+
+    async def main() -> float:
+        some = ThreadLane()
+        for _ in range(8):
+            await some.run("a", lambda: spin(0.2))
+        many = [asyncio.create_task(some.run("a", lambda: spin(0.2))) for _ in range(7)]
+        await asyncio.sleep(0.05)
+        asked = time.monotonic()
+        with caller_waits(1.5), pytest.raises(LaneFullError, match="take longer than this one's caller waits"):
+            await some.run("a", lambda: None)
+        said = time.monotonic() - asked
+        with caller_waits(2.0):
+            await some.run("b", lambda: None)
+        assert not all(task.done() for task in many)
+        await asyncio.gather(*many)
+        return said
+
+    assert asyncio.run(main()) < 0.2
+
+
+def test_what_nobody_waits_for_keeps_nobody_out() -> None:
+    async def main() -> None:
+        some = ThreadLane()
+        for _ in range(8):
+            await some.run("a", lambda: spin(0.2))
+        first = asyncio.create_task(some.run("a", lambda: spin(0.5)))
+        await asyncio.sleep(0.05)
+        given_up = [asyncio.create_task(some.run("a", lambda: spin(0.2))) for _ in range(6)]
+        await asyncio.sleep(0)
+        for task in given_up:
+            task.cancel()
+        await asyncio.gather(*given_up, return_exceptions=True)
+        with caller_waits(1.5):
+            await some.run("a", lambda: None)
+        await first
+
+    asyncio.run(main())

@@ -192,11 +192,11 @@ def test_a_claim_name_of_the_wrong_type_is_refused_with_the_place() -> None:
 
 def test_remembered_decisions_are_bounded() -> None:
     subject = mutator()
-    for index in range(400):
-        padding = [{"key": "x" * 20_000, "operator": "Exists"}]
+    for index in range(1400):
+        padding = [{"key": "x" * 6_000, "operator": "Exists"}]
         review(subject, pod(container(f"c{index}", neuron="4"), tolerations=padding))
     assert 8 * 2**20 * 0.9 < subject._decisions.size <= 8 * 2**20
-    assert len(subject._decisions) < 300
+    assert len(subject._decisions) < 600
 
 
 def test_what_namespaces_say_counts_as_remembered() -> None:
@@ -280,6 +280,11 @@ class TestLargeObjects:
         assert (none, namespaces) == ([], ["team-a", "team-a"])
         assert [finding.code for finding in decision.warnings] == ["NEU206"]
         assert (decision.patch, decision.warnings) == (expected.patch, expected.warnings)
+
+    @pytest.mark.parametrize(("bytes_", "turns"), [(4_000, 0), (9_000, 2), (31_000, 2)])
+    def test_ordinary_sizes_stay_on_the_loop(self, policies: PolicySet, bytes_: int, turns: int) -> None:
+        _, namespaces = self.decide(policies, pod(container(neuron="4"), note="x" * bytes_))
+        assert namespaces == ["team-a"] * turns
 
     def test_a_pod_is_updated(self, policies: PolicySet) -> None:
         created, _ = self.decide(policies, LEGACY)

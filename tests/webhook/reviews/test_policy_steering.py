@@ -18,6 +18,7 @@ from webhook.decisions.decision import Decision
 from webhook.decisions.ports import NamespaceFacts
 from webhook.decisions.steering import NO_STEERING
 from webhook.decisions.world import ConversionOptions
+from webhook.reviews.policy_allowance import Allowance
 from webhook.reviews.policy_steering import PolicySteer, SteeringRefusedError, find_steering
 from webhook.reviews.validate import Validator
 from webhook.server.standalone import StandaloneCluster
@@ -96,6 +97,19 @@ def test_what_takes_long_on_the_loop_says_so_and_is_found_in_the_lane() -> None:
     asyncio.run(on_the_loop())
     patient = PolicySteer(found, StandaloneCluster(), lambda: 0.0)
     assert patient(sent).mode == "off", "no loop is running here, as in the lane's thread"
+
+
+def test_a_namespace_that_has_had_its_time_on_the_loop_is_steered_in_the_lane() -> None:
+    found = policies(ConversionPolicy={"match": {}, "mode": "off"})
+    steer = PolicySteer(found, StandaloneCluster(), allowance=Allowance(lambda: 0.0, most=0.0))
+    sent = request(pod())
+
+    async def on_the_loop() -> None:
+        with pytest.raises(TakesLongError):
+            steer(sent)
+
+    asyncio.run(on_the_loop())
+    assert steer(sent).mode == "off", "no loop is running here, as in the lane's thread"
 
 
 # --- LeaderWorkerSets -------------------------------------------------------------------------------------------

@@ -116,6 +116,72 @@ def test_an_annotation_comes_before_the_policys_default() -> None:
     assert '"logicalNeuronCore": 2' in bench.template
 
 
+LNC = "neuron.aws.com/logical-neuron-core"
+
+
+def test_the_logical_neuron_core_of_a_locked_policy_comes_before_an_annotation() -> None:
+    bench = Bench(conversion("mode: convert\nlocked: true\nfamilies: [trn2]\nlogicalNeuronCore: 1"))
+    [told] = bench.mutate(pod(annotations={LNC: "2"})).warnings
+    assert (told.code, told.path, told.value) == ("NEU214", f"metadata.annotations[{LNC}]", "2")
+    assert "locked to logical NeuronCore 1: the pod's annotation" in told.message
+    assert '"logicalNeuronCore": 1' in bench.template
+    assert bench.mutate(pod(annotations={LNC: "1"})).warnings == ()
+
+
+def test_a_locked_logical_neuron_core_that_does_not_fit_is_said_to_be_the_policys() -> None:
+    trn1 = {"node.kubernetes.io/instance-type": "trn1.32xlarge"}
+    bench = Bench(conversion("mode: convert\nlocked: true\nlogicalNeuronCore: 2"))
+    (finding,) = bench.mutate(pod(annotations={LNC: "1"}, nodeSelector=trn1)).errors
+    assert (finding.code, finding.path) == ("NEU111", "spec")
+    assert "It is required by policy 'p': select a trn2" in finding.fix
+
+
+MIRROR = {"kubernetes.io/config.mirror": "x"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "annotations", "node", "user", "outcome"),
+    [
+        pytest.param("mode: convert\nlocked: true", {}, "n1", "tenant", "denied", id="node"),
+        pytest.param("mode: convert\nlocked: true", MIRROR, "", "tenant", "denied", id="mirror"),
+        pytest.param("mode: convert\nlocked: true", MIRROR, "n1", "tenant", "denied", id="both"),
+        pytest.param("mode: convert\nlocked: true", MIRROR, "n1", None, "denied", id="nobody"),
+        pytest.param("mode: convert\nlocked: true", MIRROR, "n1", "system:node:n1", "unchanged", id="kubelet"),
+        pytest.param("mode: convert\nlocked: true", {}, "n1", "system:node:n1", "denied", id="kubelet-without"),
+        pytest.param("mode: convert-if-enriched\nlocked: true", {}, "n1", "tenant", "denied", id="if-enriched"),
+        pytest.param("mode: shadow\nlocked: true", {}, "n1", "tenant", "unchanged", id="shadow"),
+        pytest.param("mode: 'off'\nlocked: true", MIRROR, "n1", "tenant", "unchanged", id="off"),
+        pytest.param("mode: convert", {}, "n1", "tenant", "unchanged", id="not-locked"),
+        pytest.param("mode: convert", MIRROR, "", "tenant", "unchanged", id="mirror-not-locked"),
+    ],
+)
+@pytest.mark.parametrize("large", [False, True])
+def test_no_pod_escapes_a_locked_policy_by_what_the_scheduler_does_not_place(
+    spec: str, annotations: dict[str, str], node: str, user: str | None, outcome: str, large: bool
+) -> None:
+    more = {"x": "x" * 100_000} if large else {}
+    body = pod(annotations={**annotations, **more}, **({"nodeName": node} if node else {}))
+    sent = review(object=body, namespace="default")
+    if user is not None:
+        sent["request"]["userInfo"] = {"username": user, "groups": ["system:authenticated"]}
+    decision = asyncio.run(Bench(conversion(spec)).mutator.review(reviews.decode(json.dumps(sent).encode())))
+    assert decision.outcome.value == outcome
+    if outcome == "denied":
+        assert [finding.code for finding in decision.errors] == ["NEU201"]
+        assert "policy 'p' is locked to mode convert" in decision.errors[0].message
+
+
+def test_the_answer_to_a_kubelet_is_not_remembered_for_others() -> None:
+    bench = Bench(conversion("mode: convert\nlocked: true"))
+    outcomes = []
+    for user in ("system:node:n1", "tenant", "system:node:n1"):
+        sent = review(object=pod(annotations=MIRROR, nodeName="n1"), namespace="default")
+        sent["request"]["userInfo"] = {"username": user}
+        decision = asyncio.run(bench.mutator.review(reviews.decode(json.dumps(sent).encode())))
+        outcomes.append(decision.outcome.value)
+    assert outcomes == ["unchanged", "denied", "unchanged"]
+
+
 def test_a_default_that_does_not_fit_is_said_to_be_the_policys() -> None:
     trn1 = {"node.kubernetes.io/instance-type": "trn1.32xlarge"}
     bench = Bench(conversion("logicalNeuronCore: 2"))

@@ -32,6 +32,20 @@ VALIDATING = "ValidatingWebhookConfiguration"
 PODS_CREATE = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
 
 
+def test_the_entries_that_the_chart_makes_for_policies_are_well() -> None:
+    [made] = well().validating
+    claims, pods = made["webhooks"]
+    of_pods = {
+        **pods,
+        "failurePolicy": "Fail",
+        "rules": [rule for rule in pods["rules"] if "pods" in rule["resources"]],
+    }
+    others = [rule for rule in pods["rules"] if "pods" not in rule["resources"]]
+    workloads = {**pods, "name": "workloads.validate.neuron.aws.com", "rules": others}
+    assert said(well(validating=({**made, "webhooks": [claims, of_pods, workloads]},))) == []
+    assert len(said(well(validating=({**made, "webhooks": [claims, of_pods]},)))) == 2
+
+
 def test_the_shipped_manifests_are_well() -> None:
     lines = judge(well(), NOW)
     assert said(well()) == []

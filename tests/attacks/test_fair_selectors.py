@@ -1,0 +1,89 @@
+"""Many slow selectors of one namespace, at once: the first selector of another namespace does not wait."""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.attacks.arsenal import selecting
+from tests.attacks.victims import Victim, claim_review, victim
+from tests.support.serving import review
+
+ATTRIBUTES = "device.attributes['neuron.aws.com']"
+CONNECTIONS = 16
+SECONDS = 3.0
+ALLOWED = 1.5
+"""Seconds that the neighbour waits at most; measured 0.2, and 4 to 7 where nothing bounds the attack."""
+OF_ONE_OBJECT = 2.5
+"""Seconds that a decision about one object takes at most; measured 1.1."""
+LONGEST = 10_200
+
+
+def filled(part: Callable[[int], str]) -> str:
+    parts, length = [], 0
+    while length <= LONGEST:
+        parts.append(part(len(parts)))
+        length += len(parts[-1]) + 2
+    return "||".join(parts[:-1])
+
+
+def patterns(mark: str) -> str:
+    return filled(lambda number: f"'a'.matches('[^a{mark}{number}]{{9,999}}')")
+
+
+def comparisons(mark: str) -> str:
+    return filled(lambda number: f"{ATTRIBUTES}.cores == {number}{mark}")
+
+
+def claims(*selectors: str, namespace: str = "tenant") -> bytes:
+    return json.dumps(review(**claim_review(selecting(*selectors), namespace=namespace))).encode()
+
+
+@pytest.mark.parametrize("slow", [patterns, comparisons])
+def test_another_namespaces_first_selector_does_not_wait(
+    tmp_path_factory: pytest.TempPathFactory, slow: Callable[[str], str]
+) -> None:
+    with victim(tmp_path_factory.mktemp("victim")) as server:
+        server.attack("/validate", claims("true"))
+        over, sent = threading.Event(), []
+
+        def attack(at: int) -> None:
+            while not over.is_set():
+                sent.append(server.attack("/validate", claims(slow(f"{at}{len(sent)}"), slow(f"{at}{len(sent)}9"))))
+
+        threads = [threading.Thread(target=attack, args=(at,)) for at in range(CONNECTIONS)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.5)
+        waits = _first_selectors(server)
+        over.set()
+        for thread in threads:
+            thread.join()
+        assert sent
+        assert len(waits) >= 3
+        assert max(waits) < ALLOWED
+
+
+def _first_selectors(server: Victim) -> list[float]:
+    waits, end = [], time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        body = claims(f"{ATTRIBUTES}.cores == {10_000 + len(waits)}", namespace="neighbour")
+        reply, seconds = server.attack("/validate", body)
+        assert reply is not None
+        assert reply.status == 200
+        waits.append(seconds)
+    return waits
+
+
+@pytest.mark.parametrize("slow", [patterns, comparisons])
+def test_one_object_has_one_second(tmp_path_factory: pytest.TempPathFactory, slow: Callable[[str], str]) -> None:
+    with victim(tmp_path_factory.mktemp("victim")) as server:
+        server.attack("/validate", claims("true"))
+        for attempt in range(2):
+            reply, seconds = server.attack("/validate", claims(*(slow(f"{number}{attempt}") for number in range(32))))
+            assert reply is not None
+            assert reply.status == 200
+            assert b"NEU603" in reply.body
+            assert seconds < OF_ONE_OBJECT

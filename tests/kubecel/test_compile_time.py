@@ -1,0 +1,205 @@
+"""Reading and compiling an expression has a clock, and a pattern is weighed before RE2 compiles it."""
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable
+
+import pytest
+
+from kubecel.budget import SELECTOR_LIMITS, Budget
+from kubecel.compile import Cel
+from kubecel.deadlines import Deadline
+from kubecel.errors import (
+    CelBudgetExceededError,
+    CelCompileError,
+    CelCostExceededError,
+    CelError,
+    CelRuntimeError,
+    CelSizeExceededError,
+    CelTimeExceededError,
+)
+from kubecel.library import pattern_costs
+from kubecel.library.regexes import compile_pattern
+from policies.selectors.devices import compile_selector
+from tests.kubecel.evaluating import frozen_clock, value
+
+LONG = 10 * 1024
+ALLOWED = 0.75
+"""Seconds of this thread; what it measures takes a tenth of that."""
+
+
+def filled(part: Callable[[int], str], joint: str = "||") -> str:
+    """As many different parts as a selector holds."""
+    source = part(0)
+    for number in itertools.count(1):
+        longer = f"{source}{joint}{part(number)}"
+        if len(longer) > LONG:
+            return source
+        source = longer
+    raise AssertionError
+
+
+PATTERNS = [
+    "[^a%d]{9,999}",
+    ".{1000}%d",
+    ".{9,999}%d",
+    r"\\pL{999}%d",
+    r"\\PN{9,99}%d",
+    r"\\pL{3}%d",
+    r"(\\pL?){3}%d",
+    r"\\w{999}%d",
+    "[^%d]{999}",
+    "(?i)k{999}%d",
+    "(.?){999}%d",
+    "a{999}%d",
+    "(.*){999}%d",
+    "(.|%d){999}",
+    "((.{5}){5}){5}%d",
+    "(.{0,99}){99}%d",
+    r"(\\b.){900}%d",
+    r"[\\pL\\pN]{2}%d",
+    "[é-я%d]{500}",
+]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("call", ["'a'.matches('%s')", "device.driver.matches('%s')", "'a'.find('%s') == ''"])
+def test_a_selector_full_of_slow_patterns_is_left_soon(pattern: str, call: str) -> None:
+    source = filled(lambda number: call % (pattern.replace("%d", str(number))))
+    started, failed = time.thread_time(), None
+    try:
+        compile_selector(Cel(SELECTOR_LIMITS), source)
+    except CelError as error:
+        failed = error
+    assert time.thread_time() - started < ALLOWED
+    assert failed is not None
+
+
+def test_what_only_we_find_too_slow_is_no_fault_of_the_selector() -> None:
+    with pytest.raises(
+        CelBudgetExceededError, match="compiling the regular expressions takes longer than 50 ms"
+    ) as caught:
+        compile_selector(Cel(SELECTOR_LIMITS), filled(lambda number: f"'a'.matches('[^a{number}]{{9,999}}')"))
+    assert not isinstance(caught.value, CelTimeExceededError)
+    with pytest.raises(CelSizeExceededError, match="is too large to compile here: repeat less in it"):
+        compile_selector(Cel(SELECTOR_LIMITS), r"device.driver.matches('(\\pL.){999}')")
+
+
+def test_no_pattern_is_compiled_once_constants_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+    source = "lists.range(10001).size() > 0 || " + filled(lambda number: f"device.driver.matches('never{number}')")
+    monkeypatch.setattr("kubecel.library.regexes._compile", compiled.append)
+    with pytest.raises(CelSizeExceededError):
+        compile_selector(Cel(SELECTOR_LIMITS), source[: source.rindex("||")][:9000].rpartition("||")[0])
+    assert compiled == []
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$",
+        r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        "^.{1,253}$",
+        r"^[^/]{1,253}/[^/]{1,63}$",
+        r"^(([0-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-5])\.){3}[0-9]+$",
+        r"^[\pL\pN _.-]{1,3}$",
+        "(?i)^trn[12]n?[.][0-9]{1,2}xlarge$",
+        "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$",
+        "(a?){900}x$",
+    ],
+)
+def test_honest_patterns_are_compiled(pattern: str) -> None:
+    assert compile_pattern(Budget(time.monotonic, SELECTOR_LIMITS), pattern).programsize > 0
+
+
+@pytest.mark.parametrize("pattern", ["[^b]{9,999}", ".{1000}", r"\pL{3}", "((.{5}){5}){5}", "(?i)k{999}", r"\w{999}"])
+def test_the_estimate_of_a_slow_pattern_is_not_far_below_what_it_takes(pattern: str) -> None:
+    taken = []
+    for number in range(5):
+        started = time.thread_time()
+        compile_pattern(Budget(frozen_clock), f"{pattern}{number}z")
+        taken.append(time.thread_time() - started)
+    assert pattern_costs.estimate(pattern)[0] * 4 > min(taken) * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("pattern", "repeats"),
+    [
+        ("a", 1),
+        ("a{3}", 3),
+        ("(a{3}b){4}", 12),
+        ("(a{3}|b{5}){2}c{9}", 10),
+        (r"\Qa{9}\E{2}", 2),
+        (r"a\{9}", 1),
+        ("((", 1),
+    ],
+)
+def test_repetitions_inside_each_other_multiply(pattern: str, repeats: int) -> None:
+    assert pattern_costs.estimate(pattern)[1] == repeats
+
+
+def test_a_pattern_that_is_computed_is_weighed_as_well() -> None:
+    with pytest.raises(CelSizeExceededError):
+        value("a.matches(b)", a="a", b=r"(\pL.){999}")
+    started = time.thread_time()
+    with pytest.raises(CelBudgetExceededError, match="compiling the regular expressions"):
+        value("a.exists(x, 'a'.matches('.{9,999}' + string(x)))", a=list(range(5000)))
+    assert time.thread_time() - started < ALLOWED
+
+
+def test_what_go_refuses_stays_a_fault() -> None:
+    with pytest.raises(CelRuntimeError, match="is not a regular expression that RE2 takes: invalid repetition size"):
+        value("a.matches(b)", a="a", b="(.{99}){99}")
+    with pytest.raises(CelCompileError, match="is not a regular expression that RE2 takes"):
+        compile_selector(Cel(SELECTOR_LIMITS), "device.driver.matches('(.{99}){99}')")
+
+
+# --- the clock ----------------------------------------------------------------------------------------------------
+
+
+class Counting:
+    """A clock that shows how often it was looked at."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def __call__(self) -> float:
+        self.looks += 1
+        return float(self.looks)
+
+
+SOURCES = {
+    "disjunction": filled(lambda number: f"device.driver == '{number}'"),
+    "list": "[" + filled(str, ",").removesuffix(",2267,2268,2269")[:-20].rpartition(",")[0] + "].size() > 0",
+    "elements": "[" + filled(lambda _: "[]", ",")[: LONG - 20].rstrip(",[") + "].size() > 0",
+    "nots": "!" * 90 + "true",
+    "choices": filled(lambda number: f"device.driver == '{number}' ? true", " : ")[: LONG - 10].rpartition(" : ")[0]
+    + " : true",
+}
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+def test_every_step_looks_at_the_clock(source: str) -> None:
+    """Wherever the time ends, the compilation ends: at the next look."""
+    whole = Counting()
+    with contextlib.suppress(CelCostExceededError, CelCompileError):
+        compile_selector(Cel(SELECTOR_LIMITS), source, Deadline(whole, 1e9))
+    assert whole.looks >= 8
+    for end in range(2, whole.looks - 1, max(1, whole.looks // 20)):
+        clock = Counting()
+        with pytest.raises(CelTimeExceededError):
+            compile_selector(Cel(SELECTOR_LIMITS), source, Deadline(clock, float(end)))
+        assert clock.looks <= end + 4
+
+
+@pytest.mark.parametrize("seconds", [0.02, 0.1])
+def test_it_ends_in_time(seconds: float) -> None:
+    source = "[" + filled(lambda _: "1", ",") + "][0] == 1"
+    compile_selector(Cel(SELECTOR_LIMITS), "true")
+    started = time.monotonic()
+    with pytest.raises(CelTimeExceededError, match="reading and checking the expression takes too long"):
+        compile_selector(
+            Cel(SELECTOR_LIMITS), source[-LONG:].replace("1,", "[", 1), Deadline(time.monotonic, started + seconds)
+        )
+    assert time.monotonic() - started < seconds + ALLOWED

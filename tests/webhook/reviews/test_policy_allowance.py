@@ -1,0 +1,91 @@
+"""Time on the event loop is shared out between namespaces."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from webhook.reviews import policy_allowance as allowance
+from webhook.reviews.lane import Inline, LaneFullError, Result, caller_waits
+from webhook.reviews.policy_allowance import Allowance, in_turn
+
+
+class Hands:
+    """A clock that is set by hand, in milliseconds."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now / 1000
+
+
+def spend(subject: Allowance, clock: Hands, milliseconds: float, namespace: str = "a") -> None:
+    with subject.spending(namespace):
+        clock.now += milliseconds
+
+
+def test_a_namespace_has_twenty_milliseconds_in_a_hundred() -> None:
+    clock = Hands()
+    subject = Allowance(clock)
+    for _ in range(5):
+        assert subject.lasts("a")
+        spend(subject, clock, 4.99)
+    assert not subject.lasts("a")
+    assert subject.lasts("b")
+    clock.now += 100
+    assert subject.lasts("a")
+
+
+def test_what_any_review_takes_is_not_counted() -> None:
+    clock = Hands()
+    subject = Allowance(clock)
+    for _ in range(1000):
+        spend(subject, clock, 0.9)
+    assert subject.lasts("a")
+
+
+def test_time_counts_where_evaluation_fails() -> None:
+    clock = Hands()
+    subject = Allowance(clock)
+
+    def fail() -> None:
+        with subject.spending("a"):
+            clock.now += 30
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert not subject.lasts("a")
+
+
+def test_many_namespaces_take_no_more_memory() -> None:
+    clock = Hands()
+    subject = Allowance(clock)
+    for number in range(5000):
+        spend(subject, clock, 2, f"n{number}")
+    assert len(subject._used) == allowance._MOST_NAMESPACES
+
+
+class FullAtFirst(Inline):
+    """A lane that has room at the third try."""
+
+    tries = 0
+
+    async def run(self, namespace: str, work: Callable[[], Result]) -> Result:
+        self.tries += 1
+        if self.tries < 3:
+            raise LaneFullError("too many long decisions wait")
+        return await super().run(namespace, work)
+
+
+def test_a_small_review_waits_for_a_lane_that_is_full() -> None:
+    async def run(seconds: float) -> int:
+        lane = FullAtFirst()
+        with caller_waits(seconds):
+            assert await in_turn(lane, "a", lambda: 7) == 7
+        return lane.tries
+
+    assert asyncio.run(run(5)) == 3
+    with pytest.raises(LaneFullError):
+        asyncio.run(run(0.01))
