@@ -1,7 +1,7 @@
 """`ca.crt`, `tls.crt` and `tls.key` in a directory: kept while they are good, made again when they are not.
 
-The CA's key is thrown away once the serving certificate is signed, so nobody can sign a second one; whoever makes the
-files again makes a new CA, and clients read `ca.crt` again.
+The CA's key is thrown away once the serving certificate is signed, so no second one can be signed. Making
+the files again makes a new CA, and clients read `ca.crt` again.
 """
 
 import contextlib

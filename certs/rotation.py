@@ -1,6 +1,6 @@
 """What to do next with a Secret of certificates: one pure step, from its content and the time to new content.
 
-A CA is replaced in three writes, and between two of them nobody has to be quick:
+A CA is replaced in three writes, and between two of them no reader has to be quick:
 
     steady    ca.crt = C        leaf by C
     joining   ca.crt = C N      leaf by C    next-ca.* = N   until all who verify have long had the bundle
@@ -42,7 +42,7 @@ class Rules:
         ca_lifetime: of a new CA.
         leaf_lifetime: of a new leaf.
         settle: how long everybody must have had a new CA in the bundle before it signs. API servers read webhook
-            configurations through watches, which may lag; nobody says when the last one has caught up.
+            configurations through watches, which may lag; the API does not say when the last one has caught up.
         retire: how long everybody must have served a leaf of the new CA before the old one goes.
     """
 
@@ -123,7 +123,7 @@ def advance(
         lost = f"the Secret cannot be used: {why}" if data is not None else "there is no Secret"
         return _restored(lost, known, now) or Step(_all_new(now, rules), f"{lost}; new CA and serving certificate made")
     if asked not in ("", ASK_CA, ASK_LEAF):
-        return Step(None, f"nobody can rotate '{asked}': ask for '{ASK_CA}' or '{ASK_LEAF}'", answered=True)
+        return Step(None, f"there is no rotation '{asked}': ask for '{ASK_CA}' or '{ASK_LEAF}'", answered=True)
     case = _Case(held, now, rules, confirmed, asked, known if known != data else None, refused)
     for rule in (_refused, _unfit_ca, _unfit_leaf, _ending_leaf, _joining, _leaving, _ending_ca):
         step = rule(case)
@@ -148,7 +148,7 @@ def _refused(case: _Case) -> Step | None:
 
 
 def _unfit_ca(case: _Case) -> Step | None:
-    """A CA that is not valid vouches for nobody, so there is nothing to overlap with."""
+    """A CA that is not valid verifies no certificate, so there is nothing to overlap with."""
     why = material.fault(case.held.current, case.now)
     if not why:
         return None
@@ -283,7 +283,7 @@ def _hosts(case: _Case) -> tuple[str, ...]:
     """What a new leaf has to name.
 
     Replicas may be told different hosts, each its own address or an old and a new one in a rollout. Would each drop the
-    other's, they would replace the leaf for ever. Names that nobody needs go with the next renewal.
+    other's, they would replace the leaf for ever. Names that are not needed go with the next renewal.
     """
     needed, leaf = case.rules.hosts, case.held.leaf
     if leaf is None or not material.uncovered(leaf.certificate, needed):

@@ -20,7 +20,7 @@ class CelError(Exception):
 
     Attributes:
         message: one sentence without position.
-        source: the expression; empty while nobody has said which.
+        source: the expression; empty until it is known.
         offset: character offset into `source`, or None where no place is to blame.
     """
 

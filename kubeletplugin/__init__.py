@@ -2,7 +2,7 @@
 
 Belongs here: discovery, ResourceSlices, the kubelet's gRPC services, prepared claims and what survives a crash.
 Must not be here: Neuron rules (they live in `neuron`), anything of the webhook.
-Imported by nobody.
+Nothing imports this package.
 
 Layers, each importing only what stands to its right:
 `cli` > `app` > `probe`, `sweep`, `publish` > `register` > `service` > `driver` > `health`, `prepare`, `pools`, `kube` >

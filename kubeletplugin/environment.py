@@ -32,7 +32,7 @@ def environment(in_force: ConfigsInForce, ultraserver: UltraServer | None) -> di
     """Variables for the containers of one request.
 
     Args:
-        in_force: the request's settings. What nobody set is left to the runtime's defaults.
+        in_force: the request's settings. What is not set is left to the runtime's defaults.
         ultraserver: the node's UltraServer as read just now; used only if a mode is set.
 
     Raises:

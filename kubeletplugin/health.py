@@ -58,7 +58,7 @@ class Snapshot:
 
     Attributes:
         hardware: as discovered.
-        instance: the node's type; None if nobody knows it.
+        instance: the node's type; None if it is not known.
         health: of every device, those that vanished and the whole node included.
         vanished: indices of devices that should be there and are not.
     """
@@ -132,7 +132,7 @@ def _whole_node(health: Iterable[DeviceHealth]) -> DeviceHealth:
 
 
 class HealthMonitor:
-    """Looks at the hardware again and again, and tells whoever waits when something has changed.
+    """Looks at the hardware again and again, and notifies waiting streams when something has changed.
 
     Belongs to the event loop's thread; only discovery runs in another one.
     """

@@ -73,7 +73,7 @@ class NodeView:
 
     Attributes:
         hardware: as last discovered.
-        instance: the node's type; None if nobody knows it.
+        instance: the node's type; None if it is not known.
         read_ultraserver: reads the UltraServer files anew: they change while nodes elect.
     """
 

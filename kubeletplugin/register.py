@@ -71,7 +71,7 @@ def socket_paths(plugin_dir: Path, registry_dir: Path, pod_uid: str = "") -> Soc
 
 
 def remove_stale_sockets(plugin_dir: Path, registry_dir: Path) -> tuple[Path, ...]:
-    """Remove our sockets that nobody serves any more; the kubelet would dial them again and again.
+    """Remove our sockets that no process serves any more; the kubelet would dial them again and again.
 
     Returns:
         What was removed.
@@ -134,7 +134,7 @@ class UnixServer:
             raise SocketError(f"The driver cannot serve on {self.path}: {error}. Check the directory.") from error
 
     async def stop(self, grace: float) -> None:
-        """Remove the socket, so that nobody dials it any more, and let calls finish for `grace` seconds."""
+        """Remove the socket, so that the kubelet dials it no more, and let calls finish for `grace` seconds."""
         with contextlib.suppress(OSError):
             # A newer instance may have put its own in the same place.
             if self.path.stat().st_ino == self._inode:

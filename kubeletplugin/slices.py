@@ -155,7 +155,7 @@ def desired_slices(
     Args:
         facts: of the node.
         hardware: as discovered.
-        instance: the node's type; None if nobody knows it, and then nothing can be published of its devices.
+        instance: the node's type; None if it is not known, and then nothing can be published of its devices.
         driver_version: of this driver, a semantic version.
         vanished: indices of devices that are gone but stay listed, so that their taint is seen.
         taints: by device name.

@@ -67,7 +67,7 @@ _decode_text: Final = msgspec.json.Decoder(str).decode
 
 
 def read_page(body: bytes) -> Page:
-    """Cut a list into its objects. For lists that nobody waits for; else use `steps`.
+    """Cut a list into its objects. For lists that no review waits for; else use `steps`.
 
     Raises:
         msgspec.DecodeError: it is no list.

@@ -65,7 +65,7 @@ def _under(prefix: str, finding: Finding) -> Finding:
 
 
 def _near_miss(config: Config) -> list[Finding]:
-    """NEU512: nobody would ever read the config of a misspelt driver."""
+    """NEU512: no driver would read the config of a misspelt driver."""
     if not did_you_mean(config.driver, [names.DRIVER]) or not config.driver:
         return []
     message = f"no driver is called {shown(config.driver)}. Did you mean '{names.DRIVER}'?"

@@ -18,7 +18,7 @@ from neuron.selection import DeviceIndex
 from neuron.serving import nearest
 
 _RULED_FAMILIES: Final = ("trn1", "trn1n")
-"""Families whose allowed counts are documented; of other multi-device types nobody says that a count never works."""
+"""Families whose allowed counts are documented. For other multi-device types, no document excludes a count."""
 
 _GROUP: Final = re.compile(r"resource\.aws\.com/devicegroup([0-9]{1,4})_id", re.ASCII)
 

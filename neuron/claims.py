@@ -83,7 +83,7 @@ def make_claim(
     hopeful = all(serving.entry.devices is None and not serving.entry.groups for serving in servings)
     if not servings or (hopeful and refusals and not only_these):
         return _refusal(refusals, asks, candidates)
-    # Whoever sets the logical NeuronCore means hardware that has a choice, where that is among the candidates.
+    # A pod that sets the logical NeuronCore is for hardware that has a choice, if a candidate has one.
     if any(serving.sets_lnc for serving in servings):
         servings = [serving for serving in servings if serving.sets_lnc]
     # Containers name requests, not alternatives: all alternatives must distribute them alike.
@@ -323,8 +323,8 @@ def _refusal(
 ) -> list[Finding]:
     """The first candidate's refusal, with what the others allow.
 
-    Types that lack a setting that is asked for are named only where no other is left: whoever wants an UltraServer
-    is not helped by what a trn1 cannot do.
+    Types that lack a setting that is asked for are named only where no other is left: what a trn1
+    cannot do does not help a pod that requests an UltraServer.
     """
     suitable = [pair for pair in refusals if not pair[1].unsuitable]
     if suitable:

@@ -356,7 +356,7 @@ class ConfigEntry:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ConfigsInForce:
-    """What holds for one request. None: nobody set it, so the hardware's default holds."""
+    """What holds for one request. None: not set, so the hardware's default holds."""
 
     logical_neuron_core: int | None = None
     ultraserver_mode: int | None = None

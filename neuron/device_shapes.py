@@ -52,9 +52,9 @@ _FIXED: Final = re.compile(
 
 _TORUS_WIDTH: Final = 4
 _UNKNOWN_DEVICES: Final = 16
-"""Devices of a node whose number nobody published: the most that any known one has."""
+"""Devices of a node whose number is not published: the most that any known node has."""
 _MOST_VALUES: Final = 4096
-"""Beyond this many values of one attribute nobody gains from knowing them all."""
+"""Beyond this many values of one attribute, the values are not kept."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def device_attributes(entry: InstanceType, device_id: int, devices: int) -> dict
 def _groups(entry: InstanceType, device_id: int) -> dict[str, Value]:
     published: dict[str, Value] = dict(device_groups.group_attributes(entry.name, device_id))
     if not published:
-        # A type from a file: which devices share a group is known, and its ids are nobody's business.
+        # A type from a file: which devices share a group is known, and its ids are not needed.
         for size in entry.groups:
             published[names.device_group_attribute(size)] = f"{entry.name}-{size}-{device_id // size}"
     return published

@@ -51,7 +51,7 @@ class Severity(enum.StrEnum):
     ERROR = "error"
     WARNING = "warning"
     NOTE = "note"
-    """Said for the record: nobody is stopped or warned."""
+    """For the record: nothing is refused, and no warning is shown."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     Of many known words only those are compared that begin most like the word.
     """
-    # Comparing is quadratic, and nobody misspells a name into a text.
+    # Comparing is quadratic, and a text this long is not a misspelt name.
     if not word or len(word) > _LONGEST_WORD:
         return ""
     candidates = list(known)

@@ -29,7 +29,7 @@ class InstanceType:
         devices: Neuron devices of a node; None where only the node can tell.
         cores_per_device: physical NeuronCores of a device.
         logical_neuron_cores: allowed LNC settings (physical cores that form a logical one).
-        default_logical_neuron_core: LNC in force when nobody sets it.
+        default_logical_neuron_core: LNC in force if it is not set.
         memory_gib: device memory in GiB.
         topology: how the devices are connected.
         groups: sizes for which the driver publishes `devicegroup<size>_id`, ascending.

@@ -1,6 +1,6 @@
 """Which devices selectors match, computed by evaluating them on every distinct shape of device.
 
-CEL itself is behind two Protocols: this package knows no engine, and whoever has one (the webhook and the command
+CEL itself is behind two Protocols: this package knows no engine, and a caller that has one (the webhook and the command
 line) brings it. What the allocator does is in `k8s.io/dynamic-resource-allocation/structured`: class selectors first,
 then those of the request, ANDed; an error on one device ends the scheduling of the pod.
 """

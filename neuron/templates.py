@@ -90,7 +90,7 @@ class Template:
         return cls(f"{names.TEMPLATE_PREFIX}{readable}-{fingerprint}", spec, fingerprint)
 
     def manifest(self, namespace: str = "") -> dict[str, Any]:
-        """The object to create. Without a namespace, the one of whoever applies it."""
+        """The object to create. Without a namespace: the client's."""
         metadata: dict[str, Any] = {"name": self.name, "labels": {names.LABEL_MANAGED_BY: names.MANAGER}}
         if namespace:
             metadata["namespace"] = namespace

@@ -333,7 +333,7 @@ def _bind(compiler: Compiler, node: syntax.Bind) -> Code:
     compute, run = value.run, body.run
 
     def bind(frame: Frame) -> Any:
-        # cel-go computes the value when it is first used: an error that nobody looks at is none.
+        # cel-go computes the value when it is first used: an error of a value that is not used is no error.
         try:
             frame[slot] = compute(frame)
         except CelRuntimeError as error:

@@ -114,7 +114,7 @@ def _binary(sign: int, whole: str, part: str, bits: int) -> Quantity:
 
 
 def _rounded(sign: int, value: Fraction) -> Quantity:
-    """Away from zero to a whole number of nano units: whoever asks for very little gets some."""
+    """Away from zero to a whole number of nano units: a very small request gets some."""
     nanos = value * 10**9
     return Quantity(sign * -(-nanos.numerator // nanos.denominator), _NANO, True)
 

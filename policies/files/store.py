@@ -82,7 +82,7 @@ class PolicyStore:
     async def watch(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         """Look at the folder for ever.
 
-        A change is taken once two looks in a row find the same: whoever writes several files is let finish.
+        A change is taken once two looks in a row find the same: a change of several files is taken as a whole.
         """
         pending: _Fingerprint | None = None
         while True:

@@ -103,7 +103,7 @@ def notes(rules: Iterable[ValidatingRule]) -> Iterator[str]:
 
 
 def _missing(rule: ResourceRule) -> Iterator[str]:
-    """What a rule is about and nobody sends; of what is about everything, nothing is said."""
+    """Kinds that a rule matches and that no configuration sends; not for rules that match everything."""
     for group in rule.api_groups:
         for resource in rule.resources:
             if _ANY in (group, resource.partition("/")[0]):

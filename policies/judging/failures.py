@@ -9,8 +9,8 @@ _CAUSE: Final = re.compile(r"(.*?(?: failed| resulted in error)): .*?( \(line \d
 def place(error: str) -> str:
     """Which expression failed, and where in it.
 
-    Without what the engine says of it: that may quote the object ("'hunter2' is not an int"), and belongs to whoever
-    sent the object. `neuron-dra policy explain` says it all.
+    Without what the engine says of it: that may quote the object ("'hunter2' is not an int"), and is only for the user
+    who sent the object. `neuron-dra policy explain` says it all.
     """
     found = _CAUSE.fullmatch(error)
     return error if found is None else found[1] + (found[2] or "")

@@ -111,7 +111,7 @@ def of_claim(spec: Mapping[str, Any], knowledge: DeviceKnowledge) -> Holding:
 
 
 def read_record(pod: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the annotation of a pod's conversion says, whoever wrote it; empty where that is no JSON object."""
+    """What the annotation of a pod's conversion says, not verified; empty if it is not a JSON object."""
     annotations = mapping(mapping(pod.get("metadata")).get("annotations"))
     text = annotations.get(names.ANNOTATION_CONVERTED_FROM)
     try:
@@ -379,14 +379,14 @@ class _Tally:
             return 0
         self._classes[devices.device_class] = None
         if has is None:
-            self.doubt(f"nobody knows whether DeviceClass {shown(devices.device_class)} has Neuron devices")
+            self.doubt(f"it is not known whether DeviceClass {shown(devices.device_class)} has Neuron devices")
             return 0
         for lnc in self.knowledge.class_lncs.get(devices.device_class, ()):
             self.sets_lnc(lnc)
         if devices.everything:
             return self._figures.node
         if devices.count < 0:
-            self.doubt(f"nobody knows how many devices request {shown(name)} asks for")
+            self.doubt(f"it is not known how many devices request {shown(name)} asks for")
             return 0
         count = _least(max(1, devices.count))
         return _least(count * self._figures.node) if self._may_be_node(devices, constrained) else count

@@ -10,7 +10,7 @@ from neuron.claim_specs import ClaimSpec
 from neuron.instances import Catalogue, InstanceType, Topology
 
 UNKNOWN_NODE: Final = 16
-"""Devices of a node whose number nobody published: the most that any known one has."""
+"""Devices of a node whose number is not published: the most that any known node has."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class DeviceKnowledge:
 
     Attributes:
         catalogue: instance types.
-        classes: by name, whether a DeviceClass has Neuron devices (None: nobody can say). None instead of a mapping:
+        classes: by name, whether a DeviceClass has Neuron devices (None: not known). None instead of a mapping:
             no class is known. Classes that are not in it count by their names.
         class_lncs: logical NeuronCore settings of the configs of DeviceClasses, by name of the class.
         extended: extended resource -> DeviceClass that serves it (KEP-5004).
@@ -45,7 +45,7 @@ class DeviceKnowledge:
     strips_limits: bool = False
 
     def has_devices(self, device_class: str) -> bool | None:
-        """Whether a DeviceClass has Neuron devices; None where nobody can say."""
+        """Whether a DeviceClass has Neuron devices; None if it is not known."""
         if self.classes is not None and device_class in self.classes:
             return self.classes[device_class]
         named = device_class == names.DEVICE_CLASS or device_class.startswith(f"{names.DEVICE_CLASS}.")

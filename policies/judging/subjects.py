@@ -77,7 +77,7 @@ class Subject:
         user_info: `authentication.k8s.io/v1` UserInfo.
         dry_run: nothing will be stored.
         options: `request.options`.
-        quotas: devices that the namespace's ResourceQuotas allow, by resource; None where nobody knows.
+        quotas: devices that the namespace's ResourceQuotas allow, by resource; None if they are not known.
         knowledge: what has to be known beside the object to count its devices.
     """
 
@@ -189,7 +189,7 @@ CLUSTER_SCOPED: Final = frozenset(
         *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
     }
 )
-"""Kinds whose objects have no namespace, as far as nobody can ask an API server."""
+"""Kinds whose objects have no namespace, for use without an API server."""
 
 
 def namespace_named(name: str) -> dict[str, Any]:

@@ -162,7 +162,7 @@ class Case(Model):
     user_info: Object = Field(default_factory=dict)
     quotas: Annotated[
         dict[Text, Annotated[StrictInt, Field(ge=0)]] | None,
-        Field(description="Devices that the namespace's ResourceQuotas allow, by resource; without it nobody knows."),
+        Field(description="Devices that the namespace's ResourceQuotas allow, by resource; not known without it."),
     ] = None
     objects: Annotated[
         tuple[Object, ...],

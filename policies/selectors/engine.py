@@ -58,7 +58,7 @@ _TIME_IS_OVER: Final = "the selectors of this object take too long to check"
 class DeviceSelectors:
     """A `SelectorEngine` for one object: all its selectors share a second, in which they are compiled and evaluated.
 
-    Sixteen devices and a few hundred selectors are a matter of milliseconds. Whoever writes more than can be judged in
+    Sixteen devices and a few hundred selectors are a matter of milliseconds. An object with more than can be judged in
     a second is told so, and does not keep others waiting. Not for use by two threads.
     """
 

@@ -266,7 +266,7 @@ class TestLost:
 
 
 def test_what_nobody_can_rotate_is_said_and_the_request_removed(fresh: Data) -> None:
-    assert step(fresh, asked="all") == Step(None, "nobody can rotate 'all': ask for 'ca' or 'leaf'", answered=True)
+    assert step(fresh, asked="all") == Step(None, "there is no rotation 'all': ask for 'ca' or 'leaf'", answered=True)
 
 
 # --- every order ----------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def namespace_name(text: str) -> str:
 def default_kubeconfig() -> Path | None:
     """The file that kubectl would take; None where there is none. Of several in $KUBECONFIG, the first that exists."""
     named = [Path(each) for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
-    # In a container there may be nobody whose home it is.
+    # In a container the user may have no home directory.
     home = os.environ.get("HOME", "")
     candidates = named or ([Path(home) / ".kube" / "config"] if home else [])
     return next((path for path in candidates if path.exists()), None)

@@ -46,7 +46,7 @@ def convert(context: click.Context, /, filenames: tuple[str, ...], output: str, 
     Ends with 0; with 1 if something was refused; with 2 if something could not be read.
     """
     chosen = load_settings(flags)
-    # Whoever calls this wants a conversion; pods, namespaces and policies can still opt out.
+    # The command asks for conversion; pods, namespaces and policies can still opt out.
     options = dataclasses.replace(chosen.conversion(), mode=Mode.CONVERT)
     policies = file_policies(chosen.policies)
     # Loaded for those who convert, not for `--help`.

@@ -11,7 +11,10 @@ _COMMANDS: Final = {
     "policy": ("webhook.cli.policy", "Check, test, explain and export policy files."),
     "probe": ("webhook.cli.probe", "Say whether a cluster's webhook converts a pod, in a dry run."),
     "status": ("webhook.cli.status", "Say whether an installation is well, and if not, why."),
-    "templates": ("webhook.cli.templates", "List generated ResourceClaimTemplates, and remove those nobody needs."),
+    "templates": (
+        "webhook.cli.templates",
+        "List generated ResourceClaimTemplates, and remove those that no pod needs.",
+    ),
     "webhook": ("webhook.cli.webhook", "Serve admission reviews over HTTPS."),
 }
 """Name of a command, which is its name in its module as well -> module, help."""

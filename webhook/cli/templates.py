@@ -51,7 +51,7 @@ _OUTPUT: Final = click.option(
 
 @click.group()
 def templates() -> None:
-    """List the ResourceClaimTemplates that the webhook made, and remove those that nobody needs."""
+    """List the ResourceClaimTemplates that the webhook made, and remove those that no pod needs."""
 
 
 @templates.command(name="list")
@@ -109,7 +109,7 @@ def prune(
 ) -> None:
     """Remove templates that the webhook made and that no pod refers to.
 
-    Each is marked first, and removed after the grace if nobody has needed it since. A run that is killed leaves marks,
+    Each is marked first, and removed after the grace if no pod has needed it since. A run that is killed leaves marks,
     which do no harm; the next run goes on with them.
 
     Ends with 0; with 1 if something failed; with 2 if the cluster cannot be looked at or a permission is missing, and

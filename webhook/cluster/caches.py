@@ -94,7 +94,7 @@ class TemplateFacts:
         managed: whether it is labelled as made by us.
         device_classes: DeviceClasses that it requests, alternatives included.
         ultraserver_mode: of its UltraServerConfig, if it has one that can be read.
-        spec: what it asks for; None where nobody knows: it cannot be read, or is more than is kept.
+        spec: what it asks for; None if it is not known: it cannot be read, or is more than is kept.
         prune_after: when it is going to be removed, as it is marked; empty where it is not.
     """
 

@@ -29,7 +29,7 @@ class KnownTemplate(Protocol):
 
     @property
     def spec(self) -> ClaimSpec | None:
-        """What it asks for; None where nobody knows."""
+        """What it requests; None if it is not known."""
 
 
 class ClusterClaims:

@@ -106,7 +106,7 @@ class Leases:
                 continue
 
     async def withdraw(self) -> None:
-        """Remove our Lease: nobody need wait for us any longer."""
+        """Remove our Lease: other replicas wait for us no longer."""
         path = LEASES.path(self._namespace, self.name)
         try:
             await self._server.request("DELETE", path, timeout=_FAREWELL)

@@ -21,8 +21,8 @@ _TIMEOUT: Final = 35.0
 """Longer than the 30 s that the API server gives a webhook at most."""
 _NOT_CONVERTED: Final = (
     "the API server admitted the pod without conversion: the MutatingWebhookConfiguration neuron-dra is missing, "
-    "leaves namespace {namespace} out or was ignored because nobody answered (failurePolicy Ignore), or a policy with "
-    "locked: true keeps conversion off"
+    "leaves namespace {namespace} out or was ignored because the webhook did not answer (failurePolicy Ignore), or a "
+    "policy with locked: true keeps conversion off"
 )
 
 

@@ -2,7 +2,7 @@
 
 A Lease is what Kubernetes has for "still there, as of": kubelets, kube-apiserver and leader election use it so. The
 certificate keeper counts on it (a new CA is served only when every replica that lives has taken it), and
-`neuron-dra status` shows it. One Lease per replica means that nobody writes what another one writes.
+`neuron-dra status` shows it. One Lease per replica means that no two replicas write the same object.
 """
 
 import datetime as dt

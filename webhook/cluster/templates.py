@@ -5,7 +5,7 @@ the first. A template that somebody deletes is missed as soon as the watch tells
 for its template, as one does that was admitted before the deletion.
 
 `neuron-dra templates prune` marks a template (`names.ANNOTATION_PRUNE_AFTER`) a while before it removes it. One that is
-marked is not relied on: whoever needs it takes the mark away first, which makes the removal fail.
+marked is not relied on: a review that needs it takes the mark away first, which makes the removal fail.
 """
 
 import asyncio

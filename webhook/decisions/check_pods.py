@@ -1,7 +1,7 @@
 """Pods and pod templates: do containers and claims fit each other? Pure.
 
 Kubernetes admits a pod whose containers never touch its claim, or name a request that the claim does not have; such a
-pod starts without devices, or hangs where nobody looks.
+pod starts without devices, or hangs without a message to the user.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ class KnownClaim:
     """What is known of one entry of `spec.resourceClaims`.
 
     Attributes:
-        judgement: what it asks for; None where nobody knows.
+        judgement: what it requests; None if it is not known.
         missing: whether it names an object that does not exist.
     """
 
@@ -65,7 +65,9 @@ def check_pod(pod: pods.Pod, known: Mapping[str, KnownClaim], world: ClaimWorld)
         name = str(entry.get("name") or "")
         findings.add(_check_missing(entry, path, known.get(name, UNKNOWN)))
         if not lost and name not in used:
-            message = f"no container refers to claim {name[:_SHOWN]!r}: its devices are allocated and nobody sees them."
+            message = (
+                f"no container refers to claim {name[:_SHOWN]!r}: its devices are allocated and no container sees them."
+            )
             fix = f"Add {{name: {name[:_SHOWN]}}} to resources.claims of the container that needs them."
             findings.add([warning("NEU702", path, message, fix, name)])
     check = _References(entries, known)
@@ -226,7 +228,7 @@ def _is_ours(entry: Mapping[str, Any], known: Mapping[str, KnownClaim]) -> bool:
     judgement = known.get(str(entry.get("name")), UNKNOWN).judgement
     if judgement is not None:
         return bool(judgement.leaves)
-    # Nobody knows what is in it; who calls a claim after the hardware most likely means it.
+    # Its content is not known; a claim that is named after the hardware is most likely for it.
     return any("neuron" in str(entry.get(field)) for field in ("name", "resourceClaimTemplateName"))
 
 

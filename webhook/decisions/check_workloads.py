@@ -1,6 +1,6 @@
 """Workloads: what would become of their pods, said when the workload is applied. Pure.
 
-A refused pod of a Deployment is seen in the events of a ReplicaSet, where nobody looks. Whoever applies the
+A refused pod of a Deployment is seen in the events of a ReplicaSet, where users seldom look. The user who applies the
 Deployment reads the same sentence at once.
 """
 

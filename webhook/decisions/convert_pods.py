@@ -375,7 +375,7 @@ def _side_effects(facts: NamespaceFacts, world: World, own_claims: Sequence[str]
 
 
 def _bound(node: str) -> Finding:
-    message = f"nodeName is {cut(node)!r}: the pod is not converted, nobody would allocate its claim."
+    message = f"nodeName is {cut(node)!r}: the pod is not converted, because no scheduler would allocate its claim."
     return warning("NEU201", "spec.nodeName", message, "Use a nodeSelector.", cut(node))
 
 

@@ -86,7 +86,7 @@ class TemplateStore(Protocol):
         """Whether the template exists in the namespace, for a dry run: nothing is created or changed.
 
         Raises:
-            TemplateUnavailableError: `ensure` would fail: something else has its name, or nobody can be asked.
+            TemplateUnavailableError: `ensure` would fail: another object has its name, or the API server is silent.
         """
 
 
@@ -130,13 +130,13 @@ class ClaimView(Protocol):
         there are; those that there is no time for are not known.
 
         Returns:
-            For every name whether it exists; None where nobody can say: no cluster, no permission, too many names, no
+            For every name whether it exists; None if it is not known: no cluster, no permission, too many names, no
             answer in time. Never raises.
         """
 
 
 class Refusals(Protocol):
-    """Whoever wants to hear of refused conversions."""
+    """Receives refused conversions."""
 
     def refused(self, request: AdmissionRequest, decision: Decision) -> None:
         """Take notice. Called before the answer leaves: never waits, never raises."""
@@ -154,7 +154,7 @@ class NamespaceView(Protocol):
     def quotas(self, name: str) -> Mapping[str, int] | None:
         """Devices that the ResourceQuotas of a namespace allow, by the resource's name in `spec.hard`.
 
-        Empty where no quota bounds them; None where nobody knows which quotas there are.
+        Empty where no quota bounds them; None if the quotas are not known.
         """
 
 

@@ -1,4 +1,4 @@
-"""A Pod on UPDATE: whoever applies the original manifest again must find that nothing changed. Pure.
+"""A Pod on UPDATE: applying the original manifest again must change nothing. Pure.
 
 `kubectl apply` over a converted pod arrives with the old claims and the legacy limits; with claims of the user's own
 in the manifest ours has gone from the list; `kubectl replace` arrives without anything that conversion added. Nearly

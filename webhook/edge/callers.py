@@ -65,7 +65,7 @@ class ClientAuthority:
     """
 
     def __init__(self, path: Path, tls: ssl.SSLContext, fresh: Callable[[], ssl.SSLContext]) -> None:
-        """Have `tls` ask clients for certificates; `fresh` makes a context that serves the same, and trusts nobody.
+        """Have `tls` ask clients for certificates; `fresh` makes a context that serves the same, and trusts no CA.
 
         Raises:
             StartupError: the file cannot be read or holds no certificate.

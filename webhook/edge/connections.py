@@ -237,7 +237,7 @@ class Connection(HttpToolsProtocol):
         """Whether the client has owed us something for too long; asked now and then.
 
         A client owes the rest of a request that it has begun, unless an endpoint waits for that itself, and it owes to
-        read our answers. Connections that nobody has used yet get more time than half a head: Go's client dials ahead,
+        read our answers. Connections without a request so far get more time than half a head: Go's client dials ahead,
         and does not repeat a review on a connection that is closed before its first answer.
         """
         unused = self.scope is None

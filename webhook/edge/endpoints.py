@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 _JSON: Final = (b"content-type", b"application/json")
 _CLOSE: Final = (b"connection", b"close")
 _CLIENT_GONE: Final = 499
-"""For metrics only, as nginx counts it: there is nobody left to send a status to."""
+"""For metrics only, as nginx counts it: the client has gone, so no status is sent."""
 _LONGEST_LENGTH: Final = 18
 """Digits of a Content-Length."""
 _WRITES: Final = ("CREATE", "UPDATE")
@@ -71,7 +71,7 @@ class HTTPError(Exception):
         status: HTTP status.
         message: goes to the client, in JSON.
         headers: further headers.
-        unread: the request has a body that may still be on its way, and that nobody waits for: the connection closes.
+        unread: the request has a body that may still be on its way, and that is not read: the connection closes.
         discard: the same, for a client that is to keep its connection: its body is read and forgotten first.
         instead: the review, and the refusal that it gets instead, where one is known and needs an answer.
     """

@@ -17,7 +17,7 @@ Check = Callable[[], tuple[bool, str]]
 
 @dataclasses.dataclass(slots=True)
 class Lifecycle:
-    """Where the process stands; written by the server, read by whoever answers requests.
+    """Where the process stands; written by the server, read by endpoints.
 
     Attributes:
         serving: the listener accepts connections.
@@ -32,7 +32,7 @@ class Lifecycle:
         return self.serving, "" if self.serving else "not listening"
 
     def check_shutdown(self) -> tuple[bool, str]:
-        """Nobody told the process to stop. The API server has a check of the same name."""
+        """The process was not told to stop. The API server has a check of the same name."""
         return not self.draining, "shutting down" if self.draining else ""
 
 

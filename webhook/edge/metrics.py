@@ -32,7 +32,7 @@ KINDS: Final = frozenset(
 )
 OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 OTHER: Final = "other"
-"""Stands for every kind and operation that nobody registers us for: labels that callers choose must not grow."""
+"""Stands for every kind and operation that our configurations do not name: labels that callers choose must not grow."""
 
 SHED_REASONS: Final = ("busy", "late", "memory")
 
@@ -42,7 +42,7 @@ _CONVERSION_LABELS: Final = ("resource", "outcome", "reason")
 
 
 class PathMetrics:
-    """What is counted for one path. Touched by the event loop alone; read by whoever scrapes."""
+    """What is counted for one path. Written by the event loop only; read by scrapes."""
 
     __slots__ = ("body_bytes", "conversions", "duration", "errors", "inflight", "reviews", "shed")
 

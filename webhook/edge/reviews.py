@@ -48,7 +48,7 @@ _decode_object: Final = msgspec.json.Decoder(wire.AnyObject | None).decode
 
 
 class BadReviewError(Exception):
-    """The body is no review that could be answered; the message is for whoever configured the caller."""
+    """The body is no review that could be answered; the message is for the admin who configured the caller."""
 
 
 class UnreadableObjectError(Exception):

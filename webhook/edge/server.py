@@ -72,7 +72,7 @@ def listen(host: str, port: int, host_flag: str, port_flag: str) -> socket.socke
 def _cannot_listen(error: OSError, host: str, port: int, host_flag: str, port_flag: str) -> str:
     where = f"Cannot listen on {host or 'any address'}, port {port}"
     if error.errno == errno.EADDRINUSE:
-        return f"{where}: it is in use. Stop whoever listens there, or choose another port with {port_flag}."
+        return f"{where}: it is in use. Stop the process that listens there, or choose another port with {port_flag}."
     if error.errno == errno.EACCES:
         return f"{where}: permission denied. Choose a port above 1023 with {port_flag}."
     why = error.strerror if isinstance(error, socket.gaierror) or not error.errno else os.strerror(error.errno)
@@ -94,7 +94,7 @@ def tls_context(certificate: Path, key: Path, minimum_version: Literal["1.2", "1
 
 
 def bare_context(minimum_version: Literal["1.2", "1.3"]) -> ssl.SSLContext:
-    """The same without a certificate: nobody gets through a handshake until one is loaded."""
+    """The same without a certificate: each handshake fails until one is loaded."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if minimum_version == "1.3" else ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION

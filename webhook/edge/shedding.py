@@ -28,7 +28,7 @@ DEFAULT_PATIENCE: Final = 10.0
 """Seconds that the API server waits for a webhook that does not say (`timeoutSeconds`, admissionregistration/v1)."""
 
 _NEVER_TOO_LONG: Final = 0.5
-"""Seconds. No webhook may have a timeout below one second, so up to here nobody's is worth reading."""
+"""Seconds. No webhook may have a timeout below one second, so shorter waits need no look at the caller's."""
 _TIMEOUT: Final = re.compile(rb"(?:^|&)timeout=(?:(\d{1,4})m)?(?:(\d{1,6}(?:\.\d{1,9})?)(m?)s)?(?:&|$)")
 _SAY_EVERY: Final = 10.0
 """Seconds between two log lines about what is shed."""
@@ -46,7 +46,7 @@ def creates_template(request: wire.AdmissionRequest) -> bool:
 
     `/mutate` creates templates while its own review waits, and each creation is reviewed here, maybe by another
     replica: shed it, and work that was taken in is lost to work that was not. Whose creation it is makes no
-    difference: it is decided from memory, waits for nobody, and the answer for one spec is remembered.
+    difference: it is decided from memory, waits for no other request, and the answer for one spec is remembered.
     """
     return request.operation == "CREATE" and (request.kind.group, request.kind.kind) == TEMPLATE
 
@@ -60,7 +60,7 @@ class LoopLag:
     Attributes:
         delays: of the timer, in seconds.
         since: the time, by `clock`, since when a request that is begun now is likely to have waited; too early by the
-            timer's interval at most. Infinite while nobody measures.
+            timer's interval at most. Infinite before the first measurement.
     """
 
     INTERVAL: Final = 0.1

@@ -119,7 +119,7 @@ def convert_sources(
     Args:
         sources: the files. Namespaces, ResourceQuotas, LimitRanges, DeviceClasses and ResourceClaimTemplates in any
             of them count for the objects in all of them.
-        options: as for the webhook. Their mode is `convert` for whoever asks for a conversion.
+        options: as for the webhook. Their mode is `convert` for the command `convert`.
         policies: what steers it besides, or None.
     """
     converter = _Converter(sources, options, policies)
@@ -222,7 +222,7 @@ class _Converter:
                     yield patch.path, _foreign(template)
 
     def _templates(self, manifest: Manifest, patches: Sequence[_Patch]) -> Iterator[dict[str, Any]]:
-        """The templates that an object needs and that nobody has printed or written yet."""
+        """The templates that an object needs and that were not printed or written yet."""
         for patch in patches:
             for template in patch.decision.templates:
                 key = (manifest.namespace, template.name)

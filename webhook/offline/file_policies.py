@@ -1,7 +1,7 @@
 """Policy files held against manifests: how they steer a conversion, and what they say of objects and of their pods.
 
 The rules are the server's. What a server sees and files do not have is made up as little as possible: an object without
-a name has a stand-in for its generated one, a pod of a workload has an owner, and nobody is known to ask.
+a name has a stand-in for its generated one, a pod of a workload has an owner, and the user is not known.
 
 Imported only for those who have policies: schema and engine take 20 MiB.
 """

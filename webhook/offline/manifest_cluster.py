@@ -59,7 +59,7 @@ class ManifestCluster:
 
     def _take_quota(self, manifest: Manifest) -> None:
         namespace = manifest.namespace
-        # Whoever keeps quotas of a namespace in these files is taken to keep all of them there.
+        # If quotas of a namespace are in these files, all of them are taken to be there.
         self._with_quotas.add(namespace)
         self._quotas.keep(namespace, manifest.name, _read(project_quota, manifest.data))
         self._say(namespace, quotas=self._quotas.legacy(namespace))
@@ -127,7 +127,7 @@ class ManifestCluster:
 
 
 def _read(project: Callable[[Mapping[str, Any]], _T], data: dict[str, Any]) -> _T | None:
-    """What is to be kept of an object that nobody has validated yet."""
+    """What is to be kept of an object that was not validated yet."""
     try:
         return project(data)
     except (KeyError, TypeError, AttributeError, ValueError):

@@ -77,7 +77,7 @@ class Report:
 
     @property
     def notes(self) -> int:
-        """How many nobody would be shown: they go to the audit log."""
+        """How many are not shown: they go to the audit log."""
         return len(self.located) - self.errors - self.warnings
 
     def without_notes(self) -> "Report":
@@ -185,7 +185,7 @@ class FileView:
         return self._live.device_shapes() if self._live else ()
 
     def device_classes(self) -> Mapping[str, ClassSpec] | None:
-        """Of both; without a cluster, nobody knows which others there are."""
+        """Of both; without a cluster, others are not known."""
         known = self._live.device_classes() if self._live else None
         return None if known is None else {**known, **self._classes}
 

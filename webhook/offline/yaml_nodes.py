@@ -208,7 +208,7 @@ class _Composer:
         self._place(node, None)
 
     def _place(self, node: Node, anchor: str | None) -> None:
-        """Give a finished node to whoever it belongs to."""
+        """Give a finished node to its parent."""
         if anchor:
             node.anchor = anchor
             self._anchors[anchor] = node

@@ -1,4 +1,4 @@
-"""`neuron-dra templates`: which generated ResourceClaimTemplates nobody needs, and their removal.
+"""`neuron-dra templates`: which generated ResourceClaimTemplates no pod needs, and their removal.
 
 Belongs here: what is ours and unused, the order of steps that makes removal safe, what became of each.
 Must not be here: the Kubernetes client (`webhook.cluster.kube`), flags (`webhook.cli.templates`).

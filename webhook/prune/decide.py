@@ -16,7 +16,7 @@ CLOCK_TOLERANCE: Final = dt.timedelta(minutes=5)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Generated:
-    """A ResourceClaimTemplate that the webhook made and nobody else changed.
+    """A ResourceClaimTemplate that the webhook made and no other client changed.
 
     Attributes:
         namespace: where it is.
@@ -98,10 +98,10 @@ def mark(now: dt.datetime, grace: dt.timedelta) -> str:
 
 
 def left_over(template: Generated, now: dt.datetime) -> bool:
-    """Whether it carries a mark of an earlier run whose time has come, whoever's clock wrote it.
+    """Whether it carries a mark of an earlier run whose time has come, by the clock of any host.
 
     All others have to be marked anew: those without a mark, with one that is too recent to trust two clocks with, or
-    with one that nobody can read.
+    with one that cannot be read.
     """
     due = _time(template.mark)
     return due is not None and due <= now - CLOCK_TOLERANCE

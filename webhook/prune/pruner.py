@@ -1,10 +1,10 @@
-"""Removes templates that nobody needs, in an order that no admission can fall through.
+"""Removes templates that no pod needs, in an order that no admission can fall through.
 
     look     templates and pods: candidates are those without a pod
     mark     each candidate is annotated with the time at which it goes
-    wait     the grace: whoever relied on the template unmarked has stored its pod by then, or given up
+    wait     the grace: a review that relied on the unmarked template has ended by then
     look     pods again: a candidate that a pod refers to by now loses its mark
-    remove   the others, provided that nobody has touched them since the mark (uid and resourceVersion)
+    remove   the others, if they were not changed since the mark (uid and resourceVersion)
     heal     pods once more: a template that one refers to after all is made again
 
 The webhook does not rely on a marked template: it takes the mark away first, which changes the resourceVersion. A run
@@ -288,7 +288,7 @@ class Pruner:
         try:
             await self._server.request("POST", path, timeout=TIMEOUT, query=_QUERY, body=template.manifest())
         except StatusError as error:
-            # Whoever admitted the pod has made it again, or nothing is left to make it for.
+            # The review that admitted the pod has made it again, or the pod is gone.
             if error.code != CONFLICT and not error.cause("NamespaceTerminating"):
                 self._fail(template, "made again", error, f"{_needed(pods)}, and it ")
         except ApiServerError as error:

@@ -189,7 +189,7 @@ class DeviceKnower:
                 named = named or names.DRIVER in compiled.drivers
                 alive &= self._index.match(compiled).matched
             except SelectorError:
-                judged = False  # it may narrow, and nobody can say to what
+                judged = False  # it may narrow the class, and to what is not known
         if alive:
             return True if judged else None
         # One that names our driver and matches nothing known may be about devices that are yet to come.

@@ -45,7 +45,7 @@ class SteeringRefusedError(Exception):
         self.finding = Finding(
             "NEU803",
             "",
-            f"policy '{error.rule.name}' {why}, and nobody can say whether it is about this pod: {error}.",
+            f"policy '{error.rule.name}' {why}, and it is not known whether it matches this pod: {error}.",
             "Change the pod so that the condition can be evaluated, or ask the cluster's admins: the condition has to"
             " hold for every pod, or the policy says failurePolicy: Ignore.",
         )

@@ -1,4 +1,4 @@
-"""Tells of refused conversions beside the answer to whoever was refused."""
+"""Writes refused conversions to Events, beside the answer."""
 
 from webhook.decisions.decision import Decision
 from webhook.decisions.ports import Refusals
@@ -7,7 +7,7 @@ from webhook.reviews.reviewer import Reviewer
 
 
 class TellingReviewer:
-    """Lets another reviewer decide, and tells of its refusals; what was only tried (dry run) is nobody's news."""
+    """Lets another reviewer decide, and reports its refusals. A dry run is not reported."""
 
     def __init__(self, inner: Reviewer, refusals: Refusals) -> None:
         self._inner = inner

@@ -158,7 +158,7 @@ class Validator:
     def _is_done(self, key: object, done: asyncio.Future[Any]) -> None:
         del self._under_way[key]
         if not done.cancelled():
-            done.exception()  # Each that waits has it; where all have gone, it is nobody's.
+            done.exception()  # Every waiting review has it; without one, it is dropped.
 
     # --- claims -------------------------------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class Validator:
         if request.operation == "UPDATE" and bytes(request.oldObject) != bytes(ABSENT):
             old = bytes(_decode(request.oldObject).spec)
             if spec == old:
-                # The specs of claims and templates never change, and whoever wants to delete a bad one has to be
+                # The specs of claims and templates never change, and a user who wants to delete a bad one has to be
                 # able to take its finalizers off.
                 return _SAME_SPEC
         kind = request.kind

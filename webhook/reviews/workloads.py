@@ -104,7 +104,7 @@ def check_workload(
         facts: what the namespace says.
         conversion: what conversion is decided by.
         claims: what claims are judged by.
-        mode: of conversion, where nobody says another.
+        mode: of conversion, where no annotation or policy sets another.
         clock: by which it stops after `SECONDS`.
 
     Returns:

@@ -57,7 +57,7 @@ class Certificates:
     Attributes:
         live: what is served.
         now: the time, by the clock of those who verify it as soon as they are known.
-        describe: what else our Lease says of this replica; set by whoever knows.
+        describe: what else our Lease says of this replica; set by the server's wiring.
         folder: followed files; None without.
         follower: what is taken of the Secret; None without one.
         keeper: writes the Secret; None where this process does not.
@@ -238,7 +238,7 @@ async def _managed(
             await follower.served.wait()
     except TimeoutError:
         said = (secret.cache.problem, certificates.keeper.problem if certificates.keeper else "", follower.problem)
-        absent = "nobody has made" if secret.cache.synced.is_set() else "no answer about"
+        absent = "no replica has made" if secret.cache.synced.is_set() else "no answer about"
         why = next(filter(None, said), f"{absent} Secret {secret.namespace}/{secret.name}")
         raise StartupError(f"There is no certificate to serve after {settings.sync_timeout:g} s: {why}.") from None
 

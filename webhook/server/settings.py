@@ -19,7 +19,7 @@ __all__ = ["Declaration", "Settings", "SettingsError", "StartupError", "declarat
 
 _SERVICE_LINK: Final = re.compile(r"(tcp|udp|sctp)://")
 """What the kubelet puts into `<SERVICE>_PORT` for every Service of the namespace: a Service named `neuron-dra` would
-set our port to it. Nobody who means a setting writes such a value."""
+set our port to it. No setting has such a value."""
 
 _LONGEST_VALUE_SHOWN: Final = 100
 

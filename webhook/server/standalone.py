@@ -48,7 +48,7 @@ class StandaloneCluster:
         return None
 
     def quotas(self, name: str) -> Mapping[str, int] | None:  # noqa: ARG002
-        """Nobody knows which there are."""
+        """The cluster's classes and quotas are not known."""
         return None
 
     def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:  # noqa: ARG002
@@ -69,7 +69,7 @@ class StandaloneCluster:
         return ()
 
     def device_classes(self) -> Mapping[str, ClassSpec] | None:
-        """Nobody knows which there are."""
+        """The cluster's classes and quotas are not known."""
         return None
 
     def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
@@ -77,7 +77,7 @@ class StandaloneCluster:
         return None if self._templates is None else self._templates.spec(namespace, name)
 
     async def exist(self, kind: str, namespace: str, names: Iterable[str]) -> Mapping[str, bool | None]:  # noqa: ARG002
-        """Nobody can be asked."""
+        """There is no cluster to ask."""
         return dict.fromkeys(names)
 
 
@@ -153,7 +153,7 @@ class StandaloneWorld:
 
     @property
     def refusals(self) -> None:
-        """Nobody to tell."""
+        """There are no Events."""
         return
 
     def ready(self) -> tuple[bool, str]:

@@ -36,7 +36,7 @@ PATHS: Final = {MUTATING: "/mutate", VALIDATING: "/validate"}
 
 _TIMEOUT: Final = 10.0
 _PAUSE: Final = 1.0
-"""Seconds between two writes of one configuration: whoever else writes it may be as stubborn as we are."""
+"""Seconds between two writes of one configuration: another controller may write it back each time."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

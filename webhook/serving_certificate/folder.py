@@ -1,7 +1,7 @@
 """A serving certificate that somebody else keeps in a directory: followed while the server runs.
 
-cert-manager and bring-your-own Secrets are mounted; the kubelet swaps all files of a mount at once. Whoever copies
-files one by one is let finish: a key that does not belong to its certificate yet is looked at again. A pair that
+cert-manager and bring-your-own Secrets are mounted; the kubelet swaps all files of a mount at once. A script may copy
+files one by one: a key that does not belong to its certificate yet is looked at again. A pair that
 clients would refuse does not take the place of one that they accept.
 """
 

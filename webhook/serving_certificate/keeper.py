@@ -5,7 +5,7 @@
     Injector   the bundle -> `caBundle` of both webhook configurations          every replica
 
 All replicas keep the Secret at the same time: a write that was decided on an older Secret is refused by the API
-server, so there is nobody to elect and nobody to wait for when a replica dies.
+server, so no leader is elected, and no replica waits when another one dies.
 """
 
 import asyncio
@@ -295,7 +295,7 @@ class Keeper:
         )
 
     def _agree(self, right: Callable[[Report], bool]) -> bool:
-        # Whoever keeps another Secret, or none, such as a replica on somebody's own machine, will never take ours.
+        # A replica that keeps another Secret, or none, such as one on a laptop, will never take ours.
         return self._leases.agree(lambda report: report.secret != self.secret or right(report))
 
     def _say(self, problem: str) -> None:

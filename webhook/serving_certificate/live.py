@@ -58,7 +58,7 @@ class LiveCertificate:
 
         Args:
             pair: PEM of the chain and its key.
-            now: given where nobody has judged the pair yet: one that clients refuse at that time, or that is for other
+            now: given where the pair was not checked yet: one that clients refuse at that time, or that is for other
                 names, does not take the place of one that they accept.
 
         Raises:
@@ -139,7 +139,7 @@ class LiveCertificate:
             )
 
     def _judged(self, pair: KeyPair) -> x509.Certificate:
-        """The serving certificate, once a context that serves nobody has taken the pair."""
+        """The serving certificate, after a context that is not in service has taken the pair."""
         certificate = material.read_pair(pair)[0]
         _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
         kind = type(certificate.public_key())
@@ -181,7 +181,7 @@ def _load(context: ssl.SSLContext, pair: KeyPair) -> None:
 
 @contextlib.contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """A path to read the content from: of memory, or of a file that nobody else may read where memory has no path."""
+    """A path to read the content from: of memory, or of a file with mode 0600 where memory has no path."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("tls", os.MFD_CLOEXEC)
         with os.fdopen(descriptor, "wb") as memory:

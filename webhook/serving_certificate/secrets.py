@@ -50,7 +50,7 @@ class SecretFacts:
         version: its `resourceVersion`.
         data: the keys that are ours, decoded; what is no base64 counts as not there.
         asked: the rotation that somebody asks for; empty: none.
-        keeper: who else writes this Secret; empty: nobody known.
+        keeper: another controller that writes this Secret; empty: none known.
         release: the marks of the Helm release that it belongs to, labels and annotations; empty: none.
     """
 

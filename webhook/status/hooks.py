@@ -23,7 +23,7 @@ class Shipped:
 
     Attributes:
         path: of the Service.
-        failure_policy: what becomes of objects when nobody answers.
+        failure_policy: what happens to objects while the webhook does not answer.
         unanswered: what it means to have the other one.
         side_effects: allowed values.
         covers: group, resource and operation of what it has to see.
@@ -49,7 +49,7 @@ SHIPPED: Final[Mapping[str, Mapping[str, Shipped]]] = {
         "mutate.neuron.aws.com": Shipped(
             "/mutate",
             "Fail",
-            "Neuron pods that nobody converts stay Pending",
+            "Neuron pods that are not converted stay Pending",
             ("NoneOnDryRun",),
             (("", "pods", "CREATE"), ("", "pods", "UPDATE")),
             conditions=True,
@@ -60,7 +60,7 @@ SHIPPED: Final[Mapping[str, Mapping[str, Shipped]]] = {
         "claims.validate.neuron.aws.com": Shipped(
             "/validate",
             "Fail",
-            "claims that nobody checks hang later",
+            "claims that are not checked hang later",
             ("None", "NoneOnDryRun"),
             tuple(
                 ("resource.k8s.io", resource, operation)
@@ -72,7 +72,7 @@ SHIPPED: Final[Mapping[str, Mapping[str, Shipped]]] = {
         PODS: Shipped(
             "/validate",
             "Ignore",
-            "workloads are refused while nobody answers, and all they would miss is warnings",
+            "workloads are refused while the webhook does not answer, and they would miss only warnings",
             ("None", "NoneOnDryRun"),
             (("", "pods", "CREATE"), ("apps", "deployments", "CREATE"), ("batch", "jobs", "CREATE")),
             conditions=True,
@@ -129,7 +129,7 @@ def _target(entry: Object, shipped: Shipped, snapshot: Snapshot) -> Iterator[Lin
             text = f"{name} calls Service {called}; the webhook's is {snapshot.namespace}/{NAME}."
             yield Line(CHECK, Verdict.WRONG, text, fix)
         if service.get("path") != shipped.path:
-            text = f"{name} calls path {service.get('path')!r}, where nobody reviews; it is {shipped.path!r}."
+            text = f"{name} calls path {service.get('path')!r}, which is not served; it is {shipped.path!r}."
             yield Line(CHECK, Verdict.WRONG, text, fix)
         ports = _ports(snapshot)
         port = service.get("port") or 443
@@ -228,7 +228,7 @@ def check_releases(snapshot: Snapshot) -> Iterator[Line]:
         elsewhere += [f"{kind} {place}/{name}" for place, name in places if place != snapshot.namespace]
         here = here or any(place == snapshot.namespace for place, _ in places)
     if elsewhere and not (here or unseen):
-        # Most likely a wrong --namespace: nobody is to remove what works.
+        # Most likely a wrong --namespace: do not advise to remove a working installation.
         text = f"none in namespace {snapshot.namespace}, but {listed(elsewhere)}."
         yield Line(RELEASES, Verdict.WRONG, text, "Name the namespace it is in with --namespace.")
         elsewhere = []

@@ -13,7 +13,7 @@ class Verdict(enum.StrEnum):
     """It works, and an operator should know."""
     WRONG = "wrong"
     UNKNOWN = "unknown"
-    """Nobody can say: it may not be read."""
+    """Not known: reading it is not allowed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

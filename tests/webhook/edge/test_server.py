@@ -88,8 +88,8 @@ def test_a_port_in_use_is_said() -> None:
         with pytest.raises(StartupError) as error:
             server.listen("127.0.0.1", port, "--metrics-host", "--metrics-port")
     assert str(error.value) == (
-        f"Cannot listen on 127.0.0.1, port {port}: it is in use. Stop whoever listens there, or choose another port "
-        "with --metrics-port."
+        f"Cannot listen on 127.0.0.1, port {port}: it is in use. Stop the process that listens there, or "
+        "choose another port with --metrics-port."
     )
 
 

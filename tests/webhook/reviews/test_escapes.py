@@ -147,7 +147,7 @@ def test_a_locked_policy_that_cannot_be_judged_refuses() -> None:
     text = LOCKED % "object.metadata.name.startsWith('a')"
     decision = mutated(text, generated())
     assert [f"{each.code}: {each.message}" for each in decision.errors] == [
-        "NEU803: policy 'keep' is locked, and nobody can say whether it is about this pod: match condition 'named' "
+        "NEU803: policy 'keep' is locked, and it is not known whether it matches this pod: match condition 'named' "
         "failed: no such key: 'name' (line 1, column 17)."
     ]
     assert decision.errors[0].fix.endswith("or the policy says failurePolicy: Ignore.")

@@ -106,7 +106,7 @@ WRONG: list[Any] = [
     ),
     pytest.param(
         mutating(service={"path": "/"}),
-        "mutate.neuron.aws.com calls path '/', where nobody reviews; it is '/mutate'.",
+        "mutate.neuron.aws.com calls path '/', which is not served; it is '/mutate'.",
         id="wrong path",
     ),
     pytest.param(
