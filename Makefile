@@ -27,7 +27,7 @@ run: $(STAMP) ## serve the webhook on https://127.0.0.1:9443 and convert an exam
 	$(BIN)/python -m webhook.cli.demo $(ARGS)
 
 test: $(STAMP) ## run every test that needs no control plane
-	$(BIN)/python -m pytest --ignore=tests/cluster $(ARGS)
+	$(BIN)/python -m pytest --ignore=tests/cluster -n auto --dist loadfile $(ARGS)
 
 lint: $(STAMP) ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .
