@@ -55,7 +55,7 @@ SAID: dict[str, tuple[Any, dict[str, KnownClaim], list[str]]] = {
         {},
         [
             "warning spec.resourceClaims[0]: NEU702: no container refers to claim 'neurons': its devices are allocated"
-            " and nobody sees them. Add {name: neurons} to resources.claims of the container that needs them."
+            " and no container sees them. Add {name: neurons} to resources.claims of the container that needs them."
         ],
     ),
     "not declared": (
@@ -63,7 +63,7 @@ SAID: dict[str, tuple[Any, dict[str, KnownClaim], list[str]]] = {
         {},
         [
             "warning spec.resourceClaims[0]: NEU702: no container refers to claim 'neurons': its devices are allocated"
-            " and nobody sees them. Add {name: neurons} to resources.claims of the container that needs them.",
+            " and no container sees them. Add {name: neurons} to resources.claims of the container that needs them.",
             "error spec.containers[0].resources.claims[0].name: NEU703: container main refers to claim 'neuron', which"
             " is not declared. Did you mean 'neurons'? Add it to spec.resourceClaims.",
         ],

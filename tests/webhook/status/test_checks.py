@@ -231,7 +231,7 @@ def test_what_is_wrong_is_said_once(snapshot: Snapshot, text: str) -> None:
 NOTED: list[Any] = [
     pytest.param(
         mutating(failurePolicy="Ignore"),
-        "mutate.neuron.aws.com: failurePolicy is Ignore, shipped is Fail: Neuron pods that nobody converts stay "
+        "mutate.neuron.aws.com: failurePolicy is Ignore, shipped is Fail: Neuron pods that are not converted stay "
         "Pending.",
         id="failurePolicy",
     ),
@@ -273,8 +273,8 @@ NOTED: list[Any] = [
     ),
     pytest.param(
         well(validating=(edited(VALIDATING, "pods.validate.neuron.aws.com", failurePolicy="Fail"),)),
-        "pods.validate.neuron.aws.com: failurePolicy is Fail, shipped is Ignore: workloads are refused while nobody "
-        "answers, and all they would miss is warnings.",
+        "pods.validate.neuron.aws.com: failurePolicy is Fail, shipped is Ignore: workloads are refused while the webhook "
+        "does not answer, and they would miss only warnings.",
         id="failurePolicy of workloads",
     ),
     pytest.param(
