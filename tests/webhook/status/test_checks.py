@@ -273,8 +273,8 @@ NOTED: list[Any] = [
     ),
     pytest.param(
         well(validating=(edited(VALIDATING, "pods.validate.neuron.aws.com", failurePolicy="Fail"),)),
-        "pods.validate.neuron.aws.com: failurePolicy is Fail, shipped is Ignore: workloads are refused while the webhook "
-        "does not answer, and they would miss only warnings.",
+        "pods.validate.neuron.aws.com: failurePolicy is Fail, shipped is Ignore: workloads are refused while the "
+        "webhook does not answer, and they would miss only warnings.",
         id="failurePolicy of workloads",
     ),
     pytest.param(
