@@ -5,6 +5,7 @@ Exceptions: `BodyError` > `BodyTooLargeError`, `BodyTooManyError`, `BodyTooSlowE
 
 import asyncio
 import contextlib
+import gc
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
@@ -237,6 +238,9 @@ class BodyReader:
         """Make room for others: this body is not needed any more."""
         if len(body) > self.SMALL:
             self._room.give(*self._large.pop(id(body)))
+            # What was decided about it may hang in cycles, and a few large objects are no reason for the collector to
+            # look. What exists since the start is frozen (`Server.startup`), so this looks at little.
+            gc.collect(1)
 
     async def discard(self, receive: Receive, within: float | None = None) -> bool:
         """Read on and forget, for as long as a body may take, or `within` seconds; whether its end was seen.
