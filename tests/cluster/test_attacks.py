@@ -173,12 +173,12 @@ def neighbour(neighbours_api: Api, webhook: Webhook, request: pytest.FixtureRequ
     waits = sorted(made.waits)
     print(  # noqa: T201 - a figure
         f"\n{request.node.name}: {len(waits)} pods of the neighbour, median {waits[len(waits) // 2] * 1000:.0f} ms, "
-        f"worst {waits[-1] * 1000:.0f} ms, memory {webhook.server.memory() >> 20} MiB"
+        f"worst {waits[-1] * 1000:.0f} ms, memory {webhook.memory() >> 20} MiB"
     )
     assert made.faults == []
     assert webhook.pid == made.pid, webhook.tail()
     assert waits[-1] < PATIENCE
-    assert webhook.server.memory() < MOST_MEMORY
+    assert webhook.memory() < MOST_MEMORY
 
 
 @pytest.fixture

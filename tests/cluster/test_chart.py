@@ -175,7 +175,7 @@ def test_an_upgrade_changes_what_values_say_and_leaves_what_the_webhook_keeps(
     assert deployment["spec"]["replicas"] == 3
     assert deployment["metadata"]["labels"]["helm.sh/chart"] == "neuron-dra-0.1.0"
     assert {"--mode=convert", "--log-level=debug"} <= set(container["args"])
-    assert certificates_kept(plane) == [BUNDLE] * 4
+    assert certificates_kept(plane) == [BUNDLE] * 5
     helm.upgrade({"admission": {"workloads": {"enabled": False}}, "validation": {"extraRules": [RULE]}})
     assert certificates_kept(plane) == [BUNDLE] * 3 + [None]
 
