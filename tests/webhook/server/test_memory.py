@@ -10,7 +10,7 @@ from tests.support.serving import ROOT
 SCRIPT = """
 import ctypes, sys
 from pathlib import Path
-from webhook import memory
+from webhook.server import memory
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
