@@ -177,7 +177,7 @@ def test_an_upgrade_changes_what_values_say_and_leaves_what_the_webhook_keeps(
     assert {"--mode=convert", "--log-level=debug"} <= set(container["args"])
     assert certificates_kept(plane) == [BUNDLE] * 5
     helm.upgrade({"admission": {"workloads": {"enabled": False}}, "validation": {"extraRules": [RULE]}})
-    assert certificates_kept(plane) == [BUNDLE] * 3 + [None]
+    assert certificates_kept(plane) == [BUNDLE] * 4 + [None]
 
 
 @pytest.mark.parametrize("seen", [True, False], ids=["by a replica that knew it", "by one that did not"])
