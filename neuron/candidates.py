@@ -93,12 +93,12 @@ class _Wishes:
     terms: Collection[frozenset[_Wish]] | None
 
     @classmethod
-    def of(cls, selection: NodeSelection, known: frozenset[str]) -> "_Wishes":
+    def of(cls, selection: NodeSelection, catalogue: Catalogue) -> "_Wishes":
         selector = [(key, selection.node_selector[key]) for key in selection.node_selector if key in _DETERMINED]
         return cls(
             frozenset(selection.annotated),
             tuple((_wish(key, "In", (value,)), value) for key, value in selector),
-            None if selection.terms is None else _alternatives(selection.terms, known),
+            None if selection.terms is None else _alternatives(selection.terms, _known_values(catalogue)),
         )
 
     def admits(self, labels: Mapping[str, str | None]) -> bool:
@@ -110,6 +110,12 @@ class _Wishes:
     def terms_admit(self, labels: Mapping[str, str | None]) -> bool:
         """Whether it can satisfy required node affinity."""
         return self.terms is None or any(all(wish.admits(labels) for wish in term) for term in self.terms)
+
+
+def _known_values(catalogue: Catalogue) -> frozenset[str]:
+    """Values that the labels of some instance type have."""
+    values = (value for entry in catalogue for value in labels_of(entry).values() if value is not None)
+    return frozenset(values).union(_ACCELERATORS)
 
 
 def _wish(key: str, operator: str, values: Iterable[Any]) -> _Wish:
@@ -185,8 +191,7 @@ def find(
     if unknown:
         return (), [_unknown_annotation(name, catalogue) for name in unknown]
     in_use = DEFAULT_FAMILIES if families is None else families
-    known = frozenset(value for entry in catalogue for value in labels_of(entry).values() if value is not None)
-    anywhere, wishes = names_types(selection), _Wishes.of(selection, known.union(_ACCELERATORS))
+    anywhere, wishes = names_types(selection), _Wishes.of(selection, catalogue)
     found = tuple(
         entry for entry in catalogue if (anywhere or entry.family in in_use) and wishes.admits(labels_of(entry))
     )

@@ -7,6 +7,8 @@ from.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import orjson
+
 from webhook.decisions.canonical import key_of
 from webhook.decisions.decision import Operation
 
@@ -14,9 +16,12 @@ MOST_BYTES: Final = 44 * 1024
 """Of a patch as JSON. An answer holds it in base64, which makes 59 KiB of it, and has at most 64 KiB."""
 
 
-def size_of(patch: Sequence[Operation]) -> int:
-    """Bytes of a patch as JSON."""
-    return len(key_of(patch).encode(errors="surrogatepass"))
+def size_of(value: object) -> int:
+    """Bytes of JSON-like data, such as a patch, as JSON."""
+    try:
+        return len(orjson.dumps(value))
+    except TypeError:  # an integer of more than 64 bits, or half a surrogate pair
+        return len(key_of(value).encode(errors="surrogatepass"))
 
 
 def pointer(*parts: str | int) -> str:

@@ -100,8 +100,10 @@ class Patience:
             BodyTooSlowError: it was not done in time, and has been cancelled.
             BodyError: it has been cancelled by `interrupt`.
         """
-        self.resume()
         task = _current()
+        self._since[task] = self._clock()
+        if self._timer is None:
+            self._arm(self._seconds)
         try:
             return await work
         except asyncio.CancelledError:
@@ -143,12 +145,20 @@ class Patience:
             self.interrupt(task, BodyTooSlowError(self._seconds))
 
 
+Declared = Callable[[], int | None]
+"""How many bytes a client says that a body has. Only asked of large bodies."""
+
+
+def _in_chunks() -> int | None:
+    return None
+
+
 class _Reading:
     """One body that is being read."""
 
     __slots__ = ("body", "declared", "owner", "reserved", "room_within")
 
-    def __init__(self, declared: int | None, room_within: float) -> None:
+    def __init__(self, declared: Declared, room_within: float) -> None:
         self.declared = declared
         self.room_within = room_within
         self.body: bytes | bytearray = b""
@@ -184,6 +194,7 @@ class BodyReader:
     def __init__(self, limit: int, seconds: float, owner_of: Callable[[bytes], str | None] = namespace_of) -> None:
         """Take the limit in bytes; `owner_of` tells by a body's beginning whom its memory is for."""
         self._limit = limit
+        self._small = min(limit, self.SMALL)
         self._room = Room(self.LARGE_AT_ONCE * limit)
         self._owner_of = owner_of
         self._large: dict[int, tuple[int, str | None]] = {}
@@ -201,12 +212,14 @@ class BodyReader:
         """Bytes of bodies that are not complete and have nothing reserved."""
         return self._incomplete_bytes
 
-    async def read(self, receive: Receive, declared: int | None = None, room_within: float = 0.0) -> bytes | bytearray:
+    async def read(
+        self, receive: Receive, declared: Declared = _in_chunks, room_within: float = 0.0
+    ) -> bytes | bytearray:
         """The whole body; `release` it when it is not needed any more.
 
         Args:
             receive: reads on.
-            declared: how many bytes the client says that it has.
+            declared: tells how many bytes the client says that it has.
             room_within: seconds that it may wait for others to be answered, if it is large.
 
         Raises:
@@ -261,7 +274,8 @@ class BodyReader:
         while more:
             await self._allow(reading, more=True)
             more = _take(reading, await receive())
-        await self._allow(reading, more=False)
+        if len(reading.body) > self._small:
+            await self._allow(reading, more=False)
         return reading.body
 
     async def _allow(self, reading: _Reading, *, more: bool) -> None:
@@ -272,7 +286,7 @@ class BodyReader:
             BodyTooManyError: there is no room for it.
         """
         size = len(reading.body)
-        if size > self._limit or (size > self.SMALL and (reading.declared or 0) > self._limit):
+        if size > self._limit or (size > self.SMALL and (reading.declared() or 0) > self._limit):
             raise BodyTooLargeError(self._limit, unread=more)
         if reading.reserved:
             return
@@ -284,7 +298,7 @@ class BodyReader:
     async def _reserve(self, reading: _Reading, size: int, *, more: bool) -> None:
         # While it waits, uvicorn reads as much ahead.
         self._count(size + self.SMALL)
-        wanted = size if not more else max(size, min(reading.declared or self._limit, self._limit))
+        wanted = size if not more else max(size, min(reading.declared() or self._limit, self._limit))
         reading.owner = self._owner_of(bytes(memoryview(reading.body)[:BEGINNING]))
         self._patience.pause()
         try:

@@ -7,6 +7,7 @@ a refusal.
 
 import asyncio
 import dataclasses
+import functools
 import logging
 import time
 import traceback
@@ -163,24 +164,22 @@ class AdmissionEndpoint:
         since = gate.since(started)
         overload = gate.overload(started, scope)
         waits = patience(scope["query_string"])
+        answer_within(waits, started - since)
         room_within = waits * _WAIT_FOR_ROOM - (started - since)
         body = await self._read(scope, receive, overload if gate.early else "", room_within)
         try:
-            await self._decide(started, since, overload, body, scope, send)
+            await self._decide(started, overload, body, scope, send)
         finally:
             self._bodies.release(body)
 
-    async def _decide(
-        self, started: float, since: float, overload: str, body: bytes | bytearray, scope: Scope, send: Send
-    ) -> None:
+    async def _decide(self, started: float, overload: str, body: bytes | bytearray, scope: Scope, send: Send) -> None:
         gate = self._gate
-        request, decision = await _decode(body)
+        request, decision = _decode(body) if len(body) <= BodyReader.SMALL else await _decode_large(body)
         overload = overload or gate.busy()
         if overload and not gate.exempt(request):
             message = gate.shed(overload)
             raise HTTPError(503, message, instead=self._undecided(request, message))
         gate.deciding += 1
-        answer_within(patience(scope["query_string"]), self._clock() - since)
         try:
             if decision is None:
                 decision = await self._reviewer.review(request)
@@ -255,7 +254,7 @@ class AdmissionEndpoint:
         if overload:
             raise HTTPError(503, self._gate.shed(overload), discard=True)
         try:
-            return await self._bodies.read(receive, _declared(scope), room_within)
+            return await self._bodies.read(receive, functools.partial(_declared, scope), room_within)
         except ClientGoneError:
             raise
         except BodyError as error:
@@ -298,22 +297,35 @@ class AdmissionEndpoint:
         await send({"type": "http.response.body", "body": b""})
 
 
-async def _decode(body: bytes | bytearray) -> tuple[wire.AdmissionRequest, Decision | None]:
+def _decode(body: bytes | bytearray) -> tuple[wire.AdmissionRequest, Decision | None]:
     """The review, and the refusal that it gets if its object cannot even be skipped.
 
     Raises:
         HTTPError: it is none.
     """
     try:
-        if len(body) > BodyReader.SMALL:
-            await _scan(body)
         return reviews.decode(body), None
     except reviews.BadReviewError as error:
         raise HTTPError(400, str(error)) from error
     except reviews.UnreadableObjectError as error:
-        message = f"the object is not a readable {error.request.kind.kind:.100}: {error}."
-        finding = Finding("NEU114", "", message, "Compare it with the API reference of its kind.")
-        return error.request, denied("unreadable", finding)
+        return _unreadable(error)
+
+
+async def _decode_large(body: bytes | bytearray) -> tuple[wire.AdmissionRequest, Decision | None]:
+    """The same, after a look at how much is in it."""
+    try:
+        await _scan(body)
+    except reviews.BadReviewError as error:
+        raise HTTPError(400, str(error)) from error
+    except reviews.UnreadableObjectError as error:
+        return _unreadable(error)
+    return _decode(body)
+
+
+def _unreadable(error: reviews.UnreadableObjectError) -> Refusal:
+    message = f"the object is not a readable {error.request.kind.kind:.100}: {error}."
+    finding = Finding("NEU114", "", message, "Compare it with the API reference of its kind.")
+    return error.request, denied("unreadable", finding)
 
 
 async def _scan(body: bytes | bytearray) -> None:

@@ -93,21 +93,25 @@ class DecisionLog:
         generate_name = ""
         if not name:
             name, generate_name = _names(request.object)
+        uid, operation, kind, namespace = request.uid, request.operation, request.kind.kind, request.namespace
+        if len(uid) + len(operation) + len(kind) + len(namespace) + len(name) + len(generate_name) > LONGEST_NAME:
+            uid, operation, kind = _short(uid), _short(operation), _short(kind)
+            namespace, name, generate_name = _short(namespace), _short(name), _short(generate_name)
         self._append(
             DecisionLine(
                 self._timestamps.format(self._clock()),
                 "info",
-                _short(request.uid),
-                _short(request.operation),
-                _short(request.kind.kind),
+                uid,
+                operation,
+                kind,
                 rendered.outcome,
                 rendered.reason,
                 request.dryRun,
                 rendered.codes,
                 round(seconds * 1000, 3),
-                _short(request.namespace),
-                _short(name),
-                _short(generate_name),
+                namespace,
+                name,
+                generate_name,
                 *trace,
             )
         )
@@ -124,6 +128,9 @@ class DecisionLog:
         pending, self._buffer = self._buffer, bytearray()
         if not pending:
             return
+        if not pending.isascii() or b"\x7f" in pending:
+            # Of lines in JSON; those of text are escaped already. No line has a line feed in it.
+            pending = bytearray(b"\n".join(escaped(line.decode()).encode() for line in pending.split(b"\n")))
         try:
             self._stream.write(pending)
             self._stream.flush()
@@ -131,13 +138,8 @@ class DecisionLog:
             self.lost += pending.count(b"\n")
 
     def _append_json(self, line: DecisionLine) -> None:
-        buffer = self._buffer
-        start = len(buffer)
-        self._encode_into(line, buffer, -1)
-        written = buffer[start:]
-        if not written.isascii() or b"\x7f" in written:
-            buffer[start:] = escaped(written.decode()).encode()
-        buffer += b"\n"
+        self._encode_into(line, self._buffer, -1)
+        self._buffer += b"\n"
 
     def _append_text(self, line: DecisionLine) -> None:
         fields = msgspec.to_builtins(line)

@@ -7,6 +7,7 @@ waited for its turn). Senders that are slow count in neither: they are `BodyRead
 """
 
 import asyncio
+import functools
 import logging
 import math
 import re
@@ -160,6 +161,7 @@ _MESSAGES: Final = {
 }
 
 
+@functools.lru_cache(maxsize=64)
 def patience(query: bytes) -> float:
     """Seconds that the caller waits: the API server puts a webhook's `timeoutSeconds` into `?timeout=5s`."""
     found = _TIMEOUT.search(query)

@@ -15,6 +15,7 @@ Exceptions: `LaneError` > `LaneFullError`, `LaneTimeoutError`.
 import asyncio
 import contextlib
 import contextvars
+import functools
 import sys
 import threading
 import time
@@ -71,6 +72,7 @@ class LaneTimeoutError(LaneError):
     """The decision was not made in the time that the caller waits."""
 
 
+@functools.lru_cache(maxsize=64)
 def usable(seconds: float) -> float:
     """The part of a caller's time-out that may go into the decision, in seconds."""
     return seconds - min(seconds * MOST_RESERVE, max(LEAST_RESERVE, seconds * RESERVE))

@@ -12,11 +12,11 @@ from neuron.instances import Catalogue
 from neuron.templates import Template
 from runtime.remembered import Remembered
 from webhook.decisions import leader_worker_sets, nesting, pods
-from webhook.decisions.canonical import key_of
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.modes import Mode
 from webhook.decisions.own_claims import claims_from_templates, find_claims, requesting
+from webhook.decisions.patches import size_of
 from webhook.decisions.ports import ClusterView, NamespaceFacts, TemplateStore, TemplateUnavailableError
 from webhook.decisions.restore_pods import Labels, restore
 from webhook.decisions.steering import NO_STEERING, Steer, Steering
@@ -255,7 +255,7 @@ def _size(request: AdmissionRequest, facts: NamespaceFacts, decision: Decision) 
     """Bytes that a remembered decision and its key hold, from above: what a key has of the object is text of it."""
     said = sum(len(key) + len(value) for key, value in facts.annotations)
     said += sum(len(str(finding)) for finding in (*decision.errors, *decision.warnings))
-    made = len(key_of(decision.patch)) + sum(len(key_of(template.spec)) for template in decision.templates)
+    made = size_of(decision.patch) + sum(size_of(template.spec) for template in decision.templates)
     return len(bytes(request.object)) + _SIZE_OF_JSON * (said + made)
 
 

@@ -7,7 +7,7 @@ Claims, templates and DeviceClasses are judged by `neuron.validate_claims`, pods
 import asyncio
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -104,7 +104,7 @@ class Validator:
         self._options = options
         self._catalogue = catalogue
         self._cluster = cluster
-        self._decisions: Remembered[bytes, Decision] = Remembered(_DECISIONS)
+        self._decisions: Remembered[Hashable, Decision] = Remembered(_DECISIONS)
         self._judgements: Remembered[tuple[str, str], ClaimJudgement] = Remembered(_DECISIONS)
         self._under_way: dict[object, asyncio.Future[Any]] = {}
         self._look()
@@ -172,13 +172,16 @@ class Validator:
                 # able to take its finalizers off.
                 return _SAME_SPEC
         kind = request.kind
-        key = fingerprint(kind.kind.encode(), kind.version.encode(), spec, old)
+        small = len(spec) + len(old) <= _SMALL_SPEC
+        key: Hashable = (kind.kind, kind.version, spec, old)
+        if not small:
+            key = fingerprint(kind.kind.encode(), kind.version.encode(), spec, old)
         decision = self._decisions.get(key)
         if decision is not None:
             return decision
         world = self._world
         specs = functools.partial(_read_specs, kind.kind, f"{GROUP}/{kind.version}", spec, old)
-        if len(spec) + len(old) > _SMALL_SPEC:
+        if not small:
             decision = await self._beside(key, request.namespace, lambda: _judge_specs(specs(), world))
         else:
             found = specs()
@@ -187,7 +190,7 @@ class Validator:
             else:
                 decision = await self._beside(key, request.namespace, lambda: _judge_specs(found, world))
         if world is self._world:
-            self._decisions.put(key, decision, _size(decision))
+            self._decisions.put(key, decision, _size(decision) + (len(spec) + len(old) if small else 0))
         return decision
 
     async def _judge_templates(self, claiming: Claiming, namespace: str) -> None:
