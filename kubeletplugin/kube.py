@@ -22,6 +22,7 @@ from yaml import YAMLError
 
 from kubeletplugin.ports import JsonObject, KubeError, SliceEvent, UnreadableObjectError
 from neuron import api_objects, names
+from runtime import answers
 
 GROUP: Final = "resource.k8s.io"
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
@@ -316,14 +317,10 @@ def _allocated_by_us(claim: JsonObject) -> JsonObject | None:
 
 
 async def _content(response: aiohttp.ClientResponse, path: str) -> bytes:
-    pieces, length = [], 0
-    async for piece in response.content.iter_any():
-        pieces.append(piece)
-        length += len(piece)
-        if length > _LONGEST_ANSWER:
-            response.close()
-            raise UnreadableObjectError(f"{path} is longer than {_LONGEST_ANSWER} bytes")
-    return b"".join(pieces)
+    content = await answers.content_of(response, _LONGEST_ANSWER)
+    if content is None:
+        raise UnreadableObjectError(f"{path} is longer than {_LONGEST_ANSWER} bytes")
+    return content
 
 
 async def _raise_for_status(response: aiohttp.ClientResponse) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import aiohttp
 
+from runtime import answers
 from webhook.cluster.api import JSON, LONGEST_ANSWER, StatusError, TooLongError
 
 _LONGEST_RETRY_AFTER: Final = 60.0
@@ -29,14 +30,10 @@ async def content_of(response: aiohttp.ClientResponse) -> bytes:
     Raises:
         TooLongError: it is longer; the connection is closed.
     """
-    pieces, length = [], 0
-    async for piece in response.content.iter_any():
-        pieces.append(piece)
-        length += len(piece)
-        if length > LONGEST_ANSWER:
-            response.close()
-            raise TooLongError(f"the answer is longer than {LONGEST_ANSWER} bytes")
-    return b"".join(pieces)
+    content = await answers.content_of(response, LONGEST_ANSWER)
+    if content is None:
+        raise TooLongError(f"the answer is longer than {LONGEST_ANSWER} bytes")
+    return content
 
 
 def status_of(response: aiohttp.ClientResponse, content: bytes) -> StatusError:

@@ -16,6 +16,7 @@ import datetime as dt
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
+from urllib.parse import quote
 
 import msgspec
 import orjson
@@ -148,10 +149,13 @@ class Resource:
     plural: str
 
     def path(self, namespace: str = "", name: str = "") -> str:
-        """URL path of the whole collection, of its part in one namespace, or of one object."""
+        """URL path of the whole collection, of its part in one namespace, or of one object.
+
+        A name stays one part of the path, whatever is in it: some come from objects that tenants write.
+        """
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-        inside = f"{root}/namespaces/{namespace}" if namespace else root
-        return f"{inside}/{self.plural}/{name}" if name else f"{inside}/{self.plural}"
+        inside = f"{root}/namespaces/{quote(namespace, safe='')}" if namespace else root
+        return f"{inside}/{self.plural}/{quote(name, safe='')}" if name else f"{inside}/{self.plural}"
 
     def __str__(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural

@@ -4,7 +4,6 @@ ResourceClaims are not cached at all, and a template that was made a moment ago 
 """
 
 import asyncio
-import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -12,23 +11,12 @@ import msgspec
 
 from neuron.claim_reader import read_claim
 from neuron.claim_specs import ClaimSpec
-from webhook.cluster.api import RESOURCE_GROUP, ApiServer, ApiServerError, Resource
+from webhook.cluster.api import RESOURCE_GROUP, ApiServer, ApiServerError
+from webhook.cluster.lookups import MOST_LOOKUPS, RESOURCES, SECONDS, VERSION, can_exist
 from webhook.decisions import nesting
 
-MOST_ASKED: Final = 16
-"""Objects of one kind that one review asks for, all at the same time."""
-
-_VERSION: Final = "v1"
-_RESOURCES: Final = {
-    kind: Resource(RESOURCE_GROUP, _VERSION, plural)
-    for kind, plural in (("ResourceClaim", "resourceclaims"), ("ResourceClaimTemplate", "resourceclaimtemplates"))
-}
-_SECONDS: Final = 1.0
 _LARGEST: Final = 64 * 1024
 """Bytes of an answer that is read on the event loop; hardly a claim is larger."""
-_LONGEST_NAME: Final = 253
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
-"""What may become part of a URL. The API server refuses other names anyway (apimachinery IsDNS1123Subdomain)."""
 
 
 class ClaimContents:
@@ -47,22 +35,22 @@ class ClaimContents:
         Args:
             kind: ResourceClaim or ResourceClaimTemplate.
             namespace: theirs.
-            names: of the objects, at most `MOST_ASKED`.
+            names: of the objects, at most `MOST_LOOKUPS`.
         """
-        if len(names) > MOST_ASKED:
+        if len(names) > MOST_LOOKUPS:
             return {}
         found = await asyncio.gather(*(self._read(kind, namespace, name) for name in names))
         return {name: spec for name, spec in zip(names, found, strict=True) if spec is not None}
 
     async def _read(self, kind: str, namespace: str, name: str) -> ClaimSpec | None:
-        if len(name) > _LONGEST_NAME or _NAME.fullmatch(name) is None:
+        if not can_exist(name):
             return None
-        path = _RESOURCES[kind].path(namespace, name)
+        path = RESOURCES[kind].path(namespace, name)
         try:
-            body = await self._server.request("GET", path, timeout=_SECONDS)
+            body = await self._server.request("GET", path, timeout=SECONDS)
             data = nesting.decode(body) if len(body) <= _LARGEST else None
         except (ApiServerError, msgspec.DecodeError):
             return None
         if not isinstance(data, dict):
             return None
-        return read_claim(kind, f"{RESOURCE_GROUP}/{_VERSION}", data.get("spec"))[0]
+        return read_claim(kind, f"{RESOURCE_GROUP}/{VERSION}", data.get("spec"))[0]

@@ -7,18 +7,10 @@ from typing import Final, Protocol
 
 from neuron.claim_specs import ClaimSpec, ClassSpec
 from neuron.device_shapes import Census, Shape, SliceShapes
-from webhook.cluster.api import NOT_FOUND, PARTIAL, RESOURCE_GROUP, ApiServer, ApiServerError, Resource, StatusError
-from webhook.cluster.lookups import Lookups
+from webhook.cluster.api import NOT_FOUND, PARTIAL, ApiServer, ApiServerError, StatusError
+from webhook.cluster.lookups import MOST_LOOKUPS, RESOURCES, SECONDS, Lookups, can_exist
 from webhook.reviews.lane import seconds_left
 
-_RESOURCES: Final = {
-    kind: Resource(RESOURCE_GROUP, "v1", plural)
-    for kind, plural in (("ResourceClaim", "resourceclaims"), ("ResourceClaimTemplate", "resourceclaimtemplates"))
-}
-MOST_LOOKUPS: Final = 16
-"""Objects of one pod that the API server is asked about, all at the same time."""
-_LONGEST_LOOKUP: Final = 1.0
-"""Seconds for all of them together: a warning is not worth more of anybody's patience."""
 _SHARE: Final = 0.5
 """Of the time that is left of the review: the rest is for deciding."""
 _TOO_LATE: Final = 0.05
@@ -84,11 +76,11 @@ class ClusterClaims:
         What the cache of templates has is not asked for. Of the rest, `MOST_LOOKUPS` are asked for at the same time,
         within a second and half of what is left for the review; a namespace has a budget of questions as well.
         """
-        found: dict[str, bool | None] = dict.fromkeys(names)
+        found: dict[str, bool | None] = {name: None if can_exist(name) else False for name in names}
         if kind == "ResourceClaimTemplate":
             found |= {name: True for name in found if self._template(namespace, name) is not None}
         unknown = [name for name, exists in found.items() if exists is None]
-        within = min(_LONGEST_LOOKUP, seconds_left() * _SHARE)
+        within = min(SECONDS, seconds_left() * _SHARE)
         if not unknown or within < _TOO_LATE:
             return found
         asked = unknown[: self._lookups.take(namespace, min(len(unknown), MOST_LOOKUPS))]
@@ -96,7 +88,7 @@ class ClusterClaims:
         return found | dict(zip(asked, answers, strict=True))
 
     async def _exists(self, kind: str, namespace: str, name: str, within: float) -> bool | None:
-        path = _RESOURCES[kind].path(namespace, name)
+        path = RESOURCES[kind].path(namespace, name)
         try:
             async with asyncio.timeout(within):
                 await self._server.request("GET", path, timeout=within, accept=PARTIAL)

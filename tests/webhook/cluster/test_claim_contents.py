@@ -9,7 +9,8 @@ import pytest
 
 from neuron.claim_specs import ClaimSpec
 from webhook.cluster.api import StatusError, UnreachableError
-from webhook.cluster.claim_contents import MOST_ASKED, ClaimContents
+from webhook.cluster.claim_contents import ClaimContents
+from webhook.cluster.lookups import MOST_LOOKUPS
 
 SPEC = {"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "neuron.aws.com", "count": 4}}]}}
 
@@ -78,5 +79,5 @@ def test_only_names_become_part_of_a_url(name: str) -> None:
 
 def test_too_many_are_not_asked_for() -> None:
     server = Server(b"{}")
-    assert find(server, "ResourceClaim", *[f"c{at}" for at in range(MOST_ASKED + 1)]) == {}
+    assert find(server, "ResourceClaim", *[f"c{at}" for at in range(MOST_LOOKUPS + 1)]) == {}
     assert server.asked == []

@@ -12,7 +12,8 @@ from tests.support.validation import TRN1, TRN2, V1, published
 from webhook.cluster import lookups
 from webhook.cluster.api import StatusError, UnreachableError
 from webhook.cluster.caches import UNREADABLE_TEMPLATE
-from webhook.cluster.claims import MOST_LOOKUPS, ClusterClaims
+from webhook.cluster.claims import ClusterClaims
+from webhook.cluster.lookups import MOST_LOOKUPS, RESOURCES
 from webhook.reviews.lane import caller_waits
 
 
@@ -95,6 +96,19 @@ def test_templates_that_the_cache_has_are_not_asked_for() -> None:
     found = asyncio.run(known.exist("ResourceClaimTemplate", "team-a", ["big", "small"]))
     assert (found, len(server.asked)) == ({"big": True, "small": False}, 1)
     assert known.claim_template("team-a", "big") is None
+
+
+@pytest.mark.parametrize("name", ["..", "a/../b", "a?b", "A", "", "x" * 254, "a b"])
+def test_what_no_object_can_be_called_is_not_asked_for(name: str) -> None:
+    server = Server(None)
+    known = ClusterClaims(server, unknown)
+    assert asyncio.run(known.exist("ResourceClaim", "team-a", [name])) == {name: False}
+    assert server.asked == []
+
+
+def test_a_name_stays_one_part_of_a_path() -> None:
+    path = RESOURCES["ResourceClaim"].path("team/a", "b?c")
+    assert path == "/apis/resource.k8s.io/v1/namespaces/team%2Fa/resourceclaims/b%3Fc"
 
 
 # --- a pod that names more objects than anybody needs -----------------------------------------------------------------
