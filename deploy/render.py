@@ -43,7 +43,7 @@ FILES: Final = {
         ("kubelet-plugin/admission-policy.yaml", "kubelet-plugin/daemonset.yaml", "deviceclasses.yaml"),
     ),
     "prune.yaml": (
-        "Removes generated templates that nobody needs, every night. Needs rbac.yaml.",
+        "Removes generated templates that no pod needs, every night. Needs rbac.yaml.",
         ("prune/cronjob.yaml",),
     ),
 }

@@ -232,7 +232,7 @@ class AdmissionEndpoint:
         return request, dataclasses.replace(decision, status_code=503, status_reason="ServiceUnavailable")
 
     def _too_large(self, request: wire.AdmissionRequest | None, limit: int) -> Refusal | None:
-        """The refusal of a review that is too large; nobody is kept from deleting."""
+        """The refusal of a review that is too large. Deleting is always possible."""
         if request is None or not (request.operation in _WRITES or self._must_answer(request)):
             return None
         message = (

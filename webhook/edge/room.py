@@ -12,7 +12,7 @@ _SHARE: Final = 2
 class Room:
     """Bytes that are reserved before they are read. Belongs to the event loop's thread.
 
-    Whoever asks gets all that it asked for at once, so those who hold some never wait for more. One owner gets half of
+    A request gets all of its room at once, so a body that holds some never waits for more. One owner gets half of
     everything at most: what it asks beyond that waits, and lets the others pass.
     """
 

@@ -86,8 +86,8 @@ class Certificates:
     def check(self) -> tuple[bool, str]:
         """For `/readyz`: whether API servers can verify us.
 
-        A configuration that loses our CA later is put right by every replica. Were they all unready meanwhile, there
-        would be nobody to answer when it is.
+        A configuration that loses our CA later is put right by every replica. If all were unready meanwhile, no
+        replica would answer when it is.
         """
         fault = self.live.fault(self.now())
         details = [fault or f"valid until {self.live.not_after.isoformat()}" if self.live.not_after else fault]

@@ -121,7 +121,7 @@ true
 {{- end }}
 
 {{/*
-"true" where pods have an entry of their own that must be answered: policies hold for pods also while nobody answers, and
+"true" where pods have an entry of their own that must be answered: policies hold for pods also while the webhook does not answer, and
 workloads, which are asked about whatever they are for, do not depend on us.
 */}}
 {{- define "neuron-dra.podsApart" -}}
@@ -132,7 +132,7 @@ true
 
 {{/* matchConditions of the entries about pods and workloads. */}}
 {{- define "neuron-dra.podConditions" -}}
-# ReplicaSets and Jobs that a controller made repeat what their owner was told; nobody reads their warnings.
+# ReplicaSets and Jobs that a controller made repeat what their owner was told; their warnings reach no user.
 - name: not-controlled
   expression: >-
     request.kind.kind == 'Pod'
