@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import grpc
+import msgspec
 
 from kubeletplugin import emulate, kube
 from kubeletplugin.cdi import SpecFiles
@@ -33,10 +34,11 @@ from kubeletplugin.register import (
     socket_paths,
 )
 from kubeletplugin.service import handlers
-from kubeletplugin.settings import Settings, StartupError
+from kubeletplugin.settings import DriverSettings
 from kubeletplugin.sweep import Sweeper
 from kubeletplugin.sysfs import discover, read_ultraserver
 from neuron.instances import Catalogue
+from runtime.startup import StartupError
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -64,7 +66,7 @@ def driver_version(python_version: str | None = None) -> str:
     return f"{release}-{_PRE_RELEASES[stage]}.{int(number)}" if stage else release
 
 
-async def run(settings: Settings, stop: asyncio.Event) -> None:
+async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
     """Run the plugin until `stop` is set.
 
     Raises:
@@ -118,7 +120,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
 
 
 def _publisher(
-    settings: Settings, api: kube.KubeApi, monitor: HealthMonitor, clock: SystemClock, metrics: Metrics
+    settings: DriverSettings, api: kube.KubeApi, monitor: HealthMonitor, clock: SystemClock, metrics: Metrics
 ) -> Publisher:
     return Publisher(
         api,
@@ -148,8 +150,8 @@ async def _until_stopped(stop: asyncio.Event, *parts: HealthMonitor | Publisher 
         _log.info("stopping")
 
 
-def _emulated(settings: Settings) -> Settings:
-    """Settings that point to fake files, where a type is to be emulated."""
+def _emulated(settings: DriverSettings) -> DriverSettings:
+    """DriverSettings that point to fake files, where a type is to be emulated."""
     if settings.emulate is None:
         return settings
     root = settings.state / "emulated"
@@ -165,10 +167,10 @@ def _emulated(settings: Settings) -> Settings:
     except OSError as error:
         raise StartupError(f"The files of the emulated node cannot be written: {error}. Check --state-dir.") from error
     _log.warning("emulating", extra={"type": settings.emulate, "root": str(root)})
-    return settings.model_copy(update={"sysfs_root": root / "sys", "dev_root": root / "dev"})
+    return msgspec.structs.replace(settings, sysfs_root=root / "sys", dev_root=root / "dev")
 
 
-def _socket_paths(settings: Settings) -> SocketPaths:
+def _socket_paths(settings: DriverSettings) -> SocketPaths:
     try:
         paths = socket_paths(settings.plugin_dir, settings.kubelet_registry_dir, settings.pod_uid)
         for path in remove_stale_sockets(settings.plugin_dir, settings.kubelet_registry_dir):
@@ -180,7 +182,7 @@ def _socket_paths(settings: Settings) -> SocketPaths:
     return paths
 
 
-def _recovered(settings: Settings) -> Preparer:
+def _recovered(settings: DriverSettings) -> Preparer:
     files = DiskFiles()
     try:
         boot_id = BOOT_ID.read_text().strip()
@@ -197,25 +199,25 @@ def _recovered(settings: Settings) -> Preparer:
     return preparer
 
 
-async def _connected(settings: Settings) -> kube.KubeApi:
+async def _connected(settings: DriverSettings) -> kube.KubeApi:
     try:
         return await kube.connect(settings.kubeconfig, settings.node_name)
     except kube.ConnectionSettingsError as error:
         raise StartupError(str(error)) from error
 
 
-def _host(settings: Settings) -> str:
+def _host(settings: DriverSettings) -> str:
     """The address to bind to, without the brackets that some write around one of IPv6."""
     return settings.bind_address.removeprefix("[").removesuffix("]")
 
 
-def _host_and_port(settings: Settings, port: int) -> str:
+def _host_and_port(settings: DriverSettings, port: int) -> str:
     """`host:port`, an IPv6 address in brackets (RFC 3986)."""
     host = _host(settings)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _serve_metrics(settings: Settings, metrics: Metrics) -> MetricsServer:
+def _serve_metrics(settings: DriverSettings, metrics: Metrics) -> MetricsServer:
     try:
         return MetricsServer(metrics, _host(settings), settings.metrics_port)
     except OSError as error:
@@ -236,7 +238,7 @@ async def _serving(server: UnixServer) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def _health_service(settings: Settings, paths: SocketPaths) -> AsyncIterator[None]:
+async def _health_service(settings: DriverSettings, paths: SocketPaths) -> AsyncIterator[None]:
     where = _host_and_port(settings, settings.health_port)
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((Prober(paths).handler(),))

@@ -47,7 +47,7 @@ def main(*, once: bool, pod_file: Path, **flags: Any) -> None:
     run(_demonstrate(chosen, pod_file, pod, once=once), chosen)
 
 
-async def _demonstrate(chosen: settings.Settings, pod_file: Path, pod: dict[str, Any], *, once: bool) -> None:
+async def _demonstrate(chosen: settings.WebhookSettings, pod_file: Path, pod: dict[str, Any], *, once: bool) -> None:
     # What the server says of its start, the demonstration says itself.
     logging.getLogger("webhook").setLevel(logging.WARNING)
     async with app.assemble(chosen) as service:

@@ -53,7 +53,7 @@ def _declarations(names: Collection[str]) -> list[settings.Declaration]:
     return [setting for setting in settings.declarations() if setting.name in names]
 
 
-def load_settings(flags: dict[str, Any]) -> settings.Settings:
+def load_settings(flags: dict[str, Any]) -> settings.WebhookSettings:
     """What flags of `setting_options`, the environment and the config file say.
 
     Raises:

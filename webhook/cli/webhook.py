@@ -59,7 +59,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def run(main: Coroutine[Any, Any, None], chosen: settings.Settings) -> None:
+def run(main: Coroutine[Any, Any, None], chosen: settings.WebhookSettings) -> None:
     """Run a server with the log and the event loop that it wants."""
     # Loaded for those who serve, not for `--help`.
     import uvloop

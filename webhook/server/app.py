@@ -41,7 +41,7 @@ from webhook.server.application import build
 from webhook.server.certificates import Certificates, keeping
 from webhook.server.memory import give_back_large_blocks
 from webhook.server.replica_report import Policies, report
-from webhook.server.settings import Settings
+from webhook.server.settings import WebhookSettings
 from webhook.server.standalone import StandaloneWorld
 from webhook.serving_certificate.folder import CertificateFolder
 from webhook.serving_certificate.live import LiveCertificate
@@ -98,7 +98,7 @@ class Service:
 
 
 @contextlib.asynccontextmanager
-async def assemble(settings: Settings) -> AsyncIterator[Service]:
+async def assemble(settings: WebhookSettings) -> AsyncIterator[Service]:
     """The parts of one run, alive as long as the context.
 
     Raises:
@@ -169,7 +169,7 @@ async def assemble(settings: Settings) -> AsyncIterator[Service]:
         )
 
 
-async def serve(settings: Settings) -> None:
+async def serve(settings: WebhookSettings) -> None:
     """One run, until SIGTERM or SIGINT.
 
     Raises:
@@ -196,7 +196,7 @@ async def serve(settings: Settings) -> None:
     log.info("stopped")
 
 
-def listen(settings: Settings) -> socket.socket:
+def listen(settings: WebhookSettings) -> socket.socket:
     """The socket where reviews arrive.
 
     Raises:
@@ -205,7 +205,7 @@ def listen(settings: Settings) -> socket.socket:
     return server.listen(settings.host, settings.port, "--host", "--port")
 
 
-def listen_for_scrapes(settings: Settings) -> socket.socket | None:
+def listen_for_scrapes(settings: WebhookSettings) -> socket.socket | None:
     """The socket where Prometheus asks; None where metrics are not served.
 
     Raises:
@@ -224,7 +224,7 @@ def version() -> str:
         return "unknown"
 
 
-def _certificates(settings: Settings) -> Certificates:
+def _certificates(settings: WebhookSettings) -> Certificates:
     """What is served, loaded where it is in files; what is in a Secret comes when there is a cluster."""
     certificates = Certificates(LiveCertificate(server.bare_context(settings.tls_min_version)))
     if settings.tls_secret:
@@ -251,7 +251,7 @@ def _certificates(settings: Settings) -> Certificates:
     return certificates
 
 
-def _client_authority(settings: Settings, live: LiveCertificate) -> ClientAuthority | None:
+def _client_authority(settings: WebhookSettings, live: LiveCertificate) -> ClientAuthority | None:
     def fresh() -> ssl.SSLContext:
         live.move_to(server.bare_context(settings.tls_min_version))
         return live.context
@@ -266,7 +266,7 @@ def _client_authority(settings: Settings, live: LiveCertificate) -> ClientAuthor
     return None
 
 
-def _serve_metrics(settings: Settings, metrics: Metrics, stack: contextlib.AsyncExitStack) -> str:
+def _serve_metrics(settings: WebhookSettings, metrics: Metrics, stack: contextlib.AsyncExitStack) -> str:
     listener = listen_for_scrapes(settings)
     if listener is None:
         return ""
@@ -296,7 +296,7 @@ def _watch_edge(metrics: Metrics, running: server.Server, lag: LoopLag) -> None:
 
 
 async def _reviewers(
-    settings: Settings,
+    settings: WebhookSettings,
     world: World,
     api_server: TimedApiServer | None,
     metrics: Metrics,
@@ -321,7 +321,7 @@ async def _reviewers(
 
 
 async def _world(
-    settings: Settings, metrics: Metrics, stack: contextlib.AsyncExitStack
+    settings: WebhookSettings, metrics: Metrics, stack: contextlib.AsyncExitStack
 ) -> tuple[World, TimedApiServer | None]:
     """What reviews are decided about, and the API server where there is one."""
     if settings.standalone:

@@ -26,8 +26,7 @@ from webhook.cluster.api import TimedApiServer
 from webhook.cluster.leases import Leases
 from webhook.cluster.replicas import Report
 from webhook.edge.metrics import Metrics
-from webhook.server.settings import Settings
-from webhook.server.settings_model import duration
+from webhook.server.settings import WebhookSettings, duration
 from webhook.serving_certificate.ca_bundles import CABundles, Service
 from webhook.serving_certificate.folder import CertificateFolder
 from webhook.serving_certificate.keeper import Follower, Injector, Keeper, Taken
@@ -168,7 +167,7 @@ class _Counts(Collector):
 
 @contextlib.asynccontextmanager
 async def keeping(
-    settings: Settings,
+    settings: WebhookSettings,
     certificates: Certificates,
     server: TimedApiServer | None,
 ) -> AsyncIterator[None]:
@@ -212,7 +211,7 @@ async def keeping(
 
 
 async def _managed(
-    settings: Settings,
+    settings: WebhookSettings,
     certificates: Certificates,
     server: TimedApiServer,
     stack: contextlib.AsyncExitStack,
@@ -243,20 +242,20 @@ async def _managed(
         raise StartupError(f"There is no certificate to serve after {settings.sync_timeout:g} s: {why}.") from None
 
 
-def _reporting(settings: Settings, certificates: Certificates, server: TimedApiServer) -> None:
+def _reporting(settings: WebhookSettings, certificates: Certificates, server: TimedApiServer) -> None:
     name = os.environ.get(POD_NAME) or re.sub(r"[^a-z0-9-]+", "-", socket.gethostname().lower()).strip("-")
     uid = os.environ.get(POD_UID)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid} if uid else None
     certificates.leases = Leases(server, own_namespace(settings), name, certificates.report, owner=owner)
 
 
-def _bundles(settings: Settings, server: TimedApiServer) -> CABundles:
+def _bundles(settings: WebhookSettings, server: TimedApiServer) -> CABundles:
     service = Service(own_namespace(settings), settings.service)
     writes = settings.inject_ca is not False
     return CABundles(server, settings.webhook_configuration, service, writes=writes)
 
 
-def own_namespace(settings: Settings) -> str:
+def own_namespace(settings: WebhookSettings) -> str:
     """The namespace that this runs in: as set, else the service account's, else the default."""
     if settings.namespace:
         return settings.namespace
@@ -265,7 +264,7 @@ def own_namespace(settings: Settings) -> str:
     return _DEFAULT_NAMESPACE
 
 
-def rules(settings: Settings) -> rotation.Rules:
+def rules(settings: WebhookSettings) -> rotation.Rules:
     """What the certificates of a run have to be like."""
     service, namespace = settings.service, own_namespace(settings)
     suffixes = ("", f".{namespace}", f".{namespace}.svc", f".{namespace}.svc.cluster.local")

@@ -20,7 +20,7 @@ from tests.support.serving import Answering, Client, Running, eventually, make_c
 from webhook.edge import server
 from webhook.edge.callers import Callers, ClientAuthority, names_of
 from webhook.server import app
-from webhook.server.settings import Settings
+from webhook.server.settings import WebhookSettings
 from webhook.serving_certificate.live import LiveCertificate
 
 
@@ -273,7 +273,9 @@ def test_a_server_does_not_start_with_a_file_that_it_cannot_use(
 
 def test_names_without_a_ca_are_refused_at_start(tls_directory: Path) -> None:
     async def scenario() -> None:
-        settings = Settings(standalone=True, tls_dir=tls_directory, client_name=("kube-apiserver",), metrics_port=0)
+        settings = WebhookSettings(
+            standalone=True, tls_dir=tls_directory, client_name=("kube-apiserver",), metrics_port=0
+        )
         async with app.assemble(settings):
             raise AssertionError("it started")
 

@@ -243,7 +243,7 @@ from webhook.edge.bodies import BodyReader
 from webhook.edge.health import Lifecycle
 from webhook.edge.metrics import Metrics
 from webhook.reviews.lane import ThreadLane
-from webhook.server.settings import Settings
+from webhook.server.settings import WebhookSettings
 
 async def main():
     lifecycle, directory = Lifecycle(), Path(sys.argv[1])
@@ -258,7 +258,7 @@ async def main():
     lane.close()
 
 atexit.register(print, "finalised", file=sys.stderr)
-run(main(), Settings(standalone=True, log_format="json", log_level="info"))
+run(main(), WebhookSettings(standalone=True, log_format="json", log_level="info"))
 """
 
 

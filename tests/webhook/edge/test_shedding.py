@@ -25,7 +25,7 @@ from webhook.edge.room import Room
 from webhook.edge.shedding import Gate, LoopLag, creates_template, patience
 from webhook.reviews.lane import seconds_left
 from webhook.server import app
-from webhook.server.settings import Settings
+from webhook.server.settings import WebhookSettings
 
 MOST = 3
 BUSY = {"message": f"Overloaded: {MOST} reviews of /mutate are being decided (--max-inflight)."}
@@ -563,7 +563,7 @@ def test_the_server_s_metrics_tell_of_its_load(tls_directory: Path) -> None:
     port = free_port()
 
     async def scenario() -> str:
-        settings = Settings(
+        settings = WebhookSettings(
             standalone=True,
             tls_dir=tls_directory,
             host="127.0.0.1",

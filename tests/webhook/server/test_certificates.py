@@ -22,7 +22,7 @@ from webhook.cluster.replicas import Report, lease_body
 from webhook.edge import server
 from webhook.edge.metrics import Metrics
 from webhook.server.certificates import POD_NAME, POD_UID, Certificates, keeping, own_namespace, rules
-from webhook.server.settings import Settings
+from webhook.server.settings import WebhookSettings
 from webhook.serving_certificate.live import LiveCertificate
 
 pytestmark = pytest.mark.anyio
@@ -32,8 +32,8 @@ NAMESPACE, SECRET = "neuron-dra", "neuron-dra-tls"
 MUTATING, VALIDATING = "mutatingwebhookconfigurations", "validatingwebhookconfigurations"
 GROUPS = {"leases": "coordination.k8s.io", MUTATING: "admissionregistration.k8s.io"}
 GROUPS[VALIDATING] = GROUPS[MUTATING]
-SETTINGS = Settings(tls_secret=SECRET, namespace=NAMESPACE, ca_settle="1s", sync_timeout=5.0)
-QUICK_TO_GIVE_UP = Settings(tls_secret=SECRET, namespace=NAMESPACE, sync_timeout=1.0)
+SETTINGS = WebhookSettings(tls_secret=SECRET, namespace=NAMESPACE, ca_settle="1s", sync_timeout=5.0)
+QUICK_TO_GIVE_UP = WebhookSettings(tls_secret=SECRET, namespace=NAMESPACE, sync_timeout=1.0)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ async def api() -> AsyncIterator[FakeApi]:
 
 
 @contextlib.asynccontextmanager
-async def kept(api: FakeApi, settings: Settings = SETTINGS, **options: Any) -> AsyncIterator[Certificates]:
+async def kept(api: FakeApi, settings: WebhookSettings = SETTINGS, **options: Any) -> AsyncIterator[Certificates]:
     async def load() -> Configuration:
         return Configuration(host=api.url)
 
@@ -290,7 +290,7 @@ async def test_entries_of_somebody_else_are_never_written(api: FakeApi) -> None:
 
 async def test_a_bundle_that_is_not_ours_to_write_is_watched_only(api: FakeApi) -> None:
     api.put(MUTATING, configuration())
-    settings = Settings(tls_secret=SECRET, namespace=NAMESPACE, inject_ca=False)
+    settings = WebhookSettings(tls_secret=SECRET, namespace=NAMESPACE, inject_ca=False)
     async with kept(api, settings) as certificates:
         await eventually(lambda: "does not carry its CA" in certificates.check()[1])
         api.put(MUTATING, configuration(bundle=made()["ca.crt"] + data(api)["ca.crt"]))
@@ -378,17 +378,17 @@ async def test_an_expired_leaf_is_replaced_before_it_is_served(api: FakeApi) -> 
 
 def test_the_certificate_is_for_the_service_and_for_a_host_that_is_named() -> None:
     names = ("svc", "svc.ns", "svc.ns.svc", "svc.ns.svc.cluster.local")
-    assert rules(Settings(service="svc", namespace="ns")).hosts == names
-    assert rules(Settings(service="svc", namespace="ns", host="0.0.0.0")).hosts == names
-    assert rules(Settings(service="svc", namespace="ns", host="127.0.0.1")).hosts == (*names, "127.0.0.1")
+    assert rules(WebhookSettings(service="svc", namespace="ns")).hosts == names
+    assert rules(WebhookSettings(service="svc", namespace="ns", host="0.0.0.0")).hosts == names
+    assert rules(WebhookSettings(service="svc", namespace="ns", host="127.0.0.1")).hosts == (*names, "127.0.0.1")
 
 
 def test_lifetimes_are_those_that_were_set() -> None:
-    made_rules = rules(Settings(ca_lifetime="20d", certificate_lifetime="12h", ca_settle="5m"))
+    made_rules = rules(WebhookSettings(ca_lifetime="20d", certificate_lifetime="12h", ca_settle="5m"))
     assert (made_rules.ca_lifetime, made_rules.leaf_lifetime) == (dt.timedelta(days=20), dt.timedelta(hours=12))
     assert (made_rules.settle, made_rules.retire) == (dt.timedelta(minutes=5), dt.timedelta(minutes=25))
 
 
 def test_outside_of_a_cluster_the_namespace_has_a_default() -> None:
-    assert own_namespace(Settings()) == "neuron-dra"
-    assert own_namespace(Settings(namespace="other")) == "other"
+    assert own_namespace(WebhookSettings()) == "neuron-dra"
+    assert own_namespace(WebhookSettings(namespace="other")) == "other"

@@ -17,7 +17,7 @@ from tests.webhook.server.test_certificates import MUTATING, bundles, configurat
 from webhook.cluster.kube import Connection
 from webhook.edge import server
 from webhook.server.certificates import Certificates, keeping
-from webhook.server.settings import Settings
+from webhook.server.settings import WebhookSettings
 from webhook.serving_certificate.folder import CertificateFolder
 from webhook.serving_certificate.live import LiveCertificate
 
@@ -221,7 +221,7 @@ async def test_the_ca_file_is_injected_where_that_is_asked_for(mount: Path, inje
     async with FakeApi().serve() as api:
         api.put(MUTATING, configuration())
         certificates, connection = await started(api, mount)
-        settings = Settings(tls_dir=mount, namespace="neuron-dra", inject_ca=inject)
+        settings = WebhookSettings(tls_dir=mount, namespace="neuron-dra", inject_ca=inject)
         async with keeping(settings, certificates, connection):
             if inject:
                 await eventually(lambda: bundles(api) == {(mount / "ca.crt").read_bytes()})
@@ -237,7 +237,7 @@ async def test_without_a_ca_file_there_is_nothing_to_inject(mount: Path) -> None
     (mount / "..v1" / "ca.crt").unlink()
     async with FakeApi().serve() as api:
         certificates, connection = await started(api, mount)
-        settings = Settings(tls_dir=mount, namespace="neuron-dra", inject_ca=True)
+        settings = WebhookSettings(tls_dir=mount, namespace="neuron-dra", inject_ca=True)
         with pytest.raises(StartupError, match=r"--inject-ca needs a CA to inject, and .* has no usable ca\.crt"):
             async with keeping(settings, certificates, connection):
                 pytest.fail("started")
