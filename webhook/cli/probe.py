@@ -10,7 +10,7 @@ import click
 from webhook.cli.clusters import cluster_options, connected
 
 if TYPE_CHECKING:
-    from webhook.cluster.probe import Outcome
+    from webhook.cluster.probe import ProbeResult
 
 
 class NotConvertedError(click.ClickException):
@@ -49,7 +49,7 @@ async def _probe(
     context_name: str | None,
     namespace: str,
     timeout: float,  # noqa: ASYNC109 - of the command
-) -> "Outcome":
+) -> "ProbeResult":
     from webhook.cluster.probe import probe as run
 
     async with connected(kubeconfig, context_name) as server:

@@ -13,7 +13,7 @@ import click
 from webhook.cli.clusters import CannotLookError, cluster_options, connected, namespace_name
 
 if TYPE_CHECKING:
-    from webhook.prune.pruner import Pruner, Report
+    from webhook.prune.pruner import Pruner, PruneReport
 
 FAILED: Final = 1
 
@@ -117,7 +117,7 @@ def prune(
     """
     _one_scope(namespace, all_namespaces)
 
-    async def run() -> "Report":
+    async def run() -> "PruneReport":
         async with _pruner(kubeconfig, context_name, namespace) as pruner:
             return await (pruner.plan(older_than) if dry_run else pruner.prune(older_than, grace))
 

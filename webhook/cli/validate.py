@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from webhook.decisions.world import ConversionOptions
     from webhook.offline.convert_files import Source
     from webhook.offline.file_policies import FilePolicies
-    from webhook.offline.validate_files import Report
+    from webhook.offline.validate_files import ValidationReport
 
 
 class NoClusterError(click.ClickException):
@@ -93,7 +93,7 @@ async def _check(
     options: "ConversionOptions",
     kubeconfig: Path | None,
     policies: "FilePolicies | None",
-) -> "Report":
+) -> "ValidationReport":
     from webhook.offline.validate_files import validate_sources
 
     if kubeconfig is None:
@@ -112,7 +112,7 @@ def _say(line: str) -> None:
     click.echo(line, err=True)
 
 
-def _summary(report: "Report") -> str:
+def _summary(report: "ValidationReport") -> str:
     counts = {"error": report.errors, "warning": report.warnings, "object": report.objects, "file": report.files}
     counts["note"] = report.notes
     errors, warnings, objects, files, notes = (f"{n} {word}{'' if n == 1 else 's'}" for word, n in counts.items())
@@ -123,7 +123,7 @@ def _summary(report: "Report") -> str:
 # --- output -----------------------------------------------------------------------------------------------------
 
 
-def as_text(report: "Report") -> str:
+def as_text(report: "ValidationReport") -> str:
     """For people: place, code, object and path, then the sentence and the cure."""
     lines = []
     for each in report.located:
@@ -135,7 +135,7 @@ def as_text(report: "Report") -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def as_json(report: "Report") -> str:
+def as_json(report: "ValidationReport") -> str:
     """For programs."""
     findings = [
         {
@@ -161,7 +161,7 @@ def as_json(report: "Report") -> str:
     return _dumped({"findings": findings, "summary": summary})
 
 
-def as_sarif(report: "Report") -> str:
+def as_sarif(report: "ValidationReport") -> str:
     """For code hosts."""
     from importlib.metadata import version
 

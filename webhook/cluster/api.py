@@ -3,7 +3,7 @@
     ApiServerError
       StatusError       it answered, with something other than success
       UnreachableError  no whole answer
-      UnreadableError   an answer that is not the API's JSON
+      ApiAnswerError   an answer that is not the API's JSON
         TooLongError    an answer that is longer than our memory is for
 
 `kube` provides the port with the `kubernetes` client's transport. Objects stay raw JSON: that client's models
@@ -56,11 +56,11 @@ class UnreachableError(ApiServerError):
     """No whole answer: not connected, not trusted, timed out or broken off."""
 
 
-class UnreadableError(ApiServerError):
+class ApiAnswerError(ApiServerError):
     """Something answered, but not with the JSON that the Kubernetes API speaks."""
 
 
-class TooLongError(UnreadableError):
+class TooLongError(ApiAnswerError):
     """An answer of more than `LONGEST_ANSWER` bytes; it was not read to its end."""
 
 
@@ -213,24 +213,36 @@ def decoded(decode: Callable[[_S], _D], body: _S) -> _D:
     """A body as `decode`, a decoder of msgspec, reads it.
 
     Raises:
-        UnreadableError: it is something else, or nests too deeply.
+        ApiAnswerError: it is not what `decode` expects, or is nested too deeply.
     """
     try:
         return decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UnreadableError(f"the answer is not the API's JSON: {error}") from error
+        raise ApiAnswerError(f"the answer is not the API's JSON: {error}") from error
 
 
-def loaded(body: bytes | memoryview) -> Any:
-    """A body as plain data.
+def loaded(body: bytes | memoryview, what: str = "the answer") -> Any:
+    """A body as plain data; `what` names it in the error.
 
     Raises:
-        UnreadableError: it is no JSON.
+        ApiAnswerError: it is not JSON.
     """
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise UnreadableError(f"the answer is not JSON: {error}") from error
+        raise ApiAnswerError(f"{what} is not JSON: {error}") from error
+
+
+def loaded_object(body: bytes | memoryview, what: str = "the answer") -> dict[str, Any]:
+    """A body as a JSON object; `what` names it in the error.
+
+    Raises:
+        ApiAnswerError: it is not a JSON object.
+    """
+    item = loaded(body, what)
+    if not isinstance(item, dict):
+        raise ApiAnswerError(f"{what} is not a JSON object")
+    return item
 
 
 def rule_text(group: str, resources: Iterable[str], verbs: Iterable[str], names: Iterable[str] = ()) -> str:

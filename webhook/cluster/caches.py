@@ -18,6 +18,8 @@ from webhook.cluster.api import RESOURCE_GROUP, ApiServer, Resource
 from webhook.cluster.claims import ClusterClaims
 from webhook.cluster.footprints import footprint
 from webhook.cluster.holdings import Bounds, Key
+from webhook.cluster.object_reader import Projection
+from webhook.cluster.pages import Collection
 from webhook.cluster.quotas import NamespaceQuotas, QuotaFacts, project_quota
 from webhook.cluster.reflector import Reflector, Timing
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts
@@ -144,19 +146,18 @@ class KubeCluster(ClusterClaims):
 
     def __init__(self, server: ApiServer, timing: Timing | None = None) -> None:
         """Prepare the caches; running them fills the view."""
-        ours = {"fieldSelector": f"spec.driver={names.DRIVER}"}
-        slices = Reflector(server, RESOURCE_SLICES, project_slice, query=ours, timing=timing)
-        classes = Reflector(server, DEVICE_CLASSES, project_class, unreadable=UNREADABLE_CLASS, timing=timing)
-        namespaces = Reflector(server, NAMESPACES, project_namespace_labels, timing=timing)
-        quotas = Reflector(server, RESOURCE_QUOTAS, project_quota, timing=timing)
-        limit_ranges = Reflector(server, LIMIT_RANGES, project_limit_range, timing=timing)
+        ours = Collection(RESOURCE_SLICES, parameters={"fieldSelector": f"spec.driver={names.DRIVER}"})
+        slices = Reflector(server, ours, Projection(project_slice), timing=timing)
+        kept_class = Projection(project_class, UNREADABLE_CLASS)
+        classes = Reflector(server, Collection(DEVICE_CLASSES), kept_class, timing=timing)
+        kept_namespace = Projection(project_namespace_labels)
+        namespaces = Reflector(server, Collection(NAMESPACES), kept_namespace, timing=timing)
+        quotas = Reflector(server, Collection(RESOURCE_QUOTAS), Projection(project_quota), timing=timing)
+        limit_ranges = Reflector(server, Collection(LIMIT_RANGES), Projection(project_limit_range), timing=timing)
         self.templates = Reflector(
             server,
-            RESOURCE_CLAIM_TEMPLATES,
-            project_template,
-            longest=LONGEST_TEMPLATE,
-            unreadable=UNREADABLE_TEMPLATE,
-            bounds=_TEMPLATE_BOUNDS,
+            Collection(RESOURCE_CLAIM_TEMPLATES),
+            Projection(project_template, UNREADABLE_TEMPLATE, LONGEST_TEMPLATE, _TEMPLATE_BOUNDS),
             timing=timing,
         )
         super().__init__(server, self.templates.get)

@@ -23,6 +23,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
+from runtime.once import Once
 from webhook.cluster.api import MERGE_PATCH, NOT_FOUND, ApiServer, ApiServerError, Resource, StatusError
 from webhook.cluster.replicas import micro_time
 from webhook.decisions.decision import Decision
@@ -178,7 +179,7 @@ class EventRecorder:
         self._series: dict[Refusal, _Series] = {}
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
         self._wake = asyncio.Event()
-        self._said: set[str] = set()
+        self._logged: Once[str] = Once()
 
     def refused(self, request: AdmissionRequest, decision: Decision) -> None:
         """Remember a refusal. Takes microseconds, never waits and never fails."""
@@ -260,8 +261,7 @@ class EventRecorder:
         self.counters.failed += 1
         series.written, series.attempts = count, 0
         kind = f"{error.code} {error.reason}" if isinstance(error, StatusError) else type(error).__name__
-        if kind not in self._said:
-            self._said.add(kind)
+        if self._logged.first(kind):
             log.warning(
                 "an Event about a refused conversion cannot be written; further failures like this are only counted "
                 "(neuron_dra_events_total): %s",

@@ -8,10 +8,8 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-import orjson
-
 from neuron import names
-from webhook.cluster.api import ApiServer, ApiServerError, Resource, StatusError, UnreadableError
+from webhook.cluster.api import ApiAnswerError, ApiServer, ApiServerError, Resource, StatusError, loaded_object
 
 PODS: Final = Resource("", "v1", "pods")
 PAUSE: Final = 2.0
@@ -27,7 +25,7 @@ _NOT_CONVERTED: Final = (
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
+class ProbeResult:
     """How a try ended.
 
     Attributes:
@@ -64,26 +62,26 @@ def probe_pod(name: str = "neuron-dra-probe") -> dict[str, Any]:
     }
 
 
-async def attempt(server: ApiServer, namespace: str) -> Outcome:
+async def attempt(server: ApiServer, namespace: str) -> ProbeResult:
     """Create the pod in a dry run, once."""
     try:
         body = await server.request(
             "POST", PODS.path(namespace), timeout=_TIMEOUT, query={"dryRun": "All"}, body=probe_pod()
         )
-        pod = orjson.loads(body)
+        pod = loaded_object(body)
         labels = pod["metadata"].get("labels") or {}
         claims = pod["spec"].get("resourceClaims") or []
     except StatusError as error:
         # The ServiceAccount of a new namespace takes a moment, and so does a new replica.
         soon = error.passing or "error looking up service account" in error.message
-        return Outcome(False, f"the API server did not admit the pod in namespace {namespace}: {error}", soon)
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
-        return Outcome(False, str(UnreadableError("the API server's answer is no Pod")))
+        return ProbeResult(False, f"the API server did not admit the pod in namespace {namespace}: {error}", soon)
+    except (ApiAnswerError, KeyError, TypeError, AttributeError):
+        return ProbeResult(False, "the API server's answer is not a Pod")
     except ApiServerError as error:
-        return Outcome(False, str(error), True)
+        return ProbeResult(False, str(error), True)
     if names.LABEL_CONVERTED not in labels or not claims:
-        return Outcome(False, _NOT_CONVERTED.format(namespace=namespace), True)
-    return Outcome(True, str(claims[0].get("resourceClaimTemplateName", "")))
+        return ProbeResult(False, _NOT_CONVERTED.format(namespace=namespace), True)
+    return ProbeResult(True, str(claims[0].get("resourceClaimTemplateName", "")))
 
 
 async def probe(
@@ -93,7 +91,7 @@ async def probe(
     *,
     clock: Callable[[], float],
     sleep: Callable[[float], Awaitable[None]],
-) -> Outcome:
+) -> ProbeResult:
     """Try until the pod comes back converted, the answer is final, or `timeout` seconds have passed."""
     deadline = clock() + timeout
     while True:

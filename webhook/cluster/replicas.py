@@ -19,7 +19,7 @@ LABELS: Final = {"app.kubernetes.io/name": "neuron-dra", "app.kubernetes.io/comp
 """On the Leases of replicas, and what they are found by."""
 
 ANNOTATION_REPLICA: Final = "neuron.aws.com/replica"
-"""On a Lease: the replica's `Report`, as JSON."""
+"""On a Lease: the replica's `ReplicaStatus`, as JSON."""
 
 RENEW_EVERY: Final = 10.0
 """Seconds."""
@@ -28,7 +28,7 @@ DURATION: Final = 40
 """Seconds after which a Lease that was not renewed is a replica that is gone: `spec.leaseDurationSeconds`."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one replica says. Fields may be added: readers skip those they do not know.
 
     Attributes:
@@ -67,14 +67,16 @@ class Replica(msgspec.Struct, frozen=True):
 
     name: str
     renewed: dt.datetime
-    report: Report
+    report: ReplicaStatus
 
     def lives(self, now: dt.datetime) -> bool:
         """Whether it said so recently enough. `now` is by the API server's clock or close to it."""
         return now - self.renewed < dt.timedelta(seconds=DURATION)
 
 
-def lease_body(name: str, report: Report, now: dt.datetime, owner: Mapping[str, str] | None = None) -> dict[str, Any]:
+def lease_body(
+    name: str, report: ReplicaStatus, now: dt.datetime, owner: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """The Lease of a replica, without its `resourceVersion`.
 
     Args:
@@ -101,7 +103,7 @@ def read_lease(item: Mapping[str, Any]) -> Replica | None:
     if text is None or "renewTime" not in spec:
         return None
     try:
-        report = msgspec.json.decode(text, type=Report)
+        report = msgspec.json.decode(text, type=ReplicaStatus)
         renewed = dt.datetime.fromisoformat(spec["renewTime"])
     except (msgspec.DecodeError, ValueError):
         return None

@@ -25,13 +25,13 @@ from webhook.cluster.api import (
     NOT_FOUND,
     OLDEST_KUBERNETES,
     UNAUTHORIZED,
+    ApiAnswerError,
     ApiServer,
     ApiServerError,
     StatusError,
     TooLongError,
     UnreachableError,
-    UnreadableError,
-    loaded,
+    loaded_object,
     rule_text,
 )
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts
@@ -286,9 +286,9 @@ def _worth_a_retry(error: ApiServerError) -> bool:
 
 
 def _loaded(body: bytes) -> dict[str, Any]:
-    item = loaded(body)
-    if not isinstance(item, dict) or not all(isinstance(item.get(part), dict) for part in ("metadata", "spec")):
-        raise UnreadableError("the answer is no ResourceClaimTemplate")
+    item = loaded_object(body)
+    if not all(isinstance(item.get(part), dict) for part in ("metadata", "spec")):
+        raise ApiAnswerError("the answer is not a ResourceClaimTemplate")
     return item
 
 
@@ -296,11 +296,11 @@ def _stored(body: bytes) -> dict[str, Any] | None:
     """The template in an answer to GET or PATCH; None where the API server stores one that cannot be read.
 
     Raises:
-        UnreadableError: it is no answer of the API server's.
+        ApiAnswerError: it is no answer of the API server's.
     """
     try:
         return _loaded(body)
-    except UnreadableError:
+    except ApiAnswerError:
         # What the API server stores is an object of JSON, with whatever somebody wrote into it. An error page is not.
         if body[:1] == b"{":
             return None

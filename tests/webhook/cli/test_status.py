@@ -185,7 +185,7 @@ def test_only_what_is_ours_is_asked_for(installed: Api, tmp_path: Path) -> None:
             "the API server does not accept these credentials.",
             id="credentials",
         ),
-        pytest.param(plain([1]), "/version is no API object.", id="no API object"),
+        pytest.param(plain([1]), "/version is not a JSON object.", id="no-object"),
     ],
 )
 def test_where_nothing_can_be_seen_the_command_ends_with_2(

@@ -10,6 +10,8 @@ import pytest
 from tests.support.fake_api import FakeApi, answer, eventually, hang, status
 from tests.support.generated import MARK, PLURAL, connected, forbidden, stored, template
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts, project_template
+from webhook.cluster.object_reader import Projection
+from webhook.cluster.pages import Collection
 from webhook.cluster.reflector import Reflector, Timing
 from webhook.cluster.templates import KubeTemplates
 from webhook.decisions.ports import TemplateUnavailableError
@@ -37,7 +39,7 @@ async def opened(api: FakeApi, *, watch: bool = True, **options: Any) -> AsyncIt
     async with connected(api) as connection:
         timing = Timing(backoff=0.002)
         cache: Reflector[TemplateFacts] = Reflector(
-            connection, RESOURCE_CLAIM_TEMPLATES, project_template, timing=timing
+            connection, Collection(RESOURCE_CLAIM_TEMPLATES), Projection(project_template), timing=timing
         )
         store = KubeTemplates(connection, cache, **{"pause": 0.002, **options})
         task = asyncio.create_task(cache.run())

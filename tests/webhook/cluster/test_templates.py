@@ -13,6 +13,8 @@ from neuron.templates import Template
 from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, raw
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts, project_template
 from webhook.cluster.kube import Connection
+from webhook.cluster.object_reader import Projection
+from webhook.cluster.pages import Collection
 from webhook.cluster.reflector import Reflector, Timing
 from webhook.cluster.templates import KubeTemplates
 from webhook.decisions.ports import TemplateUnavailableError
@@ -78,7 +80,9 @@ async def opened(api: FakeApi, *, watch: bool = True, **options: Any) -> AsyncIt
 
     connection = await Connection.open(load)
     timing = Timing(backoff=0.002)
-    cache: Reflector[TemplateFacts] = Reflector(connection, RESOURCE_CLAIM_TEMPLATES, project_template, timing=timing)
+    cache: Reflector[TemplateFacts] = Reflector(
+        connection, Collection(RESOURCE_CLAIM_TEMPLATES), Projection(project_template), timing=timing
+    )
     store = KubeTemplates(connection, cache, **{"pause": 0.002, **options})
     task = asyncio.create_task(cache.run())
     try:
@@ -202,7 +206,7 @@ async def test_a_passing_failure_is_retried_once(api: FakeApi, fault: Any) -> No
         pytest.param(UNAVAILABLE, "etcdserver: leader changed (HTTP 503).", id="503"),
         pytest.param(hang_up, "the connection to {url} broke: Server disconnected.", id="broken connection"),
         pytest.param(raw(201, b"<html>"), "the answer is not JSON: ", id="not JSON"),
-        pytest.param(raw(201, b"{}"), "the answer is no ResourceClaimTemplate.", id="no template"),
+        pytest.param(raw(201, b"{}"), "the answer is not a ResourceClaimTemplate.", id="no template"),
         pytest.param(
             answer(401, "Unauthorized", "Unauthorized"),
             "the API server does not accept the webhook's credentials.",
