@@ -176,7 +176,7 @@ async def test_without_the_right_to_patch_the_pod_is_refused_with_the_rule(api: 
         assert (error.finding.code, error.status_code, error.status_reason) == ("NEU301", 403, "Forbidden")
         assert error.finding.message == (
             f"ResourceClaimTemplate team/{FOUR.name} could not be kept from pruning: the webhook runs as "
-            f'"bob", which may not patch {PLURAL}.resource.k8s.io in namespace "team".'
+            f'"bob", which is not allowed to patch {PLURAL}.resource.k8s.io in namespace "team".'
         )
         assert "verb patch on resourceclaimtemplates" in error.finding.fix or "verbs: [patch]" in error.finding.fix
         assert len(api.calls("patch", PLURAL)) == 1
