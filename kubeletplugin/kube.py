@@ -6,6 +6,7 @@ translated here.
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import re
@@ -22,7 +23,7 @@ from yaml import YAMLError
 
 from kubeletplugin.ports import JsonObject, KubeError, SliceEvent, UnreadableObjectError
 from neuron import api_objects, names
-from runtime import answers
+from runtime import answers, paging
 
 GROUP: Final = "resource.k8s.io"
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
@@ -34,7 +35,6 @@ _WATCH_SECONDS: Final = 290
 _WATCH_GRACE_SECONDS: Final = 30
 _PAGE: Final = 500
 _LONGEST_ANSWER: Final = 16 * 1024 * 1024
-_SHRINK: Final = 4
 _NOT_FOUND: Final = 404
 
 _log = logging.getLogger(__name__)
@@ -198,32 +198,28 @@ class KubeApi:
         project: Callable[[JsonObject], JsonObject | None] = lambda item: item,
     ) -> tuple[list[JsonObject], str]:
         """What `project` makes of each object, and the resourceVersion; objects that cannot be read are left out."""
-        items: list[JsonObject] = []
-        limit = _PAGE
-        token: dict[str, str] = {}
-        while True:
+
+        async def fetch(page_query: Mapping[str, str]) -> api_objects.Page:
             path = f"{await self._root()}/{plural}"
             try:
-                body = await self._exchange("GET", path, {**query, "limit": str(limit), **token})
-            except UnreadableObjectError:
-                if limit == 1:
-                    raise
-                limit = max(1, limit // _SHRINK)
-                continue
+                return _page(await self._exchange("GET", path, page_query), path)
             except KubeError as error:
                 if error.status == _NOT_FOUND:
                     self._version = None  # the cluster was upgraded or downgraded: look again next time
                 raise
-            page = _page(body, path)
-            for raw in page.items or ():
-                item = _read(bytes(raw), plural)
-                kept = project(item) if item is not None else None
-                if kept is not None:
-                    items.append(kept)
-                await asyncio.sleep(0)  # other calls of the kubelet are answered in between
-            if not page.metadata.continue_:
-                return items, page.metadata.resourceVersion
-            token = {"continue": page.metadata.continue_}
+
+        items: list[JsonObject] = []
+        version = ""
+        async with contextlib.aclosing(paging.pages(fetch, query, _PAGE, UnreadableObjectError)) as listed:
+            async for page in listed:
+                for raw in page.items or ():
+                    item = _read(bytes(raw), plural)
+                    kept = project(item) if item is not None else None
+                    if kept is not None:
+                        items.append(kept)
+                    await asyncio.sleep(0)  # other calls of the kubelet are answered in between
+                version = page.metadata.resourceVersion
+        return items, version
 
     async def _call(
         self, method: str, path: str, query: Mapping[str, str] | None = None, body: JsonObject | None = None

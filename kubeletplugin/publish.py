@@ -19,6 +19,7 @@ from kubeletplugin.metrics import Metrics
 from kubeletplugin.pools import dropped_fields, plan_writes, without_times
 from kubeletplugin.ports import Clock, JsonObject, KubeError, NodeReader, SliceStore
 from kubeletplugin.slices import ClusterFeatures, NodeFacts, desired_slices, node_facts
+from runtime.once import Once
 
 LOCK_NAME: Final = "publish.lock"
 
@@ -79,7 +80,7 @@ class Publisher:
         self._node_doubtful = True
         self._pause = _FIRST_PAUSE
         self._last_write = 0.0
-        self._told: set[str] = set()
+        self._told: Once[str] = Once()
 
     async def run(self) -> None:
         """Publish. Errors are reported and tried again: without the API server, prepared pods run on."""
@@ -244,8 +245,7 @@ class Publisher:
 
     def _tell(self, message: str) -> None:
         """Say something that stays true once."""
-        if message not in self._told:
-            self._told.add(message)
+        if self._told.first(message):
             self._metrics.background_errors.labels("publish").inc()
             _log.warning("publishing is limited", extra={"reason": message})
 

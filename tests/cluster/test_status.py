@@ -20,7 +20,7 @@ from tests.cluster.manifests import container, pod, workload
 from tests.cluster.nodes import INSTANCE_TYPE, Fleet
 from tests.cluster.processes import eventually
 from tests.cluster.webhooks import CONFIGURATION_KINDS, MANIFESTS, Webhook, install_rbac, load
-from webhook.cluster.replicas import Report, lease_body
+from webhook.cluster.replicas import ReplicaStatus, lease_body
 
 TRN1 = {INSTANCE_TYPE: "trn1.32xlarge"}
 NAMESPACE = "neuron-dra"
@@ -115,7 +115,7 @@ class Installation:
     def report(self) -> None:
         """What each replica would write into its Lease."""
         for each in self.pods():
-            said = Report(version="0.1.0", mode="shadow", ready=True)
+            said = ReplicaStatus(version="0.1.0", mode="shadow", ready=True)
             body = lease_body(each["metadata"]["name"], said, dt.datetime.now(dt.UTC))
             self.plane.admin.request("POST", LEASES, json=body)
 

@@ -1,4 +1,4 @@
-"""`make run`: the real server, standalone, and one pod sent through it as the API server would send it."""
+"""`make run`: starts the server standalone, and sends one pod as the API server would."""
 
 import asyncio
 import base64
@@ -34,13 +34,13 @@ _POLL: Final = 0.05
 
 
 @click.command(cls=ServerCommand)
-@click.option("--once", is_flag=True, help="Stop when the example is shown.")
-@click.option("--pod", "pod_file", type=click.Path(path_type=Path), default=EXAMPLE, help="The example to show.")
+@click.option("--once", is_flag=True, help="Stop after the example was shown.")
+@click.option("--pod", "pod_file", type=click.Path(path_type=Path), default=EXAMPLE, help="Pod manifest to show.")
 @with_settings
 def main(*, once: bool, pod_file: Path, **flags: Any) -> None:
-    """Serve the webhook standalone and show what becomes of an example pod.
+    """Serve the webhook standalone and show how it converts an example pod.
 
-    Takes every setting of `neuron-dra webhook`.
+    Accepts every setting of `neuron-dra webhook`.
     """
     chosen = settings.load({**flags, "standalone": True}, os.environ)
     pod = _read(pod_file)
@@ -48,7 +48,7 @@ def main(*, once: bool, pod_file: Path, **flags: Any) -> None:
 
 
 async def _demonstrate(chosen: settings.WebhookSettings, pod_file: Path, pod: dict[str, Any], *, once: bool) -> None:
-    # What the server says of its start, the demonstration says itself.
+    # The demonstration prints what the server would log at its start.
     logging.getLogger("webhook").setLevel(logging.WARNING)
     async with app.assemble(chosen) as service:
         with server.on_signals(service.stop):
@@ -80,7 +80,7 @@ def _show(service: app.Service, pod_file: Path, pod: dict[str, Any], review_file
         _print("What the cluster stores", _yaml(jsonpatch.apply_patch(pod, patch)))
     if isinstance(service.world.templates, MemoryTemplates):
         for namespace, template in service.world.templates:
-            _print("What the webhook makes before it answers", _yaml(template.manifest(namespace)))
+            _print("What the webhook creates before it answers", _yaml(template.manifest(namespace)))
     ca = service.ca
     click.echo(f"The webhook serves {service.url}; Ctrl-C stops it. Try:\n")
     click.echo(f"  curl --cacert {ca} '{service.url}/readyz?verbose'")
@@ -91,7 +91,7 @@ def _show(service: app.Service, pod_file: Path, pod: dict[str, Any], review_file
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Client:
-    """Speaks to the server as the API server does: over TLS, verified against the CA."""
+    """Calls the server as the API server does: over TLS, verified with the CA."""
 
     url: str
     ca: Path
@@ -133,12 +133,12 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, YAMLError) as error:
         raise StartupError(f"Cannot read the example {path}: {error}. Choose another with --pod.") from error
     if not isinstance(pod, dict) or pod.get("kind") != "Pod":
-        raise StartupError(f"The example {path} is no Pod. Choose another with --pod.")
+        raise StartupError(f"The example {path} is not a Pod. Choose another with --pod.")
     return pod
 
 
 def _review(pod: dict[str, Any]) -> dict[str, Any]:
-    """The pod as the API server sends it on `kubectl apply`."""
+    """The AdmissionReview that the API server sends on `kubectl apply`."""
     metadata = pod.get("metadata") or {}
     return {
         "apiVersion": "admission.k8s.io/v1",

@@ -25,7 +25,7 @@ class Sent:
 
 
 async def content_of(response: aiohttp.ClientResponse) -> bytes:
-    """The whole body, as long as it is no longer than our memory is for.
+    """The whole body, up to `LONGEST_ANSWER` bytes.
 
     Raises:
         TooLongError: it is longer; the connection is closed.
@@ -37,7 +37,7 @@ async def content_of(response: aiohttp.ClientResponse) -> bytes:
 
 
 def status_of(response: aiohttp.ClientResponse, content: bytes) -> StatusError:
-    """What an answer that is no success says."""
+    """The error in an answer whose status is not a success."""
     try:
         retry_after = min(float(response.headers.get("Retry-After", "0")), _LONGEST_RETRY_AFTER)
     except ValueError:  # the other form of the header, a date; the API server does not send it

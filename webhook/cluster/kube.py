@@ -1,7 +1,7 @@
-"""One cluster: the connection to its API server, and the view and the templates made out of it.
+"""One cluster: the connection to its API server, the view of the cluster and the template store.
 
-The only module that imports the `kubernetes` client, and only when a cluster is asked for: its transport,
-kubeconfig and service account handling are used, its models are not.
+The only module that imports the `kubernetes` client, and only if a cluster is used. It uses the client's transport,
+kubeconfig and service account handling, but not its models.
 """
 
 import asyncio
@@ -37,26 +37,26 @@ _USER_AGENT: Final = "neuron-dra-webhook"
 _CONNECT_TIMEOUT: Final = 10.0
 _RENEWAL_INTERVAL: Final = 10.0
 _SKEW_NOTED: Final = dt.timedelta(minutes=1)
-"""Clocks that differ by more are worth a word; certificates are backdated by five."""
+"""A larger difference of clocks is logged; certificates are backdated by five minutes."""
 _QUICK: Final = dt.timedelta(seconds=2)
 _HALF_A_SECOND: Final = dt.timedelta(seconds=0.5)
 
 
 class ClusterUnavailableError(Exception):
-    """There is no cluster to work with; the message says why and what to do."""
+    """The cluster cannot be used; the message has the reason and the fix."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KubeWorld:
-    """A cluster, as long as `connect` lasts.
+    """A cluster, while the context of `connect` is open.
 
     Attributes:
         connection: to its API server.
-        view: what is known of it.
-        templates: ResourceClaimTemplates in it.
-        caches: what `view` is made of; their counters and problems are for metrics.
-        template_counters: what became of templates, for metrics.
-        refusals: writes Events about them; None where none are wanted.
+        view: of the cluster.
+        templates: the store of ResourceClaimTemplates.
+        caches: of `view`; metrics read their counters and problems.
+        template_counters: for metrics.
+        refusals: writes Events about refused conversions; None if Events are off.
     """
 
     connection: "Connection"
@@ -67,10 +67,10 @@ class KubeWorld:
     refusals: EventRecorder | None = None
 
     def ready(self) -> tuple[bool, str]:
-        """Whether everything was seen once, and a word on what may be behind.
+        """Whether every cache was filled once, and the present problems.
 
-        A cache that falls behind later does not make a replica unready: what it knows stays right for nearly all
-        pods, while all replicas unready together would refuse every Neuron pod (`failurePolicy: Fail`).
+        A cache that falls behind later does not make a replica unready: its content stays right for nearly all pods,
+        and if all replicas were unready, every Neuron pod would be denied (`failurePolicy: Fail`).
         """
         missing = [str(cache.resource) for cache in self.caches if not cache.synced.is_set()]
         problems = "; ".join(dict.fromkeys(cache.problem for cache in self.caches if cache.problem))
@@ -92,15 +92,15 @@ async def connect(
     """Watch a cluster for as long as the context is open.
 
     Args:
-        kubeconfig: file that names the cluster; None: the cluster this process runs in.
-        context: context of the kubeconfig; None: its current one.
-        sync_timeout: seconds to wait until everything was seen once, or is at least being read.
-        create_budget: seconds that the creation of a ResourceClaimTemplate may take; below the webhook's own timeout.
-        timing: pace of list-watch.
+        kubeconfig: file that names the cluster; None: the cluster in which this process runs.
+        context: context of the kubeconfig; None: its current context.
+        sync_timeout: seconds to wait until every cache was filled once, or is at least being filled.
+        create_budget: time-out in seconds for the creation of a ResourceClaimTemplate; below that of the webhook.
+        timing: of list-watch.
         events: whether to write Events about refused conversions.
 
     Raises:
-        ClusterUnavailableError: on entering: the cluster cannot be reached, does not accept us, or is too old.
+        ClusterUnavailableError: on entering: the cluster cannot be reached, refuses the credentials, or is too old.
     """
     async with contextlib.AsyncExitStack() as stack:
         connection = await Connection.open(lambda: load_configuration(kubeconfig, context))
@@ -127,7 +127,7 @@ async def _first_sync(caches: Sequence[Reflector[Any]], address: str, wait: floa
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(wait):
             await asyncio.gather(*(cache.settled.wait() for cache in caches))
-    # A list that is long and goes on keeps us from being ready, not from starting: tenants decide how long it is.
+    # A long list that makes progress delays readiness, but not the start: tenants choose its length.
     unseen = [cache for cache in caches if not cache.synced.is_set() and (cache.problem or not cache.read)]
     if unseen:
         reasons = dict.fromkeys(cache.problem or f"no list of {cache.resource} within {wait:g} s" for cache in unseen)
@@ -137,8 +137,8 @@ async def _first_sync(caches: Sequence[Reflector[Any]], address: str, wait: floa
 class Connection:
     """A `TimedApiServer` over the client's transport: connection pool, TLS, credentials.
 
-    Credentials that the API server stops accepting are read again, once for all requests that find out: tokens of
-    credential plugins and files expire, and the client reads them only at its start.
+    If the API server refuses the credentials, they are read again, once for all concurrent requests: tokens of credential
+    plugins and files expire, and the client reads them only once.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Connection:
         """Wrap a client.
 
         Args:
-            load: reads its configuration again.
+            load: reads the configuration again.
             client: the client.
             clock: monotonic seconds.
             wall: the local time of day.
@@ -191,7 +191,7 @@ class Connection:
 
     @property
     def skew(self) -> dt.timedelta:
-        """How far the API server's clock is ahead of ours, within a second; nothing before its first answer."""
+        """How far the API server's clock is ahead of the local clock, to a second; 0 before the first answer."""
         return self._skew
 
     def now(self) -> dt.datetime:
@@ -253,7 +253,7 @@ class Connection:
         return response
 
     async def _exchange(self, sent: Sent, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        # Not compressed: a few hundred KB of gzip may hold hundreds of MB of what a tenant has stored.
+        # Not compressed: some hundred KB of gzip may expand to hundreds of MB of tenants' objects.
         headers = {"Accept": sent.accept, "Content-Type": sent.content_type, "Accept-Encoding": "identity"}
         parts = await self._client.param_serialize(
             sent.method,
@@ -270,7 +270,7 @@ class Connection:
         return response
 
     def _note_time(self, date: str, asked: dt.datetime) -> None:
-        """Compare clocks: the server wrote the date, cut to the second, between our question and its answer."""
+        """Compare clocks: the server wrote the date, truncated to seconds, between request and answer."""
         try:
             said = email.utils.parsedate_to_datetime(date)
         except ValueError:
@@ -278,14 +278,14 @@ class Connection:
         if said.tzinfo is None:
             return
         answered = self._wall()
-        if answered - asked > _QUICK:  # the answer may have waited for us, stopped or starved
+        if answered - asked > _QUICK:  # this process may have been paused before it read the answer
             return
         before, self._skew = self._skew, said + _HALF_A_SECOND - (asked + (answered - asked) / 2)
         if (abs(before) > _SKEW_NOTED) != (abs(self._skew) > _SKEW_NOTED):
             log.warning("clock compared", extra={"api_server_ahead_seconds": round(self._skew.total_seconds())})
 
     async def _renew(self, sent: float) -> bool:
-        """Read the credentials again, unless somebody did since `sent`; whether another try makes sense."""
+        """Read the credentials again, unless another request did since `sent`. Returns whether to retry."""
         async with self._renewal:
             if self._renewed >= sent:
                 return True
@@ -319,7 +319,7 @@ class Connection:
         except TimeoutError as error:
             raise UnreachableError(f"{self.address} did not answer in time") from error
         except aiohttp.ClientConnectorError as error:
-            # The resolver's errors are negative numbers, which only it can put into words.
+            # Errors of the resolver are negative numbers, which os.strerror does not know.
             why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
             raise UnreachableError(f"cannot connect to {self.address}: {why}") from error
         except aiohttp.ClientPayloadError as error:
@@ -330,7 +330,7 @@ class Connection:
 
 
 async def load_configuration(kubeconfig: Path | None, context: str | None = None) -> "Configuration":
-    """Read where the API server is, whom to trust and who we are.
+    """Read address, certificate authority and credentials of the API server.
 
     Raises:
         ClusterUnavailableError: a file is missing, unreadable or incomplete.
@@ -347,7 +347,7 @@ async def load_configuration(kubeconfig: Path | None, context: str | None = None
         if kubeconfig is None:
             config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
             return configuration
-        with kubeconfig.open("rb"):  # the client takes a missing file for an empty one
+        with kubeconfig.open("rb"):  # the client treats a missing file as an empty one
             await config.load_kube_config(  # type: ignore[no-untyped-call]
                 config_file=str(kubeconfig),
                 context=context,

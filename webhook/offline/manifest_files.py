@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NoReturn, TextIO, TypeAlias
 
 from webhook.offline.convert_files import Source
-from webhook.offline.manifests import UnreadableError, read
+from webhook.offline.manifests import ManifestError, read
 
 Reader: TypeAlias = Callable[[], bytes]
 
@@ -32,7 +32,7 @@ def read_sources(filenames: Iterable[str], say: Callable[[str], None]) -> tuple[
     for name, content in _inputs(filenames):
         try:
             mark, documents = read(content())
-        except UnreadableError as error:
+        except ManifestError as error:
             say(f"{name}:{error.line}:{error.column}: {error.problem}.")
             complete = False
         except OSError as error:

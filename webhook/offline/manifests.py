@@ -23,7 +23,7 @@ _UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufeff\
 _STEP: Final = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
 
 
-class UnreadableError(ValueError):
+class ManifestError(ValueError):
     """A file is not made of Kubernetes manifests.
 
     Attributes:
@@ -103,13 +103,13 @@ def read(content: bytes) -> tuple[str, list[Document]]:
         A byte order mark, if it begins with one, and its documents.
 
     Raises:
-        UnreadableError: it is not UTF-8, not YAML, or holds documents that are no mappings.
+        ManifestError: it is not UTF-8, not YAML, or holds documents that are no mappings.
     """
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         before = content[: error.start].decode("utf-8")
-        raise UnreadableError(
+        raise ManifestError(
             f"byte 0x{content[error.start]:02x} is not UTF-8", *_position(before, len(before))
         ) from error
     mark, text = ("\ufeff", text[1:]) if text.startswith("\ufeff") else ("", text)
@@ -134,11 +134,11 @@ def _content(text: str, offset: int, part: str, *, is_json: bool) -> tuple[dict[
         if not (is_json and isinstance(error, YamlSyntaxError)):
             where = _position(text, offset + error.index)
             hint = "; a template has to be rendered first" if "{{" in text.split("\n")[where[0] - 1] else ""
-            raise UnreadableError(error.problem + hint, *where) from error
+            raise ManifestError(error.problem + hint, *where) from error
         root, data = None, _json_data(text, offset, part)
     if data is not None and not isinstance(data, dict):
         where = _position(text, offset + (root.start if root else 0))
-        raise UnreadableError(f"the document is a {_type_name(data)}, not a mapping with apiVersion and kind", *where)
+        raise ManifestError(f"the document is a {_type_name(data)}, not a mapping with apiVersion and kind", *where)
     return data, root
 
 
@@ -152,8 +152,8 @@ def _composed(part: str) -> Node | None:
 def _json_data(text: str, offset: int, part: str) -> Any:
     """JSON that YAML does not take, such as characters beyond U+FFFF as escapes."""
 
-    def fault(problem: str) -> UnreadableError:
-        return UnreadableError(problem, *_position(text, offset))
+    def fault(problem: str) -> ManifestError:
+        return ManifestError(problem, *_position(text, offset))
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         value = dict(pairs)

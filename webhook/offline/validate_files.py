@@ -52,7 +52,7 @@ class Located:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Report:
+class ValidationReport:
     """What came of all files.
 
     Attributes:
@@ -80,7 +80,7 @@ class Report:
         """How many are not shown: they go to the audit log."""
         return len(self.located) - self.errors - self.warnings
 
-    def without_notes(self) -> "Report":
+    def without_notes(self) -> "ValidationReport":
         """The same with nothing but errors and warnings."""
         kept = tuple(each for each in self.located if each.finding.severity is not Severity.NOTE)
         return dataclasses.replace(self, located=kept)
@@ -91,7 +91,7 @@ async def validate_sources(
     options: ConversionOptions,
     live: WorldView | None = None,
     policies: "FilePolicies | None" = None,
-) -> Report:
+) -> ValidationReport:
     """Judge everything that was read.
 
     Args:
@@ -109,7 +109,7 @@ async def validate_sources(
                 findings = await validator.judge(manifest)
                 objects += findings is not None
                 located += [_locate(source, document, manifest, finding) for finding in findings or ()]
-    return Report(tuple(located), len(sources), objects)
+    return ValidationReport(tuple(located), len(sources), objects)
 
 
 def _locate(source: Source, document: Document, manifest: Manifest, finding: Finding) -> Located:

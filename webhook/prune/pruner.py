@@ -24,12 +24,12 @@ from webhook.cluster.api import (
     JSON,
     MERGE_PATCH,
     NOT_FOUND,
+    ApiAnswerError,
     ApiServer,
     ApiServerError,
     Resource,
     StatusError,
-    UnreadableError,
-    loaded,
+    loaded_object,
     rule_text,
 )
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES
@@ -46,7 +46,7 @@ class CannotPruneError(Exception):
     """Nothing was changed; the message says why and what to do."""
 
 
-class Outcome(enum.StrEnum):
+class PruneAction(enum.StrEnum):
     """What became of a candidate."""
 
     CANDIDATE = "candidate"
@@ -72,12 +72,12 @@ class Entry:
     """
 
     template: Generated
-    outcome: Outcome
+    outcome: PruneAction
     detail: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Report:
+class PruneReport:
     """What a run did.
 
     Attributes:
@@ -95,7 +95,7 @@ class Report:
     @property
     def failed(self) -> bool:
         """Whether somebody has to look."""
-        return bool(self.problem) or any(entry.outcome is Outcome.FAILED for entry in self.entries)
+        return bool(self.problem) or any(entry.outcome is PruneAction.FAILED for entry in self.entries)
 
 
 class Pruner:
@@ -131,17 +131,17 @@ class Pruner:
         self._in_use = 0
         self._entries: dict[Key, Entry] = {}
 
-    async def plan(self, older_than: dt.timedelta) -> Report:
+    async def plan(self, older_than: dt.timedelta) -> PruneReport:
         """What `prune` would take on now. Changes nothing.
 
         Raises:
             CannotPruneError: templates or pods cannot be listed.
         """
         for each in await self._candidates(older_than):
-            self._note(each, Outcome.CANDIDATE)
+            self._note(each, PruneAction.CANDIDATE)
         return self._report()
 
-    async def prune(self, older_than: dt.timedelta, grace: dt.timedelta) -> Report:
+    async def prune(self, older_than: dt.timedelta, grace: dt.timedelta) -> PruneReport:
         """Remove what no pod refers to.
 
         Args:
@@ -210,7 +210,7 @@ class Pruner:
             answer = await self._server.request(
                 "POST", _REVIEWS.path(), timeout=TIMEOUT, body=review(verb, self._namespace)
             )
-            return bool(loaded(answer)["status"]["allowed"])
+            return bool(loaded_object(answer)["status"]["allowed"])
         except (ApiServerError, KeyError, TypeError):
             # Who may not ask, may still be allowed; if not, the request itself says so.
             return True
@@ -221,9 +221,9 @@ class Pruner:
             version = await self._annotate(template, stamp)
         except StatusError as error:
             if error.code == NOT_FOUND:
-                self._note(template, Outcome.GONE)
+                self._note(template, PruneAction.GONE)
             elif error.code == CONFLICT:
-                self._note(template, Outcome.KEPT, "somebody changed it before it could be marked")
+                self._note(template, PruneAction.KEPT, "somebody changed it before it could be marked")
             else:
                 self._fail(template, "marked", error)
         except ApiServerError as error:
@@ -239,9 +239,9 @@ class Pruner:
             "annotations": {names.ANNOTATION_PRUNE_AFTER: stamp},
         }
         answer = await self._send("PATCH", template, {"metadata": metadata}, MERGE_PATCH)
-        version = (loaded(answer).get("metadata") or {}).get("resourceVersion")
+        version = (loaded_object(answer).get("metadata") or {}).get("resourceVersion")
         if not isinstance(version, str):
-            raise UnreadableError("the answer is no ResourceClaimTemplate")
+            raise ApiAnswerError("the answer is not a ResourceClaimTemplate")
         return version
 
     async def _sweep(
@@ -250,28 +250,28 @@ class Pruner:
         pods = referred.get(template.key)
         try:
             if pods:
-                self._note(template, Outcome.KEPT, _needed(pods))
+                self._note(template, PruneAction.KEPT, _needed(pods))
                 await self._annotate(template, None)
                 return
             await self._send("DELETE", template, _preconditions(template))
         except StatusError as error:
             if error.code == NOT_FOUND:
                 # Perhaps we removed it: the transport sends a DELETE twice if the connection breaks.
-                self._note(template, Outcome.GONE)
+                self._note(template, PruneAction.GONE)
                 doubtful.append(template)
             elif error.code != CONFLICT:
                 self._fail(template, "unmarked" if pods else "removed", error)
             elif not pods:
-                self._note(template, Outcome.KEPT, "somebody needed it after it was marked")
+                self._note(template, PruneAction.KEPT, "somebody needed it after it was marked")
         except ApiServerError as error:
             if not pods:
                 doubtful.append(template)  # it may be gone, whatever was heard of it
             self._fail(template, "unmarked" if pods else "removed", error)
         else:
-            self._note(template, Outcome.REMOVED)
+            self._note(template, PruneAction.REMOVED)
             doubtful.append(template)
 
-    async def _heal(self, removed: Collection[Generated]) -> Report:
+    async def _heal(self, removed: Collection[Generated]) -> PruneReport:
         if not removed:
             return self._report()
         try:
@@ -294,7 +294,7 @@ class Pruner:
         except ApiServerError as error:
             self._fail(template, "made again", error, f"{_needed(pods)}, and it ")
         else:
-            self._note(template, Outcome.RESTORED, _needed(pods))
+            self._note(template, PruneAction.RESTORED, _needed(pods))
 
     async def _send(self, method: str, template: Generated, body: Mapping[str, Any], content_type: str = JSON) -> bytes:
         path = RESOURCE_CLAIM_TEMPLATES.path(*template.key)
@@ -303,15 +303,17 @@ class Pruner:
             method, path, timeout=TIMEOUT, query=query, body=body, content_type=content_type
         )
 
-    def _note(self, template: Generated, outcome: Outcome, detail: str = "") -> None:
+    def _note(self, template: Generated, outcome: PruneAction, detail: str = "") -> None:
         self._entries[template.key] = Entry(template, outcome, detail)
 
     def _fail(self, template: Generated, done: str, error: ApiServerError, start: str = "") -> None:
-        self._note(template, Outcome.FAILED, f"{start}could not be {done}: {reason(error, RESOURCE_CLAIM_TEMPLATES)}")
+        self._note(
+            template, PruneAction.FAILED, f"{start}could not be {done}: {reason(error, RESOURCE_CLAIM_TEMPLATES)}"
+        )
 
-    def _report(self, problem: str = "") -> Report:
+    def _report(self, problem: str = "") -> PruneReport:
         entries = tuple(self._entries[key] for key in sorted(self._entries))
-        return Report(entries, self._generated, self._in_use, problem)
+        return PruneReport(entries, self._generated, self._in_use, problem)
 
 
 async def _each(items: Iterable[Generated], action: Callable[[Generated], Awaitable[None]]) -> None:

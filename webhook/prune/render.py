@@ -7,15 +7,15 @@ from typing import Any
 import orjson
 
 from webhook.prune.decide import Generated, Key
-from webhook.prune.pruner import Outcome, Report
+from webhook.prune.pruner import PruneAction, PruneReport
 
 _WORDS = {
-    Outcome.CANDIDATE: "would be removed",
-    Outcome.REMOVED: "removed",
-    Outcome.KEPT: "kept",
-    Outcome.GONE: "gone already",
-    Outcome.RESTORED: "made again",
-    Outcome.FAILED: "failed",
+    PruneAction.CANDIDATE: "would be removed",
+    PruneAction.REMOVED: "removed",
+    PruneAction.KEPT: "kept",
+    PruneAction.GONE: "gone already",
+    PruneAction.RESTORED: "made again",
+    PruneAction.FAILED: "failed",
 }
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
@@ -36,7 +36,7 @@ def duration(time: dt.timedelta) -> str:
     return "".join(parts[:2]) or "0s"
 
 
-def report_text(report: Report, now: dt.datetime) -> str:
+def report_text(report: PruneReport, now: dt.datetime) -> str:
     """A line for each candidate, then a sum."""
     rows = [
         (
@@ -49,14 +49,14 @@ def report_text(report: Report, now: dt.datetime) -> str:
     return "".join(f"{line}\n" for line in [*_columns(rows), _sum(report)])
 
 
-def _sum(report: Report) -> str:
-    counts = {outcome: sum(entry.outcome is outcome for entry in report.entries) for outcome in Outcome}
+def _sum(report: PruneReport) -> str:
+    counts = {outcome: sum(entry.outcome is outcome for entry in report.entries) for outcome in PruneAction}
     told = [f"{count} {_WORDS[outcome]}" for outcome, count in counts.items() if count] or ["nothing to remove"]
     young = report.generated - report.in_use - len(report.entries)
     return f"{', '.join(told)}; of {report.generated} generated templates {report.in_use} in use, {young} too young."
 
 
-def report_json(report: Report) -> str:
+def report_json(report: PruneReport) -> str:
     """For programs."""
     return _dumped(
         {
@@ -67,7 +67,7 @@ def report_json(report: Report) -> str:
             "summary": {
                 "generated": report.generated,
                 "inUse": report.in_use,
-                **{outcome.value: sum(each.outcome is outcome for each in report.entries) for outcome in Outcome},
+                **{outcome.value: sum(each.outcome is outcome for each in report.entries) for outcome in PruneAction},
             },
             "problem": report.problem,
         }

@@ -23,8 +23,8 @@ from prometheus_client.registry import Collector
 from certs import rotation
 from runtime.startup import StartupError
 from webhook.cluster.api import TimedApiServer
-from webhook.cluster.leases import Leases
-from webhook.cluster.replicas import Report
+from webhook.cluster.leases import LeaseIdentity, Leases
+from webhook.cluster.replicas import ReplicaStatus
 from webhook.edge.metrics import Metrics
 from webhook.server.settings import WebhookSettings, duration
 from webhook.serving_certificate.ca_bundles import CABundles, Service
@@ -68,7 +68,7 @@ class Certificates:
     def __init__(self, live: LiveCertificate) -> None:
         self.live = live
         self.now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
-        self.describe: Callable[[], Report] = Report
+        self.describe: Callable[[], ReplicaStatus] = ReplicaStatus
         self.folder: CertificateFolder | None = None
         self.follower: Follower | None = None
         self.keeper: Keeper | None = None
@@ -117,7 +117,7 @@ class Certificates:
             found.append(f"this node's clock is {seconds} s {side} the API server's: synchronise the clocks")
         return [text for text in dict.fromkeys(found) if text]
 
-    def report(self) -> Report:
+    def report(self) -> ReplicaStatus:
         """What our Lease says."""
         known = self.describe()
         taken = self.keeper.reported if self.keeper else Taken("", self.live.digest)
@@ -246,7 +246,7 @@ def _reporting(settings: WebhookSettings, certificates: Certificates, server: Ti
     name = os.environ.get(POD_NAME) or re.sub(r"[^a-z0-9-]+", "-", socket.gethostname().lower()).strip("-")
     uid = os.environ.get(POD_UID)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid} if uid else None
-    certificates.leases = Leases(server, own_namespace(settings), name, certificates.report, owner=owner)
+    certificates.leases = Leases(server, LeaseIdentity(own_namespace(settings), name, owner), certificates.report)
 
 
 def _bundles(settings: WebhookSettings, server: TimedApiServer) -> CABundles:

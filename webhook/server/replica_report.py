@@ -1,9 +1,9 @@
-"""What this replica says about itself in its Lease (`webhook.cluster.replicas.Report`), out of what it is made of."""
+"""What this replica reports in its Lease (`webhook.cluster.replicas.ReplicaStatus`)."""
 
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from webhook.cluster.replicas import Report
+from webhook.cluster.replicas import ReplicaStatus
 from webhook.edge.health import Check
 
 _TELLING: Final = ("caches",)
@@ -25,7 +25,7 @@ class Policies(Protocol):
         """Why a newer set was refused; empty where none was."""
 
 
-def report(version: str, mode: str, checks: Mapping[str, Check], policies: Policies | None) -> Report:
+def report(version: str, mode: str, checks: Mapping[str, Check], policies: Policies | None) -> ReplicaStatus:
     """A replica's report, but for its certificates: `bundle`, `serving` and `not_after` are the keeper's to fill in.
 
     Args:
@@ -42,7 +42,7 @@ def report(version: str, mode: str, checks: Mapping[str, Check], policies: Polic
             problems.append(f"{name}: {detail}" if detail else name)
         elif detail and name in _TELLING:
             problems.append(detail)
-    return Report(
+    return ReplicaStatus(
         version=version,
         mode=mode,
         ready=ready,

@@ -24,6 +24,8 @@ from webhook.cluster.api import (
     StatusError,
     explain,
 )
+from webhook.cluster.object_reader import Projection
+from webhook.cluster.pages import Collection
 from webhook.cluster.reflector import Reflector, Timing
 
 log = logging.getLogger(__name__)
@@ -128,7 +130,10 @@ class CABundles:
         self._writes = writes
         self._clock = clock
         self._caches = {
-            resource: Reflector(server, resource, project_configuration, name=name, timing=timing) for resource in PATHS
+            resource: Reflector(
+                server, Collection(resource, name=name), Projection(project_configuration), timing=timing
+            )
+            for resource in PATHS
         }
         self.caches = tuple(self._caches.values())
         self._carried: dict[Resource, bytes] = {}

@@ -20,7 +20,7 @@ from typing import Final
 from certs import material, rotation
 from webhook.cluster.api import ApiServerError
 from webhook.cluster.leases import Leases
-from webhook.cluster.replicas import Report
+from webhook.cluster.replicas import ReplicaStatus
 from webhook.serving_certificate.ca_bundles import CABundles
 from webhook.serving_certificate.live import LiveCertificate, UnservableError
 from webhook.serving_certificate.secrets import ManagedSecret, SecretFacts
@@ -294,7 +294,7 @@ class Keeper:
             self._serving_since.elapsed(serving, now, holds=served),
         )
 
-    def _agree(self, right: Callable[[Report], bool]) -> bool:
+    def _agree(self, right: Callable[[ReplicaStatus], bool]) -> bool:
         # A replica that keeps another Secret, or none, such as one on a laptop, will never take ours.
         return self._leases.agree(lambda report: report.secret != self.secret or right(report))
 

@@ -18,13 +18,15 @@ from webhook.cluster.api import (
     CONFLICT,
     MERGE_PATCH,
     NOT_FOUND,
+    ApiAnswerError,
     ApiServer,
     ApiServerError,
     Resource,
     StatusError,
-    UnreadableError,
     explain,
 )
+from webhook.cluster.object_reader import Projection
+from webhook.cluster.pages import Collection
 from webhook.cluster.reflector import Reflector, Timing
 
 SECRETS: Final = Resource("", "v1", "secrets")
@@ -94,7 +96,7 @@ class ManagedSecret:
     def __init__(self, server: ApiServer, namespace: str, name: str, timing: Timing | None = None) -> None:
         self.namespace = namespace
         self.name = name
-        self.cache = Reflector(server, SECRETS, project_secret, namespace=namespace, name=name, timing=timing)
+        self.cache = Reflector(server, Collection(SECRETS, namespace, name), Projection(project_secret), timing=timing)
         self._server = server
         self._release: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
         self.cache.on_change(self._note)
@@ -123,7 +125,7 @@ class ManagedSecret:
         try:
             return project_secret(orjson.loads(body))
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-            raise UnreadableError("the answer is no Secret") from error
+            raise ApiAnswerError("the answer is no Secret") from error
 
     async def write(self, before: SecretFacts | None, data: Mapping[str, bytes] | None, *, answered: bool) -> bool:
         """Write new content, or only that a request is answered; False: somebody else was first.

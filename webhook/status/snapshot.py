@@ -1,29 +1,31 @@
 """Everything that `neuron-dra status` looks at, fetched once. What may not be read is kept as `Unseen`, with why."""
 
 import asyncio
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
-import orjson
 
 from neuron import names
-from neuron.api_objects import read_page
+from neuron.api_objects import Page, read_page
+from runtime import paging
 from webhook.cluster.api import (
     FORBIDDEN,
     NOT_FOUND,
     RESOURCE_GROUP,
     UNAUTHORIZED,
+    ApiAnswerError,
     ApiServer,
     ApiServerError,
     Resource,
     StatusError,
     TooLongError,
     UnreachableError,
-    UnreadableError,
     decoded,
     loaded,
+    loaded_object,
     rule_text,
 )
 from webhook.cluster.caches import DEVICE_CLASSES, NAMESPACES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_SLICES
@@ -45,7 +47,6 @@ _ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessre
 
 _TIMEOUT: Final = 15.0
 _PAGE: Final = 500
-_SHRINK: Final = 4
 _AT_A_TIME: Final = 8
 
 Object: TypeAlias = Mapping[str, Any]
@@ -157,7 +158,7 @@ class _Fetcher:
     async def _first(self) -> Object | Unseen:
         try:
             return await self._read("GET", "/version")
-        except (UnreachableError, UnreadableError) as error:
+        except (UnreachableError, ApiAnswerError) as error:
             raise NoAnswerError(f"{error}.") from error
         except StatusError as error:
             if error.code == UNAUTHORIZED:
@@ -174,22 +175,15 @@ class _Fetcher:
         return tuple(each["version"] for each in group.get("versions") or ())
 
     async def _list(self, resource: Resource, namespace: str = "", **query: str) -> Seen:
+        async def fetch(asked: Mapping[str, str]) -> Page:
+            return decoded(read_page, await self._content("GET", resource.path(namespace), query=asked))
+
         found: list[Object] = []
-        limit = _PAGE
-        more: str | None = ""
         try:
-            while more is not None:
-                asked = {**query, "limit": str(limit)} | ({"continue": more} if more else {})
-                try:
-                    page = decoded(read_page, await self._content("GET", resource.path(namespace), query=asked))
-                except TooLongError:
-                    if limit <= 1:
-                        raise
-                    limit = max(1, limit // _SHRINK)
-                    continue
-                # What no parser takes is left out: tenants decide what is in their objects.
-                found += filter(None, map(_object, page.items or ()))
-                more = page.metadata.continue_ or None
+            async with contextlib.aclosing(paging.pages(fetch, query, _PAGE, TooLongError)) as listed:
+                async for page in listed:
+                    # Tenants choose what is in their objects: one that no parser accepts is left out.
+                    found += filter(None, map(_object, page.items or ()))
         except ApiServerError as error:
             return _unseen(error, resource, "list", namespace)
         return tuple(found)
@@ -227,14 +221,7 @@ class _Fetcher:
         return bool((answer.get("status") or {}).get("allowed"))
 
     async def _read(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        content = await self._content(method, path, **options)
-        try:
-            item = orjson.loads(content)
-        except orjson.JSONDecodeError as error:
-            raise UnreadableError(f"{path} is not JSON: {error}") from error
-        if not isinstance(item, dict):
-            raise UnreadableError(f"{path} is no API object")
-        return item
+        return loaded_object(await self._content(method, path, **options), path)
 
     async def _content(self, method: str, path: str, **options: Any) -> bytes:
         async with self._turns:
@@ -244,7 +231,7 @@ class _Fetcher:
 def _object(raw: msgspec.Raw) -> Object | None:
     try:
         item = loaded(memoryview(raw))
-    except UnreadableError:
+    except ApiAnswerError:
         return None
     return item if isinstance(item, dict) and "metadata" in item else None
 

@@ -185,7 +185,7 @@ def test_only_what_is_ours_is_asked_for(installed: Api, tmp_path: Path) -> None:
             "the API server does not accept these credentials.",
             id="credentials",
         ),
-        pytest.param(plain([1]), "/version is no API object.", id="no API object"),
+        pytest.param(plain([1]), "/version is not a JSON object.", id="no-object"),
     ],
 )
 def test_where_nothing_can_be_seen_the_command_ends_with_2(
@@ -194,14 +194,14 @@ def test_where_nothing_can_be_seen_the_command_ends_with_2(
     api.fixed["/version"] = handler
     result = run(api, tmp_path)
     assert result.exit_code == 2
-    assert result.stderr == f"Error: {api.url} cannot be looked at: {message}\n"
+    assert result.stderr == f"Error: {api.url} cannot be checked: {message}\n"
 
 
 def test_a_cluster_that_does_not_answer_ends_with_2(api: Api, tmp_path: Path) -> None:
     api.url = "http://127.0.0.1:1"
     result = run(api, tmp_path)
     assert result.exit_code == 2
-    assert "http://127.0.0.1:1 cannot be looked at: cannot connect to http://127.0.0.1:1: " in result.stderr
+    assert "http://127.0.0.1:1 cannot be checked: cannot connect to http://127.0.0.1:1: " in result.stderr
 
 
 def test_a_kubeconfig_that_is_not_there_ends_with_2(tmp_path: Path) -> None:

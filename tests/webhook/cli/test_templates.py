@@ -166,13 +166,13 @@ async def test_a_kubeconfig_that_cannot_be_used_is_exit_code_2(tmp_path: Path) -
 async def test_a_namespace_that_cannot_be_never_means_all(verb: str, name: str) -> None:
     result = await run(verb, "-n", name)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert f"{name!r} is no name of a namespace: at most 63 of a-z, 0-9 and -." in result.stderr
+    assert f"{name!r} is not a valid namespace name: use at most 63 characters of a-z, 0-9 and -." in result.stderr
 
 
 async def test_two_scopes_are_one_too_many() -> None:
     result = await run("prune", "-n", "team", "-A")
     assert result.exit_code == 2
-    assert "--namespace team and --all-namespaces exclude each other: give one of them." in result.stderr
+    assert "--namespace team and --all-namespaces cannot be combined: use one of them." in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_times_are_written_as_in_kubernetes(text: str, seconds: int) -> None:
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter) as caught:
         command.duration(text)
-    assert caught.value.message == f"{text!r} is no time: write it like 24h, 7d, 90s or 1h30m."
+    assert caught.value.message == f"{text!r} is not a duration. Examples: 24h, 7d, 90s, 1h30m."
 
 
 def test_the_grace_outlasts_a_silent_watch_and_the_longest_request() -> None:

@@ -422,7 +422,7 @@ async def test_what_was_not_seen_yet_is_not_ready(cluster: Cluster) -> None:
             "not seen yet: resourceslices.resource.k8s.io, deviceclasses.resource.k8s.io",
         )
         world.caches[0].synced.set()
-        world.caches[1].problem = "cannot list it"
+        world.caches[1]._problem.text = "cannot list it"
         assert world.ready() == (False, "not seen yet: deviceclasses.resource.k8s.io; cannot list it")
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.support.yaml_styles import DOCUMENTS, written
 from webhook.decisions.pod_templates import POD_TEMPLATES, path_text
-from webhook.offline.manifests import Document, UnreadableError, manifests, path_steps, read
+from webhook.offline.manifests import Document, ManifestError, manifests, path_steps, read
 
 POD: dict[str, Any] = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main"}]}}
 
@@ -94,7 +94,7 @@ UNREADABLE: dict[str, tuple[bytes, int, int, str]] = {
 
 @pytest.mark.parametrize(("content", "line", "column", "problem"), UNREADABLE.values(), ids=UNREADABLE)
 def test_what_is_no_manifest_is_said_with_line_and_column(content: bytes, line: int, column: int, problem: str) -> None:
-    with pytest.raises(UnreadableError) as caught:
+    with pytest.raises(ManifestError) as caught:
         read(content)
     assert (caught.value.line, caught.value.column, caught.value.problem) == (line, column, problem)
 

@@ -24,10 +24,12 @@ from tests.support.fake_api import _merged
 from tests.support.generated import NOW, stored, template
 from webhook.cluster.api import ApiServer, StatusError
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, project_template
+from webhook.cluster.object_reader import Projection
+from webhook.cluster.pages import Collection
 from webhook.cluster.reflector import Reflector
 from webhook.cluster.templates import KubeTemplates
 from webhook.decisions.ports import TemplateUnavailableError
-from webhook.prune.pruner import Outcome, Pruner, Report
+from webhook.prune.pruner import PruneAction, Pruner, PruneReport
 from webhook.prune.reads import Reader
 
 FINISHING = ("prune", "review", "watch", "store", "tick")
@@ -143,7 +145,7 @@ class World(ApiServer):
             events.append((self.tick, event, item))
 
     def replica(self) -> KubeTemplates:
-        cache = Reflector(self, RESOURCE_CLAIM_TEMPLATES, project_template)
+        cache = Reflector(self, Collection(RESOURCE_CLAIM_TEMPLATES), Projection(project_template))
         for item in self.templates.values():
             cache.observe("ADDED", item)
         self.caches.append(cache)
@@ -173,7 +175,7 @@ class Run:
         self.stores = [self.world.replica() for _ in range(REPLICAS)]
         self.begun: dict[str, int] = {}
         self.answered: list[str] = []
-        self.reports: list[Report] = []
+        self.reports: list[PruneReport] = []
         self.orphans: list[str] = []
         self._names = itertools.count(1)
         self._pruning: set[asyncio.Task[None]] = set()
@@ -268,7 +270,7 @@ class Run:
         self.reports.append(await pruner.prune(TICK, self.grace))
 
     @property
-    def outcomes(self) -> set[Outcome]:
+    def outcomes(self) -> set[PruneAction]:
         return {entry.outcome for report in self.reports for entry in report.entries}
 
 
@@ -294,12 +296,12 @@ QUICK = settings(
 def test_no_admitted_pod_is_ever_without_its_template(choices: list[tuple[str, int]]) -> None:
     run = played(choices)
     assert run.orphans == []
-    assert Outcome.RESTORED not in run.outcomes  # nothing had to be healed: it was excluded
-    assert Outcome.FAILED not in run.outcomes
+    assert PruneAction.RESTORED not in run.outcomes  # nothing had to be healed: it was excluded
+    assert PruneAction.FAILED not in run.outcomes
 
 
-@pytest.mark.parametrize("outcome", [Outcome.REMOVED, Outcome.KEPT])
-def test_the_search_reaches(outcome: Outcome) -> None:
+@pytest.mark.parametrize("outcome", [PruneAction.REMOVED, PruneAction.KEPT])
+def test_the_search_reaches(outcome: PruneAction) -> None:
     find(STEPS, lambda choices: outcome in played(choices).outcomes, settings=QUICK)
 
 

@@ -23,7 +23,7 @@ from tests.support.generated import (
     stored,
     template,
 )
-from webhook.prune.pruner import CannotPruneError, Outcome, Pruner, Report
+from webhook.prune.pruner import CannotPruneError, PruneAction, Pruner, PruneReport
 from webhook.prune.reads import Reader
 
 pytestmark = pytest.mark.anyio
@@ -73,12 +73,12 @@ async def opened(api: FakeApi, time: Time, namespace: str = "", page_size: int =
 
 async def prune(
     api: FakeApi, meanwhile: Callable[[], object] = lambda: None, time: Time | None = None, **where: Any
-) -> Report:
+) -> PruneReport:
     async with opened(api, time or Time(meanwhile), **where) as pruner:
         return await pruner.prune(DAY, GRACE)
 
 
-def told(report: Report) -> dict[str, tuple[str, str]]:
+def told(report: PruneReport) -> dict[str, tuple[str, str]]:
     return {entry.template.name: (entry.outcome.value, entry.detail) for entry in report.entries}
 
 
@@ -377,7 +377,7 @@ async def test_a_mark_that_is_too_recent_is_set_anew_and_waited_for(api: FakeApi
 
 async def test_of_two_runs_at_a_time_the_one_that_marked_last_removes(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
-    second: list[asyncio.Task[Report]] = []
+    second: list[asyncio.Task[PruneReport]] = []
     go, gone = asyncio.Event(), asyncio.Event()
 
     class Slow(Time):
@@ -517,7 +517,7 @@ async def test_a_mark_whose_answer_cannot_be_read_is_not_relied_on(api: FakeApi,
     api.put(PLURAL, stored(4))
     api.fault("patch", PLURAL, raw(200, body))
     report = await prune(api)
-    assert told(report)[FOUR][0] == Outcome.FAILED
+    assert told(report)[FOUR][0] == PruneAction.FAILED
     assert names(api) == {FOUR}
 
 

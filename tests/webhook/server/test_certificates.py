@@ -18,7 +18,7 @@ from runtime.startup import StartupError
 from tests.support.fake_api import FakeApi, Object, eventually
 from webhook.cluster.api import ApiServerError
 from webhook.cluster.kube import Connection
-from webhook.cluster.replicas import Report, lease_body
+from webhook.cluster.replicas import ReplicaStatus, lease_body
 from webhook.edge import server
 from webhook.edge.metrics import Metrics
 from webhook.server.certificates import POD_NAME, POD_UID, Certificates, keeping, own_namespace, rules
@@ -325,7 +325,7 @@ async def test_a_ca_waits_for_every_living_replica(api: FakeApi) -> None:
     content = made()
     put_secret(api, content, annotations={"neuron.aws.com/rotate": "ca"})
     now = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=30)
-    lagging = lease_body("pod-2", Report(secret=SECRET, bundle="old", serving="old"), now)
+    lagging = lease_body("pod-2", ReplicaStatus(secret=SECRET, bundle="old", serving="old"), now)
     api.put("leases", {**lagging, "metadata": {**lagging["metadata"], "namespace": NAMESPACE}})
     async with kept(api) as certificates:
         await eventually(lambda: "next-ca.crt" in data(api))
@@ -335,7 +335,7 @@ async def test_a_ca_waits_for_every_living_replica(api: FakeApi) -> None:
         await eventually(lambda: certificates.report().bundle == material.bundle_digest(joined["ca.crt"]))
         assert data(api) == joined
         digest = material.bundle_digest(joined["ca.crt"])
-        caught_up = Report(secret=SECRET, bundle=digest, serving=certificates.live.digest)
+        caught_up = ReplicaStatus(secret=SECRET, bundle=digest, serving=certificates.live.digest)
         body = lease_body("pod-2", caught_up, now)
         api.put("leases", {**body, "metadata": {**body["metadata"], "namespace": NAMESPACE}})
         await eventually(lambda: "next-ca.crt" not in data(api), seconds=10)
@@ -346,7 +346,7 @@ async def test_a_ca_waits_for_every_living_replica(api: FakeApi) -> None:
 async def test_a_ca_does_not_wait_for_who_will_never_take_it(api: FakeApi, secret: str) -> None:
     put_secret(api, made(), annotations={"neuron.aws.com/rotate": "ca"})
     now = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=30)
-    other = lease_body("laptop", Report(secret=secret, serving="other"), now)
+    other = lease_body("laptop", ReplicaStatus(secret=secret, serving="other"), now)
     api.put("leases", {**other, "metadata": {**other["metadata"], "namespace": NAMESPACE}})
     async with kept(api) as certificates:
         await eventually(lambda: certificates.live.reloads["success"] == 2, seconds=10)

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from webhook.cluster.replicas import Report
+from webhook.cluster.replicas import ReplicaStatus
 from webhook.edge.health import Check
 from webhook.server.replica_report import report
 
@@ -43,4 +43,6 @@ def test_a_replica_is_ready_where_every_check_passes(
 
 def test_policies_are_told_with_why_newer_ones_are_not_in_force() -> None:
     said = report("1.2", "shadow", {}, Policies(problem="p.yaml:3: no"))
-    assert said == Report(version="1.2", mode="shadow", ready=True, policies="ab12", policies_problem="p.yaml:3: no")
+    assert said == ReplicaStatus(
+        version="1.2", mode="shadow", ready=True, policies="ab12", policies_problem="p.yaml:3: no"
+    )
