@@ -79,7 +79,7 @@ def _current() -> asyncio.Task[Any]:
     return task
 
 
-class Patience:
+class TimeOuts:
     """Gives up on what takes too long.
 
     Everything may take equally long, so the order of arrival is the order of deadlines: one timer, set for the oldest,
@@ -200,7 +200,7 @@ class BodyReader:
         self._large: dict[int, tuple[int, str | None]] = {}
         self._incomplete: dict[asyncio.Task[Any], int] = {}
         self._incomplete_bytes = 0
-        self._patience = Patience(seconds)
+        self._patience = TimeOuts(seconds)
 
     @property
     def held(self) -> int:

@@ -32,9 +32,9 @@ from webhook.edge.bodies import (
 from webhook.edge.callers import Callers
 from webhook.edge.health import Lifecycle
 from webhook.edge.logs import DecisionLog
-from webhook.edge.metrics import PathMetrics
+from webhook.edge.metrics import Metrics
 from webhook.edge.refusal_log import RefusalLog
-from webhook.edge.shedding import Gate, never, patience
+from webhook.edge.shedding import Exempt, Gate, LoopLag, caller_timeout, never
 from webhook.edge.tracing import trace_of
 from webhook.reviews.lane import LaneError, LaneFullError, answer_within, usable
 from webhook.reviews.reviewer import Reviewer
@@ -58,7 +58,7 @@ Refusal = tuple[wire.AdmissionRequest, Decision]
 
 
 @runtime_checkable
-class Obliged(Protocol):
+class AnswersAlways(Protocol):
     """A reviewer that knows reviews to which silence is no answer."""
 
     def must_answer(self, request: wire.AdmissionRequest) -> bool:
@@ -96,46 +96,62 @@ class HTTPError(Exception):
         self.instead = instead
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """Which requests the endpoints accept.
+
+    Attributes:
+        bodies: reads bodies within a size, a time-out and a memory limit.
+        callers: the clients that may send reviews; None: every client.
+        max_inflight: reviews of one path that are decided at the same time; 0: no limit.
+        lag: the measured delay of the event loop; the server starts the measurement.
+    """
+
+    bodies: BodyReader
+    callers: Callers | None = None
+    max_inflight: int = 0
+    lag: LoopLag = dataclasses.field(default_factory=LoopLag)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Telemetry:
+    """Where requests are counted and logged.
+
+    Attributes:
+        metrics: counters and histograms of all paths.
+        decisions: one line per review.
+        refusals: lines about requests that get an HTTP error.
+    """
+
+    metrics: Metrics
+    decisions: DecisionLog
+    refusals: RefusalLog = dataclasses.field(default_factory=RefusalLog)
+
+
 class AdmissionEndpoint:
-    """Answers reviews on one path. An ASGI application: a Starlette route hands requests over without wrapping them."""
+    """Answers reviews on one path. An ASGI application: a Starlette route calls it without a wrapper."""
 
     def __init__(
         self,
         path: str,
         reviewer: Reviewer,
-        bodies: BodyReader,
-        metrics: PathMetrics,
-        decisions: DecisionLog,
+        limits: RequestLimits,
+        telemetry: Telemetry,
         lifecycle: Lifecycle,
-        gate: Gate,
-        callers: Callers | None = None,
-        refusals: RefusalLog | None = None,
+        exempt: Exempt = never,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Serve `path`.
-
-        Args:
-            path: of the URL.
-            reviewer: decides.
-            bodies: reads reviews.
-            metrics: counts them.
-            decisions: logs them.
-            lifecycle: where the process stands.
-            gate: sheds load.
-            callers: who may send reviews; None: everybody.
-            refusals: logs requests that are no reviews.
-            clock: tells seconds and measures how long reviews take.
-        """
+        """Never shed `exempt` reviews; `clock` returns seconds and measures the duration of reviews."""
         self._path = path
         self._reviewer = reviewer
-        self._must_answer = reviewer.must_answer if isinstance(reviewer, Obliged) else never
-        self._bodies = bodies
-        self._metrics = metrics
-        self._decisions = decisions
+        self._must_answer = reviewer.must_answer if isinstance(reviewer, AnswersAlways) else never
+        self._bodies = limits.bodies
+        self._callers = limits.callers
+        self._metrics = telemetry.metrics.path(path)
+        self._decisions = telemetry.decisions
+        self._refusals = telemetry.refusals
         self._lifecycle = lifecycle
-        self._gate = gate
-        self._callers = callers
-        self._refusals = refusals or RefusalLog()
+        self._gate = Gate(path, self._metrics, limits.max_inflight, limits.lag, exempt)
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -163,7 +179,7 @@ class AdmissionEndpoint:
         gate = self._gate
         since = gate.since(started)
         overload = gate.overload(started, scope)
-        waits = patience(scope["query_string"])
+        waits = caller_timeout(scope["query_string"])
         answer_within(waits, started - since)
         room_within = waits * _WAIT_FOR_ROOM - (started - since)
         body = await self._read(scope, receive, overload if gate.early else "", room_within)
@@ -216,7 +232,7 @@ class AdmissionEndpoint:
     ) -> None:
         """Refuse a review whose body is not here, after what is left of it, as far as the caller waits for that."""
         request, decision = refusal
-        left = usable(patience(scope["query_string"])) - (self._clock() - started)
+        left = usable(caller_timeout(scope["query_string"])) - (self._clock() - started)
         unread = error.unread and not await self._bodies.discard(receive, max(0.0, left))
         close = unread or self._lifecycle.draining or "Connection" in error.headers
         await self._send(reviews.encode(request, decision), send, close=close)

@@ -8,6 +8,7 @@ signal ends it all.
 
 import asyncio
 import contextlib
+import dataclasses
 import errno
 import gc
 import logging
@@ -125,6 +126,23 @@ def on_signals(stop: Callable[[], None]) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """Time-outs and bounds of one server.
+
+    Attributes:
+        head_timeout: seconds for the head of a request.
+        drain_delay: seconds in which connections are still accepted after `Server.stop`.
+        drain_timeout: seconds for the requests that are then under way.
+        max_connections: connections at the same time; 0: as many as there are file descriptors.
+    """
+
+    head_timeout: float
+    drain_delay: float
+    drain_timeout: int
+    max_connections: int = 0
+
+
 class Server(uvicorn.Server):
     """Serves an application over TLS until it is told to stop.
 
@@ -138,27 +156,21 @@ class Server(uvicorn.Server):
         app: ASGIApp,
         tls: ssl.SSLContext,
         lifecycle: Lifecycle,
+        limits: ServerLimits,
         *,
-        head_timeout: float,
-        drain_delay: float,
-        drain_timeout: int,
-        max_connections: int = 0,
         authority: ClientAuthority | None = None,
         lag: LoopLag | None = None,
         refusals: RefusalLog | None = None,
     ) -> None:
-        """Take times in seconds.
+        """Prepare the server; `serve` runs it.
 
         Args:
-            app: what answers requests.
-            tls: used for handshakes, until `authority` has another.
-            lifecycle: told when the server serves and drains.
-            head_timeout: for the head of a request.
-            drain_delay: how long to go on accepting connections after `stop`.
-            drain_timeout: how long requests may take after that.
-            max_connections: connections to hold at once; 0: any number.
-            authority: followed while the server runs.
-            lag: measured while the server runs.
+            app: answers requests.
+            tls: context of the handshakes until `authority` makes another.
+            lifecycle: `serving` and `draining` are set here.
+            limits: time-outs and bounds.
+            authority: its file is followed while the server runs.
+            lag: measures while the server runs.
             refusals: logs requests that are refused before an endpoint sees them.
         """
         super().__init__(
@@ -173,18 +185,18 @@ class Server(uvicorn.Server):
                 proxy_headers=False,
                 server_header=False,
                 timeout_keep_alive=KEEP_ALIVE,
-                timeout_graceful_shutdown=drain_timeout,
+                timeout_graceful_shutdown=limits.drain_timeout,
                 ssl_context_factory=lambda *_: tls,
             )
         )
         self._lifecycle = lifecycle
-        self._head_timeout = head_timeout
-        self._drain_delay = drain_delay
+        self._head_timeout = limits.head_timeout
+        self._drain_delay = limits.drain_delay
         self._authority = authority
         self._lag = lag or LoopLag()
         self._refusals = refusals or RefusalLog()
         self.refused = 0
-        self.acceptor = Acceptor(tls, self._connection, max_connections)
+        self.acceptor = Acceptor(tls, self._connection, limits.max_connections)
 
     def stop(self) -> None:
         """Drain; called again, stop at once."""

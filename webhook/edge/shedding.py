@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 LAG_BOUNDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-DEFAULT_PATIENCE: Final = 10.0
+DEFAULT_TIMEOUT: Final = 10.0
 """Seconds that the API server waits for a webhook that does not say (`timeoutSeconds`, admissionregistration/v1)."""
 
 _NEVER_TOO_LONG: Final = 0.5
@@ -33,6 +33,9 @@ _NEVER_TOO_LONG: Final = 0.5
 _TIMEOUT: Final = re.compile(rb"(?:^|&)timeout=(?:(\d{1,4})m)?(?:(\d{1,6}(?:\.\d{1,9})?)(m?)s)?(?:&|$)")
 _SAY_EVERY: Final = 10.0
 """Seconds between two log lines about what is shed."""
+
+Exempt = Callable[[wire.AdmissionRequest], bool]
+"""Tells whether a review is taken under every load."""
 
 TEMPLATE: Final = ("resource.k8s.io", "ResourceClaimTemplate")
 
@@ -109,7 +112,7 @@ class Gate:
         metrics: PathMetrics,
         most: int,
         lag: LoopLag,
-        exempt: Callable[[wire.AdmissionRequest], bool] = never,
+        exempt: Exempt = never,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Let `most` reviews be decided at once (0: any number), and `exempt` ones always."""
@@ -131,7 +134,7 @@ class Gate:
     def overload(self, now: float, scope: Scope) -> str:
         """Why a request that is begun `now` (as `LoopLag` tells time) cannot be taken: "busy" or "late"; else empty."""
         waited = now - self._lag.since
-        if waited > _NEVER_TOO_LONG and waited > patience(scope["query_string"]):
+        if waited > _NEVER_TOO_LONG and waited > caller_timeout(scope["query_string"]):
             return "late"
         return "busy" if self._most and self.deciding >= self._most else ""
 
@@ -162,10 +165,10 @@ _MESSAGES: Final = {
 
 
 @functools.lru_cache(maxsize=64)
-def patience(query: bytes) -> float:
+def caller_timeout(query: bytes) -> float:
     """Seconds that the caller waits: the API server puts a webhook's `timeoutSeconds` into `?timeout=5s`."""
     found = _TIMEOUT.search(query)
     if found is None or not (found[1] or found[2]):
-        return DEFAULT_PATIENCE
+        return DEFAULT_TIMEOUT
     seconds = float(found[2] or 0)
     return 60 * int(found[1] or 0) + (seconds / 1000 if found[3] else seconds)

@@ -34,7 +34,7 @@ MOST_WAITING: Final = 64
 """Decisions that wait, of all namespaces together."""
 MOST_WAITING_OF_ONE: Final = 16
 """Decisions that wait, of one namespace."""
-DEFAULT_PATIENCE: Final = 10.0
+DEFAULT_TIMEOUT: Final = 10.0
 """Seconds. The API server's default `timeoutSeconds` of a webhook (admissionregistration/v1)."""
 SWITCH_INTERVAL: Final = 0.0005
 """Seconds that one thread of the interpreter keeps it while another waits. An answer needs the interpreter a few times,
@@ -96,7 +96,7 @@ def caller_waits(seconds: float, clock: Clock = time.monotonic) -> Iterator[None
 def seconds_left(clock: Clock = time.monotonic) -> float:
     """Seconds until the current review has to be answered; negative when they are over."""
     deadline = _deadline.get()
-    return usable(DEFAULT_PATIENCE) if deadline is None else deadline - clock()
+    return usable(DEFAULT_TIMEOUT) if deadline is None else deadline - clock()
 
 
 def is_working() -> bool:

@@ -81,7 +81,7 @@ class Mutator:
         try:
             decision = self._decide(request)
             if decision is None:
-                decision = await self._decide_beside(request)
+                decision = await self._decide_in_lane(request)
         except pods.UnreadableError as error:
             return denied("unreadable", _unreadable(request, error))
         for template in decision.templates:
@@ -105,7 +105,7 @@ class Mutator:
             return _restored(request)
         return self._place(request, *_read_workload(request))()
 
-    async def _decide_beside(self, request: AdmissionRequest) -> Decision:
+    async def _decide_in_lane(self, request: AdmissionRequest) -> Decision:
         """The decision about a large object. What reads it, and what is decided by it, runs in the lane."""
         subject, namespace = _subject(request), request.namespace
         if subject is _Subject.CHANGED_POD:

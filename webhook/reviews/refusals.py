@@ -6,7 +6,7 @@ from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews.reviewer import Reviewer
 
 
-class TellingReviewer:
+class ReportingReviewer:
     """Lets another reviewer decide, and reports its refusals. A dry run is not reported."""
 
     def __init__(self, inner: Reviewer, refusals: Refusals) -> None:

@@ -25,7 +25,6 @@ from webhook.decisions import nesting, pods
 from webhook.decisions.check_pods import Claiming, KnownClaim, check_pod
 from webhook.decisions.claim_world import claim_world
 from webhook.decisions.decision import Decision, Outcome, unchanged
-from webhook.decisions.modes import Mode
 from webhook.decisions.pod_templates import POD_TEMPLATES
 from webhook.decisions.ports import ValidationView
 from webhook.decisions.steering import NO_STEERING, SteerTemplate
@@ -33,7 +32,7 @@ from webhook.decisions.wire import ABSENT, AdmissionRequest
 from webhook.decisions.world import ConversionOptions, World, conversion_world
 from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane, LaneTimeoutError, seconds_left
 from webhook.reviews.messages import fitting
-from webhook.reviews.workloads import Told, check_workload, read_workload
+from webhook.reviews.workloads import TemplateFacts, check_workload, read_workload
 
 Result = TypeVar("Result")
 
@@ -139,7 +138,7 @@ class Validator:
         self._decisions.clear()
         self._judgements.clear()
 
-    async def _beside(self, key: object, namespace: str, work: Callable[[], Result]) -> Result:
+    async def _in_lane(self, key: object, namespace: str, work: Callable[[], Result]) -> Result:
         """The result of pure work in the lane; equal reviews that arrive meanwhile wait for the same work.
 
         Raises:
@@ -182,13 +181,13 @@ class Validator:
         world = self._world
         specs = functools.partial(_read_specs, kind.kind, f"{GROUP}/{kind.version}", spec, old)
         if not small:
-            decision = await self._beside(key, request.namespace, lambda: _judge_specs(specs(), world))
+            decision = await self._in_lane(key, request.namespace, lambda: _judge_specs(specs(), world))
         else:
             found = specs()
             if all(_is_quick(each, world) for each in found):
                 decision = _judge_specs(found, world)
             else:
-                decision = await self._beside(key, request.namespace, lambda: _judge_specs(found, world))
+                decision = await self._in_lane(key, request.namespace, lambda: _judge_specs(found, world))
         if world is self._world:
             self._decisions.put(key, decision, _size(decision) + (len(spec) + len(old) if small else 0))
         return decision
@@ -208,7 +207,7 @@ class Validator:
         # One engine: all templates of a pod share its second.
         work = functools.partial(_judge_claims, unknown, world)
         key = ("templates", namespace, tuple(unknown), *map(id, unknown.values()))
-        judgements = await self._beside(key, namespace, work)
+        judgements = await self._in_lane(key, namespace, work)
         if world is self._world:
             for name, judgement in judgements.items():
                 self._remember(namespace, name, judgement)
@@ -264,18 +263,16 @@ class Validator:
         read_it = functools.partial(read_workload, request, raw)
         workload = read_it() if small else await self._lane.run(request.namespace, read_it)
         small = small and len(workload.templates) <= _FEW_TEMPLATES
-        told: list[Told] = []
+        told: list[TemplateFacts] = []
         for template in workload.templates:
             await self._judge_templates(template.claiming, request.namespace)
             known = await self._claims(template.claiming, request.namespace)
             steering = NO_STEERING
             if self._steer is not None and template.claiming.pod.concerns_us:
                 steering = self._steer(template.data, request.namespace)
-            told.append(Told(template, known, steering))
+            told.append(TemplateFacts(template, known, steering))
         facts = self._cluster.namespace(request.namespace)
-        check = functools.partial(
-            check_workload, workload, told, facts, self._conversion, self._world, Mode(self._options.mode)
-        )
+        check = functools.partial(check_workload, workload, told, facts, self._conversion, self._world)
         findings = check() if small else await self._lane.run(request.namespace, check)
         return _decision(findings, "valid")
 

@@ -58,7 +58,7 @@ class Workload:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Told:
+class TemplateFacts:
     """What is known of one pod template beyond what it says.
 
     Attributes:
@@ -89,11 +89,10 @@ def read_workload(request: AdmissionRequest, raw: bytes) -> Workload:
 
 def check_workload(
     workload: Workload,
-    told: Sequence[Told],
+    told: Sequence[TemplateFacts],
     facts: NamespaceFacts,
     conversion: World,
     claims: ClaimWorld,
-    mode: Mode,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Finding, ...]:
     """What the webhook would say of the pods of a workload. Pure.
@@ -104,12 +103,12 @@ def check_workload(
         facts: what the namespace says.
         conversion: what conversion is decided by.
         claims: what claims are judged by.
-        mode: of conversion, where no annotation or policy sets another.
         clock: by which it stops after `SECONDS`.
 
     Returns:
         Findings with paths in the workload; NEU711 where pod templates were left out.
     """
+    mode = Mode(conversion.options.mode)
     deadline = clock() + SECONDS
     findings = Findings()
     modes: set[int] = set()

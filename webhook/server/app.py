@@ -28,13 +28,14 @@ from webhook.decisions.ports import Refusals, TemplateStore, WorldView
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader
 from webhook.edge.callers import Callers, ClientAuthority
+from webhook.edge.endpoints import RequestLimits, Telemetry
 from webhook.edge.health import Check, Lifecycle
 from webhook.edge.metrics import Metrics
 from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import LoopLag
 from webhook.reviews.lane import Lane, ThreadLane
 from webhook.reviews.mutate import Mutator
-from webhook.reviews.refusals import TellingReviewer
+from webhook.reviews.refusals import ReportingReviewer
 from webhook.reviews.reviewer import Reviewer
 from webhook.reviews.validate import Validator
 from webhook.server.application import build
@@ -42,7 +43,7 @@ from webhook.server.certificates import Certificates, keeping
 from webhook.server.memory import give_back_large_blocks
 from webhook.server.replica_report import Policies, report
 from webhook.server.settings import Settings
-from webhook.server.standalone import StandaloneWorld
+from webhook.server.standalone import StandaloneBackend
 from webhook.serving_certificate.folder import CertificateFolder
 from webhook.serving_certificate.live import LiveCertificate
 
@@ -51,7 +52,7 @@ log = logging.getLogger(__name__)
 DISTRIBUTION: Final = "neuron-dra"
 
 
-class World(Protocol):
+class Backend(Protocol):
     """What reviews are decided about, for as long as the server runs."""
 
     @property
@@ -78,13 +79,13 @@ class Service:
         url: where reviews are served.
         metrics_url: where metrics are served; empty where they are not.
         ca: file of the CA to trust, where the certificate comes from files.
-        world: what reviews are decided about.
+        backend: what reviews are decided about.
     """
 
     url: str
     metrics_url: str
     ca: Path
-    world: World
+    backend: Backend
     _server: server.Server
     _listener: socket.socket
 
@@ -114,7 +115,7 @@ async def assemble(settings: Settings) -> AsyncIterator[Service]:
         authority = _client_authority(settings, certificates.live)
         listener = stack.enter_context(listen(settings))
         metrics_url = _serve_metrics(settings, metrics, stack)
-        world, api_server = await _world(settings, metrics, stack)
+        backend, api_server = await _backend(settings, metrics, stack)
         await stack.enter_async_context(keeping(settings, certificates, api_server))
         decisions = logs.DecisionLog(
             sys.stderr.buffer, resolve(settings.log_format), enabled=logging.getLogger().isEnabledFor(logging.INFO)
@@ -124,12 +125,12 @@ async def assemble(settings: Settings) -> AsyncIterator[Service]:
         certificates.show(metrics)
         lane = ThreadLane()
         stack.callback(lane.close)
-        reviewers, more_checks, policies = await _reviewers(settings, world, api_server, metrics, lane, stack)
-        if world.refusals is not None:
-            reviewers = {**reviewers, "/mutate": TellingReviewer(reviewers["/mutate"], world.refusals)}
+        reviewers, more_checks, policies = await _reviewers(settings, backend, api_server, metrics, lane, stack)
+        if backend.refusals is not None:
+            reviewers = {**reviewers, "/mutate": ReportingReviewer(reviewers["/mutate"], backend.refusals)}
         checks |= {
             "tls": certificates.check,
-            "caches": world.ready,
+            "caches": backend.ready,
             "serving": lifecycle.check_serving,
             "shutdown": lifecycle.check_shutdown,
             **more_checks,
@@ -142,30 +143,32 @@ async def assemble(settings: Settings) -> AsyncIterator[Service]:
         application = build(
             reviewers,
             checks,
-            bodies=BodyReader(settings.max_body_bytes, settings.body_timeout),
-            metrics=metrics,
-            decisions=decisions,
-            lifecycle=lifecycle,
-            callers=None if authority is None else Callers(settings.client_name),
-            max_inflight=settings.max_inflight,
-            lag=lag,
-            refusals=refusals,
+            lifecycle,
+            RequestLimits(
+                BodyReader(settings.max_body_bytes, settings.body_timeout),
+                None if authority is None else Callers(settings.client_name),
+                settings.max_inflight,
+                lag,
+            ),
+            Telemetry(metrics, decisions, refusals),
         )
         running = server.Server(
             application,
             certificates.live.context,
             lifecycle,
-            head_timeout=settings.body_timeout,
-            drain_delay=settings.drain_delay,
-            drain_timeout=settings.drain_timeout,
-            max_connections=settings.max_connections,
+            server.ServerLimits(
+                head_timeout=settings.body_timeout,
+                drain_delay=settings.drain_delay,
+                drain_timeout=settings.drain_timeout,
+                max_connections=settings.max_connections,
+            ),
             authority=authority,
             lag=lag,
             refusals=refusals,
         )
         _watch_edge(metrics, running, lag)
         yield Service(
-            server.url(listener, "https"), metrics_url, settings.tls_dir / files.CA_FILE, world, running, listener
+            server.url(listener, "https"), metrics_url, settings.tls_dir / files.CA_FILE, backend, running, listener
         )
 
 
@@ -297,7 +300,7 @@ def _watch_edge(metrics: Metrics, running: server.Server, lag: LoopLag) -> None:
 
 async def _reviewers(
     settings: Settings,
-    world: World,
+    backend: Backend,
     api_server: TimedApiServer | None,
     metrics: Metrics,
     lane: Lane,
@@ -306,8 +309,8 @@ async def _reviewers(
     """Who decides, by path, what readiness has to say about it, and the policies in force."""
     options = settings.conversion()
     if settings.policies is None:
-        mutator = Mutator(options, Catalogue(), world.view, world.templates, lane=lane)
-        return {"/mutate": mutator, "/validate": Validator(options, Catalogue(), world.view, lane=lane)}, {}, None
+        mutator = Mutator(options, Catalogue(), backend.view, backend.templates, lane=lane)
+        return {"/mutate": mutator, "/validate": Validator(options, Catalogue(), backend.view, lane=lane)}, {}, None
     # The schema and the engine take 20 MiB: only for those who have policies.
     from webhook.cluster.claim_contents import ClaimContents
     from webhook.reviews.policy_knowledge import find_nothing
@@ -315,26 +318,26 @@ async def _reviewers(
 
     find = find_nothing if api_server is None else ClaimContents(api_server).find
     policed = await stack.enter_async_context(
-        policing(settings.policies, options, world.view, world.templates, metrics.registry, lane, find)
+        policing(settings.policies, options, backend.view, backend.templates, metrics.registry, lane, find)
     )
     return policed.reviewers, {"policies": policed.store.check}, policed.store
 
 
-async def _world(
+async def _backend(
     settings: Settings, metrics: Metrics, stack: contextlib.AsyncExitStack
-) -> tuple[World, TimedApiServer | None]:
+) -> tuple[Backend, TimedApiServer | None]:
     """What reviews are decided about, and the API server where there is one."""
     if settings.standalone:
-        return StandaloneWorld(), None
+        return StandaloneBackend(), None
     # The client alone takes 70 MiB: only for those who have a cluster.
     from webhook.cluster import kube
     from webhook.cluster.metrics import ClusterMetrics
 
     connecting = kube.connect(settings.kubeconfig, sync_timeout=settings.sync_timeout, events=settings.events)
     try:
-        world = await stack.enter_async_context(connecting)
+        backend = await stack.enter_async_context(connecting)
     except kube.ClusterUnavailableError as error:
         raise StartupError(str(error)) from error
-    events = world.refusals.counters if world.refusals else None
-    metrics.registry.register(ClusterMetrics(world.caches, world.template_counters, events))
-    return world, world.connection
+    events = backend.refusals.counters if backend.refusals else None
+    metrics.registry.register(ClusterMetrics(backend.caches, backend.template_counters, events))
+    return backend, backend.connection

@@ -8,14 +8,9 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from webhook.edge import logs
-from webhook.edge.bodies import BodyReader
-from webhook.edge.callers import Callers
-from webhook.edge.endpoints import AdmissionEndpoint
+from webhook.edge.endpoints import AdmissionEndpoint, RequestLimits, Telemetry
 from webhook.edge.health import Check, HealthEndpoint, Lifecycle
-from webhook.edge.metrics import Metrics
-from webhook.edge.refusal_log import RefusalLog
-from webhook.edge.shedding import Gate, LoopLag, creates_template, never
+from webhook.edge.shedding import creates_template, never
 from webhook.reviews.reviewer import Reviewer
 
 Endpoint = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
@@ -51,37 +46,15 @@ class Application(Starlette):
 def build(
     reviewers: Mapping[str, Reviewer],
     checks: Mapping[str, Check],
-    *,
-    bodies: BodyReader,
-    metrics: Metrics,
-    decisions: logs.DecisionLog,
     lifecycle: Lifecycle,
-    callers: Callers | None = None,
-    max_inflight: int = 0,
-    lag: LoopLag | None = None,
-    refusals: RefusalLog | None = None,
+    limits: RequestLimits,
+    telemetry: Telemetry,
 ) -> Application:
-    """The application.
-
-    Args:
-        reviewers: who decides, by path.
-        checks: what readiness depends on, by name.
-        bodies: reads reviews.
-        metrics: counts them.
-        decisions: logs them.
-        lifecycle: where the process stands.
-        callers: who may send reviews; None: everybody.
-        max_inflight: reviews of one path decided at once; 0: any number.
-        lag: how long requests wait for the event loop, measured by the server.
-        refusals: logs requests that are no reviews.
-    """
-    lag = lag or LoopLag()
-    refusals = refusals or RefusalLog()
+    """The application: one admission endpoint per reviewer, `/livez`, and `/readyz` with these checks."""
 
     def endpoint(path: str, reviewer: Reviewer) -> Endpoint:
-        counts = metrics.path(path)
-        gate = Gate(path, counts, max_inflight, lag, creates_template if path == "/validate" else never)
-        return AdmissionEndpoint(path, reviewer, bodies, counts, decisions, lifecycle, gate, callers, refusals)
+        exempt = creates_template if path == "/validate" else never
+        return AdmissionEndpoint(path, reviewer, limits, telemetry, lifecycle, exempt)
 
     admission = {path: endpoint(path, reviewer) for path, reviewer in reviewers.items()}
     health = {

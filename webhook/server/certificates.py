@@ -30,7 +30,7 @@ from webhook.server.settings import Settings
 from webhook.server.settings_model import duration
 from webhook.serving_certificate.ca_bundles import CABundles, Service
 from webhook.serving_certificate.folder import CertificateFolder
-from webhook.serving_certificate.keeper import Follower, Injector, Keeper, Taken
+from webhook.serving_certificate.keeper import Confirmations, Follower, Injector, Keeper, Taken
 from webhook.serving_certificate.live import LiveCertificate
 from webhook.serving_certificate.secrets import ManagedSecret
 
@@ -223,9 +223,8 @@ async def _managed(
     leases = certificates.leases
     if leases is not None:
         bundles = certificates.bundles = _bundles(settings, server)
-        keeper = certificates.keeper = Keeper(
-            secret, follower, rules(settings), server.now, bundles=bundles, leases=leases
-        )
+        confirmations = Confirmations(secret.name, bundles, leases)
+        keeper = certificates.keeper = Keeper(secret, follower, rules(settings), server.now, confirmations)
         work |= {str(cache.resource): cache.run for cache in bundles.caches}
         work["certificates"] = keeper.run
         if settings.inject_ca is not False:

@@ -134,7 +134,7 @@ class MemoryTemplates:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class StandaloneWorld:
+class StandaloneBackend:
     """What stands for a cluster.
 
     Attributes:

@@ -158,6 +158,41 @@ class Injector:
             await _wait(self._wake, pause or None)
 
 
+class Confirmations:
+    """Measures since when all replicas and webhook configurations have the content of the Secret."""
+
+    def __init__(
+        self, secret: str, bundles: CABundles, leases: Leases, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Read webhook configurations and Leases; `secret` is the Secret's name, `clock` returns monotonic seconds."""
+        self._secret = secret
+        self._bundles = bundles
+        self._leases = leases
+        self._clock = clock
+        self._bundle_since = _Since()
+        self._serving_since = _Since()
+
+    def announce(self) -> None:
+        """Write our own Lease now: this replica has taken something."""
+        self._leases.announce()
+
+    def of(self, held: material.Material) -> rotation.Confirmed:
+        """Durations for exactly this content."""
+        bundle, now = held.bundle_pem, self._clock()
+        digest = material.bundle_digest(bundle)
+        taken = self._agree(lambda report: report.bundle == digest) and self._bundles.carry(bundle)
+        serving = material.certificate_digest(held.leaf.certificate) if held.leaf else ""
+        served = self._agree(lambda report: report.serving == serving)
+        return rotation.Confirmed(
+            self._bundle_since.elapsed(digest, now, holds=taken),
+            self._serving_since.elapsed(serving, now, holds=served),
+        )
+
+    def _agree(self, right: Callable[[Report], bool]) -> bool:
+        # A replica that keeps another Secret, or none, such as one on a laptop, will never take ours.
+        return self._leases.agree(lambda report: report.secret != self._secret or right(report))
+
+
 class Keeper:
     """Writes the Secret, step by step.
 
@@ -174,20 +209,17 @@ class Keeper:
         follower: Follower,
         rules: rotation.Rules,
         now: Now,
-        *,
-        bundles: CABundles,
-        leases: Leases,
+        confirmations: Confirmations,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare; `run` keeps.
+        """Prepare; `run` writes.
 
         Args:
-            secret: what is kept.
-            follower: what this process has of it.
-            rules: what certificates have to be like.
+            secret: the Secret to write.
+            follower: what this process serves of it.
+            rules: hosts, lifetimes and waits of the certificates.
             now: the time by the API server's clock.
-            bundles: the webhook configurations.
-            leases: what the replicas say.
+            confirmations: since when the replicas have the content of the Secret.
             clock: monotonic seconds.
         """
         self.problem = ""
@@ -198,11 +230,8 @@ class Keeper:
         self._follower = follower
         self._rules = rules
         self._now = now
-        self._bundles = bundles
-        self._leases = leases
+        self._confirmations = confirmations
         self._clock = clock
-        self._bundle_since = _Since()
-        self._serving_since = _Since()
         # Often enough to see the end of the shortest wait.
         self._interval = min(_LONGEST_INTERVAL, max(0.1, rules.settle.total_seconds() / 4))
         self._written = float("-inf")
@@ -277,26 +306,14 @@ class Keeper:
         taken = self._follower.taken
         if taken != self.reported:
             self.reported = taken
-            self._leases.announce()
+            self._confirmations.announce()
 
     def _confirmed(self, facts: SecretFacts | None) -> rotation.Confirmed:
         try:
             held = material.read(facts.data if facts else {})
         except material.UnusableError:
             return rotation.Confirmed()
-        bundle, now = held.bundle_pem, self._clock()
-        digest = material.bundle_digest(bundle)
-        taken = self._agree(lambda report: report.bundle == digest) and self._bundles.carry(bundle)
-        serving = material.certificate_digest(held.leaf.certificate) if held.leaf else ""
-        served = self._agree(lambda report: report.serving == serving)
-        return rotation.Confirmed(
-            self._bundle_since.elapsed(digest, now, holds=taken),
-            self._serving_since.elapsed(serving, now, holds=served),
-        )
-
-    def _agree(self, right: Callable[[Report], bool]) -> bool:
-        # A replica that keeps another Secret, or none, such as one on a laptop, will never take ours.
-        return self._leases.agree(lambda report: report.secret != self.secret or right(report))
+        return self._confirmations.of(held)
 
     def _say(self, problem: str) -> None:
         if problem and problem != self.problem:
