@@ -161,7 +161,7 @@ def test_a_connection_nobody_uses_is_closed_in_the_end() -> None:
             self.scope = None  # type: ignore[assignment]
             self.cycle = None  # type: ignore[assignment]
             self._clock = lambda: self.now
-            self._owing_since = None
+            self._waiting_since = None
 
     connection = Idle()
     ages = []
