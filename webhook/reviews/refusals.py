@@ -1,4 +1,4 @@
-"""Writes refused conversions to Events, beside the answer."""
+"""Reports denied conversions, which become Events."""
 
 from webhook.decisions.decision import Decision
 from webhook.decisions.ports import Refusals
@@ -7,7 +7,7 @@ from webhook.reviews.reviewer import Reviewer
 
 
 class ReportingReviewer:
-    """Lets another reviewer decide, and reports its refusals. A dry run is not reported."""
+    """Calls another reviewer and reports its denials, except those of dry runs."""
 
     def __init__(self, inner: Reviewer, refusals: Refusals) -> None:
         self._inner = inner

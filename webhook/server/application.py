@@ -1,4 +1,4 @@
-"""The ASGI application: which endpoint answers which path."""
+"""The ASGI application: dispatches paths to endpoints."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
@@ -17,11 +17,10 @@ Endpoint = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
 
 
 class Application(Starlette):
-    """Starlette without what fixed paths do not need.
+    """Starlette without its middleware, with a dictionary of fixed paths in front of its router.
 
-    Every endpoint is an ASGI application that answers its own errors, other methods included. So Starlette's error
-    layers have nothing to catch, and a path is all that there is to a route: together, matching and wrapping would
-    cost more than deciding about a pod.
+    Every endpoint is an ASGI application that handles its own errors and methods, so error middleware and route
+    matching are not needed. Together they would cost more than the decision about a pod.
     """
 
     def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
@@ -31,7 +30,7 @@ class Application(Starlette):
         self._endpoints = dict(endpoints)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
-        """Hand over to the endpoint of the path, or to Starlette if there is none."""
+        """Call the endpoint of the path, or Starlette's router if there is none."""
         if scope["type"] == "http":
             endpoint = self._endpoints.get(scope["path"])
             if endpoint is not None:
@@ -39,7 +38,7 @@ class Application(Starlette):
         return super().__call__(scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
-        """No middleware."""
+        """Return the router without middleware."""
         return self.router
 
 
@@ -66,5 +65,5 @@ def build(
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
     paths = ", ".join(route.path for route in scope["app"].routes)
-    message = f"There is nothing at {scope['path'][:100]!r}. This server has {paths}."
+    message = f"No endpoint at {scope['path'][:100]!r}. This server has {paths}."
     await JSONResponse({"message": message}, 404)(scope, receive, send)

@@ -1,7 +1,6 @@
-"""Where the serving certificate comes from, put together for one run, and what readiness and metrics say of it.
+"""Composes the source of the serving certificate for one run, with its readiness check and metrics.
 
-Three places, in the order of the settings: standalone makes files, `--tls-secret` keeps a Secret, else the files of
-`--tls-dir` are followed.
+`--standalone` creates files, `--tls-secret` manages a Secret, otherwise the files of `--tls-dir` are followed.
 """
 
 import asyncio
@@ -38,32 +37,34 @@ log = logging.getLogger(__name__)
 
 POD_NAME: Final = "NEURON_DRA_POD_NAME"
 POD_UID: Final = "NEURON_DRA_POD_UID"
-"""Variables that the Deployment fills from the pod's own metadata (downward API)."""
+"""Variables that the Deployment sets from the pod's metadata (downward API)."""
 
 _NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _DEFAULT_NAMESPACE: Final = "neuron-dra"
 _SKEW_NOTED: Final = dt.timedelta(minutes=1)
+"""Difference of the clocks above which it is reported."""
 _RETIRE_AFTER: Final = 5
-"""How many times the settling time an old CA stays: a replica that was stopped has to find its way back in it."""
+"""An old CA stays for this many settling times, so that a replica that was paused can catch up."""
 _AFTER_A_DEFECT: Final = 5.0
+"""Seconds before a task that raised an exception starts again."""
 _UNSPECIFIED: Final = ("", "0.0.0.0", "::")  # noqa: S104 - nothing is bound here
 
 _Work = dict[str, Callable[[], Coroutine[Any, Any, None]]]
 
 
 class Certificates:
-    """The certificate in service, and everything that keeps it right.
+    """The served certificate and the parts that keep it current.
 
     Attributes:
-        live: what is served.
-        now: the time, by the clock of those who verify it as soon as they are known.
-        describe: what else our Lease says of this replica; set by the server's wiring.
-        folder: followed files; None without.
-        follower: what is taken of the Secret; None without one.
-        keeper: writes the Secret; None where this process does not.
-        bundles: the webhook configurations; None where this process does not look after them.
-        leases: what replicas say; None where this process does not speak for its replica.
-        skew: how far the API server's clock is ahead of ours.
+        live: the served certificate.
+        now: the time; by the API server's clock if there is one, because API servers verify the certificate.
+        describe: returns the other fields of this replica's report; set by `app`.
+        folder: follows the files; None: no files.
+        follower: follows the Secret; None: no Secret.
+        keeper: writes the Secret; None: no Secret.
+        bundles: the webhook configurations; None: they are not watched.
+        leases: the Leases of all replicas; None: no cluster.
+        skew: returns by how much the API server's clock is ahead of ours.
     """
 
     def __init__(self, live: LiveCertificate) -> None:
@@ -80,14 +81,14 @@ class Certificates:
 
     @property
     def taken(self) -> Taken:
-        """What this process has taken of the Secret; empty without one."""
+        """The digests of the Secret's content that this process serves; empty without a Secret."""
         return self.follower.taken if self.follower else Taken()
 
     def check(self) -> tuple[bool, str]:
-        """For `/readyz`: whether API servers can verify us.
+        """Readiness check: API servers can verify our certificate.
 
-        A configuration that loses our CA later is put right by every replica. If all were unready meanwhile, no
-        replica would answer when it is.
+        It never fails again for a configuration that loses our CA later: every replica repairs it, and if all replicas
+        were unready meanwhile, none could answer after the repair.
         """
         fault = self.live.fault(self.now())
         details = [fault or f"valid until {self.live.not_after.isoformat()}" if self.live.not_after else fault]
@@ -104,7 +105,7 @@ class Certificates:
         return not fault and self._matched, "; ".join([*details, *self.problems()])
 
     def problems(self) -> list[str]:
-        """What an operator should know, one sentence each."""
+        """Problems for the operator, one sentence each."""
         parts = (self.folder, self.follower, self.keeper, self.leases)
         found = [part.problem for part in parts if part is not None]
         if self.leases is not None:
@@ -119,7 +120,7 @@ class Certificates:
         return [text for text in dict.fromkeys(found) if text]
 
     def report(self) -> Report:
-        """What our Lease says."""
+        """The report in our Lease."""
         known = self.describe()
         taken = self.keeper.reported if self.keeper else Taken("", self.live.digest)
         not_after = self.live.not_after.isoformat() if self.live.not_after else ""
@@ -130,13 +131,13 @@ class Certificates:
         )
 
     def ca_not_after(self) -> float:
-        """End of the CA's validity, seconds since the epoch; NaN where the CA is not known."""
+        """End of the CA's validity, seconds since the epoch; NaN if the CA is not known."""
         source = self.follower or self.folder
         end = source.ca_not_after if source else None
         return end.timestamp() if end else math.nan
 
     def show(self, metrics: Metrics) -> None:
-        """Add our numbers to the metrics."""
+        """Register the metrics of certificates."""
         metrics.gauge(
             "neuron_dra_serving_certificate_not_after_seconds",
             "End of the serving certificate's validity, seconds since the epoch.",
@@ -154,12 +155,14 @@ class _Counts(Collector):
 
     def collect(self) -> Iterator[Metric]:
         reloads = CounterMetricFamily(
-            "neuron_dra_certificate_reloads", "Serving certificates loaded, or refused.", labels=("result",)
+            "neuron_dra_certificate_reloads",
+            "Serving certificates loaded (success) or refused (failure).",
+            labels=("result",),
         )
         for result, count in self._certificates.live.reloads.items():
             reloads.add_metric((result,), count)
         repairs = CounterMetricFamily(
-            "neuron_dra_ca_bundle_repairs", "caBundle put back after somebody else had changed or removed it."
+            "neuron_dra_ca_bundle_repairs", "caBundle restored after it was changed or removed by others."
         )
         bundles = self._certificates.bundles
         repairs.add_metric((), bundles.repairs if bundles else 0)
@@ -172,15 +175,15 @@ async def keeping(
     certificates: Certificates,
     server: TimedApiServer | None,
 ) -> AsyncIterator[None]:
-    """Keep a certificate right for as long as the context is open.
+    """Keep the certificate current until the context ends.
 
     Args:
         settings: of this run.
-        certificates: where the first certificate was loaded from files already, unless there is a Secret.
-        server: the API server; None: there is no cluster.
+        certificates: the first certificate is already loaded, except with a Secret.
+        server: the API server; None: no cluster.
 
     Raises:
-        StartupError: on entering: there is nothing to serve, and why.
+        StartupError: on entering: there is no certificate to serve.
     """
     folder = certificates.folder
     async with contextlib.AsyncExitStack() as stack:
@@ -256,7 +259,7 @@ def _bundles(settings: Settings, server: TimedApiServer) -> CABundles:
 
 
 def own_namespace(settings: Settings) -> str:
-    """The namespace that this runs in: as set, else the service account's, else the default."""
+    """The namespace of this process: the setting, else that of the service account, else the default."""
     if settings.namespace:
         return settings.namespace
     with contextlib.suppress(OSError):
@@ -265,7 +268,7 @@ def own_namespace(settings: Settings) -> str:
 
 
 def rules(settings: Settings) -> rotation.Rules:
-    """What the certificates of a run have to be like."""
+    """Hosts, lifetimes and waits of the certificates of a run."""
     service, namespace = settings.service, own_namespace(settings)
     suffixes = ("", f".{namespace}", f".{namespace}.svc", f".{namespace}.svc.cluster.local")
     more = [settings.host] if settings.host not in _UNSPECIFIED else []
@@ -280,7 +283,7 @@ def rules(settings: Settings) -> rotation.Rules:
 
 
 async def _running(stack: contextlib.AsyncExitStack, work: _Work) -> None:
-    """Start tasks that end with the context."""
+    """Run tasks until the context ends."""
     tasks = [asyncio.create_task(_unending(name, run), name=name) for name, run in work.items()]
 
     async def end() -> None:
@@ -292,7 +295,7 @@ async def _running(stack: contextlib.AsyncExitStack, work: _Work) -> None:
 
 
 async def _unending(name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """A defect in one of them must not end what keeps certificates right."""
+    """Restart `run` after an exception: certificates must be renewed in spite of a defect."""
     while True:
         try:
             await run()

@@ -280,8 +280,8 @@ def test_names_without_a_ca_are_refused_at_start(tls_directory: Path) -> None:
     with pytest.raises(StartupError) as error:
         asyncio.run(scenario())
     assert str(error.value) == (
-        "--client-name needs --client-ca: a name counts only in a certificate that was verified. Give the CA's file as "
-        "well, or drop the name."
+        "--client-name needs --client-ca: only names in a verified certificate count. Set --client-ca to the file of "
+        "the CA, or remove --client-name."
     )
 
 
