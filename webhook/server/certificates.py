@@ -29,7 +29,7 @@ from webhook.server.settings import Settings
 from webhook.server.settings_model import duration
 from webhook.serving_certificate.ca_bundles import CABundles, Service
 from webhook.serving_certificate.folder import CertificateFolder
-from webhook.serving_certificate.keeper import Confirmations, Follower, Injector, Keeper, Taken
+from webhook.serving_certificate.keeper import Confirmations, Follower, Injector, Keeper, LoadedDigests
 from webhook.serving_certificate.live import LiveCertificate
 from webhook.serving_certificate.secrets import ManagedSecret
 
@@ -79,11 +79,6 @@ class Certificates:
         self.skew: Callable[[], dt.timedelta] = lambda: dt.timedelta(0)
         self._matched = False
 
-    @property
-    def taken(self) -> Taken:
-        """The digests of the Secret's content that this process serves; empty without a Secret."""
-        return self.follower.taken if self.follower else Taken()
-
     def check(self) -> tuple[bool, str]:
         """Readiness check: API servers can verify our certificate.
 
@@ -122,12 +117,12 @@ class Certificates:
     def report(self) -> Report:
         """The report in our Lease."""
         known = self.describe()
-        taken = self.keeper.reported if self.keeper else Taken("", self.live.digest)
+        loaded = self.keeper.reported if self.keeper else LoadedDigests("", self.live.digest)
         not_after = self.live.not_after.isoformat() if self.live.not_after else ""
         problems = tuple(dict.fromkeys((*known.problems, *self.problems())))
         secret = self.keeper.secret if self.keeper else ""
         return msgspec.structs.replace(
-            known, secret=secret, bundle=taken.bundle, serving=taken.serving, not_after=not_after, problems=problems
+            known, secret=secret, bundle=loaded.bundle, serving=loaded.serving, not_after=not_after, problems=problems
         )
 
     def ca_not_after(self) -> float:
@@ -204,7 +199,7 @@ async def keeping(
                 )
             bundles = certificates.bundles = _bundles(settings, server)
             injector = Injector(bundles, lambda: folder.bundle, folder.fresh_bundle)
-            folder.on_change(injector.poke)
+            folder.on_change(injector.wake)
             watches: _Work = {str(cache.resource): cache.run for cache in bundles.caches}
             await _running(stack, {**watches, "caBundle": injector.run})
         leases = certificates.leases
@@ -232,7 +227,7 @@ async def _managed(
         work["certificates"] = keeper.run
         if settings.inject_ca is not False:
             injector = Injector(bundles, lambda: follower.bundle, keeper.fresh_bundle)
-            follower.on_change(injector.poke)
+            follower.on_change(injector.wake)
             work["caBundle"] = injector.run
     await _running(stack, work)
     try:
