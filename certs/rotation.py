@@ -195,7 +195,7 @@ def _ending_leaf(case: _Case) -> Step | None:
     if case.held.authority is None or case.held.leaf is None:
         return None
     if case.asked == ASK_LEAF:
-        step = _new_leaf(case, "new serving certificate: somebody asked for it")
+        step = _new_leaf(case, "new serving certificate: requested")
         return dataclasses.replace(step, answered=True)
     lifetime, ends = case.rules.leaf_lifetime, case.held.leaf.certificate.not_valid_after_utc
     new_end = min(case.now + lifetime, case.held.current.not_valid_after_utc)
@@ -217,7 +217,9 @@ def _joining(case: _Case) -> Step | None:
         return Step(joined.encode(), "the next CA was not in the bundle; put there")
     since = case.confirmed.bundle
     if since is None or since < case.rules.settle:
-        return Step(None, "the next CA is in the bundle, and used once every replica and configuration has had it long")
+        return Step(
+            None, "the next CA is in the bundle, and signs once every replica and configuration has had it long enough"
+        )
     return _promoted(case, "the next CA took over")
 
 
@@ -233,7 +235,9 @@ def _leaving(case: _Case) -> Step | None:
     if since is not None and since >= case.rules.retire:
         gone = others
     if not gone:
-        return Step(None, "an old CA stays in the bundle until every replica has served a newer certificate long")
+        return Step(
+            None, "an old CA stays in the bundle until every replica has served a newer certificate long enough"
+        )
     kept = dataclasses.replace(held, bundle=tuple(ca for ca in held.bundle if ca not in gone))
     return Step(kept.encode(), f"old CA left the bundle: {', '.join(_name(ca) for ca in gone)}")
 
@@ -241,7 +245,7 @@ def _leaving(case: _Case) -> Step | None:
 def _ending_ca(case: _Case) -> Step | None:
     held = case.held
     if case.asked == ASK_CA:
-        why = "somebody asked for it"
+        why = "requested"
     elif held.key is None:
         why = "the key of the old one is missing"
     elif _ends_soon(held.current, case):

@@ -53,7 +53,7 @@ class Acceptor:
         self._make_protocol = make_protocol
         self._most = _within_descriptors(most)
         self._clock = clock
-        self._said: float | None = None
+        self._logged: float | None = None
         self._listeners: list[socket.socket] = []
         self._handshakes: set[asyncio.Task[None]] = set()
         self.open = self.refused = self.failed = 0
@@ -108,8 +108,8 @@ class Acceptor:
     def _refuse(self) -> None:
         self.refused += 1
         now = self._clock()
-        if self._said is None or now - self._said >= _LOG_EVERY:
-            self._said = now
+        if self._logged is None or now - self._logged >= _LOG_EVERY:
+            self._logged = now
             extra = {"open": self.open, "refused": self.refused}
             log.warning("connections refused: there are too many (--max-connections)", extra=extra)
 

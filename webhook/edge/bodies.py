@@ -154,8 +154,6 @@ def _in_chunks() -> int | None:
 
 
 class _Reading:
-    """State of one body that is being read."""
-
     __slots__ = ("body", "declared", "owner", "reserved", "room_within")
 
     def __init__(self, declared: Declared, room_within: float) -> None:

@@ -46,7 +46,7 @@ class HealthEndpoint:
         self._lifecycle = lifecycle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Handle one request (ASGI)."""
         headers = {"Connection": "close"} if self._lifecycle.draining else {}
         if scope["method"] not in ("GET", "HEAD"):
             message = f"/{self._name} is read with GET."

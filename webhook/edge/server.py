@@ -267,7 +267,6 @@ class Server(uvicorn.Server):
         )
 
     def _is_current(self, tls: ssl.SSLContext) -> bool:
-        """Whether a handshake used the current context."""
         return tls is self.acceptor.tls
 
     def _refuse(self, status: int, message: str, client: str) -> None:

@@ -128,8 +128,6 @@ class Inline:
 
 
 class _Job:
-    """One decision in the lane."""
-
     __slots__ = ("_future", "_loop", "_work")
 
     def __init__(self, work: Callable[[], Any]) -> None:

@@ -253,10 +253,10 @@ def _restored(request: AdmissionRequest) -> Decision:
 
 def _size(request: AdmissionRequest, facts: NamespaceFacts, decision: Decision) -> int:
     """Upper bound of the bytes of a cached decision and its key; the key contains text of the object."""
-    said = sum(len(key) + len(value) for key, value in facts.annotations)
-    said += sum(len(str(finding)) for finding in (*decision.errors, *decision.warnings))
+    texts = sum(len(key) + len(value) for key, value in facts.annotations)
+    texts += sum(len(str(finding)) for finding in (*decision.errors, *decision.warnings))
     made = size_of(decision.patch) + sum(size_of(template.spec) for template in decision.templates)
-    return len(bytes(request.object)) + _SIZE_OF_JSON * (said + made)
+    return len(bytes(request.object)) + _SIZE_OF_JSON * (texts + made)
 
 
 def _not_created(template: Template) -> Finding:

@@ -262,16 +262,16 @@ class Validator:
         read_it = functools.partial(read_workload, request, raw)
         workload = read_it() if small else await self._lane.run(request.namespace, read_it)
         small = small and len(workload.templates) <= _FEW_TEMPLATES
-        told: list[TemplateFacts] = []
+        templates: list[TemplateFacts] = []
         for template in workload.templates:
             await self._judge_templates(template.claiming, request.namespace)
             known = await self._claims(template.claiming, request.namespace)
             steering = NO_STEERING
             if self._steer is not None and template.claiming.pod.concerns_us:
                 steering = self._steer(template.data, request.namespace)
-            told.append(TemplateFacts(template, known, steering))
+            templates.append(TemplateFacts(template, known, steering))
         facts = self._cluster.namespace(request.namespace)
-        check = functools.partial(check_workload, workload, told, facts, self._conversion, self._world)
+        check = functools.partial(check_workload, workload, templates, facts, self._conversion, self._world)
         findings = check() if small else await self._lane.run(request.namespace, check)
         return _decision(findings, "valid")
 
@@ -364,8 +364,8 @@ def _decision(findings: Iterable[Finding], reason: str) -> Decision:
     """Deny if a finding is an error, else allow; the answer has all findings up to its limit."""
     found = tuple(findings)
     errors = for_answer(finding for finding in found if finding.severity is Severity.ERROR)
-    told = for_answer(finding for finding in found if finding.severity is Severity.WARNING)
-    warnings = tuple(line for finding in told for line in fitting(finding))
+    warned = for_answer(finding for finding in found if finding.severity is Severity.WARNING)
+    warnings = tuple(line for finding in warned for line in fitting(finding))
     codes = ",".join(dict.fromkeys(finding.code for finding in (*errors, *warnings)))
     return Decision(
         Outcome.DENIED if errors else Outcome.UNCHANGED,

@@ -89,7 +89,7 @@ def read_workload(request: AdmissionRequest, raw: bytes) -> Workload:
 
 def check_workload(
     workload: Workload,
-    told: Sequence[TemplateFacts],
+    templates: Sequence[TemplateFacts],
     facts: NamespaceFacts,
     conversion: World,
     claims: ClaimWorld,
@@ -99,7 +99,7 @@ def check_workload(
 
     Args:
         workload: the workload.
-        told: its pod templates.
+        templates: its pod templates.
         facts: of the namespace.
         conversion: settings and cluster facts for conversion.
         claims: cluster facts for checking claims.
@@ -115,9 +115,9 @@ def check_workload(
     # Equal templates have equal findings: the templates of a JobSet often differ only in their names.
     answered: dict[Hashable, tuple[Steering, list[Finding]]] = {}
     left_out = workload.left_out
-    for number, each in enumerate(told):
+    for number, each in enumerate(templates):
         if clock() > deadline:
-            left_out += len(told) - number
+            left_out += len(templates) - number
             break
         pod, key = each.template.claiming.pod, each.template.claiming.pod.key()
         answer = answered.get(key)

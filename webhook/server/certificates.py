@@ -234,9 +234,9 @@ async def _managed(
         async with asyncio.timeout(settings.sync_timeout):
             await follower.served.wait()
     except TimeoutError:
-        said = (secret.cache.problem, certificates.keeper.problem if certificates.keeper else "", follower.problem)
+        problems = (secret.cache.problem, certificates.keeper.problem if certificates.keeper else "", follower.problem)
         absent = "no replica has made" if secret.cache.synced.is_set() else "no answer about"
-        why = next(filter(None, said), f"{absent} Secret {secret.namespace}/{secret.name}")
+        why = next(filter(None, problems), f"{absent} Secret {secret.namespace}/{secret.name}")
         raise StartupError(f"There is no certificate to serve after {settings.sync_timeout:g} s: {why}.") from None
 
 
@@ -278,7 +278,6 @@ def rules(settings: Settings) -> rotation.Rules:
 
 
 async def _running(stack: contextlib.AsyncExitStack, work: _Work) -> None:
-    """Run tasks until the context ends."""
     tasks = [asyncio.create_task(_unending(name, run), name=name) for name, run in work.items()]
 
     async def end() -> None:

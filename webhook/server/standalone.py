@@ -146,7 +146,6 @@ class StandaloneBackend:
     view: StandaloneCluster
 
     def __init__(self) -> None:
-        """Start without templates."""
         templates = MemoryTemplates()
         object.__setattr__(self, "templates", templates)
         object.__setattr__(self, "view", StandaloneCluster(templates))

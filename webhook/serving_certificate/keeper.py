@@ -292,7 +292,6 @@ class Keeper:
         return self._written + _BETWEEN_WRITES - self._clock()
 
     def _report(self) -> None:
-        """Write the digests of the loaded content into our Lease."""
         loaded = self._follower.loaded
         if loaded != self.reported:
             self.reported = loaded

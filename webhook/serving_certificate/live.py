@@ -161,7 +161,6 @@ def _fault(not_before: dt.datetime, not_after: dt.datetime, now: dt.datetime) ->
 
 
 def _names(certificate: x509.Certificate) -> frozenset[str]:
-    """Subject alternative names."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, ValueError):
