@@ -122,5 +122,5 @@ def test_a_certificate_needs_a_host(authority: issue.Authority) -> None:
 
 
 def test_times_need_a_zone() -> None:
-    with pytest.raises(ValueError, match="2026-05-01T12:00:00 carries no time zone"):
+    with pytest.raises(ValueError, match="2026-05-01T12:00:00 has no time zone"):
         issue.make_authority("x", now=NOW.replace(tzinfo=None), lifetime=YEAR)

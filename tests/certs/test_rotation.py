@@ -167,7 +167,7 @@ class TestCA:
     def test_waits_until_everybody_has_had_it_long(self, joining: Data, since: dt.timedelta | None) -> None:
         taken = step(joining, confirmed=Confirmed(since, None))
         assert taken.data is None
-        assert "used once every replica and configuration has had it long" in taken.reason
+        assert "signs once every replica and configuration has had it long enough" in taken.reason
 
     def test_signs_while_the_old_one_stays(self, fresh: Data, joining: Data, leaving: Data) -> None:
         held = material.read(leaving)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from starlette.types import Message
 
-from webhook.edge.bodies import BodyReader, BodyTooLargeError, BodyTooSlowError, ClientGoneError, Patience
+from webhook.edge.bodies import BodyReader, BodyTooLargeError, BodyTooSlowError, ClientGoneError, TimeOuts
 
 
 def receiving(*messages: Message) -> Callable[[], Awaitable[Message]]:
@@ -76,7 +76,7 @@ def test_every_wait_has_its_own_deadline() -> None:
     """Three requests come 30 ms apart, the second is quick; the others are given up in the order they came."""
 
     async def scenario() -> list[str]:
-        patience = Patience(0.1)
+        patience = TimeOuts(0.1)
         order = []
 
         async def one(name: str, seconds: float) -> None:
@@ -97,7 +97,7 @@ def test_every_wait_has_its_own_deadline() -> None:
 
 def test_a_task_goes_on_after_it_was_interrupted() -> None:
     async def scenario() -> str:
-        patience = Patience(0.02)
+        patience = TimeOuts(0.02)
         with contextlib.suppress(BodyTooSlowError):
             await patience.wait(asyncio.sleep(60))
         task = asyncio.current_task()
@@ -110,7 +110,7 @@ def test_a_task_goes_on_after_it_was_interrupted() -> None:
 
 def test_a_cancellation_by_somebody_else_is_none_of_our_business() -> None:
     async def scenario() -> None:
-        task = asyncio.create_task(Patience(60).wait(asyncio.sleep(60)))
+        task = asyncio.create_task(TimeOuts(60).wait(asyncio.sleep(60)))
         await asyncio.sleep(0)
         task.cancel()
         await task
@@ -121,7 +121,7 @@ def test_a_cancellation_by_somebody_else_is_none_of_our_business() -> None:
 
 def test_quick_requests_share_one_timer() -> None:
     async def scenario() -> int:
-        patience = Patience(60)
+        patience = TimeOuts(60)
         loop = asyncio.get_running_loop()
         armed = 0
         call_later = loop.call_later

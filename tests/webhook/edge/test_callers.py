@@ -58,7 +58,7 @@ def test_a_client_without_a_certificate_gets_403(running: Running, caplog: pytes
         reply = connected.review(review())
     assert (reply.status, reply.json["message"]) == (
         403,
-        "Reviews are taken from clients with a certificate of --client-ca; this connection has none.",
+        "Reviews need a client certificate that a CA of --client-ca signed; this connection has none.",
     )
     assert reply.headers["connection"] == "close"
     assert running.metrics.path("/mutate").errors[403] == before + 1
@@ -282,14 +282,14 @@ def test_names_without_a_ca_are_refused_at_start(tls_directory: Path) -> None:
     with pytest.raises(StartupError) as error:
         asyncio.run(scenario())
     assert str(error.value) == (
-        "--client-name needs --client-ca: a name counts only in a certificate that was verified. Give the CA's file as "
-        "well, or drop the name."
+        "--client-name needs --client-ca: only names in a verified certificate count. Set --client-ca to the file of "
+        "the CA, or remove --client-name."
     )
 
 
 def test_a_certificate_without_names_is_nobodys() -> None:
     assert Callers(["a"]).refusal({"state": {"client_names": ()}}) == (
-        "The client certificate is for nobody, which --client-name does not list."
+        "The client certificate is for no name, which --client-name does not list."
     )
 
 

@@ -240,6 +240,7 @@ from webhook.server.application import build
 from webhook.cli.webhook import run
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader
+from webhook.edge.endpoints import RequestLimits, Telemetry
 from webhook.edge.health import Lifecycle
 from webhook.edge.metrics import Metrics
 from webhook.reviews.lane import ThreadLane
@@ -248,11 +249,11 @@ from webhook.server.settings import WebhookSettings
 async def main():
     lifecycle, directory = Lifecycle(), Path(sys.argv[1])
     lane = ThreadLane()
-    application = build({"/mutate": Slow(lane)}, {}, bodies=BodyReader(1 << 20, 5), metrics=Metrics("test"),
-                        decisions=logs.DecisionLog(sys.stderr.buffer), lifecycle=lifecycle)
+    application = build({"/mutate": Slow(lane)}, {}, lifecycle, RequestLimits(BodyReader(1 << 20, 5)),
+                        Telemetry(Metrics("test"), logs.DecisionLog(sys.stderr.buffer)))
     listener = server.listen("127.0.0.1", 0, "--host", "--port")
     tls = server.tls_context(directory / "tls.crt", directory / "tls.key", "1.3")
-    running = server.Server(application, tls, lifecycle, head_timeout=5, drain_delay=0, drain_timeout=1)
+    running = server.Server(application, tls, lifecycle, server.ServerLimits(5, drain_delay=0, drain_timeout=1))
     with server.on_signals(running.stop):
         await running.serve(sockets=[listener])
     lane.close()

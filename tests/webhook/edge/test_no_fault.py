@@ -23,7 +23,7 @@ from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.reviewer import Reviewer
 from webhook.reviews.validate import Validator
 from webhook.server.policies import PolicedMutator
-from webhook.server.standalone import StandaloneWorld
+from webhook.server.standalone import StandaloneBackend
 
 POLICIES = """
 apiVersion: policy.neuron.aws.com/v1alpha1
@@ -105,7 +105,7 @@ JUNK = st.sampled_from(TOKENS) | st.recursive(
 def running(
     request: pytest.FixtureRequest, tls_directory: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Running]:
-    world, options = StandaloneWorld(), ConversionOptions()
+    world, options = StandaloneBackend(), ConversionOptions()
     reviewers: dict[str, Reviewer] = {
         "/mutate": Mutator(options, Catalogue(), world.view, world.templates),
         "/validate": Validator(options, Catalogue(), world.view),

@@ -161,7 +161,7 @@ def test_a_connection_nobody_uses_is_closed_in_the_end() -> None:
             self.scope = None  # type: ignore[assignment]
             self.cycle = None  # type: ignore[assignment]
             self._clock = lambda: self.now
-            self._owing_since = None
+            self._waiting_since = None
 
     connection = Idle()
     ages = []
@@ -240,6 +240,7 @@ from webhook.server.application import build
 from runtime import logs as runtime_logs
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader
+from webhook.edge.endpoints import RequestLimits, Telemetry
 from webhook.edge.health import Lifecycle
 from webhook.edge.metrics import Metrics
 
@@ -250,13 +251,12 @@ async def main():
     application = build(
         {"/slow": Answering(delay=1.5), "/mutate": Answering()},
         {"shutdown": lifecycle.check_shutdown},
-        bodies=BodyReader(1 << 20, 5),
-        metrics=Metrics("test"),
-        decisions=logs.DecisionLog(sys.stderr.buffer),
-        lifecycle=lifecycle,
+        lifecycle,
+        RequestLimits(BodyReader(1 << 20, 5)),
+        Telemetry(Metrics("test"), logs.DecisionLog(sys.stderr.buffer)),
     )
     tls = server.tls_context(directory / "tls.crt", directory / "tls.key", "1.3")
-    running = server.Server(application, tls, lifecycle, head_timeout=5, drain_delay=1.0, drain_timeout=10)
+    running = server.Server(application, tls, lifecycle, server.ServerLimits(5, drain_delay=1.0, drain_timeout=10))
     with server.on_signals(running.stop):
         await running.serve(sockets=[server.listen("127.0.0.1", 0, "--host", "--port")])
 

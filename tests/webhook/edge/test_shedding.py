@@ -22,7 +22,7 @@ from webhook.decisions.decision import Decision, unchanged
 from webhook.edge.bodies import BodyReader, BodyTooManyError
 from webhook.edge.metrics import PathMetrics
 from webhook.edge.room import Room
-from webhook.edge.shedding import Gate, LoopLag, creates_template, patience
+from webhook.edge.shedding import Gate, LoopLag, caller_timeout, creates_template
 from webhook.reviews.lane import seconds_left
 from webhook.server import app
 from webhook.server.settings import WebhookSettings
@@ -297,7 +297,7 @@ def test_requests_have_waited_since_the_timer_ran_and_for_half_of_its_delay(monk
     ],
 )
 def test_callers_say_how_long_they_wait(query: bytes, seconds: float) -> None:
-    assert patience(query) == seconds
+    assert caller_timeout(query) == seconds
 
 
 class Timed(Answering):

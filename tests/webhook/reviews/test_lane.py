@@ -134,7 +134,10 @@ def test_what_nobody_waits_for_any_more_is_not_begun() -> None:
 
 def test_time_that_is_over_is_said_at_once() -> None:
     async def main() -> None:
-        with caller_waits(0), pytest.raises(LaneTimeoutError, match="has waited longer than its caller does"):
+        with (
+            caller_waits(0),
+            pytest.raises(LaneTimeoutError, match="has waited longer than the time-out of its caller"),
+        ):
             await ThreadLane().run("a", lambda: None)
 
     asyncio.run(main())
@@ -259,7 +262,10 @@ def test_what_cannot_be_done_in_time_is_said_at_once_and_others_take_their_turn(
         many = [asyncio.create_task(some.run("a", lambda: spin(0.2))) for _ in range(7)]
         await asyncio.sleep(0.05)
         asked = time.monotonic()
-        with caller_waits(1.5), pytest.raises(LaneFullError, match="take longer than this one's caller waits"):
+        with (
+            caller_waits(1.5),
+            pytest.raises(LaneFullError, match="take longer than the time-out of this one's caller"),
+        ):
             await some.run("a", lambda: None)
         said = time.monotonic() - asked
         with caller_waits(2.0):

@@ -154,7 +154,7 @@ def annotations(api: FakeApi) -> dict[str, str]:
 
 async def test_a_secret_of_cert_manager_is_not_touched(api: FakeApi) -> None:
     put_secret(api, {}, annotations={"cert-manager.io/certificate-name": "neuron-dra"})
-    message = "Secret neuron-dra/neuron-dra-tls is kept by cert-manager: mount it and set --tls-dir"
+    message = "Secret neuron-dra/neuron-dra-tls is managed by cert-manager: mount it and set --tls-dir"
     with pytest.raises(StartupError, match=message):
         async with kept(api, QUICK_TO_GIVE_UP):
             pytest.fail("started")
@@ -268,8 +268,8 @@ async def test_a_bundle_that_was_changed_is_put_back_and_counted(api: FakeApi) -
             configuration(namespace="other"),
             "webhook w0.neuron.aws.com calls Service other/neuron-dra, and this webhook is neuron-dra/neuron-dra",
         ),
-        (configuration("/mutated"), "webhook w0.neuron.aws.com calls path '/mutated', and has to call /mutate"),
-        (configuration(""), "webhook w0.neuron.aws.com calls path '', and has to call /mutate"),
+        (configuration("/mutated"), "webhook w0.neuron.aws.com calls path '/mutated' instead of /mutate"),
+        (configuration(""), "webhook w0.neuron.aws.com calls path '' instead of /mutate"),
     ],
     ids=["service", "path", "no path"],
 )

@@ -6,7 +6,7 @@ import pytest
 
 from neuron.templates import Template
 from webhook.decisions.ports import NO_FACTS, ClusterView, TemplateStore
-from webhook.server.standalone import MemoryTemplates, StandaloneCluster, StandaloneWorld
+from webhook.server.standalone import MemoryTemplates, StandaloneBackend, StandaloneCluster
 
 
 def template(count: int) -> Template:
@@ -54,7 +54,7 @@ def test_a_tenant_of_many_demands_takes_no_more_memory_than_is_meant() -> None:
 
 
 def test_the_view_knows_what_the_templates_ask_for() -> None:
-    world = StandaloneWorld()
+    world = StandaloneBackend()
     asyncio.run(world.templates.ensure("a", template(4)))
     spec = world.view.claim_template("a", template(4).name)
     assert spec is not None
@@ -71,10 +71,10 @@ def test_a_dry_run_finds_what_was_made() -> None:
 
 
 def test_there_is_nothing_to_wait_for() -> None:
-    assert StandaloneWorld().ready() == (True, "standalone")
+    assert StandaloneBackend().ready() == (True, "standalone")
 
 
 def test_worlds_share_nothing() -> None:
-    first, second = StandaloneWorld(), StandaloneWorld()
+    first, second = StandaloneBackend(), StandaloneBackend()
     asyncio.run(first.templates.ensure("a", template(1)))
     assert not second.templates.holds("a", template(1))
