@@ -202,8 +202,8 @@ def _recovered(settings: DriverSettings) -> Preparer:
 async def _connected(settings: DriverSettings) -> kube.KubeApi:
     try:
         return await kube.connect(settings.kubeconfig, settings.node_name)
-    except kube.ConnectionSettingsError as error:
-        raise StartupError(str(error)) from error
+    except kube.ClusterUnavailableError as error:
+        raise StartupError(f"The API server cannot be used: {error}.") from error
 
 
 def _host(settings: DriverSettings) -> str:

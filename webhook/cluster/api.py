@@ -1,25 +1,61 @@
-"""The interface to the API server: requests, resources, errors, decoding of answers.
+"""The interface to the API server: requests, resources, decoding of answers, explanations of errors.
 
-    ApiServerError
-      StatusError       an answer whose HTTP status is not a success
-      UnreachableError  no complete answer
-      ApiAnswerError   an answer that is not the API's JSON
-        TooLongError    an answer of more than `LONGEST_ANSWER` bytes
-
-`kube` implements it with the transport of the `kubernetes` client. Objects stay raw JSON, because that client's models
-refuse fields of newer API servers.
+`runtime.api_transport` implements it, `runtime.api_errors` has its errors. Objects stay raw JSON.
 """
 
 import contextlib
 import dataclasses
 import datetime as dt
-import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
 import orjson
+
+from runtime.api_errors import (
+    CONFLICT,
+    FORBIDDEN,
+    GONE,
+    NOT_FOUND,
+    SERVER_ERRORS,
+    TOO_MANY_REQUESTS,
+    UNAUTHORIZED,
+    ApiAnswerError,
+    ApiServerError,
+    StatusError,
+    TooLongError,
+    UnreachableError,
+)
+
+__all__ = [
+    "CONFLICT",
+    "FORBIDDEN",
+    "GONE",
+    "JSON",
+    "JSON_PATCH",
+    "MERGE_PATCH",
+    "NOT_FOUND",
+    "OLDEST_KUBERNETES",
+    "PARTIAL",
+    "RESOURCE_GROUP",
+    "SERVER_ERRORS",
+    "TOO_MANY_REQUESTS",
+    "UNAUTHORIZED",
+    "ApiAnswerError",
+    "ApiServer",
+    "ApiServerError",
+    "Resource",
+    "StatusError",
+    "TimedApiServer",
+    "TooLongError",
+    "UnreachableError",
+    "decoded",
+    "explain",
+    "loaded",
+    "loaded_object",
+    "rule_text",
+]
 
 RESOURCE_GROUP: Final = "resource.k8s.io"
 OLDEST_KUBERNETES: Final = "1.34"
@@ -29,115 +65,10 @@ JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 
-UNAUTHORIZED: Final = 401
-FORBIDDEN: Final = 403
-NOT_FOUND: Final = 404
-CONFLICT: Final = 409
-GONE: Final = 410
-TOO_MANY_REQUESTS: Final = 429
-SERVER_ERRORS: Final = 500
-
-LONGEST_ANSWER: Final = 16 * 1024 * 1024
-"""Bytes. One object is shorter; a list that is longer is requested with fewer objects per page."""
 PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 """`Accept` header for requests that need only `metadata`."""
 
-_EXCERPT: Final = 200
-# The API server's message for a missing permission (apiserver/pkg/endpoints/handlers/responsewriters/errors.go).
-_MISSING_RIGHT: Final = re.compile(r'\S+(?: "[^"]*")? is forbidden: User "(?P<user>[^"]*)" cannot (?P<verb>[a-z]+) ')
 _ANONYMOUS: Final = "system:anonymous"
-
-
-class ApiServerError(Exception):
-    """A request to the API server failed."""
-
-
-class UnreachableError(ApiServerError):
-    """No complete answer: no connection, no trust, a time-out, or a connection that broke."""
-
-
-class ApiAnswerError(ApiServerError):
-    """The answer is not the JSON that the Kubernetes API defines."""
-
-
-class TooLongError(ApiAnswerError):
-    """The answer has more than `LONGEST_ANSWER` bytes; the rest was not read."""
-
-
-class StatusError(ApiServerError):
-    """The API server answered with a status that is not a success.
-
-    Attributes:
-        code: HTTP status.
-        reason: `metav1.StatusReason`; empty if the answer was not a `metav1.Status`.
-        message: of the server.
-        details: `metav1.StatusDetails` as sent.
-        retry_after: seconds of the header `Retry-After`; 0 without it.
-    """
-
-    def __init__(
-        self,
-        code: int,
-        message: str,
-        reason: str = "",
-        details: Mapping[str, Any] | None = None,
-        retry_after: float = 0.0,
-    ) -> None:
-        super().__init__(f"{message} (HTTP {code})" if message else f"HTTP {code}")
-        self.code = code
-        self.reason = reason
-        self.message = message
-        self.details = details or {}
-        self.retry_after = retry_after
-
-    @classmethod
-    def parse(cls, code: int, body: bytes, retry_after: float = 0.0) -> "StatusError":
-        """Read the body of an answer. A body that is not a `metav1.Status` becomes the message, shortened."""
-        try:
-            status = orjson.loads(body)
-        except orjson.JSONDecodeError:
-            status = None
-        if isinstance(status, dict) and status.get("kind") == "Status":
-            return cls.from_status(status, code, retry_after)
-        return cls(code, body[:_EXCERPT].decode(errors="replace").strip(), retry_after=retry_after)
-
-    @classmethod
-    def from_status(
-        cls, status: Mapping[str, Any], code: int = SERVER_ERRORS, retry_after: float = 0.0
-    ) -> "StatusError":
-        """Read a `metav1.Status`. `code` is used if it has none."""
-        details = status.get("details")
-        said = status.get("code")
-        return cls(
-            said if isinstance(said, int) and said else code,
-            str(status.get("message") or ""),
-            str(status.get("reason") or ""),
-            details if isinstance(details, dict) else None,
-            retry_after,
-        )
-
-    @property
-    def passing(self) -> bool:
-        """Whether the request is retryable: the same request may succeed later."""
-        return self.code == TOO_MANY_REQUESTS or self.code >= SERVER_ERRORS
-
-    @property
-    def final(self) -> bool:
-        """Whether the same request fails until an operator acts."""
-        return self.code in (UNAUTHORIZED, FORBIDDEN, NOT_FOUND)
-
-    @property
-    def missing_right(self) -> tuple[str, str] | None:
-        """User and verb if authorization denied the request; None if admission or another server denied it."""
-        match = _MISSING_RIGHT.match(self.message) if self.code == FORBIDDEN else None
-        return (match["user"], match["verb"]) if match else None
-
-    def cause(self, reason: str) -> bool:
-        """Whether `details.causes` has an entry with this reason, e.g. `NamespaceTerminating`."""
-        causes = self.details.get("causes")
-        return isinstance(causes, list) and any(
-            isinstance(cause, dict) and cause.get("reason") == reason for cause in causes
-        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -180,7 +111,7 @@ class ApiServer(Protocol):
         Raises:
             StatusError: the answer is not a success.
             UnreachableError: there is no complete answer within `timeout`.
-            TooLongError: the answer is longer than `LONGEST_ANSWER`.
+            TooLongError: the answer is longer than the bound of the transport.
         """
 
     def stream(

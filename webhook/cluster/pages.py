@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from typing import Final
 
 from neuron import api_objects
-from runtime import paging
+from runtime import answers, paging
 from webhook.cluster.api import ApiServer, Resource, TooLongError, decoded
 
 LONGEST_OBJECT: Final = 12 * 1024 * 1024
@@ -91,24 +91,6 @@ async def pages(
             yield page
 
 
-async def lines(chunks: AsyncIterable[bytes], longest: int = LONGEST_OBJECT) -> AsyncGenerator[bytes, None]:
-    """Whole, non-empty lines of a body that arrives in pieces.
-
-    Text after the last newline is dropped: it was cut off, and the API server sends it again when the watch resumes.
-    Of a line longer than `longest`, only the beginning is returned (`api_objects.WINDOW`), which names the object.
-    """
-    pending: list[bytes] = []
-    length = 0
-    async for chunk in chunks:
-        first, *others = chunk.split(b"\n")
-        if length <= longest:
-            pending.append(first)
-        length += len(first)
-        for other in others:
-            line = b"".join(pending)
-            long = length > longest
-            pending, length = [other], len(other)
-            if long:
-                yield line[: api_objects.WINDOW]
-            elif line.strip():
-                yield line
+def lines(chunks: AsyncIterable[bytes], longest: int = LONGEST_OBJECT) -> AsyncGenerator[bytes, None]:
+    """Lines of a watch; of a line longer than `longest`, only the beginning, which names the object."""
+    return answers.lines(chunks, longest, api_objects.WINDOW)

@@ -176,9 +176,11 @@ async def test_a_server_that_never_answers_is_given_up(cluster: Cluster) -> None
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        pytest.param("", "kubeconfig {path} cannot be used: something is missing or malformed (", id="empty"),
+        pytest.param("", "kubeconfig {path} cannot be used: the file is empty or is not a kubeconfig (", id="empty"),
         pytest.param("{", "kubeconfig {path} is not YAML: ", id="not YAML"),
-        pytest.param("words", "kubeconfig {path} cannot be used: something is missing or malformed (", id="no mapping"),
+        pytest.param(
+            "words", "kubeconfig {path} cannot be used: the file is empty or is not a kubeconfig (", id="no mapping"
+        ),
         pytest.param("kind: Config", "kubeconfig {path} cannot be used: Invalid kube-config file. Ex", id="no context"),
         pytest.param(
             "{current-context: x, contexts: [], clusters: [], users: []}",
