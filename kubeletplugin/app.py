@@ -1,5 +1,4 @@
-"""The composition root: makes the parts, starts them in the order in which they depend on each other, stops them in
-the opposite one."""
+"""The composition root: creates the parts, starts them in the order of their dependencies, stops them in reverse."""
 
 import asyncio
 import contextlib
@@ -18,13 +17,13 @@ import msgspec
 from kubeletplugin import emulate, kube
 from kubeletplugin.cdi import SpecFiles
 from kubeletplugin.clock import SystemClock
-from kubeletplugin.driver import Driver
+from kubeletplugin.driver import Driver, NodeClaims
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.health import HealthMonitor
 from kubeletplugin.metrics import Metrics, MetricsServer
 from kubeletplugin.prepare import NodeView, Preparer
 from kubeletplugin.probe import Prober
-from kubeletplugin.publish import Publisher
+from kubeletplugin.publish import Instance, Publisher
 from kubeletplugin.register import (
     Registration,
     SocketError,
@@ -51,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 def driver_version(python_version: str | None = None) -> str:
-    """This driver's version as a semantic version: the API server refuses an attribute that is none.
+    """This driver's version as a semantic version: the API server denies an attribute with another one.
 
     Args:
         python_version: the version by PEP 440; None: that of the installed distribution.
@@ -91,24 +90,16 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
     async with contextlib.AsyncExitStack() as stack:
         api = await _connected(settings)
         stack.push_async_callback(api.close)
-        driver = Driver(preparer, api, view, settings.node_name, clock=clock, metrics=metrics)
+        node = NodeClaims(preparer, api, view, settings.node_name)
+        driver = Driver(node, clock=clock, metrics=metrics)
         stack.callback(driver.close)
         await driver.count()
         publisher = _publisher(settings, api, monitor, clock, metrics)
-        sweeper = Sweeper(
-            driver,
-            preparer,
-            api,
-            view,
-            settings.node_name,
-            interval=settings.sweep_interval,
-            clock=clock,
-            metrics=metrics,
-        )
+        sweeper = Sweeper(driver, node, settings.sweep_interval, clock=clock, metrics=metrics)
         registration = Registration(paths.plugin)
         if settings.metrics_port:
             stack.callback(_serve_metrics(settings, metrics).close)
-        # The kubelet dials the driver's socket as soon as it sees the other one, so that comes last.
+        # Registration comes last: the kubelet calls the driver's socket as soon as it sees the registration socket.
         await stack.enter_async_context(
             _serving(UnixServer(paths.plugin, handlers(driver, monitor, settings.node_name, clock)))
         )
@@ -122,21 +113,12 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
 def _publisher(
     settings: DriverSettings, api: kube.KubeApi, monitor: HealthMonitor, clock: SystemClock, metrics: Metrics
 ) -> Publisher:
-    return Publisher(
-        api,
-        api,
-        monitor,
-        driver_version=driver_version(),
-        taint_effect=settings.taint_effect,
-        lock_dir=settings.state,
-        clock=clock,
-        metrics=metrics,
-        jitter=random.uniform,
-    )
+    instance = Instance(driver_version(), settings.taint_effect, settings.state)
+    return Publisher(api, monitor, instance, clock=clock, metrics=metrics, jitter=random.uniform)
 
 
 async def _until_stopped(stop: asyncio.Event, *parts: HealthMonitor | Publisher | Sweeper) -> None:
-    """Keep the background parts running. They handle what can go wrong; anything else ends the process, loudly."""
+    """Run the background parts. They handle expected errors; any other error ends the process with a traceback."""
     tasks = [asyncio.create_task(part.run()) for part in parts]
     stopped = asyncio.create_task(stop.wait())
     try:
@@ -151,7 +133,7 @@ async def _until_stopped(stop: asyncio.Event, *parts: HealthMonitor | Publisher 
 
 
 def _emulated(settings: DriverSettings) -> DriverSettings:
-    """DriverSettings that point to fake files, where a type is to be emulated."""
+    """DriverSettings that point to fake files, if a type is emulated."""
     if settings.emulate is None:
         return settings
     root = settings.state / "emulated"
@@ -207,7 +189,7 @@ async def _connected(settings: DriverSettings) -> kube.KubeApi:
 
 
 def _host(settings: DriverSettings) -> str:
-    """The address to bind to, without the brackets that some write around one of IPv6."""
+    """The address to bind to; brackets around an IPv6 address are removed."""
     return settings.bind_address.removeprefix("[").removesuffix("]")
 
 
