@@ -137,8 +137,8 @@ async def _first_sync(caches: Sequence[Reflector[Any]], address: str, wait: floa
 class Connection:
     """A `TimedApiServer` over the client's transport: connection pool, TLS, credentials.
 
-    If the API server refuses the credentials, they are read again, once for all concurrent requests: tokens of credential
-    plugins and files expire, and the client reads them only once.
+    If the API server refuses the credentials, they are read again, once for all concurrent requests: tokens of
+    credential plugins and files expire, and the client reads them only once.
     """
 
     def __init__(

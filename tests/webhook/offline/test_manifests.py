@@ -71,7 +71,7 @@ UNREADABLE: dict[str, tuple[bytes, int, int, str]] = {
         b"a: 1\n---\nb:\n  {{ toYaml . }}\n",
         4,
         4,
-        "a key must be a string, a number or a boolean; a template has to be rendered first",
+        "a key must be a string, a number or a boolean; render a template first",
     ),
     "list": (b"# c\n- a\n", 2, 1, "the document is a list, not a mapping with apiVersion and kind"),
     "string": (b"a: 1\n---\njust text\n", 3, 1, "the document is a string, not a mapping with apiVersion and kind"),
