@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
 from typing import Any, Final, TypeAlias
 
+from runtime.yaml_nodes import Node, YamlError, compose
 from webhook.offline.convert_files import Change, Conversion, Source
 from webhook.offline.manifests import Document, manifests
 from webhook.offline.text_edits import Splice, apply, unified_diff
 from webhook.offline.yaml_edits import EditError, edit
 from webhook.offline.yaml_layout import Layout, json_text, line_start
-from webhook.offline.yaml_nodes import Node, YamlError, compose
 
 Say: TypeAlias = Callable[[str], None]
 """Receives a message for the user."""

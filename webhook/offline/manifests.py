@@ -13,13 +13,12 @@ from typing import Any, Final
 
 import orjson
 
+from runtime.yaml_nodes import Mapping_, Node, Sequence_, YamlError, YamlSyntaxError, compose
+from runtime.yaml_scalars import resolve
 from webhook.decisions.pod_templates import Path, pod_templates
-from webhook.offline.yaml_nodes import Mapping_, Node, Sequence_, YamlError, YamlSyntaxError, compose
-from webhook.offline.yaml_scalars import resolve
 
 _SEPARATOR: Final = re.compile(r"---(\s|$)")
 _END: Final = re.compile(r"\.\.\.(\s|$)")
-_UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufeff\uff00-\ufffd\U00010000-\U0010ffff]")
 _STEP: Final = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
 
 
@@ -128,7 +127,7 @@ def read(content: bytes) -> tuple[str, list[Document]]:
 
 def _content(text: str, offset: int, part: str, *, is_json: bool) -> tuple[dict[str, Any] | None, Node | None]:
     try:
-        root = _composed(part)
+        root = compose(part)
         data = root and root.value
     except YamlError as error:
         if not (is_json and isinstance(error, YamlSyntaxError)):
@@ -140,13 +139,6 @@ def _content(text: str, offset: int, part: str, *, is_json: bool) -> tuple[dict[
         where = _position(text, offset + (root.start if root else 0))
         raise ManifestError(f"the document is a {_type_name(data)}, not a mapping with apiVersion and kind", *where)
     return data, root
-
-
-def _composed(part: str) -> Node | None:
-    unprintable = _UNPRINTABLE.search(part)
-    if unprintable:
-        raise YamlSyntaxError(unprintable.start(), f"the character {unprintable[0]!r} is not allowed")
-    return compose(part)
 
 
 def _json_data(text: str, offset: int, part: str) -> Any:
@@ -163,7 +155,7 @@ def _json_data(text: str, offset: int, part: str) -> Any:
         return value
 
     def constant(name: str) -> Any:
-        raise fault(f"{name} is no value that JSON has")
+        raise fault(f"{name} is not a JSON value")
 
     data = json.loads(part, object_pairs_hook=members, parse_int=resolve, parse_float=resolve, parse_constant=constant)
     try:

@@ -402,14 +402,14 @@ def test_settings_decide_as_they_do_for_the_webhook() -> None:
         (
             "apiVersion: v1\nkind: Pod\nmetadata:\n  annotations:\n    neuron.aws.com/convert: off\n" + _SPEC,
             [
-                "f0.yaml:5: [document 1, Pod] metadata.annotations[neuron.aws.com/convert]: NEU114: the object holds no"
+                "f0.yaml:5: [document 1, Pod] metadata.annotations[neuron.aws.com/convert]: NEU114: the object contains no"
                 " readable Pod: Expected `str | null`, got `bool`. Compare it with the API reference of its kind."
             ],
         ),
         (
             "apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nmetadata:\n  annotations: []\n",
             [
-                "f0.yaml:4: [document 1, LeaderWorkerSet] metadata.annotations: NEU114: the object holds no readable"
+                "f0.yaml:4: [document 1, LeaderWorkerSet] metadata.annotations: NEU114: the object contains no readable"
                 " pod template: Expected `object | null`, got `array`. Compare it with the API reference of its kind."
             ],
         ),

@@ -373,7 +373,7 @@ def test_a_missing_permission_names_the_rule_to_add() -> None:
         Line(
             "permissions",
             Verdict.WRONG,
-            "system:serviceaccount:neuron-dra:neuron-dra may not get, create resourceclaimtemplates: making the "
+            "system:serviceaccount:neuron-dra:neuron-dra may not get, create resourceclaimtemplates: creating the "
             "templates of converted pods does not work.",
             "Add this rule to its ClusterRole: "
             "- {apiGroups: [resource.k8s.io], resources: [resourceclaimtemplates], verbs: [get, create]}",
