@@ -4,7 +4,6 @@ import asyncio
 import base64
 import dataclasses
 import http.client
-import io
 import json
 import logging
 import os
@@ -17,12 +16,12 @@ from urllib.parse import urlsplit
 
 import click
 import jsonpatch
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from runtime.startup import StartupError
+from runtime.yaml_nodes import YamlError, compose
 from webhook.cli.webhook import ServerCommand, run, with_settings
 from webhook.edge import server
+from webhook.offline.yaml_layout import Layout
 from webhook.server import app, settings
 from webhook.server.standalone import MemoryTemplates
 
@@ -129,9 +128,10 @@ class _Client:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        pod = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except (OSError, YAMLError) as error:
+        root = compose(path.read_text(encoding="utf-8"))
+    except (OSError, YamlError) as error:
         raise StartupError(f"Cannot read the example {path}: {error}. Choose another with --pod.") from error
+    pod = root and root.value
     if not isinstance(pod, dict) or pod.get("kind") != "Pod":
         raise StartupError(f"The example {path} is not a Pod. Choose another with --pod.")
     return pod
@@ -158,12 +158,7 @@ def _review(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def _yaml(value: Any) -> str:
-    text = io.StringIO()
-    yaml = YAML()
-    yaml.width = 4096
-    yaml.indent(mapping=2, sequence=4, offset=2)
-    yaml.dump(value, text)
-    return text.getvalue()
+    return Layout(dash=2).document(value)
 
 
 def _print(title: str, text: str) -> None:

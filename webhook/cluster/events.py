@@ -1,8 +1,9 @@
 """Writes Events (`events.k8s.io/v1`) about refused conversions.
 
 If a controller creates the pods, only the controller sees the refusal; `kubectl get events -n team-a` shows these
-Events to the user. They are written in the background, after the answer. A repeated refusal is counted and written later as a
-series, as client-go's recorder does (`k8s.io/client-go/tools/events`). Refusals above the bounds are only counted.
+Events to the user. They are written in the background, after the answer. A repeated refusal is counted and written
+later as a series, as client-go's recorder does (`k8s.io/client-go/tools/events`). Refusals above the bounds are only
+counted.
 
 An Event regards the controller in the pod's ownerReferences, or else the Namespace: the pod does not exist, and often
 has no name. The API server requires `regarding.namespace` to equal the Event's namespace, for every kind of object

@@ -52,7 +52,7 @@ RULES: Final = (
         RESOURCE_GROUP,
         ("resourceslices", "deviceclasses"),
         ("list", "watch"),
-        "finding instance types and DeviceClasses",
+        "finding types and classes",
     ),
     Rule(
         RESOURCE_GROUP,

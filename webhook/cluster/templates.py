@@ -369,7 +369,8 @@ def _refusal(error: StatusError, namespace: str) -> tuple[str, str]:
         return _words(error), fix
     if error.missing_right:
         user, verb = error.missing_right
-        why = f'the webhook runs as "{user}", which is not allowed to {verb} {RESOURCE_CLAIM_TEMPLATES} in namespace "{namespace}".'
+        denied = f'is not allowed to {verb} {RESOURCE_CLAIM_TEMPLATES} in namespace "{namespace}".'
+        why = f'the webhook runs as "{user}", which {denied}'
         rule = rule_text(RESOURCE_CLAIM_TEMPLATES.group, (RESOURCE_CLAIM_TEMPLATES.plural,), (verb,))
         return why, f"An administrator has to add this rule to its ClusterRole: {rule}"
     if error.code == NOT_FOUND and error.details.get("kind") == "namespaces":

@@ -1,4 +1,4 @@
-"""Lists of templates and pods, page by page: of a page, only what matters is kept.
+"""Lists templates and pods page by page, and keeps only the needed fields.
 
 Lists leave `resourceVersion` unset: they show the most recent state, and all pages of one list show the same state
 (https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks).
@@ -74,7 +74,7 @@ _decode_pods: Final = msgspec.json.Decoder(_PodPage).decode
 
 
 class Reader:
-    """Lists in one cluster. What passes is tried again; what stays is raised as `ApiServerError`."""
+    """Lists of one cluster. Retryable errors are retried; others are raised as `ApiServerError`."""
 
     def __init__(
         self,
@@ -84,14 +84,13 @@ class Reader:
         page_size: int = PAGE_SIZE,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        """Read from `server` what is in one namespace; empty: in all."""
         self._server = server
         self._namespace = namespace
         self._page_size = page_size
         self._sleep = sleep
 
     async def generated(self) -> tuple[Generated, ...]:
-        """The templates that are ours, by namespace and name."""
+        """The generated templates, by namespace and name."""
         found: list[Generated] = []
 
         def take(page: Page) -> None:
@@ -151,13 +150,13 @@ class Reader:
             except TooLongError:
                 raise
             except ApiServerError:
-                pass  # the last attempt says it
+                pass  # the last attempt raises it
             await self._sleep(max(asked_to_wait, _PAUSE * attempt))
         return await self._server.request("GET", path, timeout=TIMEOUT, query=query)
 
 
 def _generated(raw: msgspec.Raw) -> Generated | None:
-    """The template, if it is ours; what cannot be read is not, whatever its labels say."""
+    """The template if prune may remove it; one that cannot be read may not be removed."""
     try:
         return read_generated(loaded(memoryview(raw)))
     except (ApiAnswerError, KeyError, TypeError, AttributeError, ValueError, RecursionError):
@@ -169,7 +168,7 @@ def _templates(pod: _Pod) -> Iterable[str]:
 
 
 def reason(error: ApiServerError, resource: Resource) -> str:
-    """What keeps us from something, and what would mend it; for the end of a sentence."""
+    """The error with its fix, as the end of a sentence."""
     if not isinstance(error, StatusError):
         return str(error)
     if error.code == UNAUTHORIZED:
@@ -183,13 +182,13 @@ def reason(error: ApiServerError, resource: Resource) -> str:
 
 
 def message(error: ApiServerError, verb: str, resource: Resource, namespace: str = "") -> str:
-    """The same as a sentence for an operator."""
+    """The error with its fix, as a sentence for an operator."""
     where = f"in namespace {namespace}" if namespace else "in all namespaces"
     return f"Cannot {verb} {resource} {where}: {reason(error, resource)}."
 
 
 def review(verb: str, namespace: str) -> dict[str, Any]:
-    """A SelfSubjectAccessReview: may we do this to templates there (empty: everywhere)?"""
+    """A SelfSubjectAccessReview for templates in a namespace (empty: all namespaces)."""
     attributes = {
         "verb": verb,
         "group": RESOURCE_CLAIM_TEMPLATES.group,

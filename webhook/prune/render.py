@@ -1,4 +1,4 @@
-"""What there is and what became of it, as text and as JSON."""
+"""Prints templates and prune reports as text and as JSON."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -13,20 +13,20 @@ _WORDS = {
     PruneAction.CANDIDATE: "would be removed",
     PruneAction.REMOVED: "removed",
     PruneAction.KEPT: "kept",
-    PruneAction.GONE: "gone already",
-    PruneAction.RESTORED: "made again",
+    PruneAction.GONE: "already gone",
+    PruneAction.RESTORED: "created again",
     PruneAction.FAILED: "failed",
 }
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def age(template: Generated, now: dt.datetime) -> str:
-    """Its age in the two largest units, e.g. `3d4h`."""
+    """Age in the two largest units, e.g. `3d4h`."""
     return duration(now - template.created)
 
 
 def duration(time: dt.timedelta) -> str:
-    """A time in its two largest units; nothing is shorter than `0s`."""
+    """A duration in its two largest units; at least `0s`."""
     left = max(0, int(time.total_seconds()))
     parts: list[str] = []
     for unit, seconds in _UNITS:
@@ -37,7 +37,7 @@ def duration(time: dt.timedelta) -> str:
 
 
 def report_text(report: PruneReport, now: dt.datetime) -> str:
-    """A line for each candidate, then a sum."""
+    """A line per candidate, then a summary."""
     rows = [
         (
             _WORDS[entry.outcome],

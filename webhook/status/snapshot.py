@@ -1,4 +1,4 @@
-"""Everything that `neuron-dra status` looks at, fetched once. What may not be read is kept as `Unseen`, with why."""
+"""Reads everything that `neuron-dra status` checks. What cannot be read becomes an `Unseen` with the reason."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ from webhook.cluster.replicas import LABELS, LEASES
 from webhook.cluster.rights import RULES, SECRET, Rule
 
 NAME: Final = "neuron-dra"
-"""Of the webhook configurations, the Service and the label `app.kubernetes.io/name`."""
+"""Name of the webhook configurations and the Service, and value of the label `app.kubernetes.io/name`."""
 
 MUTATING: Final = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
 VALIDATING: Final = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations")
@@ -54,11 +54,11 @@ Object: TypeAlias = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Unseen:
-    """What could not be read.
+    """Data that could not be read.
 
     Attributes:
-        why: one sentence.
-        rule: the RBAC rule that is missing, as YAML; empty where that is not the reason.
+        why: the reason, one sentence.
+        rule: the missing RBAC rule, as YAML; empty for other reasons.
     """
 
     why: str
@@ -67,7 +67,7 @@ class Unseen:
     @property
     def fix(self) -> str:
         """What to do."""
-        return f"Give yourself this rule: {self.rule}" if self.rule else ""
+        return f"Add this rule to your Role or ClusterRole: {self.rule}" if self.rule else ""
 
 
 Seen: TypeAlias = tuple[Object, ...] | Unseen
@@ -76,12 +76,12 @@ Asked: TypeAlias = tuple[Rule, str, str]
 
 
 class NoAnswerError(Exception):
-    """There is nothing to look at: the cluster does not answer, or does not accept us."""
+    """The cluster does not answer, or refuses the credentials."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What was found. Collections hold objects as JSON; what may not exist is a collection of one or none.
+    """Objects of the cluster, as JSON. Single objects are a tuple of one, or an empty tuple if they do not exist.
 
     Attributes:
         address: URL of the API server.
@@ -89,7 +89,7 @@ class Snapshot:
         version: `/version`.
         versions: served versions of `resource.k8s.io`, e.g. `("v1", "v1beta2")`.
         account: user name of the webhook's ServiceAccount.
-        rights: what that account may do; None where the API server did not say.
+        rights: whether that account is allowed each rule.
     """
 
     address: str
@@ -114,10 +114,10 @@ class Snapshot:
 
 
 async def fetch(server: ApiServer, address: str, namespace: str) -> Snapshot:
-    """Look at everything.
+    """Read everything.
 
     Raises:
-        NoAnswerError: the cluster does not answer, or does not accept our credentials.
+        NoAnswerError: the cluster does not answer, or refuses the credentials.
     """
     return await _Fetcher(server, namespace).snapshot(address)
 
@@ -237,7 +237,7 @@ def _object(raw: msgspec.Raw) -> Object | None:
 
 
 def _account(deployments: Seen, namespace: str) -> str:
-    """The webhook's ServiceAccount: by its Deployment, else by the name that is shipped."""
+    """The webhook's ServiceAccount: of its Deployment, else the shipped name."""
     for each in () if isinstance(deployments, Unseen) else deployments:
         labels = each["metadata"].get("labels") or {}
         if each["metadata"]["namespace"] == namespace and LABELS.items() <= labels.items():
@@ -249,5 +249,5 @@ def _unseen(error: ApiServerError, resource: Resource, verb: str, namespace: str
     where = f" in namespace {namespace}" if namespace else ""
     if isinstance(error, StatusError) and error.code == FORBIDDEN and error.missing_right:
         rule = rule_text(resource.group, (resource.plural,), (verb,))
-        return Unseen(f"you may not {verb} {resource}{where}.", rule)
+        return Unseen(f"you are not allowed to {verb} {resource}{where}.", rule)
     return Unseen(f"cannot {verb} {resource}{where}: {error}.")

@@ -153,10 +153,10 @@ def test_what_may_not_be_read_names_the_rule_and_the_rest_is_shown(installed: Ap
     result = run(installed, tmp_path, "-o", "json")
     checks = json.loads(result.stdout)["checks"]
     unknown = {line["text"]: line["fix"] for line in checks if line["verdict"] == "unknown"}
-    assert unknown["you may not list nodes."] == (
-        'Give yourself this rule: - {apiGroups: [""], resources: [nodes], verbs: [list]}'
+    assert unknown["you are not allowed to list nodes."] == (
+        'Add this rule to your Role or ClusterRole: - {apiGroups: [""], resources: [nodes], verbs: [list]}'
     )
-    assert "you may not list leases.coordination.k8s.io in namespace neuron-dra." in unknown
+    assert "you are not allowed to list leases.coordination.k8s.io in namespace neuron-dra." in unknown
     assert any("32 devices" in line["text"] for line in checks)
 
 
@@ -238,4 +238,4 @@ def test_one_object_that_may_not_be_read_names_its_rule(installed: Api, tmp_path
     said = 'secrets "neuron-dra-tls" is forbidden: User "me" cannot get resource "secrets" in API group "" in the …'
     installed.fault("get", "secrets", answer(403, "Forbidden", said))
     fixes = [line["fix"] for line in json.loads(run(installed, tmp_path, "-o", "json").stdout)["checks"]]
-    assert 'Give yourself this rule: - {apiGroups: [""], resources: [secrets], verbs: [get]}' in fixes
+    assert 'Add this rule to your Role or ClusterRole: - {apiGroups: [""], resources: [secrets], verbs: [get]}' in fixes

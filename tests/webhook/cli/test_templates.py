@@ -101,7 +101,7 @@ async def test_a_prune_says_what_became_of_each(api: FakeApi, kubeconfig: Path) 
     assert result.stdout == (
         f"removed  team/{EIGHT}  (3d4h old)\n1 removed; of 3 generated templates 1 in use, 1 too young.\n"
     )
-    assert result.stderr == "Marked 1; looking again in 0 s.\n"
+    assert result.stderr == "Marked 1; checking again in 0 s.\n"
 
 
 async def test_a_prune_for_programs(api: FakeApi, kubeconfig: Path) -> None:
@@ -142,7 +142,7 @@ async def test_a_run_that_cannot_end_is_exit_code_1(api: FakeApi, kubeconfig: Pa
     api.fault("patch", PLURAL, marked)
     result = await run("prune", "--kubeconfig", kubeconfig, "--grace=0s")
     assert result.exit_code == 1
-    assert "Nothing was removed; the next run goes on with what is marked." in result.stderr
+    assert "Nothing was removed; the next run continues with the marked templates." in result.stderr
 
 
 @pytest.mark.parametrize("verb", ["list", "prune"])

@@ -359,7 +359,7 @@ class TestPolicies:
     @pytest.mark.parametrize(
         ("text", "said"),
         [
-            pytest.param(None, "{folder}: no policy file (*.yaml, *.yml, *.json) is in it.\n", id="empty"),
+            pytest.param(None, "{folder}: it contains no policy file (*.yaml, *.yml, *.json).\n", id="empty"),
             pytest.param("kind: Frog", "{folder}/bad.yaml:1: ", id="faulty"),
             pytest.param(
                 policy(

@@ -216,7 +216,7 @@ async def test_one_that_changed_before_it_was_marked_stays(api: FakeApi) -> None
     api.put(PLURAL, stored(4))
     api.fault("patch", PLURAL, answer(409, "Conflict", "modified"))
     time = Time()
-    assert told(await prune(api, time=time)) == {FOUR: ("kept", "somebody changed it before it could be marked")}
+    assert told(await prune(api, time=time)) == {FOUR: ("kept", "another client changed it before it could be marked")}
     assert time.slept == []
 
 
@@ -337,7 +337,7 @@ async def test_a_template_that_cannot_be_brought_back_is_said(api: FakeApi) -> N
     assert told(report) == {
         FOUR: (
             "failed",
-            'pod late refers to it, and it could not be made again: "bob" lacks the rule '
+            'pod late refers to it, and it could not be created again: "bob" lacks the rule '
             "- {apiGroups: [resource.k8s.io], resources: [resourceclaimtemplates], verbs: [create]}",
         )
     }
@@ -526,8 +526,8 @@ async def test_pods_that_cannot_be_listed_again_leave_the_marks_and_all_template
     report = await prune(api, lambda: api.fault("list", "pods", answer(403, "Forbidden", "no"), times=9))
     assert report.failed
     assert report.problem == (
-        "Cannot list pods in all namespaces: no (HTTP 403). Nothing was removed; the next run goes on with what is "
-        "marked."
+        "Cannot list pods in all namespaces: no (HTTP 403). Nothing was removed; the next run continues "
+        "with the marked templates."
     )
     assert mark_of(api, FOUR)
 
@@ -544,4 +544,4 @@ async def test_pods_that_cannot_be_listed_at_the_end_leave_a_doubt(api: FakeApi)
 
     report = await prune(api, meanwhile)
     assert told(report) == {FOUR: ("removed", "")}
-    assert report.problem.endswith("Whether a pod turned up that needs what was removed is not known.")
+    assert report.problem.endswith("It is unknown whether a new pod needs a removed template.")
