@@ -76,7 +76,7 @@ ATTACKS = (*arsenal.ATTACKS, Attack("costly-policy", "/validate", costly, 5_000)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-def test_a_neighbour_is_answered_whatever_arrives(server: Victim, attack: Attack) -> None:
+def test_other_namespaces_are_answered_during_every_attack(server: Victim, attack: Attack) -> None:
     bodies = attack.bodies()
     with server.neighbour() as waits, concurrent.futures.ThreadPoolExecutor(attack.at_once) as attackers:
         replies = list(attackers.map(lambda body: server.attack(attack.path, body), bodies))

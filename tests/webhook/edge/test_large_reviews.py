@@ -89,7 +89,7 @@ def attacked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", BODIES)
-def test_one_review_takes_little_memory_and_nobody_waits(attacked: Attacked, name: str) -> None:
+def test_one_large_review_takes_little_memory_and_delays_no_other(attacked: Attacked, name: str) -> None:
     body = BODIES[name]()
     assert len(body) <= LIMIT
     waits: list[float] = []
@@ -179,7 +179,7 @@ class Slow(Answering):
 
 
 @pytest.mark.timeout(60)
-def test_a_busy_lane_keeps_nobody_waiting(tls_directory: Path) -> None:
+def test_a_busy_lane_delays_no_other_review(tls_directory: Path) -> None:
     lane = ThreadLane()
     slow = Slow(lane)
     try:
@@ -264,7 +264,7 @@ run(main(), Settings(standalone=True, log_format="json", log_level="info"))
 
 
 @pytest.mark.timeout(60)
-def test_a_signal_is_heard_however_long_a_decision_takes(tls_directory: Path) -> None:
+def test_a_signal_stops_the_process_during_a_long_decision(tls_directory: Path) -> None:
     with Process(["-c", BUSY, str(tls_directory)], cwd=tls_directory) as process:
         url = process.event("serving")["url"][0]
         with Client(url, tls_directory / "ca.crt", timeout=20) as client:

@@ -222,7 +222,7 @@ def test_records_that_users_write(policies: PolicySet, said: Any, manifest: Any)
 
 @pytest.mark.parametrize("value", [0, 1.5, True, "x", [], [{}], None])
 @pytest.mark.parametrize("kind", ["Pod", "LeaderWorkerSet"])
-def test_an_object_that_is_none(kind: str, value: Any) -> None:
+def test_an_object_that_is_not_an_object(kind: str, value: Any) -> None:
     fields = LWS if kind == "LeaderWorkerSet" else {}
     for operation in ("CREATE", "UPDATE"):
         decision = review(POLICIES, value, operation, CREATED, **fields)
