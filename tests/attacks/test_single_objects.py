@@ -1,7 +1,7 @@
-"""One tenant's object at a time against the real server, with another tenant's reviews going on.
+"""One object of a tenant at a time against the real server, during reviews of another tenant.
 
-Whatever arrives: the neighbour is answered, memory stays under the chart's limit, the answer is a review's answer, and
-the process hears SIGTERM.
+For every attack: the other tenant is answered, memory stays below the chart's limit, the attack gets an answer to a
+review, and SIGTERM ends the process.
 """
 
 import concurrent.futures

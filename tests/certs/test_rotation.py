@@ -364,14 +364,14 @@ class Fleet:
         self.deleted, self.version = True, self.version + 1
 
     def alike(self) -> bool:
-        """Whether nothing is left to do, and everybody has the same."""
+        """Whether no step is left, and all replicas have the same content."""
         end = material.read(self.secret)
         settled = not self.deleted and not self.requested and len(end.bundle) == 1 and end.next is None
         taken = {(replica.bundle, replica.serving) for replica in self.replicas}
         return settled and taken == {(self.configured[-1][1], self.secret["tls.crt"])}
 
     def check(self) -> None:
-        """Whatever bundle an API server may still go by, and whatever a living replica may serve: they fit."""
+        """Every bundle that an API server may still use verifies every leaf that a live replica may serve."""
         ends = [when for when, _ in self.configured[1:]] + [self.now + DAY]
         held = [bundle for (_, bundle), end in zip(self.configured, ends, strict=True) if end > self.now - RULES.settle]
         for replica in self.replicas:

@@ -1,4 +1,4 @@
-"""Connections: how many, how long a handshake may take, and that idle ones are let go of."""
+"""Limits on connections: their number, and the time of a handshake."""
 
 import asyncio
 import contextlib

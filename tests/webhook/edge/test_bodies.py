@@ -1,4 +1,4 @@
-"""How long bodies are waited for, with a clock and a client that the test moves."""
+"""Time-outs of request bodies, with a clock and a client that the test controls."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Client certificates: who may send reviews, over real TLS."""
+"""Client certificates: which clients may send reviews, over real TLS."""
 
 import asyncio
 import contextlib

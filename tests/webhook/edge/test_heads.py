@@ -1,4 +1,4 @@
-"""All of a request that is no body is bounded: over a real socket and real TLS, against a real process."""
+"""Request lines, headers, chunk framing and trailers are bounded: real TLS, against a real process."""
 
 import itertools
 import json
@@ -25,7 +25,7 @@ CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 class Attacked:
-    """A server of its own, with its memory."""
+    """A separate server process, with its memory."""
 
     def __init__(self, process: Process, ca: Path) -> None:
         self.process = process

@@ -1,4 +1,4 @@
-"""What `/livez` and `/readyz` say, and when."""
+"""Answers of `/livez` and `/readyz`."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The largest reviews, against a real process: memory, neighbours, /livez and SIGTERM."""
+"""The largest reviews, against a real process: memory, other reviews, /livez and SIGTERM."""
 
 import contextlib
 import json
@@ -161,7 +161,7 @@ def test_a_thousand_senders_of_half_a_body_stay_within_the_charts_limit(attacked
 
 
 class Slow(Answering):
-    """Decides in the lane, for longer than anybody waits."""
+    """Decides in the lane, for longer than every time-out."""
 
     def __init__(self, lane: ThreadLane) -> None:
         super().__init__()

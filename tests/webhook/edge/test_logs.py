@@ -1,4 +1,4 @@
-"""Log lines: one per decision, in batches; everything else at once."""
+"""Log lines: one per decision, in batches; other lines immediately."""
 
 import asyncio
 import io
@@ -36,7 +36,7 @@ def request(name: str = "", body: bytes = b"null", **members: Any) -> wire.Admis
 
 
 def lines(*records: tuple[wire.AdmissionRequest, Rendered], form: runtime_logs.Format = "json") -> str:
-    """What is written for these records once the log is flushed."""
+    """The lines of these records after a flush."""
     stream = io.BytesIO()
 
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""What is counted, and how Prometheus reads it."""
+"""Metrics, and their form for Prometheus."""
 
 import dataclasses
 import http.client

@@ -1,4 +1,4 @@
-"""No review ends in HTTP 500: whatever is at any field of its envelope, it is answered, or refused with a message."""
+"""No review ends in HTTP 500: every value at every field of its envelope is answered, or refused with a message."""
 
 import copy
 import datetime as dt

@@ -248,7 +248,7 @@ def test_a_rendered_decision_has_the_fields_of_logs_and_metrics() -> None:
 
 
 class TestSize:
-    """An answer is a few KiB, whatever there is to say."""
+    """The size of an answer is bounded to a few KiB."""
 
     @staticmethod
     def answer(decision: Decision) -> tuple[int, dict[str, Any]]:

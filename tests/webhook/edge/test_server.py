@@ -1,4 +1,4 @@
-"""The server's life: listening, TLS, slow clients, draining."""
+"""Lifecycle of the server: listening, TLS, slow clients, draining."""
 
 import asyncio
 import json
@@ -266,7 +266,7 @@ with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 
 
 def test_a_process_told_to_stop_fails_no_review(tls_directory: Path) -> None:
-    """SIGTERM: not ready at once, the listener goes on for the delay, what is in flight is answered, exit code 0."""
+    """SIGTERM: readiness fails at once, the listener stays for the drain delay, inflight reviews end, exit code 0."""
     with Process(["-c", SLOW_SERVER, str(tls_directory)], cwd=tls_directory) as process:
         url = process.event("serving")["url"][0]
         ca = tls_directory / files.CA_FILE
@@ -279,7 +279,7 @@ def test_a_process_told_to_stop_fails_no_review(tls_directory: Path) -> None:
                 slow.append(client.review(review(), "/slow").status)
 
         def reconnecting() -> None:
-            """As the API server: a connection is used until the server says that it closes."""
+            """Like the API server: uses a connection until the server sends `Connection: close`."""
             while True:
                 with Client(url, ca) as client:
                     closing = False

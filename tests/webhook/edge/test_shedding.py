@@ -1,4 +1,4 @@
-"""Overload over real TLS: what is shed, how, and what never is."""
+"""Load shedding over real TLS: which reviews are shed, how, and which never are."""
 
 import asyncio
 import contextlib
@@ -48,7 +48,7 @@ class Waiting:
 
 
 class Creating(Waiting):
-    """A `/mutate` that, once told, has a template reviewed by our own `/validate` before it answers."""
+    """A `/mutate` that waits until our own `/validate` has reviewed a template before it answers."""
 
     def __init__(self) -> None:
         super().__init__()

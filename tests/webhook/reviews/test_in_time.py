@@ -1,4 +1,4 @@
-"""What policies deny is said in time, whatever else takes long; others do not wait for it."""
+"""Policies deny in time although other work is slow, and other reviews do not wait."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ from webhook.reviews.policy_allowance import Allowance
 
 
 class Slow:
-    """Another reviewer that asks the API server for ever."""
+    """A reviewer whose look-up at the API server never ends."""
 
     def __init__(self) -> None:
         self.asked = 0

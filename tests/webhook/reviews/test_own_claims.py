@@ -1,4 +1,4 @@
-"""A claim of the user's own under our name, for a template that is called like ours, beside legacy limits."""
+"""A user's claim with our name, from a template with a name like ours, in a pod with legacy limits."""
 
 import asyncio
 import copy

@@ -1,4 +1,4 @@
-"""`/validate`: what is judged, what is answered, and what it costs."""
+"""`/validate`: which objects are judged, the answers, and their cost."""
 
 import asyncio
 import copy
@@ -326,7 +326,7 @@ class TestPods:
         assert cluster.asked == [("ResourceClaimTemplate", "team-a", "big")]
 
     def test_our_own_template_is_not_looked_up(self) -> None:
-        """On a dry run it does not exist, and conversion says so."""
+        """In a dry run the template does not exist, and conversion warns about it."""
         cluster = FakeClaims(objects=set())
         manifest = pod(
             {"name": "main", "resources": {"claims": [{"name": "neuron"}]}},
@@ -347,7 +347,7 @@ class TestPods:
 
 
 class _Recorded:
-    """A lane that says what went through it; what it is given runs when it is let."""
+    """A lane that records its work and runs it when the test allows it."""
 
     def __init__(self) -> None:
         self.namespaces: list[str] = []

@@ -1,4 +1,4 @@
-"""Certificates of a run, kept through an API server on a real socket."""
+"""Certificates of a run, managed through an API server on a real socket."""
 
 import base64
 import contextlib

@@ -1,4 +1,4 @@
-"""What a replica says about itself."""
+"""The report of a replica."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""The world without a cluster."""
+"""The backend without a cluster."""
 
 import asyncio
 

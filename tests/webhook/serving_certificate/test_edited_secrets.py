@@ -1,4 +1,4 @@
-"""People and tools edit the Secret while it is in use: what is served stays trusted throughout."""
+"""People and tools edit the Secret while it is in use: the served certificate stays trusted."""
 
 import base64
 import datetime as dt
@@ -38,7 +38,7 @@ Data = dict[str, bytes]
 
 
 def made_with_rsa() -> Data:
-    """A CA and a serving certificate in one, of somebody who prefers RSA."""
+    """One RSA certificate that is both CA and serving certificate."""
     now = dt.datetime.now(dt.UTC)
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "rsa")])
@@ -62,7 +62,7 @@ def made_with_rsa() -> Data:
 
 
 def with_unknown_key(pem: bytes) -> bytes:
-    """The same certificate, its public key of a kind (an OID) that nobody knows."""
+    """The same certificate with an unknown kind (OID) of public key."""
     der = x509.load_pem_x509_certificate(pem).public_bytes(serialization.Encoding.DER)
     changed = der.replace(bytes.fromhex("06072a8648ce3d0201"), bytes.fromhex("06072a8648ce3d027f"))
     assert changed != der
@@ -95,7 +95,7 @@ def given_out(api: FakeApi) -> set[bytes]:
 
 
 async def settled(api: FakeApi, certificates: Certificates) -> None:
-    """The webhook has taken what the Secret holds, and has nothing to say about it."""
+    """The webhook has loaded the content of the Secret and reports no problem."""
     await eventually(lambda: certificates.follower and certificates.follower.known == data(api))
     await eventually(lambda: not certificates.problems())
 

@@ -1,4 +1,4 @@
-"""A certificate that somebody else keeps in files, followed without a restart."""
+"""A certificate in files that others write, followed without a restart."""
 
 import asyncio
 import datetime as dt
@@ -101,7 +101,7 @@ async def test_an_incomplete_change_keeps_the_served_certificate(tmp_path: Path)
 
 
 def write(directory: Path, hosts: Sequence[str], *, now: dt.datetime) -> bytes:
-    """Files that somebody else has made, whatever they are worth; the certificate."""
+    """Writes files as others would, valid or not; returns the certificate."""
     ca = issue.make_authority("theirs", now=now, lifetime=dt.timedelta(days=9))
     pair = issue.issue_serving(ca, "theirs", hosts, now=now, lifetime=dt.timedelta(days=3))
     (directory / "ca.crt").write_bytes(ca.certificate_pem)

@@ -1,4 +1,4 @@
-"""A server that goes on while its certificate changes: real handshakes before and after."""
+"""The certificate changes while the server runs: real handshakes before and after."""
 
 import datetime as dt
 import os
