@@ -21,8 +21,8 @@ from cryptography import x509
 from certs import issue, material
 from certs.material import Leaf, Material
 
-ASK_CA: Final = "ca"
-ASK_LEAF: Final = "leaf"
+ROTATE_CA: Final = "ca"
+ROTATE_LEAF: Final = "leaf"
 
 _CA_RENEWAL: Final = 10
 """A CA is replaced when 1/10 of its lifetime is left: one year of ten, enough time to fix what blocks it."""
@@ -86,7 +86,7 @@ class _Case:
     now: dt.datetime
     rules: Rules
     confirmed: Confirmed
-    asked: str
+    requested: str
     known: Mapping[str, bytes] | None
     refused: str
 
@@ -97,7 +97,7 @@ def advance(
     now: dt.datetime,
     rules: Rules,
     confirmed: Confirmed,
-    asked: str = "",
+    requested: str = "",
     known: Mapping[str, bytes] | None = None,
     refused: str = "",
 ) -> Step:
@@ -108,7 +108,7 @@ def advance(
         now: a time with time zone, by the API server's clock.
         rules: requirements for the certificates.
         confirmed: for how long exactly this content has been in use.
-        asked: the requested rotation: `ca` or `leaf`; empty: none.
+        requested: the rotation to begin: `ca` or `leaf`; empty: none.
         known: the last content that could be served. It is written back if the Secret lost it, or if a repair of the
             new content would break clients that trust the known content.
         refused: why this replica can use neither the leaf of this content nor its bundle; empty if it can.
@@ -121,9 +121,11 @@ def advance(
     except material.UnusableError as why:
         lost = f"the Secret cannot be used: {why}" if data is not None else "there is no Secret"
         return _restored(lost, known, now) or Step(_all_new(now, rules), f"{lost}; new CA and serving certificate made")
-    if asked not in ("", ASK_CA, ASK_LEAF):
-        return Step(None, f"there is no rotation '{asked}': ask for '{ASK_CA}' or '{ASK_LEAF}'", answered=True)
-    case = _Case(held, now, rules, confirmed, asked, known if known != data else None, refused)
+    if requested not in ("", ROTATE_CA, ROTATE_LEAF):
+        return Step(
+            None, f"there is no rotation '{requested}': ask for '{ROTATE_CA}' or '{ROTATE_LEAF}'", answered=True
+        )
+    case = _Case(held, now, rules, confirmed, requested, known if known != data else None, refused)
     for rule in (_refused, _unfit_ca, _unfit_leaf, _ending_leaf, _joining, _leaving, _ending_ca):
         step = rule(case)
         if step is not None:
@@ -194,7 +196,7 @@ def _leaf_fault(case: _Case) -> str:
 def _ending_leaf(case: _Case) -> Step | None:
     if case.held.authority is None or case.held.leaf is None:
         return None
-    if case.asked == ASK_LEAF:
+    if case.requested == ROTATE_LEAF:
         step = _new_leaf(case, "new serving certificate: requested")
         return dataclasses.replace(step, answered=True)
     lifetime, ends = case.rules.leaf_lifetime, case.held.leaf.certificate.not_valid_after_utc
@@ -244,7 +246,7 @@ def _leaving(case: _Case) -> Step | None:
 
 def _ending_ca(case: _Case) -> Step | None:
     held = case.held
-    if case.asked == ASK_CA:
+    if case.requested == ROTATE_CA:
         why = "requested"
     elif held.key is None:
         why = "the key of the old one is missing"
@@ -254,7 +256,7 @@ def _ending_ca(case: _Case) -> Step | None:
         return None
     coming = _new_ca(case.now, case.rules)
     joined = dataclasses.replace(held, bundle=(*held.bundle, coming.certificate), next=coming)
-    return Step(joined.encode(), f"new CA joins the bundle: {why}", answered=case.asked == ASK_CA)
+    return Step(joined.encode(), f"new CA joins the bundle: {why}", answered=case.requested == ROTATE_CA)
 
 
 def _at_once(case: _Case, why: str) -> Step:

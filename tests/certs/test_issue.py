@@ -111,7 +111,7 @@ def test_no_two_certificates_share_a_serial_number_or_key(authority: issue.Autho
 
 
 @pytest.mark.parametrize("host", ["", "two words", "müller.example", "new\nline"])
-def test_what_is_no_host_is_refused(authority: issue.Authority, host: str) -> None:
+def test_an_invalid_host_is_refused(authority: issue.Authority, host: str) -> None:
     with pytest.raises(ValueError, match="is neither an IP address nor a DNS name"):
         issue.issue_serving(authority, "x", [host], now=NOW, lifetime=YEAR)
 

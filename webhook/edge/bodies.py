@@ -14,7 +14,7 @@ from starlette.types import Message, Receive
 
 from webhook.decisions.nesting import BEGINNING
 from webhook.edge.reviews import namespace_of
-from webhook.edge.room import Room
+from webhook.edge.room import MemoryBudget
 
 Result = TypeVar("Result")
 
@@ -154,11 +154,11 @@ def _in_chunks() -> int | None:
 
 
 class _Reading:
-    __slots__ = ("body", "declared", "owner", "reserved", "room_within")
+    __slots__ = ("body", "declared", "memory_timeout", "owner", "reserved")
 
-    def __init__(self, declared: Declared, room_within: float) -> None:
+    def __init__(self, declared: Declared, memory_timeout: float) -> None:
         self.declared = declared
-        self.room_within = room_within
+        self.memory_timeout = memory_timeout
         self.body: bytes | bytearray = b""
         self.reserved = 0
         self.owner: str | None = None
@@ -193,7 +193,7 @@ class BodyReader:
         """`limit` is in bytes; `owner_of` returns the namespace that pays for a body, from its beginning."""
         self._limit = limit
         self._small = min(limit, self.SMALL)
-        self._room = Room(self.LARGE_AT_ONCE * limit)
+        self._memory = MemoryBudget(self.LARGE_AT_ONCE * limit)
         self._owner_of = owner_of
         self._large: dict[int, tuple[int, str | None]] = {}
         self._incomplete: dict[asyncio.Task[Any], int] = {}
@@ -203,7 +203,7 @@ class BodyReader:
     @property
     def held(self) -> int:
         """Bytes that large bodies have reserved."""
-        return self._room.held
+        return self._memory.held
 
     @property
     def incomplete(self) -> int:
@@ -211,14 +211,14 @@ class BodyReader:
         return self._incomplete_bytes
 
     async def read(
-        self, receive: Receive, declared: Declared = _in_chunks, room_within: float = 0.0
+        self, receive: Receive, declared: Declared = _in_chunks, memory_timeout: float = 0.0
     ) -> bytes | bytearray:
         """Return the whole body; call `release` when it is not needed any more.
 
         Args:
             receive: of ASGI.
             declared: returns the declared size.
-            room_within: seconds that a large body may wait for memory.
+            memory_timeout: seconds that a large body may wait for memory.
 
         Raises:
             BodyTooLargeError: the body is larger than the limit, by its header or in fact.
@@ -226,7 +226,7 @@ class BodyReader:
             BodyTooSlowError: the body was not complete in time.
             ClientGoneError: the client closed the connection.
         """
-        reading = _Reading(declared, room_within)
+        reading = _Reading(declared, memory_timeout)
         try:
             body = await self._time_outs.wait(self._whole(reading, receive))
         except BaseException as error:
@@ -234,21 +234,21 @@ class BodyReader:
             if isinstance(error, BodyError):
                 error.start = start
             if reading.reserved:
-                self._room.give(reading.reserved, reading.owner)
+                self._memory.release(reading.reserved, reading.owner)
             raise
         finally:
             if self._incomplete:
                 self._count(0)
         if reading.reserved:
             if len(body) < reading.reserved:
-                self._room.give(reading.reserved - len(body), reading.owner)
+                self._memory.release(reading.reserved - len(body), reading.owner)
             self._large[id(body)] = len(body), reading.owner
         return body
 
     def release(self, body: bytes | bytearray) -> None:
         """Free the memory that a body has reserved."""
         if len(body) > self.SMALL:
-            self._room.give(*self._large.pop(id(body)))
+            self._memory.release(*self._large.pop(id(body)))
             # The decision may be part of reference cycles, and few large objects do not trigger a collection. Objects
             # from the start are frozen (`Server.startup`), so this collection is short.
             gc.collect(1)
@@ -300,7 +300,7 @@ class BodyReader:
         reading.owner = self._owner_of(bytes(memoryview(reading.body)[:BEGINNING]))
         self._time_outs.pause()
         try:
-            await self._room.take(wanted, reading.owner, reading.room_within)
+            await self._memory.reserve(wanted, reading.owner, reading.memory_timeout)
         except TimeoutError:
             raise BodyTooManyError(unread=more) from None
         reading.reserved = wanted

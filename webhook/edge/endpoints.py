@@ -47,7 +47,7 @@ _CLIENT_GONE: Final = 499
 _LONGEST_LENGTH: Final = 18
 """Digits of a Content-Length that is read."""
 _WRITES: Final = ("CREATE", "UPDATE")
-_WAIT_FOR_ROOM: Final = 0.5
+_WAIT_FOR_MEMORY: Final = 0.5
 """Part of the caller's time-out that a large review may wait for memory."""
 _FRAMES: Final = 20
 """Logged innermost frames of an exception."""
@@ -176,12 +176,12 @@ class AdmissionEndpoint:
 
     async def _answer(self, started: float, scope: Scope, receive: Receive, send: Send) -> None:
         gate = self._gate
-        since = gate.since(started)
+        arrival = gate.arrival(started)
         overload = gate.overload(started, scope)
         waits = caller_timeout(scope["query_string"])
-        answer_within(waits, started - since)
-        room_within = waits * _WAIT_FOR_ROOM - (started - since)
-        body = await self._read(scope, receive, overload if gate.early else "", room_within)
+        answer_within(waits, started - arrival)
+        memory_timeout = waits * _WAIT_FOR_MEMORY - (started - arrival)
+        body = await self._read(scope, receive, overload if gate.early else "", memory_timeout)
         try:
             await self._decide(started, overload, body, scope, send)
         finally:
@@ -257,7 +257,7 @@ class AdmissionEndpoint:
         decision = denied("too-large", finding)
         return request, dataclasses.replace(decision, status_code=413, status_reason="RequestEntityTooLarge")
 
-    async def _read(self, scope: Scope, receive: Receive, overload: str, room_within: float) -> bytes | bytearray:
+    async def _read(self, scope: Scope, receive: Receive, overload: str, memory_timeout: float) -> bytes | bytearray:
         refusal = self._callers and self._callers.refusal(scope)
         if refusal:
             raise HTTPError(403, refusal, unread=True)
@@ -269,7 +269,7 @@ class AdmissionEndpoint:
         if overload:
             raise HTTPError(503, self._gate.shed(overload), discard=True)
         try:
-            return await self._bodies.read(receive, functools.partial(_declared, scope), room_within)
+            return await self._bodies.read(receive, functools.partial(_declared, scope), memory_timeout)
         except ClientGoneError:
             raise
         except BodyError as error:

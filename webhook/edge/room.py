@@ -9,7 +9,7 @@ _SHARE: Final = 2
 """One owner may hold at most this fraction: 1/2."""
 
 
-class Room:
+class MemoryBudget:
     """A bounded number of bytes to reserve. Only for the event loop's thread.
 
     A request reserves all of its bytes at once, so a body that holds memory never waits for more (no deadlock). One
@@ -28,7 +28,7 @@ class Room:
         """Reserved bytes."""
         return self._total
 
-    async def take(self, size: int, owner: str | None, seconds: float) -> None:
+    async def reserve(self, size: int, owner: str | None, seconds: float) -> None:
         """Reserve bytes.
 
         Args:
@@ -41,7 +41,7 @@ class Room:
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[future] = size, owner
-        self._hand_out()
+        self._grant()
         if future.done():
             return
         try:
@@ -50,20 +50,20 @@ class Room:
         except BaseException:
             if self._waiting.pop(future, None) is None:
                 # It was reserved in the same iteration of the event loop.
-                self.give(size, owner)
+                self.release(size, owner)
             else:
-                self._hand_out()
+                self._grant()
             raise
 
-    def give(self, size: int, owner: str | None) -> None:
+    def release(self, size: int, owner: str | None) -> None:
         """Release reserved bytes."""
         self._total -= size
         self._held[owner] -= size
         if not self._held[owner]:
             del self._held[owner]
-        self._hand_out()
+        self._grant()
 
-    def _hand_out(self) -> None:
+    def _grant(self) -> None:
         for future, (size, owner) in list(self._waiting.items()):
             if self._total + size > self._size:
                 return

@@ -63,7 +63,7 @@ class LoopLag:
 
     Attributes:
         delays: histogram of the timer's delays, in seconds.
-        since: estimated arrival time, by `clock`, of a request that begins now; at most the timer's interval too
+        arrival: estimated arrival time, by `clock`, of a request that begins now; at most the timer's interval too
             early. Infinite before the first measurement.
     """
 
@@ -74,7 +74,7 @@ class LoopLag:
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self.delays = Histogram(LAG_BOUNDS)
-        self.since = math.inf
+        self.arrival = math.inf
 
     def start(self) -> None:
         """Start measuring the running loop."""
@@ -84,13 +84,13 @@ class LoopLag:
         """Stop measuring."""
         if self._timer is not None:
             self._timer.cancel()
-        self.since = math.inf
+        self.arrival = math.inf
 
     def _tick(self) -> None:
         now = self._clock()
         delay = max(0.0, now - self._due)
         self.delays.observe(delay)
-        self.since = now - delay / 2
+        self.arrival = now - delay / 2
         self._again(now)
 
     def _again(self, now: float) -> None:
@@ -127,13 +127,13 @@ class Gate:
         self.deciding = 0
         self.early = exempt is never
 
-    def since(self, now: float) -> float:
+    def arrival(self, now: float) -> float:
         """Estimated arrival time of a request that begins `now`; both by the clock of `LoopLag`."""
-        return min(now, self._lag.since)
+        return min(now, self._lag.arrival)
 
     def overload(self, now: float, scope: Scope) -> str:
         """Why a request that begins `now` (by the clock of `LoopLag`) is shed: "busy" or "late"; else empty."""
-        waited = now - self._lag.since
+        waited = now - self._lag.arrival
         if waited > _ALWAYS_IN_TIME and waited > caller_timeout(scope["query_string"]):
             return "late"
         return "busy" if self._most and self.deciding >= self._most else ""

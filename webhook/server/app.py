@@ -242,7 +242,7 @@ def _certificates(settings: WebhookSettings) -> Certificates:
     except files.CertificateFilesError as error:
         cure = "Choose another directory with --tls-dir."
         if not settings.standalone:
-            cure = "Mount the serving certificate's Secret there, set --tls-dir to its directory, or try --standalone."
+            cure = "Mount the serving certificate's Secret there, set --tls-dir to where it is, or try --standalone."
         raise StartupError(f"{error} {cure}") from error
     except ValueError as error:
         raise StartupError(f"No certificate can be made for --host: {error}") from error

@@ -98,7 +98,7 @@ class Follower:
         if self._live.accepted_by(pem):
             return pem
         usable = facts is not None and held.leaf is not None and rotation.serves(facts.data, self._now())
-        return pem if usable and held.leaf is not None and self._live.takes(held.leaf.pair) else self.bundle
+        return pem if usable and held.leaf is not None and self._live.can_load(held.leaf.pair) else self.bundle
 
     def _take(self, facts: SecretFacts | None) -> str:
         self.refused = ""
@@ -274,7 +274,7 @@ class Keeper:
             now=self._now(),
             rules=self._rules,
             confirmed=self._confirmed(facts),
-            asked=facts.asked if facts else "",
+            requested=facts.requested if facts else "",
             known=self._follower.known,
             refused=self._follower.refused,
         )

@@ -67,7 +67,7 @@ class LiveCertificate:
         if pair == self._pair:
             return
         try:
-            certificate = self._judged(pair)
+            certificate = self._checked(pair)
             if now is not None and not self.fault(now):
                 self._compare(certificate, now)
             _load(self.context, pair)
@@ -106,10 +106,10 @@ class LiveCertificate:
             return False
         return material.anchor(material.read_pair(pair), cas) is not None
 
-    def takes(self, pair: KeyPair) -> bool:
+    def can_load(self, pair: KeyPair) -> bool:
         """Whether `load` would serve this pair."""
         try:
-            self._judged(pair)
+            self._checked(pair)
         except (material.UnusableError, UnservableError, OSError):
             return False
         return True
@@ -138,7 +138,7 @@ class LiveCertificate:
                 "that is meant, restart the replicas one after the other"
             )
 
-    def _judged(self, pair: KeyPair) -> x509.Certificate:
+    def _checked(self, pair: KeyPair) -> x509.Certificate:
         """The serving certificate of a pair, after a trial load into another context."""
         certificate = material.read_pair(pair)[0]
         _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)

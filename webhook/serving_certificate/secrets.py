@@ -51,14 +51,14 @@ class SecretFacts:
     Attributes:
         version: its `resourceVersion`.
         data: our keys, decoded from base64; invalid values are left out.
-        asked: the requested rotation; empty: none.
+        requested: the rotation that the annotation requests; empty: none.
         keeper: another controller that writes this Secret; empty: none known.
         release: labels and annotations of its Helm release; empty: none.
     """
 
     version: str
     data: Mapping[str, bytes] = dataclasses.field(repr=False)
-    asked: str
+    requested: str
     keeper: str
     release: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
 
@@ -76,8 +76,8 @@ def project_secret(item: Mapping[str, Any]) -> SecretFacts:
             data[key] = base64.b64decode((item.get("data") or {})[key], validate=True)
         except (KeyError, binascii.Error):
             continue
-    asked = annotations.get(ANNOTATION_ROTATE, "")
-    return SecretFacts(metadata["resourceVersion"], data, asked, keeper, release if release[1] else ({}, {}))
+    requested = annotations.get(ANNOTATION_ROTATE, "")
+    return SecretFacts(metadata["resourceVersion"], data, requested, keeper, release if release[1] else ({}, {}))
 
 
 def _marks_of(marks: Mapping[str, str], wanted: tuple[str, ...]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""How long bodies are waited for, with a clock and a client that the test moves."""
+"""Time-outs of request bodies, with a clock and a client that the test controls."""
 
 import asyncio
 import contextlib
@@ -57,7 +57,7 @@ def test_too_large_bodies_are_not_read_on(messages: list[Message], unread: bool)
 
 
 @pytest.mark.parametrize("messages", [[GONE], [piece(b"a", more=True), GONE]], ids=["at-once", "halfway"])
-def test_clients_may_go_away(messages: list[Message]) -> None:
+def test_a_client_that_disconnects_is_an_error(messages: list[Message]) -> None:
     with pytest.raises(ClientGoneError):
         asyncio.run(BodyReader(4, 1.0).read(receiving(*messages)))
 
@@ -68,7 +68,7 @@ def test_the_rest_of_a_body_is_discarded_until_it_ends() -> None:
     assert asyncio.run(BodyReader(4, 1.0).read(receive)) == b"next"
 
 
-def test_discarding_ends_when_patience_does() -> None:
+def test_discarding_ends_after_the_time_out() -> None:
     asyncio.run(asyncio.wait_for(BodyReader(4, 0.02).discard(receiving(piece(b"a", more=True))), 10))
 
 
@@ -108,7 +108,7 @@ def test_a_task_goes_on_after_it_was_interrupted() -> None:
     assert asyncio.run(asyncio.wait_for(scenario(), 10)) == "still here"
 
 
-def test_a_cancellation_by_somebody_else_is_none_of_our_business() -> None:
+def test_a_cancellation_from_outside_is_raised() -> None:
     async def scenario() -> None:
         task = asyncio.create_task(TimeOuts(60).wait(asyncio.sleep(60)))
         await asyncio.sleep(0)
