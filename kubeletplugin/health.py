@@ -95,8 +95,8 @@ def taints(health: Iterable[DeviceHealth], effect: str | None) -> Mapping[str, T
     """The taints of unhealthy devices by device name; none if `effect` is None."""
     if effect is None:
         return {}
-    sick = [device for device in health if device.status is Status.UNHEALTHY]
-    return {device.device: Taint(TAINT_KEY, device.reason, effect) for device in sick}
+    unhealthy = [device for device in health if device.status is Status.UNHEALTHY]
+    return {device.device: Taint(TAINT_KEY, device.reason, effect) for device in unhealthy}
 
 
 def _judge(device: NeuronDevice) -> DeviceHealth:
