@@ -1,11 +1,13 @@
 """Reads the bodies of HTTP answers within bounds."""
 
 from collections.abc import AsyncGenerator, AsyncIterable
+from typing import TYPE_CHECKING
 
-import aiohttp
+if TYPE_CHECKING:  # a webhook without a cluster does not load it: it takes 8 MiB
+    import aiohttp
 
 
-async def content_of(response: aiohttp.ClientResponse, most: int) -> bytes | None:
+async def content_of(response: "aiohttp.ClientResponse", most: int) -> bytes | None:
     """The whole body; None if it is longer than `most` bytes, and then the connection is closed."""
     pieces, length = [], 0
     async for piece in response.content.iter_any():
