@@ -4,7 +4,8 @@ A program declares each setting once, as an annotated field of a `msgspec.Struct
 `--drain-delay`, the variable `NEURON_DRA_DRAIN_DELAY` and the field `drainDelay` of the config file. The first one that
 is given counts, in this order.
 
-msgspec checks the values: both programs load it anyway. pydantic adds 5 to 8 MiB and 0.2 s to a webhook without a cluster.
+msgspec checks the values, because both programs load it anyway. pydantic would add 5 to 8 MiB and 0.2 s to a webhook
+without a cluster.
 """
 
 import dataclasses
