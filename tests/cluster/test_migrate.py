@@ -359,7 +359,7 @@ def test_on_kubernetes_1_36_and_later_one_name_for_both(journey: Journey) -> Non
         journey.api.delete("Pod", name, "team-c", force=True)
 
 
-def test_if_neuron_pods_are_refused_and_nobody_knows_why(journey: Journey) -> None:
+def test_if_neuron_pods_are_refused_and_the_cause_is_not_known(journey: Journey) -> None:
     title = "If Neuron pods are refused and the cause is not known"
     follows(journey, title)
     journey.run("Step 6", "Do")
