@@ -116,7 +116,7 @@ def test_a_policy_file_cannot_stand_in_for_a_pack_unnoticed() -> None:
 
 @pytest.mark.parametrize(("values", "namespace"), [({"test": {"namespace": "kube-system"}}, "x"), ({}, "default")])
 def test_a_test_that_could_never_pass_is_refused(values: Object, namespace: str) -> None:
-    with pytest.raises(helm.HelmRenderError, match="which the webhook leaves alone, so the test could never pass"):
+    with pytest.raises(helm.HelmRenderError, match="which is an excluded namespace, so the test cannot pass"):
         render(values, namespace)
 
 

@@ -282,5 +282,5 @@ def test_an_autoscaler_sets_the_replicas_where_it_is_enabled(default: list[Objec
 
 def test_an_autoscaler_has_no_more_replicas_at_least_than_at_most() -> None:
     values = {"webhook": {"autoscaling": {"enabled": True, "minReplicas": 5, "maxReplicas": 3}}}
-    with pytest.raises(helm.HelmRenderError, match="minReplicas is 5, more than maxReplicas 3"):
+    with pytest.raises(helm.HelmRenderError, match="minReplicas is 5 and maxReplicas is 3"):
         render(values)
