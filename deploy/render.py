@@ -80,6 +80,7 @@ def manifests() -> dict[str, str]:
 
 
 def main() -> None:
+    """Write the manifests and the packs."""
     packs = CHART / "files" / "packs"
     for stale in packs.glob("*.yaml"):
         stale.unlink()
