@@ -30,8 +30,8 @@ _ABOUT_OTHERS: Final = (
     '{apiGroups: [""], apiVersions: [v1], operations: [DELETE], resources: [pods]}',
     '{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [secrets]}',
 )
-# Typical checks of pods, one body per kind of expression: a variable, a condition or a message, and validations. Each has
-# three expressions.
+# Typical checks of pods, one body per kind of expression: a variable, a condition or a message, and validations. Each
+# has three expressions.
 _BODIES: Final = (
     """
   variables:
@@ -181,12 +181,10 @@ def _missed(found: list[Round], connections: int) -> list[str]:
     told = []
     if ratio < LEAST_RATIO:
         told.append(
-            f"{connections} connections: {ratio:.2f} x if no policy matches; the target is at least {LEAST_RATIO:.2f} x."
+            f"{connections} connections: {ratio:.2f} x if no policy matches; the target is {LEAST_RATIO:.2f} x."
         )
     if connections == 1 and added > MOST_ADDED_P99_MS:
-        told.append(
-            f"Matching policies add {added:.2f} ms to the 99th percentile; the target is at most {MOST_ADDED_P99_MS} ms."
-        )
+        told.append(f"Matching policies add {added:.2f} ms at p99; the target is at most {MOST_ADDED_P99_MS} ms.")
     return told
 
 
