@@ -265,7 +265,7 @@ def test_step_4_convert_the_first_namespace(journey: Journey) -> None:
     journey.api.create(pod("more", container(neuron=1)), "team-b")
     eventually("the quota to say so", lambda: "exceeded quota: neuron-dra" in " ".join(claim_refusals(journey, "more")))
     journey.api.delete("Pod", "more", "team-b", force=True)
-    assert "the pod asks for 16 Neuron devices, and one pod in team-b may have 8" in refusal(
+    assert "the pod requests 16 Neuron devices; one pod in team-b may have 8" in refusal(
         journey, pod("large", container(neuron=16)), "team-b"
     )
 
