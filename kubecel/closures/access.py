@@ -30,7 +30,7 @@ def _literal(_: Compiler, node: syntax.Literal) -> Code:
 
 @compiles(syntax.Ident)
 def _ident(compiler: Compiler, node: syntax.Ident) -> Code:
-    slot = compiler.lookup(node.name)
+    slot = compiler.lookup(node)
     if slot is not None:
         index = slot.index
         if slot.may_fail:
@@ -301,7 +301,7 @@ def _type_name(compiler: Compiler, node: syntax.Select) -> Type | None:
     while isinstance(inner, syntax.Select) and not inner.optional:
         parts.append(inner.field)
         inner = inner.operand
-    if not isinstance(inner, syntax.Ident) or node.optional or node.test or compiler.lookup(inner.name):
+    if not isinstance(inner, syntax.Ident) or node.optional or node.test or compiler.lookup(inner):
         return None
     return types.NAMED.get(".".join((inner.name, *reversed(parts))))
 

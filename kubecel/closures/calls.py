@@ -47,7 +47,7 @@ def _namespaced(compiler: Compiler, node: syntax.Call) -> tuple[Overload, ...] |
 
 def _no_function(compiler: Compiler, node: syntax.Call, *, method: bool) -> CelUnsupportedError:
     name, what = node.function, "method" if method else "function"
-    if isinstance(node.target, syntax.Ident) and compiler.lookup(node.target.name) is None:
+    if isinstance(node.target, syntax.Ident) and compiler.lookup(node.target) is None:
         name, what, method = f"{node.target.name}.{name}", "function", False
     if compiler.library.find(node.function, method=not method) and node.target is None:
         return CelUnsupportedError(f"'{name}' is a method: write value.{name}(…)", node.offset)

@@ -176,11 +176,11 @@ class Compiler:
                 offset,
             )
 
-    def lookup(self, name: str) -> Slot | None:
-        """The variable of that name; a root variable gets its slot at the first use."""
-        slot = self._scope.get(name)
-        if slot is None and name in self._variables:
-            slot = self._root(name)
+    def lookup(self, node: syntax.Ident) -> Slot | None:
+        """The variable that a name means, if it means one. Adds a slot at the first use of a root variable."""
+        slot = None if node.rooted else self._scope.get(node.name)
+        if slot is None and node.name in self._variables:
+            slot = self._root(node.name)
         return slot
 
     def names(self) -> tuple[str, ...]:
@@ -275,7 +275,7 @@ def undeclared(compiler: Compiler, node: syntax.Ident) -> CelTypeError:
     hint = compiler.hint(node.name, known) or (
         f" Known here: {', '.join(sorted(compiler.names()))}." if compiler.names() else ""
     )
-    return CelTypeError(f"there is no variable '{node.name}'.{hint}", node.offset)
+    return CelTypeError(f"there is no variable '{'.' * node.rooted}{node.name}'.{hint}", node.offset)
 
 
 _HANDLERS: dict[type, Callable[[Compiler, Any], Code]] = {}

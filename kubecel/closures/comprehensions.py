@@ -65,8 +65,9 @@ def _comprehension(compiler: Compiler, node: syntax.Comprehension) -> Code:
     variables = _element_types(node, compiler.settled(operand.type))
     compiler.enter_loop(node)
     declared = dict(zip(node.variables, variables, strict=True))
-    parts = (node.body,) if node.condition is None else (node.body, node.condition)
-    slots, (body, *conditions) = compiler.within(declared, *parts)
+    # The condition first, as in cel-go: it can settle the types of the variables that the body uses.
+    parts = (node.body,) if node.condition is None else (node.condition, node.body)
+    slots, (*conditions, body) = compiler.within(declared, *parts)
     compiler.leave_loop()
     round_cost = _ROUND[node.macro] + body.cost
     if node.condition is None:

@@ -126,7 +126,9 @@ class Estimator:
             case Constant():
                 return 0
             case Name():
-                self._paths[expression] = self._path(expression) or (expression.name,)
+                hidden = expression.rooted and self._locals.get(expression.name)
+                # cel-go names a variable that a macro hides with its leading dot, so that its size is not known.
+                self._paths[expression] = self._path(expression) or (f"{'.' * bool(hidden)}{expression.name}",)
                 return 1
             case Field():
                 return self._field(expression)
@@ -144,7 +146,7 @@ class Estimator:
     # --- what is known of a value -------------------------------------------------------------------------
 
     def _local(self, expression: Expression) -> _Local | None:
-        stack = self._locals.get(expression.name) if isinstance(expression, Name) else None
+        stack = self._locals.get(expression.name) if isinstance(expression, Name) and not expression.rooted else None
         return stack[-1] if stack else None
 
     def _path(self, expression: Expression) -> Path:

@@ -35,10 +35,11 @@ class Constant:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Name:
-    """A variable, or the name of a type."""
+    """A variable, or the name of a type; `rooted` as in `nodes.Ident`."""
 
     name: str
     type: Type
+    rooted: bool = False
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -143,7 +144,7 @@ class Expander:
 
     def ident(self, node: syntax.Ident) -> Expression:
         """A variable."""
-        return Name(node.name, self._type(node))
+        return Name(node.name, self._type(node), node.rooted)
 
     def select(self, node: syntax.Select) -> Expression:
         """A field, `.?field`, or the dotted name of a type."""

@@ -53,7 +53,7 @@ def expand(call: Call) -> Node:
 
 
 def _is_namespace(node: Node, name: str) -> bool:
-    return isinstance(node, syntax.Ident) and node.name == name
+    return isinstance(node, syntax.Ident) and node.name == name and not node.rooted
 
 
 def _place(call: Call) -> dict[str, int]:

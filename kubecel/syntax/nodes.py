@@ -46,9 +46,14 @@ class Literal(_Base):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ident(_Base):
-    """A variable or the name of a type."""
+    """A variable or the name of a type.
+
+    Attributes:
+        rooted: it has a leading dot (`.x`): variables of macros do not hide it.
+    """
 
     name: str
+    rooted: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -23,6 +23,13 @@ def path_of(node: Node) -> tuple[str, ...] | None:
                 return None
 
 
+def is_rooted(node: Node) -> bool:
+    """Does a chain of lookups start with a leading dot?"""
+    while isinstance(node, syntax.Select | syntax.Index):
+        node = node.operand
+    return isinstance(node, syntax.Ident) and node.rooted
+
+
 def bound_names(node: Node) -> tuple[tuple[str, ...], tuple[Node, ...]]:
     """Names that a node binds, and the nodes below it that see them."""
     match node:
@@ -46,7 +53,7 @@ def _paths(tree: Node, roots: Container[str]) -> Iterator[tuple[str, ...]]:
         node, hidden = waiting.pop()
         path = path_of(node)
         if path is not None:
-            if path[0] in roots and path[0] not in hidden:
+            if path[0] in roots and (path[0] not in hidden or is_rooted(node)):
                 yield path
             continue
         names, bodies = bound_names(node)

@@ -5,6 +5,7 @@ are nodes (or what a method here returned for them) and all tokens, for their po
 """
 
 import contextlib
+import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -223,10 +224,10 @@ class TreeBuilder:
         return self.ident_arg(children[1:])
 
     def dot_ident(self, children: Children) -> Node:
-        """`.a`: the same."""
-        return self.ident(children[1:])
+        """`.a`: a variable of the expression, also where a macro has one of the same name."""
+        return dataclasses.replace(self.ident(children[1:]), rooted=True)
 
-    def ident(self, children: Children) -> Node:
+    def ident(self, children: Children) -> syntax.Ident:
         """`a`."""
         (token,) = children
         return syntax.Ident(_name(token), offset=token.start_pos, start=token.start_pos, end=token.end_pos)

@@ -55,6 +55,13 @@ def test_what_the_api_server_finds_too_costly_is_refused_in_its_words(selector: 
     assert f"the estimated cost is {estimated(selector)}, {MAX_COST} is allowed" in caught.value.message
 
 
+def test_the_size_of_a_variable_that_a_macro_hides_is_not_known() -> None:
+    assert estimated("['x'].exists(d, .device.driver.contains(d))") == 25
+    assert estimated("['x'].exists(device, .device.driver == 'a')") == 18
+    with pytest.raises(CelCostExceededError):
+        compile_selector(ENGINE, "['x'].exists(device, .device.driver.contains(device))")
+
+
 def test_constants_that_are_too_large_for_us_are_not_called_too_costly() -> None:
     with pytest.raises(CelSizeExceededError, match="a list or map of 200000 elements") as caught:
         compile_selector(ENGINE, "lists.range(200000).size() > 0")
