@@ -149,9 +149,9 @@ def test_a_pattern_that_is_computed_is_weighed_as_well() -> None:
 
 
 def test_what_go_refuses_stays_a_fault() -> None:
-    with pytest.raises(CelRuntimeError, match="is not a regular expression that RE2 takes: invalid repetition size"):
+    with pytest.raises(CelRuntimeError, match="is not a regular expression that RE2 accepts: invalid repetition size"):
         value("a.matches(b)", a="a", b="(.{99}){99}")
-    with pytest.raises(CelCompileError, match="is not a regular expression that RE2 takes"):
+    with pytest.raises(CelCompileError, match="is not a regular expression that RE2 accepts"):
         compile_selector(Cel(SELECTOR_LIMITS), "device.driver.matches('(.{99}){99}')")
 
 

@@ -42,8 +42,8 @@ TABLES: dict[str, list[Row]] = {
 ROWS = list(itertools.chain.from_iterable(TABLES.values()))
 
 CLASSES = {
-    "mixed literals": "of one literal have one type",
-    "parse-only": r"does not take|there is no (variable|function)|wants a bool|both sides of ':' have one type",
+    "mixed literals": "of a literal must have the same type",
+    "parse-only": "does not take|there is no (variable|function)|requires bool|both sides of ':' must have",
     "newer format": r"%[def] of format does not take",
     "backquotes": "fields in backquotes are not supported",
     "dotted names": r"there is no variable '[ax]'",
@@ -55,7 +55,7 @@ CLASSES = {
 }
 """Class of a difference -> pattern of the message where kubecel gives no value. docs/kubecel.md explains them."""
 
-OTHER_REASON = re.compile(r"of one literal have one type|in backquotes|Known here: [a-z]+\.[a-z]")
+OTHER_REASON = re.compile(r"of a literal must have the same type|in backquotes|Known here: [a-z]+\.[a-z]")
 """Refusals that are not the error that a case expects."""
 
 
