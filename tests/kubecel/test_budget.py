@@ -1,4 +1,4 @@
-"""No expression runs away: too large, too deep, too long or too slow ones are stopped, never hang, never overflow."""
+"""Expressions that are too large, too deep, too long or too slow are stopped."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The conformance cases of cel-spec: kubecel gives the value that they ask for, or differs by a named class.
+"""The conformance cases of cel-spec: kubecel gives the expected result, or differs by a named class.
 
 The tables in conformance/ have one row for every case that Kubernetes' CEL can express. A row has an expression, its
 variables, and the type, value or error that cel-spec expects. A row that differs also names the class of the
@@ -61,7 +61,7 @@ OTHER_REASON = re.compile(r"of a literal must have the same type|in backquotes|K
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What kubecel makes of a row: a value with its static type, or a message."""
+    """The result of a row: a value with its static type, or a message."""
 
     kind: str
     value: object = None
@@ -108,7 +108,7 @@ def decoded(value: Any) -> object:
 
 
 def encoded(value: Any) -> object:
-    """A CEL value as the table writes it: what JSON has no type for is an object with the name of the type."""
+    """A CEL value in the form of the tables: an object with the name of the type if JSON does not have the type."""
     match value:
         case None | bool() | str():
             return value
@@ -153,7 +153,7 @@ def answer(row: Row) -> Answer:
 
 def agrees(row: Row, ours: Answer) -> bool:
     if "error" in row:
-        # What always fails may be refused when it is compiled.
+        # An expression that always fails may be refused when it is compiled.
         return ours.kind == "error" or (ours.kind == "refused" and not OTHER_REASON.search(ours.message))
     same_type = "type" not in row or row["type"] == ours.type
     if "value" not in row:
@@ -182,7 +182,7 @@ def test_every_case_is_in_a_table_or_excluded_for_a_reason() -> None:
 
 
 def test_the_page_has_the_figures_of_the_tables() -> None:
-    """Also explains every class and every reason: each has a line of a table, with its number of cases."""
+    """The page has a table line for every class and every reason, with the number of cases."""
     page = PAGE.read_text(encoding="utf-8")
     classes = Counter(row["differs"] for row in ROWS if "differs" in row)
     reasons: Counter[str] = Counter()

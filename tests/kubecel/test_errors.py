@@ -1,4 +1,4 @@
-"""What the engine says about an expression that is wrong: the message, the place, the excerpt."""
+"""Errors of expressions: message, position and excerpt."""
 
 import pytest
 
@@ -189,9 +189,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("source", "kind", "message", "column"), REFUSED.values(), ids=REFUSED)
-def test_what_never_works_is_refused_when_it_is_compiled(
-    source: str, kind: type[CelError], message: str, column: int
-) -> None:
+def test_an_invalid_expression_is_a_compile_error(source: str, kind: type[CelError], message: str, column: int) -> None:
     with pytest.raises(kind) as caught:
         ENGINE.compile(source, VARIABLES)
     assert caught.value.message == message
@@ -311,7 +309,7 @@ DATA: dict[str, object] = {"o": {"a": {"b": 1}}, "l": [1, 2], "s": "hello", "n":
 
 
 @pytest.mark.parametrize(("source", "message", "column"), FAILING.values(), ids=FAILING)
-def test_what_fails_on_these_values_says_so(source: str, message: str, column: int) -> None:
+def test_an_evaluation_that_fails_has_a_message_and_a_position(source: str, message: str, column: int) -> None:
     with pytest.raises(CelRuntimeError) as caught:
         value(source, **DATA)
     assert caught.value.message == message
