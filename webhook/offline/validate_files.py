@@ -242,8 +242,8 @@ class _FileValidator:
 
     async def judge(self, manifest: Manifest) -> list[Finding] | None:
         """All findings about one object; None for an object that is not validated."""
-        said, told = await self._judge(manifest), self._by_policies(manifest)
-        return None if said is None and told is None else [*(said or ()), *(told or ())]
+        own, by_policies = await self._judge(manifest), self._by_policies(manifest)
+        return None if own is None and by_policies is None else [*(own or ()), *(by_policies or ())]
 
     async def _judge(self, manifest: Manifest) -> list[Finding] | None:
         if manifest.kind in KINDS:

@@ -194,7 +194,7 @@ async def test_a_pod_that_comes_in_the_grace_keeps_it_without_the_mark(api: Fake
 async def test_one_that_somebody_touched_in_the_grace_stays(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
     report = await prune(api, lambda: api.put(PLURAL, api.get(PLURAL, FOUR, "team")))
-    assert told(report) == {FOUR: ("kept", "somebody needed it after it was marked")}
+    assert told(report) == {FOUR: ("kept", "a webhook used it after it was marked")}
     assert names(api) == {FOUR}
     assert not report.failed
 
