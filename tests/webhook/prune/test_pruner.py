@@ -1,4 +1,4 @@
-"""Marking, waiting, removing and healing, against an API server on a real socket."""
+"""Mark, wait, remove and heal, with an API server on a real socket."""
 
 import asyncio
 import contextlib
@@ -48,7 +48,7 @@ async def api() -> AsyncIterator[FakeApi]:
 
 
 class Time:
-    """Passes when somebody sleeps, and lets a test do things meanwhile."""
+    """A clock that `sleep` advances; tests may act during a sleep."""
 
     def __init__(self, meanwhile: Callable[[], object] = lambda: None) -> None:
         self.now = NOW
@@ -200,7 +200,7 @@ async def test_one_that_somebody_touched_in_the_grace_stays(api: FakeApi) -> Non
 
 
 async def test_one_that_was_made_again_in_the_grace_stays(api: FakeApi) -> None:
-    """As by another version of the webhook: the same resourceVersion would not do."""
+    """As by another version of the webhook, with another resourceVersion."""
     api.put(PLURAL, stored(4))
 
     def again() -> None:
