@@ -7,7 +7,7 @@ refuses tabs in JSON and is 16 times slower.)
 import dataclasses
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import yaml
 
@@ -260,12 +260,12 @@ class _Composer:
             node.end = max([part.end for part in parts], default=node.start)
         node.weight = 1 + sum(child.weight for child in children)
         node.refers = any(part.refers for part in parts)
-        self._check_size(node, node.weight)
+        if node.weight > self._limits.values:
+            self._too_many(node)
         self._place(node, None)
 
-    def _check_size(self, node: Node, values: int) -> None:
-        if values > self._limits.values:
-            raise YamlError(node.start, f"it has more than {self._limits.values:,} values, aliases expanded")
+    def _too_many(self, node: Node) -> NoReturn:
+        raise YamlError(node.start, f"it has more than {self._limits.values:,} values, aliases expanded")
 
     def _place(self, node: Node, anchor: str | None) -> None:
         """Add a complete node to its parent."""
@@ -276,15 +276,17 @@ class _Composer:
             self.root = node
             return
         parent = self._open[-1]
-        self._values += isinstance(parent, Sequence_) or self._keys[-1] is not None
-        self._check_size(node, self._values)
         if isinstance(parent, Sequence_):
             parent.items.append(node)
+            self._values += 1
         elif self._keys[-1] is None:
             self._keys[-1] = node
         else:
             parent.entries.append(_entry(self._keys[-1], node))
             self._keys[-1] = None
+            self._values += 1
+        if self._values > self._limits.values:
+            self._too_many(node)
 
 
 def _block_scalar(text: str) -> str:

@@ -2,7 +2,18 @@ from typing import Any
 
 import pytest
 
-from runtime.yaml_nodes import MAX_DEPTH, Mapping_, Node, Scalar, Sequence_, YamlError, YamlSyntaxError, compose
+from runtime.yaml_nodes import (
+    MAX_DEPTH,
+    Limits,
+    Mapping_,
+    Node,
+    Scalar,
+    Sequence_,
+    YamlError,
+    YamlSyntaxError,
+    compose,
+    compose_all,
+)
 
 FAULTS: dict[str, tuple[str, int, str]] = {
     "key-twice": ("a: 1\nb: 2\na: 3\n", 10, "the key 'a' is there twice"),
@@ -109,3 +120,33 @@ def test_scalars_keep_their_quotes() -> None:
     root = compose("- a\n- 'b'\n- \"c\"\n- |\n  d\n")
     assert isinstance(root, Sequence_)
     assert [item.style for item in root.items if isinstance(item, Scalar)] == ["", "'", '"', "|"]
+
+
+def test_documents_are_read_one_by_one_with_their_own_anchors() -> None:
+    assert [root.value for root in compose_all("a: &x 1\n---\n# only a comment\n---\nb: &x 2\nc: *x\n")] == [
+        {"a": 1},
+        None,
+        {"b": 2, "c": 2},
+    ]
+    with pytest.raises(YamlError, match="has no anchor"):
+        list(compose_all("a: &x 1\n---\nb: *x\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "limits", "problem"),
+    [
+        ("[[[1]]]", Limits(depth=2), "values are nested deeper than 2 levels"),
+        ("[1, 2, 3]", Limits(values=2), "it has more than 2 values, aliases expanded"),
+        ("{a: &x [1], b: *x}", Limits(values=4), "it has more than 4 values, aliases expanded"),
+    ],
+    ids=["depth", "values", "aliases"],
+)
+def test_limits_are_the_callers(text: str, limits: Limits, problem: str) -> None:
+    with pytest.raises(YamlError, match=problem):
+        list(compose_all(text, limits))
+
+
+def test_a_scalar_keeps_its_text_and_tag() -> None:
+    (root,) = compose_all("!!str 010")
+    assert isinstance(root, Scalar)
+    assert (root.value, root.text, root.tag) == ("010", "010", "tag:yaml.org,2002:str")

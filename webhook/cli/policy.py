@@ -163,7 +163,7 @@ def _load(context: click.Context, folder: Path, code: int) -> "PolicySet":
         click.echo(str(error), err=True)
         context.exit(UNREADABLE)
     if not files:
-        click.echo(f"{folder}: it contains no policy file (*.yaml, *.yml, *.json).", err=True)
+        click.echo(f"{folder}: no policy file (*.yaml, *.yml, *.json) is in it.", err=True)
         context.exit(UNREADABLE)
     try:
         return load(files, run_tests=False)

@@ -282,13 +282,13 @@ def describe(request: AdmissionRequest, decision: Decision) -> Refusal:
     """The refusal of a request. Does not raise: an object that cannot be read has no controller."""
     metadata = _metadata(request.object)
     owner = next((each for each in metadata.ownerReferences or () if each.controller), None)
-    said = "; ".join(map(str, decision.errors))
+    note = "; ".join(map(str, decision.errors))
     regarding = (owner.kind, owner.name, owner.apiVersion, owner.uid) if owner else ("", "", "", "")
     if not all(regarding[:2]) or max(map(len, regarding)) > _LONGEST_NAME:
         regarding = ("Namespace", request.namespace, "v1", "")
         name = metadata.name or metadata.generateName or ""
-        said = f"{request.kind.kind} {name[:_LONGEST_NAME]}: {said}" if name else said
-    return Refusal(request.namespace, regarding, _note(said))
+        note = f"{request.kind.kind} {name[:_LONGEST_NAME]}: {note}" if name else note
+    return Refusal(request.namespace, regarding, _note(note))
 
 
 def event_body(refusal: Refusal, name: str, instance: str, moment: dt.datetime, count: int) -> dict[str, Any]:

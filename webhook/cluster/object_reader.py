@@ -70,9 +70,9 @@ class ObjectReader(Generic[T]):
             item = loaded(raw)
             key, version = key_of(item), item["metadata"].get("resourceVersion", "")
         except (ApiServerError, KeyError, TypeError, AttributeError) as error:
-            who = api_objects.identity(bytes(raw[: api_objects.WINDOW]))
-            key = who.namespace, who.name
-            return key, who.version, None if deleted or not who.name else self._left_out(key, error)
+            identity = api_objects.identity(bytes(raw[: api_objects.WINDOW]))
+            key = identity.namespace, identity.name
+            return key, identity.version, None if deleted or not identity.name else self._left_out(key, error)
         return key, version, None if deleted else self.project(item)
 
     def project(self, item: dict[str, Any]) -> T | None:

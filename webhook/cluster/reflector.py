@@ -206,7 +206,7 @@ class Reflector(Generic[T]):
         """Replace the cache with a list, and call back for each difference."""
         known, self._objects = self._objects, fresh
         pace = Pace()
-        for key in [key for key in known.keys() if key not in fresh]:  # noqa: SIM118 - it is no dictionary
+        for key in [key for key in known.keys() if key not in fresh]:  # noqa: SIM118 - not a dictionary
             self._tell(key, known.get(key), None)
             await pace.after(0)
         for key, after in list(fresh.items()):

@@ -323,13 +323,13 @@ def _error(code: str, status: tuple[int, str], template: Template, message: str,
 def _foreign(namespace: str, template: Template, found: dict[str, Any] | None) -> TemplateUnavailableError:
     labels = ((found or {}).get("metadata") or {}).get("labels") or {}
     ours = labels.get(names.LABEL_MANAGED_BY) == names.MANAGER
-    said = f"it is {'' if ours else 'not '}labelled {names.LABEL_MANAGED_BY}={names.MANAGER}"
+    labelled = f"it is {'' if ours else 'not '}labelled {names.LABEL_MANAGED_BY}={names.MANAGER}"
     return _error(
         "NEU303",
         _CONFLICT,
         template,
         f"ResourceClaimTemplate {namespace}/{template.name} exists with another spec than its name's hash; "
-        f"{'it cannot be read' if found is None else said}.",
+        f"{'it cannot be read' if found is None else labelled}.",
         "If nothing else uses it, delete it; it is then created again with the right spec: "
         f"kubectl delete resourceclaimtemplate {template.name} -n {namespace}",
     )

@@ -257,7 +257,7 @@ class _Reporter:
         self._document = document
         self._manifest = manifest
         self._notices = notices
-        self._said: set[Notice] = set()
+        self._reported: set[Notice] = set()
 
     def line(self, path: Path, text: str) -> None:
         """Add a message about a place in the object, unless it was added before."""
@@ -265,8 +265,8 @@ class _Reporter:
         line = self._document.line_of(path)
         where = ", ".join(filter(None, (f"document {self._document.number}", str(self._manifest))))
         notice = Notice(self._source.name, line, where, path_text(path), text)
-        if notice not in self._said:
-            self._said.add(notice)
+        if notice not in self._reported:
+            self._reported.add(notice)
             self._notices.append(notice)
 
     def finding(self, path: Path, finding: Finding) -> None:

@@ -180,9 +180,9 @@ class FilePolicies:
 
     def _judge(self, subject: Subject) -> list[Finding] | None:
         verdicts = evaluate(self._policies.validating, _named(subject), self._now, self._clock)
-        return list(self._said(verdicts)) if verdicts else None
+        return list(self._findings(verdicts)) if verdicts else None
 
-    def _said(self, verdicts: tuple[Verdict, ...]) -> Iterator[Finding]:
+    def _findings(self, verdicts: tuple[Verdict, ...]) -> Iterator[Finding]:
         for verdict in verdicts:
             yield from findings(verdict, self._now)
 

@@ -242,8 +242,8 @@ class _FileValidator:
 
     async def judge(self, manifest: Manifest) -> list[Finding] | None:
         """All findings about one object; None for an object that is not validated."""
-        said, told = await self._judge(manifest), self._by_policies(manifest)
-        return None if said is None and told is None else [*(said or ()), *(told or ())]
+        own, by_policies = await self._judge(manifest), self._by_policies(manifest)
+        return None if own is None and by_policies is None else [*(own or ()), *(by_policies or ())]
 
     async def _judge(self, manifest: Manifest) -> list[Finding] | None:
         if manifest.kind in KINDS:
@@ -291,18 +291,20 @@ class _FileValidator:
         if self._policies is None or manifest.namespace in self._options.excluded_namespaces:
             return None
         is_pod = (manifest.group, manifest.kind) == ("", "Pod")
-        told: list[tuple[Path, list[Finding] | None]] = []
+        found_by_policies: list[tuple[Path, list[Finding] | None]] = []
         if not is_pod:
-            told.append(((), self._policies.judge_object(manifest, self._view)))
+            found_by_policies.append(((), self._policies.judge_object(manifest, self._view)))
         for steps, template in manifest.pod_templates():
             try:
                 decision = self._converted(manifest, template)
             except pods.UnreadableError:
                 continue  # reported already; it creates no pod
-            told.append((steps, self._policies.judge_pod(manifest, template, decision, self._view)))
-        if all(found is None for _, found in told):
+            found_by_policies.append((steps, self._policies.judge_pod(manifest, template, decision, self._view)))
+        if all(found is None for _, found in found_by_policies):
             return None
-        return [check_workloads.under(path_text(steps), each) for steps, found in told for each in found or ()]
+        return [
+            check_workloads.under(path_text(steps), each) for steps, found in found_by_policies for each in found or ()
+        ]
 
     def _converted(self, manifest: Manifest, template: dict[str, Any]) -> Decision:
         """The conversion of a template's pods, which policies see converted."""

@@ -1,8 +1,8 @@
 """Edits a YAML document in its text: unchanged parts keep their bytes, comments and quotes.
 
 Nodes are compared with the wanted data, and only differences are written. A changed collection in flow style is
-rewritten as a whole, in place. A change of the value of an anchor, an alias or a merge key is an `EditError`: the caller
-rewrites the whole document. The result is parsed again, so that a text with another value is never returned.
+rewritten as a whole, in place. A change of the value of an anchor, an alias or a merge key is an `EditError`: the
+caller rewrites the whole document. The result is parsed again, so that a text with another value is never returned.
 """
 
 import dataclasses

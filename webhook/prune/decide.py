@@ -19,14 +19,14 @@ class Generated:
     """A ResourceClaimTemplate that the webhook created and that no other client changed.
 
     Attributes:
-        namespace: where it is.
+        namespace: its namespace.
         name: `templates.Template.name`.
         uid: `metadata.uid`.
         version: `metadata.resourceVersion`.
         created: `metadata.creationTimestamp`.
         mark: its annotation `names.ANNOTATION_PRUNE_AFTER`, or empty.
         labels: all labels.
-        spec: as it is stored.
+        spec: as stored.
     """
 
     namespace: str

@@ -262,10 +262,10 @@ class Pruner:
             elif error.code != CONFLICT:
                 self._fail(template, "unmarked" if pods else "removed", error)
             elif not pods:
-                self._note(template, PruneAction.KEPT, "somebody needed it after it was marked")
+                self._note(template, PruneAction.KEPT, "a webhook used it after it was marked")
         except ApiServerError as error:
             if not pods:
-                doubtful.append(template)  # it may be gone, whatever was heard of it
+                doubtful.append(template)  # it may be deleted although the request failed
             self._fail(template, "unmarked" if pods else "removed", error)
         else:
             self._note(template, PruneAction.REMOVED)

@@ -132,17 +132,17 @@ def check_conversion(snapshot: Snapshot) -> Iterator[Line]:
     if isinstance(namespaces, Unseen):
         yield Line(CONVERSION, Verdict.UNKNOWN, namespaces.why, namespaces.fix)
     else:
-        said = {
+        annotated = {
             item["metadata"]["name"]: value
             for item in namespaces
             if (value := (item["metadata"].get("annotations") or {}).get(names.ANNOTATION_CONVERT)) is not None
         }
-        modes = Counter(str(MODE_WORDS[value].value) for value in said.values() if value in MODE_WORDS)
+        modes = Counter(str(MODE_WORDS[value].value) for value in annotated.values() if value in MODE_WORDS)
         words = ", ".join(f"{modes[mode.value]} {mode.value}" for mode in Mode if modes[mode.value])
         rest = counted(len(namespaces) - sum(modes.values()), "namespace")
         text = f"namespaces by annotation: {words}; {rest} by default." if words else f"{rest}, all by default."
         yield Line(CONVERSION, Verdict.WELL, text)
-        misspelt = [f"{name} ({value[:40]!r})" for name, value in said.items() if value not in MODE_WORDS]
+        misspelt = [f"{name} ({value[:40]!r})" for name, value in annotated.items() if value not in MODE_WORDS]
         if misspelt:
             text = f"namespaces with an invalid annotation {names.ANNOTATION_CONVERT}: {listed(misspelt)}."
             yield Line(CONVERSION, Verdict.NOTE, text, f"Allowed: {', '.join(MODE_WORDS)}.")

@@ -27,6 +27,11 @@ def test_what_is_not_there_has_the_line_of_what_is_around_it() -> None:
     assert str(document.problem(("a", "b"), "wrong.")) == "f:2: wrong."
 
 
+def test_scalars_are_those_that_kubectl_reads() -> None:
+    (document,) = read("f", b"[010, 1:30, 1.0, yes, 1_000, '1', ~]")
+    assert document.data == [8, "1:30", 1, True, 1000, "1", None]
+
+
 def test_times_stay_text_and_empty_documents_are_left_out() -> None:
     documents = list(read("f", b"---\n# nothing\n---\nday: 2026-12-31\n"))
     assert [document.data for document in documents] == [{"day": "2026-12-31"}]

@@ -1,4 +1,4 @@
-"""`make run`: what a newcomer sees first."""
+"""`make run`: output, exit codes and errors."""
 
 import json
 import signal

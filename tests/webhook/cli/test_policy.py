@@ -92,7 +92,7 @@ def test_a_folder_that_cannot_be_read_is_said(command: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("command", ["check", "test"])
 def test_a_folder_without_policies_is_said(command: str, tmp_path: Path) -> None:
-    message = f"{tmp_path}: it contains no policy file (*.yaml, *.yml, *.json).\n"
+    message = f"{tmp_path}: no policy file (*.yaml, *.yml, *.json) is in it.\n"
     assert run(command, tmp_path) == (2, "", message)
 
 

@@ -1,4 +1,4 @@
-"""`neuron-dra status` against an API server: what is fetched, what may not be, and how the command ends."""
+"""`neuron-dra status` with a fake API server: requests, missing permissions, exit codes."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from webhook.cluster.replicas import LABELS
 VERSION = {"gitVersion": "v1.36.2"}
 GROUP = {"versions": [{"groupVersion": "resource.k8s.io/v1", "version": "v1"}]}
 OURS = frozenset({"services", "endpointslices"})
-"""Collections in a namespace, of which there is ours alone."""
+"""Collections of the webhook's namespace."""
 
 EVERYWHERE = (
     "mutatingwebhookconfigurations",
@@ -44,7 +44,7 @@ def plain(body: Any) -> Handler:
 
 
 class Api(FakeApi):
-    """With the paths that are no collections of objects."""
+    """A server that also answers paths that are not collections."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ def api() -> Iterator[Api]:
 
 @pytest.fixture
 def installed(api: Api) -> Api:
-    """An installation that is well."""
+    """An installation without errors."""
     found = installation.well()
     for plural, items in (
         ("mutatingwebhookconfigurations", found.mutating),

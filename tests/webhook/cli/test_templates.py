@@ -1,4 +1,4 @@
-"""`neuron-dra templates`: what is printed, exit codes, and what does not start."""
+"""`neuron-dra templates`: output, exit codes, errors at start."""
 
 import asyncio
 import datetime as dt
@@ -51,7 +51,7 @@ def kubeconfig(api: FakeApi, tmp_path: Path) -> Path:
 
 
 def put(api: FakeApi, *items: dict[str, Any]) -> None:
-    """Templates as old as they say, by the clock of the wall."""
+    """Store templates with an age of 3 days and 4 hours."""
     for item in items:
         created = dt.datetime.now(dt.UTC) - dt.timedelta(days=3, hours=4)
         item["metadata"]["creationTimestamp"] = created.strftime("%Y-%m-%dT%H:%M:%SZ")

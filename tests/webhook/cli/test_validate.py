@@ -295,7 +295,7 @@ class TestFormats:
 
 
 class TestPolicies:
-    """`--policies`: what they say is shown where and as it belongs, and what is wrong with them ends the command."""
+    """`--policies`: findings of policies are printed; an error in a policy file ends the command."""
 
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Events about refusals: about whom, how often, and what becomes of those that cannot be written."""
+"""Events about refusals: their object, their rate, and failed writes."""
 
 import asyncio
 import contextlib
@@ -57,7 +57,7 @@ def pod(owner: dict[str, Any] | None = OWNER, **metadata: Any) -> dict[str, Any]
 
 
 class Bench:
-    """A recorder against an API server, with a clock that stands still."""
+    """A recorder against an API server, with a fixed clock."""
 
     def __init__(self, api: FakeApi, connection: Connection) -> None:
         self.api = api

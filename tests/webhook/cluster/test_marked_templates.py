@@ -1,4 +1,4 @@
-"""A template that is marked for removal is not relied on: its mark goes first, or it is made again."""
+"""A marked template does not count as existing: its mark is removed first, or it is created again."""
 
 import asyncio
 import contextlib
@@ -99,7 +99,7 @@ async def test_a_second_mark_is_not_taken_for_the_first(api: FakeApi) -> None:
 
 
 async def test_a_mark_that_comes_while_another_is_taken_off_stays_in_doubt(api: FakeApi) -> None:
-    """The answer does not say which of the two marks it was about."""
+    """The answer does not contain which of the two marks it removed."""
     api.put(PLURAL, stored(4, mark=FIRST))
     async with opened(api) as store:
 

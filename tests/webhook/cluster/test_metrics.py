@@ -1,4 +1,4 @@
-"""What is counted of caches, templates and Events, as Prometheus reads it."""
+"""Metrics of caches, templates and Events."""
 
 import math
 

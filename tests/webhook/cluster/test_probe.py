@@ -1,4 +1,4 @@
-"""`neuron-dra probe`: what of an API server's answers says that the webhook converts."""
+"""`neuron-dra probe`: which answers of an API server count as converted."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ def anyio_backend() -> str:
 
 
 class Server:
-    """An API server that gives prepared answers, the last one for ever."""
+    """An API server with prepared answers; the last one repeats."""
 
     def __init__(self, *answers: bytes | Exception) -> None:
         self.answers = list(answers)
@@ -93,7 +93,7 @@ async def test_what_went_wrong_is_said(answer: bytes | Exception, message: str, 
 
 
 class Clock:
-    """Time that only sleeping moves."""
+    """A clock that only `sleep` advances."""
 
     def __init__(self) -> None:
         self.now = 0.0

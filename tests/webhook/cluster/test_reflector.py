@@ -42,7 +42,7 @@ def pod(name: str, value: object = "x", **metadata: Any) -> dict[str, Any]:
 
 
 def value_of(item: dict[str, Any]) -> str | None:
-    """What the tests keep of a pod: nothing where the value is null."""
+    """The projection of a pod; None if its value is null."""
     value = item["spec"]["value"]
     return None if value is None else str(value)
 
@@ -51,7 +51,7 @@ Change = tuple[str, str | None, str | None]
 
 
 class Watched:
-    """A running reflector, and the changes that it told of."""
+    """A running reflector, and the changes that it reported."""
 
     def __init__(self, reflector: Reflector[str]) -> None:
         self.reflector = reflector
@@ -301,7 +301,7 @@ async def test_deletions_during_an_absence_are_told_after_the_next_list(api: Fak
 
 
 class Pauses:
-    """Injected sleep: remembers how long, and lets one pause after the other pass at once."""
+    """Injected sleep: records each pause and returns at once."""
 
     def __init__(self) -> None:
         self.lengths: list[float] = []

@@ -1,4 +1,4 @@
-"""A replica's Lease: what is written is what is read."""
+"""A replica's Lease: writing and reading it."""
 
 import datetime as dt
 

@@ -1,4 +1,4 @@
-"""What tenants have stored must not stop a start, a relist or a watch, and must not use up memory or time."""
+"""Objects of tenants must not stop a start, a relist or a watch, and must not exhaust memory or time."""
 
 import asyncio
 import contextlib

@@ -40,14 +40,14 @@ def stored(spec: Any = FOUR.spec, name: str = FOUR.name, namespace: str = "team"
 
 
 def defaulted(item: dict[str, Any]) -> dict[str, Any]:
-    """What kube-apiserver 1.36 makes of a template that it stores."""
+    """A template as kube-apiserver 1.36 stores it."""
     requests = item["spec"]["spec"]["devices"]["requests"]
     filled = [{**request, "exactly": {**request["exactly"], "allocationMode": "ExactCount"}} for request in requests]
     return {**item, "spec": {"metadata": {}, "spec": {"devices": {"requests": filled}}}}
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """A clock that tests advance."""
 
     def __init__(self) -> None:
         self.now = 100.0

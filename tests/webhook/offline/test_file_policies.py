@@ -1,4 +1,4 @@
-"""Manifests and policy files: the server's rules, with what only a server knows left out."""
+"""Policy files applied to manifests: the server's rules, without values that only a server knows."""
 
 import asyncio
 import datetime as dt

@@ -41,12 +41,12 @@ REPLICAS = 2
 CHOICES = (
     ("tick",) * 5 + ("prune",) * 4 + ("review",) * 2 + ("watch",) * 2 + ("delete",) * 2 + ("admit", "store", "start")
 )
-"""What happens next, as often as it makes runs in which everything happens while something else is under way."""
+"""Next steps, weighted so that runs contain many concurrent operations."""
 
 
 @dataclasses.dataclass
 class Waiting:
-    """A step that somebody waits for."""
+    """A step for which a task waits."""
 
     proceed: asyncio.Future[None]
     kind: str
@@ -209,7 +209,7 @@ class Run:
         return not (self.world.steps or self.answered or any(self.world.lagging))
 
     def options(self) -> dict[str, list[Callable[[], object]]]:
-        """What can happen next."""
+        """The possible next steps."""
         world = self.world
         ready = [step for step in world.steps if step.due is None]
         few = len(self.begun) < 3
@@ -226,7 +226,7 @@ class Run:
         }
 
     def _may_tick(self) -> bool:
-        """Whether time can pass without an admission or a watch that takes longer than is assumed."""
+        """Whether time can advance within the assumed bounds of admissions and watches."""
         tick = self.world.tick
         admissions = all(tick - begun < LONGEST for begun in self.begun.values())
         watches = all(tick - when < LAG for events in self.world.lagging for when, _, _ in events[:1])
@@ -306,7 +306,7 @@ def test_the_search_reaches(outcome: PruneAction) -> None:
 
 
 def test_without_a_grace_the_search_finds_a_pod_that_loses_its_template() -> None:
-    """The property can fail, and the grace is what makes it hold."""
+    """Without the grace period, the property fails."""
     try:
         find(
             STEPS,

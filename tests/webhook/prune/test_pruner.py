@@ -1,4 +1,4 @@
-"""Marking, waiting, removing and healing, against an API server on a real socket."""
+"""Mark, wait, remove and heal, with an API server on a real socket."""
 
 import asyncio
 import contextlib
@@ -48,7 +48,7 @@ async def api() -> AsyncIterator[FakeApi]:
 
 
 class Time:
-    """Passes when somebody sleeps, and lets a test do things meanwhile."""
+    """A clock that `sleep` advances; tests may act during a sleep."""
 
     def __init__(self, meanwhile: Callable[[], object] = lambda: None) -> None:
         self.now = NOW
@@ -194,13 +194,13 @@ async def test_a_pod_that_comes_in_the_grace_keeps_it_without_the_mark(api: Fake
 async def test_one_that_somebody_touched_in_the_grace_stays(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
     report = await prune(api, lambda: api.put(PLURAL, api.get(PLURAL, FOUR, "team")))
-    assert told(report) == {FOUR: ("kept", "somebody needed it after it was marked")}
+    assert told(report) == {FOUR: ("kept", "a webhook used it after it was marked")}
     assert names(api) == {FOUR}
     assert not report.failed
 
 
 async def test_one_that_was_made_again_in_the_grace_stays(api: FakeApi) -> None:
-    """As by another version of the webhook: the same resourceVersion would not do."""
+    """As by another version of the webhook, with another resourceVersion."""
     api.put(PLURAL, stored(4))
 
     def again() -> None:

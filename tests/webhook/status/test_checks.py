@@ -1,4 +1,4 @@
-"""What is said of an installation: nothing of one that is well, and the very thing of one that is not."""
+"""Checks of an installation: no error for a good one, exactly one error for each defect."""
 
 import dataclasses
 from typing import Any

@@ -1,4 +1,4 @@
-"""How lines look, on whatever terminal."""
+"""Text of lines for different terminals."""
 
 import json
 
