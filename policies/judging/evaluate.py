@@ -44,7 +44,7 @@ class UndecidedError(Exception):
         self.rule = rule
 
 
-class Outcome(enum.StrEnum):
+class PolicyOutcome(enum.StrEnum):
     """What one policy makes of one request; a label of metrics."""
 
     NO_MATCH = "no-match"
@@ -90,7 +90,7 @@ class Verdict:
     """
 
     rule: ValidatingRule
-    outcome: Outcome
+    outcome: PolicyOutcome
     violations: tuple[Violation, ...] = ()
     bindings: tuple[Binding, ...] = ()
     audit: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -139,7 +139,7 @@ def evaluate(
         started = clock()
         bindings = tuple(each for each in rule.bindings if matching.matches(each.match, subject))
         if not bindings or not matching.selectors_match(rule.match, subject):
-            verdicts.append(Verdict(rule, Outcome.NO_MATCH))
+            verdicts.append(Verdict(rule, PolicyOutcome.NO_MATCH))
             continue
         if activation is None:
             activation = subject.activation({})
@@ -275,7 +275,7 @@ class _Run:
         budget = self._budgets.conditions() if conditions else self._budget
         holds, failures = all_hold(conditions, self.activation, budget)
         if holds is False:
-            return Verdict(self._rule, Outcome.NO_MATCH, seconds=self._clock() - self._started)
+            return Verdict(self._rule, PolicyOutcome.NO_MATCH, seconds=self._clock() - self._started)
         for failure in failures:
             self.fail(failure)
         self.exceeded = bool(failures)
@@ -299,11 +299,11 @@ class _Run:
 
     def verdict(self, bindings: tuple[Binding, ...], now: dt.datetime, *, exempts: bool = True) -> Verdict:
         exemption = expired = None
-        outcome = Outcome.ALLOW
+        outcome = PolicyOutcome.ALLOW
         if self._violations:
             if exempts:
                 exemption, expired = self._exemption(now)
-            outcome = Outcome.EXCEPT if exemption else strongest(bindings)
+            outcome = PolicyOutcome.EXCEPT if exemption else strongest(bindings)
         return Verdict(
             self._rule,
             outcome,
@@ -369,7 +369,7 @@ class _Run:
         return None, expired
 
 
-def strongest(bindings: Iterable[Binding]) -> Outcome:
+def strongest(bindings: Iterable[Binding]) -> PolicyOutcome:
     """What happens to a request that violates a policy with these bindings."""
     actions = {action for binding in bindings for action in binding.actions}
-    return Outcome.DENY if "Deny" in actions else Outcome.WARN if "Warn" in actions else Outcome.AUDIT
+    return PolicyOutcome.DENY if "Deny" in actions else PolicyOutcome.WARN if "Warn" in actions else PolicyOutcome.AUDIT

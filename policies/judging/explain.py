@@ -10,7 +10,7 @@ from kubecel.errors import CelError
 from kubecel.values import kind_of
 from policies.judging import matching
 from policies.judging.conditions import Variables, all_hold
-from policies.judging.evaluate import Outcome, UndecidedError, evaluate, first_match
+from policies.judging.evaluate import PolicyOutcome, UndecidedError, evaluate, first_match
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import Condition, HintRule, PodRule, ValidatingRule
 from policies.judging.subjects import Subject
@@ -18,11 +18,11 @@ from policies.judging.subjects import Subject
 _LONGEST_VALUE: Final = 200
 _ELSEWHERE: Final = "its selectors, or those of its bindings, select something else"
 _WORDS: Final = {
-    Outcome.ALLOW: "allows it",
-    Outcome.DENY: "denies it",
-    Outcome.WARN: "warns of it",
-    Outcome.AUDIT: "notes it in the audit log",
-    Outcome.EXCEPT: "would object, and an exception lets it pass",
+    PolicyOutcome.ALLOW: "allows it",
+    PolicyOutcome.DENY: "denies it",
+    PolicyOutcome.WARN: "warns of it",
+    PolicyOutcome.AUDIT: "notes it in the audit log",
+    PolicyOutcome.EXCEPT: "would object, and an exception lets it pass",
 }
 
 
@@ -111,7 +111,7 @@ def _validating(rule: ValidatingRule, subject: Subject, now: dt.datetime, clock:
     activation = subject.activation(rule.params)
     variables = Variables(rule.variables, activation, budget)
     activation["variables"] = variables
-    if verdict.outcome is Outcome.NO_MATCH:
+    if verdict.outcome is PolicyOutcome.NO_MATCH:
         unmet = _unmet(rule.conditions, activation, clock)
         yield f"{rule.name}: does not match: {unmet or _ELSEWHERE}"
         return

@@ -96,7 +96,7 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
 
     Ends with 0 where nothing would be denied; with 1 if something would be; with 2 if files cannot be read.
     """
-    from policies.judging.evaluate import Outcome, evaluate
+    from policies.judging.evaluate import PolicyOutcome, evaluate
     from policies.judging.explain import explain as explained
     from webhook.decisions.pod_templates import path_text
     from webhook.offline.file_policies import FilePolicies
@@ -119,7 +119,7 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
             for line in explained(found, subject, now, time.monotonic):
                 click.echo(f"  {line}")
             verdicts = evaluate(found.validating, subject, now, time.monotonic)
-            denied = denied or any(verdict.outcome is Outcome.DENY for verdict in verdicts)
+            denied = denied or any(verdict.outcome is PolicyOutcome.DENY for verdict in verdicts)
     context.exit(UNREADABLE if not complete else FAULTY if denied else 0)
 
 

@@ -20,13 +20,12 @@ from neuron.claim_specs import ClaimSpec
 from neuron.findings import Finding, warning
 from policies.files.store import PolicyStore, WallClock
 from policies.judging import matching
-from policies.judging.evaluate import REVIEW_SECONDS, Outcome, TakesLongError, Verdict, evaluate, unjudged
+from policies.judging.evaluate import REVIEW_SECONDS, PolicyOutcome, TakesLongError, Verdict, evaluate, unjudged
 from policies.judging.failures import place
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import ValidatingRule
 from policies.judging.subjects import Subject
-from webhook.decisions.decision import Decision, denied, unchanged
-from webhook.decisions.decision import Outcome as Decided
+from webhook.decisions.decision import Decision, Outcome, denied, unchanged
 from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane, LaneError, LaneTimeoutError, seconds_left
 from webhook.reviews.messages import fitting
@@ -135,7 +134,7 @@ class PolicedReviewer:
             return True
         subject = placed(bare_subject(request), self._view)
         verdicts = unjudged(candidates, subject, "not evaluated", self._now(), self._clock)
-        return any(verdict.outcome is Outcome.DENY for verdict in verdicts)
+        return any(verdict.outcome is PolicyOutcome.DENY for verdict in verdicts)
 
     async def review(self, request: AdmissionRequest) -> Decision:
         """Answer one review.
@@ -160,7 +159,7 @@ class PolicedReviewer:
             return decision if decision.errors else unreadable
         self._metrics.judged(verdicts)
         self._log_errors(verdicts)
-        refused = any(verdict.outcome is Outcome.DENY for verdict in verdicts)
+        refused = any(verdict.outcome is PolicyOutcome.DENY for verdict in verdicts)
         return merged(await self._ask(request, unchanged("late") if refused else None), verdicts, now)
 
     async def _ask(self, request: AdmissionRequest, otherwise: Decision | None) -> Decision:
@@ -355,7 +354,7 @@ def merged(decision: Decision, verdicts: Iterable[Verdict], now: dt.datetime) ->
     refused = errors and not decision.errors
     return dataclasses.replace(
         decision,
-        outcome=Decided.DENIED if errors else decision.outcome,
+        outcome=Outcome.DENIED if errors else decision.outcome,
         reason="policy" if refused else decision.reason,
         errors=tuple(errors),
         warnings=tuple(warnings),

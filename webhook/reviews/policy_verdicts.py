@@ -5,7 +5,7 @@ import datetime as dt
 from typing import Final, Literal
 
 from neuron.findings import Finding, Severity, warning
-from policies.judging.evaluate import NEAR_EXPIRY, Outcome, Verdict, Violation
+from policies.judging.evaluate import NEAR_EXPIRY, PolicyOutcome, Verdict, Violation
 
 Action = Literal["Deny", "Warn", "Audit"]
 
@@ -22,7 +22,11 @@ def findings(verdict: Verdict, now: dt.datetime) -> list[Finding]:
     """Everything that a verdict says, each objection once: by the strongest of the actions that it has."""
     if verdict.exemption is not None:
         return near_expiry(verdict, now)
-    strongest: dict[Outcome, Action] = {Outcome.DENY: "Deny", Outcome.WARN: "Warn", Outcome.AUDIT: "Audit"}
+    strongest: dict[PolicyOutcome, Action] = {
+        PolicyOutcome.DENY: "Deny",
+        PolicyOutcome.WARN: "Warn",
+        PolicyOutcome.AUDIT: "Audit",
+    }
     action = strongest.get(verdict.outcome)
     return objections(verdict, action) if action else []
 
@@ -30,7 +34,7 @@ def findings(verdict: Verdict, now: dt.datetime) -> list[Finding]:
 def near_expiry(verdict: Verdict, now: dt.datetime) -> list[Finding]:
     """A warning where the exception that lets the object pass ends soon."""
     exemption = verdict.exemption
-    if exemption is None or verdict.outcome is not Outcome.EXCEPT or exemption.expires - now > NEAR_EXPIRY:
+    if exemption is None or verdict.outcome is not PolicyOutcome.EXCEPT or exemption.expires - now > NEAR_EXPIRY:
         return []
     message = (
         f"policy '{verdict.rule.name}': exception '{exemption.name}' of {exemption.owner} ends on "

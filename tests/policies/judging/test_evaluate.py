@@ -12,7 +12,15 @@ import pytest
 
 from kubecel.budget import Limits
 from policies.judging import evaluate as evaluating
-from policies.judging.evaluate import Outcome, TakesLongError, UndecidedError, Verdict, evaluate, first_match, unjudged
+from policies.judging.evaluate import (
+    PolicyOutcome,
+    TakesLongError,
+    UndecidedError,
+    Verdict,
+    evaluate,
+    first_match,
+    unjudged,
+)
 from policies.judging.subjects import Subject, namespace_named, of_object
 from tests.policies.files.test_loader import BINDING, VAP
 from tests.policies.policy_files import POD, loaded, policy
@@ -37,42 +45,46 @@ def messages(verdict: Verdict) -> list[str]:
 @pytest.mark.parametrize(
     ("spec", "outcome"),
     [
-        pytest.param("validations: [{expression: 'true'}]", Outcome.ALLOW, id="holds"),
-        pytest.param("validations: [{expression: 'false'}]", Outcome.DENY, id="denies-by-default"),
-        pytest.param("validations: [{expression: 'false'}]\nvalidationActions: [Warn]", Outcome.WARN, id="warns"),
-        pytest.param("validations: [{expression: 'false'}]\nvalidationActions: [Audit]", Outcome.AUDIT, id="audits"),
+        pytest.param("validations: [{expression: 'true'}]", PolicyOutcome.ALLOW, id="holds"),
+        pytest.param("validations: [{expression: 'false'}]", PolicyOutcome.DENY, id="denies-by-default"),
+        pytest.param("validations: [{expression: 'false'}]\nvalidationActions: [Warn]", PolicyOutcome.WARN, id="warns"),
         pytest.param(
-            "validations: [{expression: 'false'}]\nvalidationActions: [Audit, Warn]", Outcome.WARN, id="strongest"
+            "validations: [{expression: 'false'}]\nvalidationActions: [Audit]", PolicyOutcome.AUDIT, id="audits"
+        ),
+        pytest.param(
+            "validations: [{expression: 'false'}]\nvalidationActions: [Audit, Warn]", PolicyOutcome.WARN, id="strongest"
         ),
         pytest.param(
             "validations: [{expression: 'false'}]\nmatchConditions: [{name: a, expression: 'false'}]",
-            Outcome.NO_MATCH,
+            PolicyOutcome.NO_MATCH,
             id="condition",
         ),
         pytest.param(
-            "validations: [{expression: 'object.spec.none'}]\nfailurePolicy: Ignore", Outcome.ALLOW, id="error-ignored"
+            "validations: [{expression: 'object.spec.none'}]\nfailurePolicy: Ignore",
+            PolicyOutcome.ALLOW,
+            id="error-ignored",
         ),
-        pytest.param("validations: [{expression: 'object.spec.none'}]", Outcome.DENY, id="error-fails"),
+        pytest.param("validations: [{expression: 'object.spec.none'}]", PolicyOutcome.DENY, id="error-fails"),
         pytest.param(
             "validations: [{expression: 'true'}]\n"
             "matchConditions: [{name: a, expression: 'object.spec.none'}, {name: b, expression: 'false'}]",
-            Outcome.NO_MATCH,
+            PolicyOutcome.NO_MATCH,
             id="false-beats-error",
         ),
         pytest.param(
             "validations: [{expression: 'true'}]\nmatchConditions: [{name: a, expression: 'object.spec.none'}]",
-            Outcome.DENY,
+            PolicyOutcome.DENY,
             id="condition-error-fails",
         ),
         pytest.param(
             "validations: [{expression: 'false'}]\nfailurePolicy: Ignore\n"
             "matchConditions: [{name: a, expression: 'object.spec.none'}]",
-            Outcome.ALLOW,
+            PolicyOutcome.ALLOW,
             id="condition-error-ignored",
         ),
     ],
 )
-def test_outcome(spec: str, outcome: Outcome) -> None:
+def test_outcome(spec: str, outcome: PolicyOutcome) -> None:
     assert judged(spec).outcome is outcome
 
 
@@ -131,7 +143,7 @@ def test_what_expressions_see(expression: str) -> None:
     variables: [{{name: devices, expression: neuron.devices}}, {{name: double, expression: variables.devices * 2}}]
     validations: [{{expression: "{expression}"}}]
     """
-    assert judged(spec).outcome is Outcome.ALLOW
+    assert judged(spec).outcome is PolicyOutcome.ALLOW
 
 
 def test_variables_are_evaluated_once_and_only_if_they_are_read() -> None:
@@ -267,15 +279,15 @@ def test_an_exception_lets_pass_until_its_day_has_ended() -> None:
     evening = dt.datetime(2026, 6, 1, 23, 59, 59, tzinfo=dt.UTC)
     (before,) = evaluate(rules, of_object(POD), evening, time.monotonic)
     (after,) = evaluate(rules, of_object(POD), evening + dt.timedelta(seconds=1), time.monotonic)
-    assert (before.outcome, before.exemption and before.exemption.owner) == (Outcome.EXCEPT, "team-a")
+    assert (before.outcome, before.exemption and before.exemption.owner) == (PolicyOutcome.EXCEPT, "team-a")
     assert messages(before) == ["refused"]
-    assert (after.outcome, after.exemption, after.expired and after.expired.name) == (Outcome.DENY, None, "old")
+    assert (after.outcome, after.exemption, after.expired and after.expired.name) == (PolicyOutcome.DENY, None, "old")
 
 
 @pytest.mark.parametrize("when", ["false", "object.spec.none == 1"], ids=["other", "error"])
 def test_an_exception_for_others_or_one_that_fails_lets_nothing_pass(when: str) -> None:
     verdict = judged(EXCEPTION.format(expires="2999-01-01", when=when))
-    assert verdict.outcome is Outcome.DENY
+    assert verdict.outcome is PolicyOutcome.DENY
     assert verdict.expired is None
 
 
@@ -303,12 +315,12 @@ def test_bindings_choose_namespaces_and_actions() -> None:
     other = BINDING.replace("bound", "b").replace("[Warn]", f"[Deny], {selector}")
     rules = loaded(VAP, BINDING, other).validating
 
-    def outcome(namespace: str) -> Outcome:
+    def outcome(namespace: str) -> PolicyOutcome:
         data = {**POD, "metadata": {"name": "bad", "namespace": namespace}}
         (verdict,) = evaluate(rules, of_object(data), NOW, time.monotonic)
         return verdict.outcome
 
-    assert (outcome("team-a"), outcome("team-b")) == (Outcome.WARN, Outcome.DENY)
+    assert (outcome("team-a"), outcome("team-b")) == (PolicyOutcome.WARN, PolicyOutcome.DENY)
 
 
 def test_a_policy_about_other_resources_has_no_verdict() -> None:
@@ -321,8 +333,8 @@ def test_a_policy_about_other_resources_has_no_verdict() -> None:
 RUNAWAY = "validations: [{expression: '[1,2,3,4,5,6,7,8,9].all(a, [1,2,3,4,5,6,7,8,9].all(b, [1,2].all(c, c > 0)))'}]"
 
 
-@pytest.mark.parametrize(("policy_word", "outcome"), [("Fail", Outcome.DENY), ("Ignore", Outcome.ALLOW)])
-def test_a_runaway_expression_follows_the_failure_policy(policy_word: str, outcome: Outcome) -> None:
+@pytest.mark.parametrize(("policy_word", "outcome"), [("Fail", PolicyOutcome.DENY), ("Ignore", PolicyOutcome.ALLOW)])
+def test_a_runaway_expression_follows_the_failure_policy(policy_word: str, outcome: PolicyOutcome) -> None:
     verdict = judged(f"{RUNAWAY}\nfailurePolicy: {policy_word}", limits=Limits(steps=100))
     assert verdict.outcome is outcome
     assert "evaluation needs more than 100 steps" in verdict.errors[0]
@@ -332,7 +344,7 @@ def test_when_the_time_of_a_request_is_used_up_the_other_policies_follow_their_f
     texts = [policy("validations: [{expression: 'true'}]", name) for name in ("a", "b")]
     ticks = itertools.count(0, 1.0)
     first, second = evaluate(loaded(*texts).validating, of_object(POD), NOW, lambda: next(ticks), Limits(seconds=9))
-    assert first.outcome is Outcome.ALLOW
+    assert first.outcome is PolicyOutcome.ALLOW
     assert messages(second) == ["not evaluated: the policies before it took all the time that one request may take"]
 
 
@@ -418,14 +430,18 @@ def test_an_impatient_evaluation_gives_up_as_a_whole() -> None:
     with pytest.raises(TakesLongError):
         evaluate(rules, many, NOW, lambda: next(ticks), seconds=0.02, impatient=True)
     (verdict,) = evaluate(rules, many, NOW, time.monotonic, seconds=0.02)
-    assert verdict.outcome is Outcome.ALLOW
+    assert verdict.outcome is PolicyOutcome.ALLOW
 
 
 @pytest.mark.parametrize(
     ("spec", "outcome"),
-    [("", Outcome.DENY), ("failurePolicy: Ignore", Outcome.ALLOW), ("validationActions: [Warn]", Outcome.WARN)],
+    [
+        ("", PolicyOutcome.DENY),
+        ("failurePolicy: Ignore", PolicyOutcome.ALLOW),
+        ("validationActions: [Warn]", PolicyOutcome.WARN),
+    ],
 )
-def test_what_was_not_evaluated_follows_the_failure_policy(spec: str, outcome: Outcome) -> None:
+def test_what_was_not_evaluated_follows_the_failure_policy(spec: str, outcome: PolicyOutcome) -> None:
     text = policy(f"validations: [{{expression: 'true'}}]\n{spec}")
     bare = Subject("CREATE", "", "v1", "Pod", "pods", None, namespace="team-a")
     (verdict,) = unjudged(loaded(text).validating, bare, "not evaluated: late", NOW, time.monotonic)

@@ -17,8 +17,7 @@ from policies.files.store import PolicyStore
 from policies.judging.policy_set import PolicySet
 from tests.support.serving import Answering, review
 from webhook.decisions import wire
-from webhook.decisions.decision import Decision, denied, unchanged
-from webhook.decisions.decision import Outcome as Decided
+from webhook.decisions.decision import Decision, Outcome, denied, unchanged
 from webhook.edge import reviews
 from webhook.reviews.policed import PolicedReviewer
 from webhook.reviews.policy_metrics import PolicyMetrics
@@ -92,7 +91,7 @@ def test_a_denial_has_every_message_and_the_first_reason() -> None:
     )
     decision = Bench(policy(spec)).review()
     assert told(decision.errors) == ["NEU801: policy 'p': one", "NEU801: policy 'p': two"]
-    assert (decision.outcome, decision.reason) == (Decided.DENIED, "policy")
+    assert (decision.outcome, decision.reason) == (Outcome.DENIED, "policy")
     assert (decision.status_code, decision.status_reason) == (403, "Forbidden")
 
 
