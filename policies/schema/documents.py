@@ -1,6 +1,6 @@
-"""YAML text to plain data that remembers on which line everything stands.
+"""Reads YAML text as plain data, with the line of every value.
 
-What a scalar means follows sigs.k8s.io/yaml where admins notice: times stay strings, a key may stand once.
+Scalars follow sigs.k8s.io/yaml where admins notice it: times stay strings, and a duplicate key is an error.
 """
 
 import dataclasses
@@ -10,14 +10,14 @@ from typing import Any, Final
 import yaml
 
 Path = tuple[str | int, ...]
-"""Keys and positions from the document's root on."""
+"""Keys and list positions from the document's root."""
 
 _MAX_DEPTH: Final = 100
 _MAX_VALUES: Final = 200_000
 _MAX_EVENTS: Final = 500_000
-"""Beginnings, ends and scalars of one file."""
+"""YAML events (starts, ends and scalars) of one file."""
 _LONGEST_PLAIN: Final = 64
-"""Characters of a scalar that is no text: of a number, a truth value, null."""
+"""Characters of a scalar that is not a string: a number, a boolean, null."""
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
 _NULL: Final = "tag:yaml.org,2002:null"
@@ -36,12 +36,12 @@ _Loader.yaml_implicit_resolvers = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with policy files, and where.
+    """One problem of policy files, with its place.
 
     Attributes:
-        file: as the user knows it; empty where no file is to blame.
-        line: from 1; 0 where it is the file as a whole.
-        message: one sentence with the value and the cure.
+        file: path as the user knows it; empty if the problem is in no file.
+        line: from 1; 0 for the whole file.
+        message: one sentence with the value and the fix.
     """
 
     file: str
@@ -49,13 +49,13 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        """As compilers write it."""
+        """`file:line: message`, as compilers print it."""
         place = f"{self.file}:{self.line}" if self.line else self.file
         return f"{place}: {self.message}" if place else self.message
 
 
 class DocumentError(Exception):
-    """A text is not YAML, or holds something that no Kubernetes object can hold.
+    """A text is not YAML, or has a value that no Kubernetes object can have.
 
     Attributes:
         line: from 1.
@@ -73,9 +73,9 @@ class Document:
     """One YAML document.
 
     Attributes:
-        file: where it was read.
-        data: what it holds, JSON-like.
-        lines: line of every value, from 1, by its path; of a mapping's value that is the line of its key.
+        file: its path.
+        data: its content, JSON-like.
+        lines: line of every value, from 1, by its path; for a value in a mapping, the line of its key.
         text_lines: line on which the text of a scalar begins: below its key for `|` and `>`.
     """
 
@@ -85,7 +85,7 @@ class Document:
     text_lines: Mapping[Path, int]
 
     def line(self, path: Path) -> int:
-        """Line of a value, or of the closest thing around it that is there."""
+        """Line of a value, or of its closest parent in the document."""
         while path not in self.lines and path:
             path = path[:-1]
         return self.lines.get(path, 1)
@@ -96,11 +96,11 @@ class Document:
 
 
 def read(file: str, content: bytes) -> Iterator[Document]:
-    """The documents of one file; empty ones are left out.
+    """The documents of one file, without empty ones.
 
     Args:
         file: its name, for messages.
-        content: what it holds.
+        content: of the file.
 
     Raises:
         DocumentError: it is not UTF-8, not YAML, nests too deeply, or has a key twice.
@@ -122,9 +122,9 @@ def read(file: str, content: bytes) -> Iterator[Document]:
 
 
 def _check_nesting(text: str) -> None:
-    """Refuse what nests too deeply before anything recurses into it: the composer does so in C, and ends the process.
+    """Reject deep nesting before the YAML composer recurses into it: its recursion in C would end the process.
 
-    Events come one by one, out of a state machine that keeps its stack on the heap.
+    The event parser does not recurse.
     """
     depth = events = 0
     loader: Any = _Loader(text)
@@ -140,7 +140,7 @@ def _check_nesting(text: str) -> None:
                 raise DocumentError(line, f"values are nested deeper than {_MAX_DEPTH} levels.")
             if events > _MAX_EVENTS:
                 line = event.start_mark.line + 1
-                raise DocumentError(line, f"the file holds more than {_MAX_VALUES} values; split it.")
+                raise DocumentError(line, f"the file has more than {_MAX_VALUES} values; split it.")
             if isinstance(event, yaml.StreamEndEvent):
                 return
     finally:
@@ -161,7 +161,7 @@ def _documents(file: str, text: str) -> Iterator[Document]:
 
 
 class _Builder:
-    """Turns the nodes of one document into data."""
+    """Converts the YAML nodes of one document to data."""
 
     def __init__(self, loader: yaml.CSafeLoader) -> None:
         self._loader = loader
@@ -174,7 +174,7 @@ class _Builder:
         if len(path) > _MAX_DEPTH:
             raise DocumentError(line, f"values are nested deeper than {_MAX_DEPTH} levels.")
         if self._values > _MAX_VALUES:
-            raise DocumentError(line, f"the document holds more than {_MAX_VALUES} values, aliases written out.")
+            raise DocumentError(line, f"the document has more than {_MAX_VALUES} values after aliases are expanded.")
         self.lines[path] = line
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
@@ -188,20 +188,20 @@ class _Builder:
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if key_node.tag == _MERGE:
-                raise DocumentError(line, "merge keys (<<) are not supported in policy files; write the fields out.")
+                raise DocumentError(line, "merge keys (<<) are not supported in policy files; repeat the fields.")
             key = self._scalar(key_node) if isinstance(key_node, yaml.ScalarNode) else None
             if isinstance(key, bool | int | float):
                 key = key_node.value
             if not isinstance(key, str):
                 raise DocumentError(line, "a field name must be text.")
             if key in found:
-                raise DocumentError(line, f"the field '{key}' stands here twice.")
+                raise DocumentError(line, f"the field '{key}' is here twice.")
             found[key] = self.build(value_node, (*path, key), line)
         return found
 
     def _scalar(self, node: Any) -> Any:
         if node.tag != _TEXT and len(node.value) > _LONGEST_PLAIN:
-            # Python reads long numbers in quadratic time, or not at all.
+            # Python parses long numbers in quadratic time, or rejects them.
             kind = node.tag.rpartition(":")[2]
             message = f"{node.value[:_LONGEST_PLAIN]!r}… is too long for a value of type {kind}."
             raise DocumentError(node.start_mark.line + 1, message)
@@ -209,12 +209,12 @@ class _Builder:
         if node.tag == _NULL or isinstance(value, bool | int | float | str):
             return value
         raise DocumentError(
-            node.start_mark.line + 1, f"{str(node.value)[:64]!r} has the tag {node.tag}, which JSON lacks."
+            node.start_mark.line + 1, f"{str(node.value)[:64]!r} has the tag {node.tag}, which JSON does not have."
         )
 
     def _construct(self, node: Any) -> Any:
         try:
             return self._loader.construct_object(node)
         except (ValueError, KeyError, IndexError, AttributeError, OverflowError) as error:
-            message = f"{str(node.value)[:64]!r} cannot be read as the type that it looks like; put it in quotes."
+            message = f"{str(node.value)[:64]!r} cannot be read as a number or another plain type; put it in quotes."
             raise DocumentError(node.start_mark.line + 1, message) from error

@@ -1,4 +1,4 @@
-"""What a policy says, as findings: the same words from the server and offline."""
+"""Verdicts of policies as findings, with the same words from the server and offline."""
 
 import dataclasses
 import datetime as dt
@@ -14,12 +14,12 @@ _CODES: Final = {"Deny": "NEU801", "Warn": "NEU802", "Audit": "NEU805"}
 
 
 def objections(verdict: Verdict, action: Action = "Deny") -> list[Finding]:
-    """One finding per violation, as the action has it; their path is empty, since a policy is about the object."""
+    """One finding per violation, with code and severity of the action; no path, because a policy judges the object."""
     return [_objection(verdict, violation, action) for violation in verdict.violations]
 
 
 def findings(verdict: Verdict, now: dt.datetime) -> list[Finding]:
-    """Everything that a verdict says, each objection once: by the strongest of the actions that it has."""
+    """All findings of a verdict; each violation once, by its strongest action."""
     if verdict.exemption is not None:
         return near_expiry(verdict, now)
     strongest: dict[PolicyOutcome, Action] = {
@@ -32,7 +32,7 @@ def findings(verdict: Verdict, now: dt.datetime) -> list[Finding]:
 
 
 def near_expiry(verdict: Verdict, now: dt.datetime) -> list[Finding]:
-    """A warning where the exception that lets the object pass ends soon."""
+    """A warning if the exception that admits the object ends soon."""
     exemption = verdict.exemption
     if exemption is None or verdict.outcome is not PolicyOutcome.EXCEPT or exemption.expires - now > NEAR_EXPIRY:
         return []

@@ -94,7 +94,7 @@ def test_the_last_good_set_stays_and_it_is_said_why(folder: Path, caplog: pytest
     assert store.reloads == {"success": 0, "failure": 1}
     passed, detail = store.check()
     assert passed, "old policies are no reason to be taken out of service"
-    assert detail.startswith("1 in force since 2026-06-01T12:00:00+00:00; the folder has changed and was not taken: ")
+    assert detail.startswith("1 in force since 2026-06-01T12:00:00+00:00; the folder has changed and was rejected: ")
     assert f"{folder}/b.yaml:8: spec.validations[0].expression" in detail
     assert "\n" not in detail
     (record,) = caplog.records
@@ -122,7 +122,7 @@ def test_a_folder_that_goes_away_keeps_the_last_good_set(folder: Path, tmp_path:
     moved = tmp_path.parent / f"{tmp_path.name}-moved"
     watched(store, lambda: folder.rename(moved), nothing)
     assert names(store) == ["a"]
-    assert "this is no directory" in store.check()[1]
+    assert "this is not a directory" in store.check()[1]
 
 
 def test_a_config_map_is_followed_through_its_links(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_fault_of_ours_does_not_end_the_watch(
     monkeypatch.setattr("policies.files.store.load", broken)
     write(folder / "a.yaml", "z")
     asyncio.run(store.reload())
-    assert store.check()[1].endswith("loading failed; the log has the reason.")
+    assert store.check()[1].endswith("loading failed; see the log.")
     assert "policies not reloaded" in caplog.text
 
 

@@ -11,13 +11,13 @@ from tests.policies.policy_files import loaded, policy
 MANIFEST = Path(__file__).parents[3] / "deploy/manifests/validating.yaml"
 NOT_SENT = "which the shipped ValidatingWebhookConfiguration does not send: add its resourceRules to the rules there."
 OF_PODS = (
-    "of pods, the shipped ValidatingWebhookConfiguration sends those that ask for Neuron's extended resources, were "
-    "converted, or claim devices and speak of Neuron"
+    "the shipped ValidatingWebhookConfiguration sends only pods that request Neuron's extended resources, were "
+    "converted, or have claims and name Neuron"
 )
-PODS = f"{OF_PODS}; widen its matchCondition 'claims' where 'limits' must see others."
+PODS = f"{OF_PODS}; widen its matchCondition 'claims' where 'limits' must match others."
 CLAIMS = (
-    "of claims, templates and DeviceClasses, the shipped ValidatingWebhookConfiguration sends those that name Neuron; "
-    "widen its matchCondition 'neuron' where 'limits' must see those of other drivers."
+    "the shipped ValidatingWebhookConfiguration sends only claims, templates and DeviceClasses that name Neuron; "
+    "widen its matchCondition 'neuron' where 'limits' must match those of other drivers."
 )
 
 
@@ -49,15 +49,15 @@ def test_what_is_sent_is_what_the_shipped_manifest_says() -> None:
 @pytest.mark.parametrize(
     ("rules", "expected"),
     [
-        pytest.param([rule("", "secrets")], [f"policy 'limits' is about secrets, {NOT_SENT}"], id="kind"),
+        pytest.param([rule("", "secrets")], [f"policy 'limits' matches secrets, {NOT_SENT}"], id="kind"),
         pytest.param(
             [rule("batch", "jobs", "CREATE, DELETE")],
-            [f"policy 'limits' is about DELETE of jobs of batch, {NOT_SENT}"],
+            [f"policy 'limits' matches DELETE of jobs of batch, {NOT_SENT}"],
             id="operation",
         ),
         pytest.param(
             [rule("apps", "deployments/scale", "UPDATE")],
-            [f"policy 'limits' is about deployments/scale of apps, {NOT_SENT}"],
+            [f"policy 'limits' matches deployments/scale of apps, {NOT_SENT}"],
             id="subresource",
         ),
         pytest.param([rule("apps", "deployments")], [], id="sent"),
@@ -73,7 +73,7 @@ def test_a_policy_that_would_never_be_asked_is_named(rules: list[str], expected:
 def test_a_policy_that_counts_devices_is_told_which_pods_it_does_not_see() -> None:
     [note] = about(rule("", "pods"), rule("resource.k8s.io", "resourceclaims"), expression="neuron.devices <= 4")
     assert note.startswith(f"{OF_PODS} (in names of claims, ")
-    assert "a claim with another name is not seen by 'limits', which read 'neuron'" in note
+    assert "pods whose claims have other names do not reach 'limits', which read 'neuron'" in note
     line = "(request.kind.kind == 'Pod' && object.spec.?resourceClaims.orValue([]).size() > 0) ||"
     assert note.endswith(f"begin its matchCondition 'claims' with {line}")
     docs = (MANIFEST.parents[2] / "docs/policies.md").read_text()

@@ -55,7 +55,7 @@ CHECK = "validations: [{expression: 'true'}]"
         ),
         pytest.param(
             "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingAdmissionPolicy",
-            "0.yaml:2: MutatingAdmissionPolicy is not supported: conversion is steered by the "
+            "0.yaml:2: MutatingAdmissionPolicy is not supported: conversion is configured by the "
             "ConversionPolicy of policy.neuron.aws.com/v1alpha1.",
             id="mutating",
         ),

@@ -53,19 +53,19 @@ def folder(tmp_path: Path) -> Path:
 
 def test_check_counts_what_is_right(folder: Path) -> None:
     code, out, _ = run("check", folder)
-    assert (code, out) == (0, "1 file: policies 1 on validation. Nothing is wrong.\n")
+    assert (code, out) == (0, "1 file: policies: 1 for validation. No problems.\n")
 
 
 def test_check_notes_what_a_cluster_would_not_send_and_is_content(folder: Path) -> None:
     (folder / "p.yaml").write_text(POLICY.replace("resources: [pods]", "resources: [secrets]"))
     code, out, notes = run("check", folder)
-    assert (code, out) == (0, "1 file: policies 1 on validation. Nothing is wrong.\n")
-    assert notes.startswith("note: policy 'few-devices' is about secrets, which the shipped")
+    assert (code, out) == (0, "1 file: policies: 1 for validation. No problems.\n")
+    assert notes.startswith("note: policy 'few-devices' matches secrets, which the shipped")
 
 
 def test_check_of_catalogues_alone(folder: Path) -> None:
     (folder / "p.yaml").write_text(CATALOG)
-    assert run("check", folder) == (0, "1 file: policies none but catalogues. Nothing is wrong.\n", "")
+    assert run("check", folder) == (0, "1 file: policies: none, only catalogues. No problems.\n", "")
 
 
 def test_check_names_every_problem_with_its_place(folder: Path) -> None:
@@ -86,7 +86,7 @@ def test_check_runs_no_case(folder: Path) -> None:
 @pytest.mark.parametrize("command", ["check", "test"])
 def test_a_folder_that_cannot_be_read_is_said(command: str, tmp_path: Path) -> None:
     missing = tmp_path / "none"
-    message = f"{missing}: this is no directory. Name the folder of the policy files.\n"
+    message = f"{missing}: this is not a directory. Give the folder of the policy files.\n"
     assert run(command, missing) == (2, "", message)
 
 
@@ -112,7 +112,7 @@ def test_test_lists_what_fails_and_where(folder: Path) -> None:
 
 def test_test_says_what_has_no_case(folder: Path) -> None:
     (folder / "p.yaml").write_text(POLICY.partition("  tests:")[0])
-    assert run("test", folder) == (0, "0 cases, 0 failed.\n", "Without a case: few-devices.\n")
+    assert run("test", folder) == (0, "0 cases, 0 failed.\n", "Policies without a case: few-devices.\n")
 
 
 def test_what_does_not_compile_cannot_be_tested(folder: Path) -> None:
@@ -249,7 +249,7 @@ def test_a_policy_with_exceptions_is_not_exported(folder: Path) -> None:
     exception = "{name: a, owner: b, reason: c, expires: 2026-12-31, matchConditions: [{name: d, expression: 'true'}]}"
     text = POLICY.replace("neuron.devices <= 4", "1 < 2").replace("  tests:", f"  exceptions: [{exception}]\n  tests:")
     (folder / "p.yaml").write_text(text)
-    message = "few-devices: not exported: it has exceptions, which the API server does not know.\n"
+    message = "few-devices: not exported: it has exceptions, which the API server does not support.\n"
     assert run("export", folder, "--to", "vap") == (1, "", message)
 
 
@@ -274,7 +274,7 @@ def test_a_policy_on_scheduling_hints_is_counted_tested_and_not_exported(folder:
     for path in folder.glob("*"):
         path.unlink()
     (folder / "hints.yaml").write_text(HINTS)
-    assert run("check", folder) == (0, "1 file: policies 1 on scheduling hints. Nothing is wrong.\n", "")
+    assert run("check", folder) == (0, "1 file: policies: 1 for scheduling hints. No problems.\n", "")
     assert run("test", folder) == (0, "pass  lease  any pod\n1 case, 0 failed.\n", "")
     assert run("export", folder, "--to", "vap") == (
         1,

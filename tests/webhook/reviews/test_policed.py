@@ -20,6 +20,8 @@ from webhook.decisions import wire
 from webhook.decisions.decision import Decision, Outcome, denied, unchanged
 from webhook.edge import reviews
 from webhook.reviews.policed import PolicedReviewer
+from webhook.reviews.policy_allowance import Execution
+from webhook.reviews.policy_knowledge import ClusterLookups
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.reviewer import Reviewer
 from webhook.server.standalone import StandaloneCluster
@@ -61,7 +63,13 @@ class Bench:
         self.catalogues: list[Catalogue] = []
         self.inner = Answering(answer)
         self.reviewer = PolicedReviewer(
-            self._make, self.store, Labelled(), excluded, self.metrics, lambda: NOW, lambda: 0.0
+            self._make,
+            self.store,
+            ClusterLookups(Labelled()),
+            excluded,
+            self.metrics,
+            lambda: NOW,
+            Execution(clock=lambda: 0.0),
         )
 
     def _make(self, policies: PolicySet) -> Reviewer:

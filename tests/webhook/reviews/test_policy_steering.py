@@ -66,7 +66,7 @@ def test_what_fails_is_told_with_the_policy() -> None:
     )
     steering, errors = find_steering(found, of_object(pod()), time.monotonic)
     assert steering == NO_STEERING
-    assert [error.partition(": ")[0] for error in errors] == ["conversionpolicy", "schedulinghintpolicy"]
+    assert [str(error).partition(": ")[0] for error in errors] == ["conversionpolicy", "schedulinghintpolicy"]
 
 
 def test_a_policy_that_fails_closed_refuses_pods_and_says_nothing_of_templates() -> None:
