@@ -1,4 +1,4 @@
-"""SchedulingHintPolicy: what is refused when it is loaded, its embedded cases, and what is explained of it."""
+"""SchedulingHintPolicy: errors on load, embedded cases, and explanations."""
 
 import datetime as dt
 import time
@@ -196,14 +196,14 @@ def required(item: str) -> str:
         ),
         pytest.param(
             "labels: {action: Replace, items: {pod-template-hash: x}}",
-            "spec.labels.items.pod-template-hash is 'pod-template-hash': a controller of Kubernetes knows its pods by "
+            "spec.labels.items.pod-template-hash is 'pod-template-hash': a controller of Kubernetes finds its pods by "
             "this label; another value breaks it.",
             id="label-of-a-controller",
         ),
         pytest.param(
             "labels: {action: Add, items: {neuron.aws.com/converted: 'true'}}",
-            "spec.labels.items.neuron.aws.com/converted is 'neuron.aws.com/converted': labels of neuron.aws.com/ are "
-            "written by conversion itself.",
+            "spec.labels.items.neuron.aws.com/converted is 'neuron.aws.com/converted': conversion itself sets the "
+            "labels of neuron.aws.com/.",
             id="label-of-ours",
         ),
         pytest.param(
@@ -213,11 +213,11 @@ def required(item: str) -> str:
         ),
     ],
 )
-def test_a_fault_is_told_with_file_and_line(spec: str, message: str) -> None:
+def test_an_error_has_file_and_line(spec: str, message: str) -> None:
     assert problems(hints(spec)) == [f"0.yaml:7: {message}"]
 
 
-def test_a_policy_that_says_nothing_is_refused() -> None:
+def test_a_policy_without_hints_is_rejected() -> None:
     message = "0.yaml:5: spec sets no hint: the policy would do nothing."
     assert problems(HINTS + "  match: {namespaces: [a]}") == [message]
 
@@ -275,7 +275,7 @@ def case(gets: str, pod: str = "", expect: str = "Match") -> str:
         pytest.param("{tolerations: []}", "tolerations: [{operator: Exists}, 5], affinity: 5", id="pod-of-nonsense"),
     ],
 )
-def test_a_case_that_says_what_a_pod_gets_passes(gets: str, pod: str) -> None:
+def test_a_case_with_expected_hints_passes(gets: str, pod: str) -> None:
     assert problems(case(gets, pod)) == []
 
 
@@ -311,7 +311,7 @@ IN_DEFAULT = POD | {"metadata": {"name": "train", "namespace": "default"}}
 NOW = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
 
 
-def test_it_is_explained_what_the_first_match_gives() -> None:
+def test_explain_lists_the_hints_of_the_first_match() -> None:
     texts = [
         hints(),
         hints("labels: {action: Add, items: {a: b}}", "later", 20),

@@ -1,4 +1,4 @@
-"""A folder becomes one set of policies, or a list of what is wrong with it."""
+"""A folder is loaded as one set of policies, or every problem in it is reported."""
 
 import os
 import socket
@@ -126,7 +126,7 @@ spec: {policyName: replicas, validationActions: [Warn]}
         ),
     ],
 )
-def test_what_contradicts_itself_or_others_is_refused(texts: list[str], message: str) -> None:
+def test_contradictions_within_and_between_files_are_rejected(texts: list[str], message: str) -> None:
     assert problems(*texts) == [message]
 
 
@@ -215,7 +215,7 @@ def test_an_instance_type_is_added_with_its_counts() -> None:
     assert (made.cores_per_device, made.memory_gib, made.logical_neuron_cores) == (4, 9, (1,))
 
 
-def test_of_a_known_instance_type_only_what_is_given_changes() -> None:
+def test_only_the_fields_that_are_set_change_a_known_instance_type() -> None:
     before = Catalogue().get("trn2.48xlarge")
     after = loaded(CATALOG + "  - {name: trn2.48xlarge, deviceGroups: [4]}").catalogue.get("trn2.48xlarge")
     assert before is not None
@@ -302,7 +302,9 @@ def _grown(path: Path) -> None:
         pytest.param(lambda path: path.write_bytes(b"[" * 30_000), "values are nested deeper than 100", id="deep"),
     ],
 )
-def test_nothing_in_a_folder_can_hold_up_its_reader(make: Callable[[Path], None], why: str, tmp_path: Path) -> None:
+def test_files_that_could_block_the_reader_are_not_opened(
+    make: Callable[[Path], None], why: str, tmp_path: Path
+) -> None:
     (tmp_path / "good.yaml").write_text(GOOD)
     make(tmp_path / "odd.yaml")
     started = time.monotonic()

@@ -1,4 +1,4 @@
-"""What the shipped configuration sends, and which policies it leaves unasked."""
+"""Notes on policies for requests that the shipped configuration does not send."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def rule(group: str, resources: str, operations: str = "CREATE", versions: str =
     )
 
 
-def test_what_is_sent_is_what_the_shipped_manifest_says() -> None:
+def test_the_table_equals_the_rules_of_the_shipped_manifest() -> None:
     configuration = yaml.safe_load(MANIFEST.read_text())
     rules = [each for webhook in configuration["webhooks"] for each in webhook["rules"]]
     found = [Sent(tuple(each["apiGroups"]), tuple(each["operations"]), tuple(each["resources"])) for each in rules]
@@ -66,11 +66,11 @@ def test_what_is_sent_is_what_the_shipped_manifest_says() -> None:
         pytest.param([rule("", "pods")], [PODS], id="pods"),
     ],
 )
-def test_a_policy_that_would_never_be_asked_is_named(rules: list[str], expected: list[str]) -> None:
+def test_a_policy_for_requests_that_are_not_sent_is_reported(rules: list[str], expected: list[str]) -> None:
     assert about(*rules) == expected
 
 
-def test_a_policy_that_counts_devices_is_told_which_pods_it_does_not_see() -> None:
+def test_a_policy_that_counts_devices_gets_a_note_on_pods_that_are_not_sent() -> None:
     [note] = about(rule("", "pods"), rule("resource.k8s.io", "resourceclaims"), expression="neuron.devices <= 4")
     assert note.startswith(f"{OF_PODS} (in names of claims, ")
     assert "pods whose claims have other names do not reach 'limits', which read 'neuron'" in note

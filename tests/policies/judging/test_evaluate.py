@@ -1,4 +1,4 @@
-"""What policies say about requests."""
+"""Verdicts of policies on requests."""
 
 import copy
 import dataclasses
@@ -113,7 +113,7 @@ def test_message(validation: str, message: str) -> None:
     assert messages(judged(f"validations: [{{{validation}}}]")) == [message]
 
 
-def test_every_validation_is_told_with_its_reason() -> None:
+def test_every_violation_has_its_message_and_reason() -> None:
     verdict = judged(
         "validations: [{expression: 'false', message: a, reason: Forbidden}, {expression: 'false', message: b}]"
     )
@@ -138,7 +138,7 @@ def test_every_validation_is_told_with_its_reason() -> None:
         "variables.double == 2 * variables.devices",
     ],
 )
-def test_what_expressions_see(expression: str) -> None:
+def test_the_variables_of_expressions(expression: str) -> None:
     spec = f"""
     params: {{most: 8}}
     variables: [{{name: devices, expression: neuron.devices}}, {{name: double, expression: variables.devices * 2}}]
@@ -172,7 +172,7 @@ def test_variables_are_evaluated_once_and_only_if_they_are_read() -> None:
 
 
 @pytest.mark.parametrize(("number", "label", "times"), [(3, "train", 1), (3, "other", 0), (0, "train", 0)])
-def test_a_request_is_made_ready_for_cel_once_and_only_if_a_policy_matches(
+def test_the_activation_is_built_once_and_only_if_a_policy_matches(
     monkeypatch: pytest.MonkeyPatch, number: int, label: str, times: int
 ) -> None:
     made = itertools.count()
@@ -260,7 +260,7 @@ def test_neuron_values(data: dict[str, Any], devices: int, cores: int, lnc: int,
     assert found == (devices, cores, lnc, converted)
 
 
-def test_a_policy_is_asked_about_a_deleted_object_by_its_old_self() -> None:
+def test_a_deleted_object_is_evaluated_as_old_object() -> None:
     subject = of_object(POD, operation="DELETE")
     assert (subject.object, subject.old_object, subject.name) == (None, POD, "train")
 
@@ -275,7 +275,7 @@ exceptions:
 """
 
 
-def test_an_exception_lets_pass_until_its_day_has_ended() -> None:
+def test_an_exception_admits_until_the_end_of_its_day() -> None:
     rules = loaded(policy(EXCEPTION.format(expires="2026-06-01", when="request.namespace == 'team-a'"))).validating
     evening = dt.datetime(2026, 6, 1, 23, 59, 59, tzinfo=dt.UTC)
     (before,) = evaluate(rules, of_object(POD), evening, time.monotonic)
@@ -286,7 +286,7 @@ def test_an_exception_lets_pass_until_its_day_has_ended() -> None:
 
 
 @pytest.mark.parametrize("when", ["false", "object.spec.none == 1"], ids=["other", "error"])
-def test_an_exception_for_others_or_one_that_fails_lets_nothing_pass(when: str) -> None:
+def test_an_exception_that_does_not_match_or_fails_admits_nothing(when: str) -> None:
     verdict = judged(EXCEPTION.format(expires="2999-01-01", when=when))
     assert verdict.outcome is PolicyOutcome.DENY
     assert verdict.expired is None
@@ -295,7 +295,7 @@ def test_an_exception_for_others_or_one_that_fails_lets_nothing_pass(when: str) 
 # --- audit annotations ------------------------------------------------------------------------------------------
 
 
-def test_audit_annotations_are_texts_or_left_out() -> None:
+def test_audit_annotations_are_strings_or_left_out() -> None:
     verdict = judged(
         """
         auditAnnotations:
@@ -341,7 +341,7 @@ def test_a_runaway_expression_follows_the_failure_policy(policy_word: str, outco
     assert "evaluation needs more than 100 steps" in str(verdict.errors[0])
 
 
-def test_when_the_time_of_a_request_is_used_up_the_other_policies_follow_their_failure_policy() -> None:
+def test_after_the_time_limit_the_other_policies_follow_their_failure_policy() -> None:
     texts = [policy("validations: [{expression: 'true'}]", name) for name in ("a", "b")]
     ticks = itertools.count(0, 1.0)
     first, second = evaluate(loaded(*texts).validating, of_object(POD), NOW, lambda: next(ticks), Limits(seconds=9))
@@ -384,7 +384,7 @@ def test_the_first_policy_that_matches_wins(matches: list[str], chosen: str | No
         ("failurePolicy: Ignore", False),
     ],
 )
-def test_a_policy_that_fails_closed_refuses_what_it_cannot_judge(more: str, *, refuses: bool) -> None:
+def test_a_policy_that_fails_closed_denies_if_it_cannot_be_evaluated(more: str, *, refuses: bool) -> None:
     text = _conversion(0, "{conditions: [{name: a, expression: object.metadata.name == 'x'}]}")
     rules = loaded(f"{text.rstrip()}\n  {more}\n").conversions
     made = of_object({**POD, "metadata": {"generateName": "train-"}})
@@ -396,7 +396,7 @@ def test_a_policy_that_fails_closed_refuses_what_it_cannot_judge(more: str, *, r
         assert first_match(rules, made, time.monotonic)[0] is None
 
 
-def test_what_is_out_of_time_refuses_where_a_policy_fails_closed() -> None:
+def test_a_time_out_denies_if_a_policy_fails_closed() -> None:
     text = _conversion(0, "{conditions: [{name: a, expression: 'object.spec.containers.all(c, true)'}]}")
     rules = loaded(f"{text.rstrip()}\n  failurePolicy: Fail\n").conversions
     many = of_object({**POD, "spec": {"containers": [{"name": "a"}] * 2000}})
@@ -407,7 +407,7 @@ def test_what_is_out_of_time_refuses_where_a_policy_fails_closed() -> None:
         first_match(rules, many, lambda: next(ticks), TimeLimit(0.02, raises=True))
 
 
-def test_a_policy_whose_condition_fails_does_not_match_and_says_so() -> None:
+def test_a_policy_whose_condition_fails_does_not_match_and_reports_it() -> None:
     text = _conversion(0, "{conditions: [{name: a, expression: object.spec.none}]}")
     found, errors = first_match(loaded(text).conversions, of_object(POD), time.monotonic)
     assert found is None
@@ -424,7 +424,7 @@ def test_evaluating_changes_nothing() -> None:
 # --- time -------------------------------------------------------------------------------------------------------
 
 
-def test_an_impatient_evaluation_gives_up_as_a_whole() -> None:
+def test_a_time_limit_that_raises_ends_the_evaluation() -> None:
     rules = loaded(policy("validations: [{expression: 'object.spec.containers.all(c, true)'}]")).validating
     many = of_object({**POD, "spec": {"containers": [{"name": "a"}] * 2000}})
     ticks = itertools.count(0.0, 0.015)
@@ -457,7 +457,7 @@ def test_counting_devices_ends_with_the_time_limit() -> None:
         ("validationActions: [Warn]", PolicyOutcome.WARN),
     ],
 )
-def test_what_was_not_evaluated_follows_the_failure_policy(spec: str, outcome: PolicyOutcome) -> None:
+def test_policies_that_were_not_evaluated_follow_their_failure_policy(spec: str, outcome: PolicyOutcome) -> None:
     text = policy(f"validations: [{{expression: 'true'}}]\n{spec}")
     bare = Subject("CREATE", "", "v1", "Pod", "pods", None, namespace="team-a")
     (verdict,) = unjudged(loaded(text).validating, bare, "not evaluated: late", NOW, time.monotonic)

@@ -1,4 +1,4 @@
-"""Why policies say what they say."""
+"""Explanations of verdicts."""
 
 import datetime as dt
 import time

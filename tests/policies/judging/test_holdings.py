@@ -1,4 +1,4 @@
-"""How many devices an object can hold: the most, and a word where it could be more."""
+"""The maximum number of devices that an object can hold, and the reason if it could hold more."""
 
 import json
 from typing import Any
@@ -134,7 +134,7 @@ def test_selectors_are_parsed_within_a_time() -> None:
         (claim({"name": "r", "newForm": {}}), "request 'r' is of a form that is not known"),
     ],
 )
-def test_what_nobody_knows_is_said(spec: dict[str, Any], why: str) -> None:
+def test_unknown_counts_have_a_reason(spec: dict[str, Any], why: str) -> None:
     holding = of_claim(spec, DeviceKnowledge())
     assert holding.unknown.startswith(why)
     assert holding.values()["devicesKnown"] is False
@@ -187,7 +187,7 @@ def test_pods(data: dict[str, Any], devices: int, cores: int) -> None:
 
 
 @pytest.mark.parametrize("amount", ["4.5", "x", {}, [], True, -1, "1e100", "9" * 5000])
-def test_an_amount_that_is_not_readable_is_said(amount: object) -> None:
+def test_an_unreadable_amount_has_a_reason(amount: object) -> None:
     holding = of_pod(pod(container(neuron=amount)), DeviceKnowledge())
     assert holding.unknown.startswith("container 'a' requests an amount of 'aws.amazon.com/neuron' that is ")
     assert len(holding.unknown) < 200
@@ -217,7 +217,7 @@ def test_limits_and_claims_add_up() -> None:
         ({"name": "c", "resourceClaimTemplateName": 7}, "the claim 'c' names no ResourceClaim and no template"),
     ],
 )
-def test_claims_that_nobody_knows(entry: dict[str, Any], why: str) -> None:
+def test_unknown_claims_have_a_reason(entry: dict[str, Any], why: str) -> None:
     assert of_pod(pod(claims=(entry,)), DeviceKnowledge()).unknown == why
 
 
@@ -232,7 +232,7 @@ SAYS_CONVERTED = {"annotations": {"neuron.aws.com/converted-from": json.dumps(RE
 
 
 @pytest.mark.parametrize("record", [json.dumps(RECORD), '{"x": 1}', "[", "[]", 7, "9" * 5000])
-def test_what_a_pod_says_of_itself_counts_for_nothing(record: object) -> None:
+def test_a_record_that_is_not_verified_does_not_count(record: object) -> None:
     data = pod(container(neuron=4)) | {"metadata": {"annotations": {"neuron.aws.com/converted-from": record}}}
     holding = of_pod(data, DeviceKnowledge())
     assert (holding.devices, holding.converted) == (4, False)

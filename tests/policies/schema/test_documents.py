@@ -21,7 +21,7 @@ def test_every_value_knows_its_line() -> None:
     assert second.line(("d",)) == 9
 
 
-def test_what_is_not_there_has_the_line_of_what_is_around_it() -> None:
+def test_a_missing_value_has_the_line_of_its_parent() -> None:
     (document,) = read("f", b"a:\n  b: 1\n")
     assert document.line(("a", "missing", 3)) == 1
     assert str(document.problem(("a", "b"), "wrong.")) == "f:2: wrong."
@@ -45,7 +45,7 @@ def test_times_stay_text_and_empty_documents_are_left_out() -> None:
         pytest.param(b"[" * 150 + b"]" * 150, 1, "values are nested deeper than 100 levels.", id="deep"),
     ],
 )
-def test_what_is_no_policy_text_is_refused_with_its_line(text: bytes, line: int, message: str) -> None:
+def test_an_invalid_document_is_rejected_with_its_line(text: bytes, line: int, message: str) -> None:
     with pytest.raises(DocumentError) as caught:
         list(read("f", text))
     assert caught.value.line == line
@@ -58,7 +58,7 @@ def test_what_is_no_policy_text_is_refused_with_its_line(text: bytes, line: int,
     ids=["flow", "map", "block", *"345678"],
 )
 @pytest.mark.parametrize("times", [300, 30_000, 200_000])
-def test_what_nests_too_deeply_is_refused_before_anything_recurses(part: str, times: int) -> None:
+def test_deep_nesting_is_rejected_before_any_recursion(part: str, times: int) -> None:
     """The composer of libyaml's binding recurses in C: 30,000 brackets ended the process with SIGSEGV."""
     text = (part * times).encode()[: 1 << 20]
     started = time.monotonic()
@@ -93,7 +93,7 @@ def test_a_server_process_survives_it() -> None:
         pytest.param("[" + "1," * 500_001 + "]", "the file has more than 200000 values; split it.", id="many"),
     ],
 )
-def test_what_cannot_be_read_is_refused_and_never_raises_anything_else(text: str, message: str) -> None:
+def test_an_unreadable_document_raises_only_document_errors(text: str, message: str) -> None:
     with pytest.raises(DocumentError) as caught:
         list(read("f", text.encode()))
     assert message in caught.value.message

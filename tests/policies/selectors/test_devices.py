@@ -90,7 +90,7 @@ def test_another_selector_does_not(expression: str) -> None:
         (f"{OWN}.kind > 3", r"'>' does not take \(string, int\)"),
     ],
 )
-def test_what_aborts_the_scheduling_of_a_pod_is_an_error_not_a_mismatch(expression: str, message: str) -> None:
+def test_an_error_that_aborts_scheduling_is_not_a_mismatch(expression: str, message: str) -> None:
     with pytest.raises(CelRuntimeError, match=message):
         matched(expression)
 
@@ -103,7 +103,7 @@ def test_a_selector_that_tests_the_driver_first_never_looks_further() -> None:
     assert matches(selector, other, Budget(frozen_clock)) is False
 
 
-def test_what_is_no_selector_is_refused() -> None:
+def test_an_invalid_selector_is_rejected() -> None:
     with pytest.raises(CelTypeError, match="the expression gives string, wanted is bool"):
         compile_selector(ENGINE, "device.driver")
     with pytest.raises(CelTypeError, match=r"'device' has no field 'attribute'\. Did you mean 'attributes'\?"):
@@ -126,6 +126,6 @@ def test_an_attribute_of_no_known_kind_is_refused() -> None:
         device_activation("d", {"a": {"float": 1.5}})
 
 
-def test_a_version_that_is_none_is_refused() -> None:
+def test_an_invalid_version_is_rejected() -> None:
     with pytest.raises(CelRuntimeError, match=r"'2\.25\.4\.0' is not a semantic version"):
         device_activation("d", {"a": {"version": "2.25.4.0"}})

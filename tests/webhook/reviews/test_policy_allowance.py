@@ -1,4 +1,4 @@
-"""Time on the event loop is shared out between namespaces."""
+"""Each namespace has an allowance of time on the event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def test_a_namespace_has_twenty_milliseconds_in_a_hundred() -> None:
     assert subject.lasts("a")
 
 
-def test_what_any_review_takes_is_not_counted() -> None:
+def test_the_time_of_an_ordinary_review_is_not_counted() -> None:
     clock = Hands()
     subject = Allowance(clock)
     for _ in range(1000):
