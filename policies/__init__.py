@@ -1,9 +1,6 @@
-"""Policy files and the CEL engine that evaluates them.
+"""Policy files: their schema, loading, evaluation on admission requests, and DRA device selectors.
 
-Belongs here: the CEL engine and the Kubernetes CEL library, the schema and the loading of policy files, the shipped
-packs. Must not be here: HTTP, Kubernetes clients, Neuron rules (they live in `neuron`).
-May import `neuron`; may be imported by `webhook`.
-
-Read in this order: `engine` (the interface) -> `cel` (source text -> tree -> program) -> `evaluator` (tree ->
-closures) -> `library` (the functions) -> `analysis` and `devices` (DRA selectors).
+Read in this order: `schema` (the models of the files) -> `files` (load, test, watch) -> `judging` (evaluate) ->
+`selectors` (DRA device selectors). The CEL engine is `kubecel`, the Neuron rules are in `neuron`. No HTTP and no
+Kubernetes client here.
 """

@@ -1,1 +1,1 @@
-"""Policy files: read, load, run their embedded cases, follow a folder."""
+"""Reads and loads policy files, runs their embedded cases, and watches their folder."""

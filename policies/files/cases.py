@@ -1,4 +1,4 @@
-"""Runs the cases that are embedded in policy files."""
+"""Runs the test cases that are embedded in policy files."""
 
 import dataclasses
 import datetime as dt
@@ -12,9 +12,10 @@ from neuron.claim_reader import read_claim, read_class
 from neuron.claim_specs import ClaimSpec
 from policies.judging import holdings, matching
 from policies.judging.evaluate import UndecidedError, Verdict, evaluate, first_match
+from policies.judging.fields import mapping, mappings
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.rules import HintRule, PodRule, ValidatingRule
-from policies.judging.subjects import Subject, of_object
+from policies.judging.subjects import RequestContext, Subject, of_object
 from policies.schema import kinds as schema
 from policies.schema.documents import Path, Problem
 from policies.schema.hints import Gets
@@ -25,13 +26,13 @@ _WORDS: Final = {"allow": "Allow", "deny": "Deny", "warn": "Warn", "audit": "Aud
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CaseResult:
-    """What came of one case.
+    """The result of one case.
 
     Attributes:
         policy: name of its policy.
-        case: its name.
-        failure: what is wrong, with file and line; None where it passed.
-        seconds: time that it took.
+        case: name of the case.
+        failure: why it failed, with file and line; None if it passed.
+        seconds: duration.
     """
 
     policy: str
@@ -60,29 +61,26 @@ def run_cases(rule: ValidatingRule | PodRule | HintRule, clock: Clock) -> Iterat
 
 
 def subject_of(case: schema.Case) -> Subject:
-    """The request that a case describes."""
+    """The admission request that a case describes."""
     deleted = case.operation == "DELETE"
     data: dict[str, Any] = (case.old_object if deleted else case.object) or {}
     return of_object(
         data,
+        RequestContext(case.namespace_object, case.user_info, case.quotas, _knowledge(case, data)),
         operation=case.operation,
         resource=case.resource,
         old_object=case.old_object,
-        namespace_object=case.namespace_object,
-        user_info=case.user_info,
-        quotas=case.quotas,
-        knowledge=_knowledge(case, data),
     )
 
 
 def _knowledge(case: schema.Case, data: Mapping[str, Any]) -> DeviceKnowledge:
-    """What a server would know of the objects of a case, and of its pod's record."""
+    """The facts that a server would have from the objects of a case and the record of its pod."""
     specs: dict[str, dict[str, ClaimSpec]] = {"ResourceClaim": {}, "ResourceClaimTemplate": {}}
     classes: dict[str, bool | None] = {}
     lncs: dict[str, tuple[int, ...]] = {}
     for each in case.objects:
         kind, version = str(each.get("kind", "")), str(each.get("apiVersion", ""))
-        name = str(_mapping(each.get("metadata")).get("name", ""))
+        name = str(mapping(each.get("metadata")).get("name", ""))
         if kind in specs:
             specs[kind][name] = read_claim(kind, version, each.get("spec"))[0]
         elif kind == "DeviceClass":
@@ -90,7 +88,7 @@ def _knowledge(case: schema.Case, data: Mapping[str, Any]) -> DeviceKnowledge:
             classes[name] = any(names.DRIVER in selector.expression for selector in spec.selectors)
             lncs[name] = holdings.lncs_of(spec.configs)
     record = holdings.read_record(data) if case.converted else None
-    claims = _mappings(_mapping(data.get("spec")).get("resourceClaims"))
+    claims = mappings(mapping(data.get("spec")).get("resourceClaims"))
     generated = [str(each.get("name")) for each in claims if each.get("name") in _GENERATED]
     return DeviceKnowledge(
         classes=classes or None,
@@ -103,27 +101,27 @@ def _knowledge(case: schema.Case, data: Mapping[str, Any]) -> DeviceKnowledge:
 
 
 def _validating(rule: ValidatingRule, case: schema.Case, clock: Clock) -> str:
-    """What is wrong, or nothing."""
+    """Why the case fails; empty if it passes."""
     verdicts = evaluate((rule,), subject_of(case), case.at.astimezone(dt.UTC), clock)
     verdict = verdicts[0] if verdicts else None
     came = _WORDS.get(verdict.outcome.value, "NoMatch") if verdict else "NoMatch"
-    said = [violation.message for violation in verdict.violations] if verdict else []
+    messages = [violation.message for violation in verdict.violations] if verdict else []
     if came != case.expect:
         return f"expected {case.expect}, came {came}.{_details(verdict)}"
-    if case.message and not any(case.message in message for message in said):
-        return f"no message contains {case.message!r}; the messages are {said}."
+    if case.message and not any(case.message in message for message in messages):
+        return f"no message contains {case.message!r}; the messages are {messages}."
     return ""
 
 
 def _details(verdict: Verdict | None) -> str:
     if verdict is None:
         return ""
-    said = [violation.message for violation in verdict.violations] + list(verdict.errors)
-    return f" {'; '.join(dict.fromkeys(said))}" if said else ""
+    messages = [*(violation.message for violation in verdict.violations), *map(str, verdict.errors)]
+    return f" {'; '.join(dict.fromkeys(messages))}" if messages else ""
 
 
 def _pod(rule: PodRule | HintRule, case: schema.PodCase, clock: Clock) -> str:
-    subject = of_object(case.object, namespace_object=case.namespace_object)
+    subject = of_object(case.object, RequestContext(case.namespace_object))
     found: PodRule | HintRule | None
     try:
         if isinstance(rule, HintRule):
@@ -139,16 +137,16 @@ def _pod(rule: PodRule | HintRule, case: schema.PodCase, clock: Clock) -> str:
 
 
 def _gets(rule: HintRule, pod: Mapping[str, Any], wanted: Gets) -> str:
-    """What a pod gets, against what it has to get; the built-in hints are as the policy says, and else on."""
-    spec, hints = _mapping(pod.get("spec")), rule.hints
-    affinity = _mapping(_mapping(spec.get("affinity")).get("nodeAffinity"))
-    required = _mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
-    term = next(iter(_mappings(required.get("nodeSelectorTerms"))), {})
+    """Compare the hints that a pod gets with the wanted ones; built-in hints that the policy does not set are on."""
+    spec, hints = mapping(pod.get("spec")), rule.hints
+    affinity = mapping(mapping(spec.get("affinity")).get("nodeAffinity"))
+    required = mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
+    term = next(mappings(required.get("nodeSelectorTerms")), {})
     own = str(spec.get("schedulerName") or names.DEFAULT_SCHEDULER)
     came: dict[str, tuple[object, object]] = {
         "tolerations": (
             None if wanted.tolerations is None else list(wanted.tolerations),
-            scheduling.missing_tolerations(_mappings(spec.get("tolerations")), hints, neuron=True),
+            scheduling.missing_tolerations(list(mappings(spec.get("tolerations"))), hints, neuron=True),
         ),
         "schedulerName": (
             wanted.scheduler_name,
@@ -164,11 +162,3 @@ def _gets(rule: HintRule, pod: Mapping[str, Any], wanted: Gets) -> str:
         if expected is not None and expected != actual:
             return f"expected {field} {json.dumps(expected)}, came {json.dumps(actual)}."
     return ""
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _mappings(value: object) -> list[Mapping[str, Any]]:
-    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []

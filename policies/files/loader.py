@@ -1,4 +1,4 @@
-"""A folder of policy files to one set of policies: all of it, or a list of what is wrong."""
+"""Loads a folder of policy files as one `PolicySet`, or reports every problem in it."""
 
 import hashlib
 import os
@@ -30,10 +30,10 @@ _CONFIG_MAP_DATA: Final = "..data"
 
 
 class PolicyError(Exception):
-    """The files are no set of policies.
+    """The files cannot be loaded.
 
     Attributes:
-        problems: everything that is wrong with them, in the order of files and lines.
+        problems: every problem, in the order of files and lines.
     """
 
     def __init__(self, problems: Iterable[Problem]) -> None:
@@ -42,9 +42,9 @@ class PolicyError(Exception):
 
 
 def read_folder(folder: Path) -> dict[str, bytes]:
-    """The policy files below a folder, by the name that the user knows them by; what is hidden is left out.
+    """The content of the policy files below a folder, by path as the user knows it; without hidden files.
 
-    A mounted ConfigMap is read through one resolution of its `..data` link, so that all files are of one generation.
+    The `..data` link of a mounted ConfigMap is resolved once, so that all files are of one generation.
 
     Raises:
         PolicyError: the folder or a file cannot be read, or a file is too large.
@@ -52,7 +52,7 @@ def read_folder(folder: Path) -> dict[str, bytes]:
     generation = folder / _CONFIG_MAP_DATA
     root = Path(os.path.realpath(generation)) if generation.is_dir() else folder
     if not root.is_dir():
-        raise PolicyError([Problem(str(folder), 0, "this is no directory. Name the folder of the policy files.")])
+        raise PolicyError([Problem(str(folder), 0, "this is not a directory. Give the folder of the policy files.")])
     reader = _FolderReader(folder, root)
     reader.read()
     if reader.problems:
@@ -61,7 +61,7 @@ def read_folder(folder: Path) -> dict[str, bytes]:
 
 
 class _FolderReader:
-    """Reads the policy files of one folder: regular files only, none of which can keep it waiting, up to limits."""
+    """Reads the policy files of one folder, up to limits. Regular files only: reading others could block."""
 
     def __init__(self, folder: Path, root: Path) -> None:
         self._folder = folder
@@ -71,7 +71,7 @@ class _FolderReader:
         self.problems: list[Problem] = []
 
     def read(self) -> None:
-        """Read them all, or as many as are allowed."""
+        """Read all files, or as many as the limits allow."""
         seen = 0
         for directory, directories, names in os.walk(self._root, onerror=self._unreadable):
             directories[:] = sorted(name for name in directories if not name.startswith("."))
@@ -81,13 +81,13 @@ class _FolderReader:
             if over or not all(self._take(Path(directory, name)) for name in wanted):
                 message = (
                     f"a folder of policies has at most {_MOST_FILES} policy files of {_LARGEST_FOLDER} bytes together,"
-                    f" and {_MOST_ENTRIES} entries; take out what does not belong here."
+                    f" and {_MOST_ENTRIES} entries; move other files out of this folder."
                 )
                 self.problems.append(Problem(_shown(self._folder), 0, message))
                 return
 
     def _take(self, path: Path) -> bool:
-        """Read one file; False where the folder has become too large."""
+        """Read one file; False if the folder is too large."""
         if self._size > _LARGEST_FOLDER:
             return False
         shown = _shown(self._folder / path.relative_to(self._root))
@@ -107,15 +107,15 @@ class _FolderReader:
 
 
 def _shown(path: object) -> str:
-    """A path as text that can be written anywhere: names need not be UTF-8."""
+    """A path as valid text: file names need not be UTF-8."""
     return os.fsencode(str(path)).decode("utf-8", "backslashreplace")
 
 
 def load_folder(folder: Path, *, run_tests: bool = True) -> PolicySet:
-    """Read, check, compile and test everything in a folder.
+    """Read, check, compile and test all policy files in a folder.
 
     Raises:
-        PolicyError: something is wrong with any of it.
+        PolicyError: a file has a problem.
     """
     return load(read_folder(folder), run_tests=run_tests)
 
@@ -127,16 +127,16 @@ def load(
     clock: Clock = time.monotonic,
     run_tests: bool = True,
 ) -> PolicySet:
-    """One set of policies out of files.
+    """Load files as one set of policies.
 
     Args:
         files: content by name.
         engine: compiles expressions.
         clock: bounds the evaluation of embedded cases.
-        run_tests: whether to run the cases and refuse the set if one fails.
+        run_tests: whether to run the embedded cases; the load fails if a case fails.
 
     Raises:
-        PolicyError: something is wrong with any of them.
+        PolicyError: a file has a problem.
     """
     reader = _Reader(files)
     loaded = _Assembly(engine or Cel(hint=did_you_mean), reader)
@@ -151,7 +151,7 @@ def load(
 
 
 def digest(files: Mapping[str, bytes]) -> str:
-    """What changes when a file does."""
+    """SHA-256 of all names and contents, as hex."""
     total = hashlib.sha256()
     for name, content in sorted(files.items()):
         total.update(f"{len(name)}:{name}:{len(content)}:".encode(errors="surrogateescape"))
@@ -163,7 +163,7 @@ Kind = TypeVar("Kind", bound=schema.AnyPolicy)
 
 
 class _Reader:
-    """The models in files, and what is wrong with them."""
+    """Parses files to models, and collects the problems."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         self.problems: list[Problem] = []
@@ -192,12 +192,12 @@ class _Reader:
         self.found.append((document, policy))
 
     def of(self, kind: type[Kind]) -> list[tuple[Document, Kind]]:
-        """Those of one kind, in the order of files."""
+        """The documents of one kind, in the order of files."""
         return [(document, policy) for document, policy in self.found if isinstance(policy, kind)]
 
 
 class _Assembly:
-    """What the models say together; problems go to the reader's."""
+    """Compiles models, and makes the checks that need several fields or files. Adds problems to the reader's."""
 
     def __init__(self, engine: CelEngine, reader: _Reader) -> None:
         self._engine = engine
@@ -224,10 +224,10 @@ class _Assembly:
         for document, policy in reader.of(schema.ValidatingAdmissionPolicyBinding):
             spec = policy.spec
             if spec.policy_name not in known:
-                message = f"spec.policyName is '{spec.policy_name}', and no file has a policy of that name."
+                message = f"spec.policyName is '{spec.policy_name}', but no file has a policy of that name."
                 self._say(document, ("spec", "policyName"), message + did_you_mean(spec.policy_name, known))
             if spec.param_ref is not None:
-                message = "spec.paramRef is not supported: no object can be looked up; use a ValidatingPolicy's params."
+                message = "spec.paramRef is not supported; use params of a ValidatingPolicy."
                 self._say(document, ("spec", "paramRef"), message)
             self._check_actions(document, spec.validation_actions)
             binding = Binding(policy.metadata.name, spec.match_resources, spec.validation_actions)
@@ -237,9 +237,9 @@ class _Assembly:
     def _check_actions(self, document: Document, actions: Sequence[str]) -> None:
         path: documents.Path = ("spec", "validationActions")
         if "Deny" in actions and "Warn" in actions:
-            self._say(document, path, "spec.validationActions has Deny and Warn, which say the same twice; keep one.")
+            self._say(document, path, "spec.validationActions has Deny and Warn, which repeat each other; keep one.")
         if len(set(actions)) < len(actions):
-            self._say(document, path, f"spec.validationActions names an action twice: {', '.join(actions)}.")
+            self._say(document, path, f"spec.validationActions has an action twice: {', '.join(actions)}.")
 
     def _validating(
         self,
@@ -249,12 +249,14 @@ class _Assembly:
     ) -> ValidatingRule:
         spec = policy.spec
         if spec.param_kind is not None:
-            message = "spec.paramKind is not supported: no object is looked up; use a ValidatingPolicy with params."
+            message = "spec.paramKind is not supported; use params of a ValidatingPolicy."
             self._say(document, ("spec", "paramKind"), message)
         if not spec.match_constraints.resource_rules:
             self._say(document, ("spec", "matchConstraints"), "spec.matchConstraints.resourceRules is missing.")
         if not spec.validations and not spec.audit_annotations:
-            self._say(document, ("spec",), "spec has neither validations nor auditAnnotations: it would do nothing.")
+            self._say(
+                document, ("spec",), "spec has no validations and no auditAnnotations: the policy would do nothing."
+            )
         if isinstance(policy, schema.ValidatingPolicy):
             bound: tuple[Binding, ...] = (Binding("", None, policy.spec.validation_actions),)
             self._check_actions(document, policy.spec.validation_actions)
@@ -272,7 +274,7 @@ class _Assembly:
         self._check_orders(found)
         for document, policy in found:
             if policy.spec.locked and policy.spec.mode is None:
-                self._say(document, ("spec", "locked"), "spec.locked locks spec.mode, which is missing.")
+                self._say(document, ("spec", "locked"), "spec.locked locks spec.mode, but spec.mode is missing.")
             compiler = ExpressionCompiler(self._engine, document)
             rules.append(compiler.pods(policy))
             self._problems += compiler.problems
@@ -286,7 +288,7 @@ class _Assembly:
             if not any(
                 (spec.tolerations, spec.node_affinity, spec.scheduler_name, spec.labels, spec.leader_worker_set)
             ):
-                self._say(document, ("spec",), "spec says nothing of any hint: it would do nothing.")
+                self._say(document, ("spec",), "spec sets no hint: the policy would do nothing.")
             compiler = ExpressionCompiler(self._engine, document)
             rules.append(compiler.hints(policy))
             self._problems += compiler.problems
@@ -295,12 +297,12 @@ class _Assembly:
     def _check_orders(
         self, found: Sequence[tuple[Document, schema.ConversionPolicy | schema.SchedulingHintPolicy]]
     ) -> None:
-        """Policies of one kind have orders of their own."""
+        """Each order must be unique among the policies of one kind."""
         orders: dict[int, str] = {}
         for document, policy in found:
             order = policy.spec.order
             if order in orders:
-                message = f"spec.order {order} is that of '{orders[order]}' as well; nothing says which comes first."
+                message = f"spec.order {order} is also the order of '{orders[order]}'; the order must be unique."
                 self._say(document, ("spec", "order"), message)
             orders[order] = policy.metadata.name
 
@@ -309,20 +311,19 @@ class _Assembly:
         for document, policy in found:
             for at, family in enumerate(policy.spec.families):
                 if family not in known:
-                    message = f"spec.families[{at}] is '{family}', which no instance type has."
+                    message = f"spec.families[{at}] is '{family}', but no instance type has this family."
                     hint = did_you_mean(family, known) or f" Known are {', '.join(known)}."
                     self._say(document, ("spec", "families", at), message + hint)
             types = [entry for entry in self.catalogue if entry.family in policy.spec.families]
             lnc = policy.spec.logical_neuron_core
             if lnc is not None and types and not any(lnc in entry.logical_neuron_cores for entry in types):
-                message = (
-                    f"spec.logicalNeuronCore is {lnc}, which no instance type of {', '.join(policy.spec.families)} has."
-                )
+                listed = ", ".join(policy.spec.families)
+                message = f"spec.logicalNeuronCore is {lnc}; no instance type of {listed} supports it."
                 self._say(document, ("spec", "logicalNeuronCore"), message)
             connected_otherwise = any(each.topology in (Topology.TORUS, Topology.SWITCH) for each in types)
             if policy.spec.unconnected == "Allow" and types and not connected_otherwise:
                 listed = ", ".join(policy.spec.families)
-                message = f"spec.unconnected is for Trn, and {listed} are rings, whose counts are consecutive devices."
+                message = f"spec.unconnected is for Trn; {listed} are rings, which always get consecutive devices."
                 self._say(document, ("spec", "unconnected"), message)
 
     # --- the catalogue --------------------------------------------------------------------------------------
@@ -346,7 +347,7 @@ class _Assembly:
 
 
 def instance_type(entry: schema.CatalogueEntry, known: InstanceType | None) -> InstanceType:
-    """An instance type as a policy file says, on top of what is known of it."""
+    """The instance type of a policy file's entry; fields that the entry lacks come from `known`."""
     lncs = entry.logical_neuron_cores or (known.logical_neuron_cores if known else (1,))
     topology = entry.topology or (known.topology if known else _guess_topology(entry.devices))
     groups = entry.device_groups
@@ -375,9 +376,9 @@ def _guess_topology(devices: int | None) -> Topology:
 
 
 def _fault(made: InstanceType) -> str:
-    """Why such a type cannot be, or nothing."""
+    """Why the type is not valid; empty if it is."""
     if made.default_logical_neuron_core not in made.logical_neuron_cores:
         return f"defaultLogicalNeuronCore {made.default_logical_neuron_core} is not in logicalNeuronCores"
     if made.devices is not None and made.groups and made.groups[-1] > made.devices:
-        return f"deviceGroups has {made.groups[-1]}, and the node has {made.devices} devices"
+        return f"deviceGroups has {made.groups[-1]}, but the node has {made.devices} devices"
     return ""

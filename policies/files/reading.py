@@ -1,4 +1,4 @@
-"""One YAML document to one model, with everything that is wrong at once, each with file and line."""
+"""Validates one YAML document as one model, and reports all problems at once, each with file and line."""
 
 import typing
 from collections.abc import Iterator
@@ -28,10 +28,10 @@ _SAID: Final = {
 
 
 class RefusedError(Exception):
-    """A document is no policy.
+    """A document is not a valid policy.
 
     Attributes:
-        problems: everything that is wrong with it.
+        problems: every problem of the document.
     """
 
     def __init__(self, problems: list[Problem]) -> None:
@@ -40,10 +40,10 @@ class RefusedError(Exception):
 
 
 def parse(document: Document) -> AnyPolicy:
-    """The policy that a document holds.
+    """The policy in a document.
 
     Raises:
-        RefusedError: it holds none.
+        RefusedError: the document is not a valid policy.
     """
     data = document.data
     if not isinstance(data, dict):
@@ -66,7 +66,7 @@ def _model(document: Document) -> type[AnyPolicy]:
                 [document.problem(("apiVersion",), f"{kind} has apiVersion {right}, not {_cut(version)}.")]
             )
     if kind in ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"):
-        message = f"{kind} is not supported: conversion is steered by the ConversionPolicy of {API_VERSION}."
+        message = f"{kind} is not supported: conversion is configured by the ConversionPolicy of {API_VERSION}."
         raise RefusedError([document.problem(("kind",), message)])
     kinds = [known for _, known in KINDS]
     hint = did_you_mean(str(kind)[:_LONGEST_VALUE], kinds)
@@ -75,7 +75,7 @@ def _model(document: Document) -> type[AnyPolicy]:
 
 
 def _causes(error: ValidationError) -> list[ErrorDetails]:
-    """Every fault. A list whose entries are faulty counts as too short as well, which is no fault of its own."""
+    """The errors, without "too short" for lists whose entries have errors: pydantic reports both."""
     errors = error.errors(include_url=False)
     inside = {each["loc"][: len(each["loc"]) - cut] for each in errors for cut in range(1, len(each["loc"]) + 1)}
     return [each for each in errors if each["type"] != "too_short" or each["loc"] not in inside]
@@ -96,13 +96,13 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
     if error["type"] in ("literal_error", "enum"):
         allowed = [word.strip("'") for word in error["ctx"]["expected"].replace(" or ", ", ").split(", ")]
         said, hint = f"this must be one of {', '.join(allowed)}", did_you_mean(str(value)[:_LONGEST_VALUE], allowed)
-        if value in allowed:  # right, but for its quotes
+        if value in allowed:  # A string such as "1" where a number is allowed.
             hint = " Leave out the quotes."
     return document.problem(path, f"{where} is {shown}: {said}.{hint}")
 
 
 def _cut(value: object) -> str:
-    """A value for a message."""
+    """A value for a message, cut."""
     shown = repr(value[:_LONGEST_VALUE] if isinstance(value, str) else value)
     cut = isinstance(value, str) and len(value) > _LONGEST_VALUE
     return shown[:_LONGEST_VALUE] + "…" if cut or len(shown) > _LONGEST_VALUE else shown
@@ -111,7 +111,7 @@ def _cut(value: object) -> str:
 def _path_text(path: tuple[str | int, ...]) -> str:
     text = ""
     for step in path:
-        if step == "[key]":  # pydantic's word for "the key itself"
+        if step == "[key]":  # pydantic's name for the key itself
             continue
         name = step if isinstance(step, int) or len(step) <= _LONGEST_VALUE else f"{step[:_LONGEST_VALUE]}…"
         text += f"[{name}]" if isinstance(name, int) else f".{name}" if text else name
@@ -119,7 +119,7 @@ def _path_text(path: tuple[str | int, ...]) -> str:
 
 
 def _fields_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
-    """The fields that the model at a path has."""
+    """The field names of the model at a path."""
     current: type[BaseModel] | None = model
     for step in path:
         if current is None:

@@ -1,7 +1,7 @@
-"""The policies in force: loaded from a folder, watched, and swapped as a whole.
+"""Keeps the policies in force: loads them from a folder, watches it, and replaces the whole set.
 
-A new set is read, compiled and tested in a thread, beside the reviews that go on; only then does it take the old one's
-place, in one assignment. Where anything is wrong with it the old set stays, and is said to: log, metric, readiness.
+A new set is read, compiled and tested in a thread while reviews go on; then one assignment replaces the old set. If the
+new set has a problem, the old set stays, and log, metrics and readiness report the problem.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 WallClock = Callable[[], dt.datetime]
 
-_SECONDS_BETWEEN_LOOKS: Final = 1.0
+_POLL_SECONDS: Final = 1.0
 _PROBLEMS_LOGGED: Final = 20
 _MOST_ENTRIES: Final = 10_000
 _Fingerprint = tuple[tuple[str, int, int, int], ...]
@@ -30,10 +30,10 @@ class PolicyStore:
     """The set of policies in force.
 
     Attributes:
-        current: the set; replaced as a whole, so hold on to it for as long as one review lasts.
+        current: the set. A reload replaces it, so keep one reference during a review.
         loaded_at: when it was loaded.
-        problems: why a newer set was not taken; empty where there is none.
-        reloads: how often a changed folder was loaded, and how often in vain.
+        problems: why a newer set was rejected; empty if none was.
+        reloads: number of reloads by result, "success" or "failure".
     """
 
     def __init__(self, folder: Path, now: WallClock, first: PolicySet, seen: str, look: "_Fingerprint") -> None:
@@ -51,7 +51,7 @@ class PolicyStore:
         """Load a folder for the first time.
 
         Raises:
-            PolicyError: something is wrong with it; there is no older set to fall back on.
+            PolicyError: a file has a problem; there is no older set to keep.
         """
         look = fingerprint(folder)
         files = read_folder(folder)
@@ -60,33 +60,33 @@ class PolicyStore:
         return cls(folder, now, found, digest(files), look)
 
     def check(self) -> tuple[bool, str]:
-        """For `/readyz`: old policies are no reason to be taken out of service, but one to say so."""
+        """For `/readyz`: always ready; the detail says if the folder's policies were rejected."""
         since = self.loaded_at.isoformat(timespec="seconds")
         known = f"{len(self.current.rules)} in force since {since}"
         problem = self.problem
-        return True, f"{known}; the folder has changed and was not taken: {problem}" if problem else known
+        return True, f"{known}; the folder has changed and was rejected: {problem}" if problem else known
 
     @property
     def digest(self) -> str:
-        """What differs where replicas have different policies in force."""
+        """Digest of the policies in force; differs between replicas that have different policies."""
         return self.current.digest
 
     @property
     def problem(self) -> str:
-        """Why the folder as it is now was not taken, in a line; empty where it was."""
+        """Why the current content of the folder was rejected, in one line; empty if it was not."""
         if not self.problems:
             return ""
         first = str(self.problems[0]).partition("\n")[0]
         return first + (f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else "")
 
     async def watch(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        """Look at the folder for ever.
+        """Poll the folder until cancelled.
 
-        A change is taken once two looks in a row find the same: a change of several files is taken as a whole.
+        A change is loaded when two polls in a row find the same state: this debounces a change of several files.
         """
         pending: _Fingerprint | None = None
         while True:
-            await sleep(_SECONDS_BETWEEN_LOOKS)
+            await sleep(_POLL_SECONDS)
             look = await asyncio.to_thread(fingerprint, self._folder)
             if look == self._look:
                 pending = None
@@ -98,7 +98,7 @@ class PolicyStore:
                 pending = look
 
     async def reload(self) -> None:
-        """Take what is in the folder, or say why not."""
+        """Load the folder, or keep the set in force and report why."""
         try:
             files = await asyncio.to_thread(read_folder, self._folder)
             content = digest(files)
@@ -108,9 +108,9 @@ class PolicyStore:
         except PolicyError as error:
             self._refuse(error.problems)
         except Exception:
-            # Whatever it is, the set in force stays, and the watch goes on.
+            # The set in force stays, and the watch goes on.
             log.exception("policies not reloaded", extra={"folder": str(self._folder)})
-            self._refuse((Problem(str(self._folder), 0, "loading failed; the log has the reason."),), logged=True)
+            self._refuse((Problem(str(self._folder), 0, "loading failed; see the log."),), logged=True)
         else:
             self._seen = content
             self.current, self.loaded_at, self.problems = found, self._now(), ()
@@ -121,17 +121,16 @@ class PolicyStore:
         self.problems = problems
         self.reloads["failure"] += 1
         if not logged:
-            told = [str(problem) for problem in problems[:_PROBLEMS_LOGGED]]
+            shown = [str(problem) for problem in problems[:_PROBLEMS_LOGGED]]
             log.error(
-                "policies not reloaded: the set in force stays", extra={"problems": told, "number": len(problems)}
+                "policies not reloaded: the set in force stays", extra={"problems": shown, "number": len(problems)}
             )
 
 
 def fingerprint(folder: Path) -> _Fingerprint:
-    """What changes when a file does: names, times, sizes and identities, through links as in a mounted ConfigMap.
+    """Names, times, sizes and inodes of the files, with links followed as a mounted ConfigMap needs.
 
-    Only asks for what the file system knows: nothing is opened. Of a folder with more than `_MOST_ENTRIES` the rest is
-    not looked at; `read_folder` refuses it.
+    Opens no file. Stops after `_MOST_ENTRIES` entries; `read_folder` rejects such a folder.
     """
     found = []
     generation = os.path.realpath(folder / "..data")

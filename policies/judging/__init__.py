@@ -1,1 +1,1 @@
-"""Rules and a request, to what the rules say about it. Pure."""
+"""Evaluates policies on one admission request. Pure: no I/O, and the caller passes the clock."""

@@ -1,6 +1,6 @@
-"""Which requests reach us in a cluster: what the shipped ValidatingWebhookConfiguration sends, and what policies miss.
+"""Compares policies with the requests that the shipped ValidatingWebhookConfiguration sends to the webhook.
 
-A policy about anything else is right, and never asked. That is no fault of its file, hence a note.
+A policy for other requests is valid but never evaluated. This is not a fault of the file, so it becomes a note.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from policies.schema.kinds import ResourceRule
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sent:
-    """One rule of the configuration, as far as a policy has to fit it."""
+    """One rule of the configuration."""
 
     groups: tuple[str, ...]
     operations: tuple[str, ...]
@@ -52,22 +52,22 @@ SENT: Final = (
         ("trainingruntimes", "clustertrainingruntimes", "hyperpodpytorchjobs"),
     ),
 )
-"""The rules in `deploy/manifests/validating.yaml`, in its order; a test holds them together. Of claims, templates,
-classes and pods, matchConditions there let only those pass that name Neuron."""
+"""The rules in `deploy/manifests/validating.yaml`, in its order; a test compares them. For claims, templates, classes
+and pods, matchConditions there select only objects that name Neuron."""
 
 _ANY: Final = "*"
 _OF_PODS: Final = (
-    "of pods, the shipped ValidatingWebhookConfiguration sends those that ask for Neuron's extended resources, were "
-    "converted, or claim devices and speak of Neuron"
+    "the shipped ValidatingWebhookConfiguration sends only pods that request Neuron's extended resources, were "
+    "converted, or have claims and name Neuron"
 )
 _DEVICES: Final = "resource.k8s.io"
 _CLAIMS: Final = ("resourceclaims", "resourceclaimtemplates", "deviceclasses")
 
 
 def notes(rules: Iterable[ValidatingRule]) -> Iterator[str]:
-    """A line for every policy about something that the shipped configuration does not send.
+    """One line for each policy that matches requests that the shipped configuration does not send.
 
-    One more for each kind of object of which it sends a part.
+    One more line for pods, and one for claims, because the configuration sends only a part of them.
     """
     about_pods: list[str] = []
     about_claims: list[str] = []
@@ -75,9 +75,9 @@ def notes(rules: Iterable[ValidatingRule]) -> Iterator[str]:
     for rule in rules:
         missing = [text for each in rule.match.resource_rules for text in _missing(each)]
         if missing:
-            told = ", ".join(dict.fromkeys(missing))
+            kinds = ", ".join(dict.fromkeys(missing))
             yield (
-                f"policy '{rule.name}' is about {told}, which the shipped ValidatingWebhookConfiguration does not "
+                f"policy '{rule.name}' matches {kinds}, which the shipped ValidatingWebhookConfiguration does not "
                 "send: add its resourceRules to the rules there."
             )
         reads = _reads_neuron(rule)
@@ -87,23 +87,23 @@ def notes(rules: Iterable[ValidatingRule]) -> Iterator[str]:
             about_claims.append(f"'{rule.name}'")
     if counting:
         yield (
-            f"{_OF_PODS} (in names of claims, node selectors, images, variables); a claim with another name is not seen"
-            f" by {', '.join(counting)}, which read 'neuron': install with Helm and policies (admission.workloads.scope"
-            " All), or begin its matchCondition 'claims' with (request.kind.kind == 'Pod' && "
-            "object.spec.?resourceClaims.orValue([]).size() > 0) ||"
+            f"{_OF_PODS} (in names of claims, node selectors, images, variables); pods whose claims have other names do"
+            f" not reach {', '.join(counting)}, which read 'neuron': install with Helm and policies"
+            " (admission.workloads.scope All), or begin its matchCondition 'claims' with (request.kind.kind == 'Pod'"
+            " && object.spec.?resourceClaims.orValue([]).size() > 0) ||"
         )
     if about_pods:
-        yield f"{_OF_PODS}; widen its matchCondition 'claims' where {', '.join(about_pods)} must see others."
+        yield f"{_OF_PODS}; widen its matchCondition 'claims' where {', '.join(about_pods)} must match others."
     if about_claims:
         yield (
-            "of claims, templates and DeviceClasses, the shipped ValidatingWebhookConfiguration sends those that name"
-            f" Neuron; widen its matchCondition 'neuron' where {', '.join(about_claims)} must see those of other"
+            "the shipped ValidatingWebhookConfiguration sends only claims, templates and DeviceClasses that name"
+            f" Neuron; widen its matchCondition 'neuron' where {', '.join(about_claims)} must match those of other"
             " drivers."
         )
 
 
 def _missing(rule: ResourceRule) -> Iterator[str]:
-    """Kinds that a rule matches and that no configuration sends; not for rules that match everything."""
+    """Kinds that a rule matches and the configuration does not send; rules with wildcards are skipped."""
     for group in rule.api_groups:
         for resource in rule.resources:
             if _ANY in (group, resource.partition("/")[0]):
@@ -126,7 +126,7 @@ def _is_about(rule: ResourceRule, group: str, resources: Iterable[str]) -> bool:
 
 
 def _reads_neuron(rule: ValidatingRule) -> bool:
-    """Whether a policy reads what is known of Neuron devices: then it is about them, and not about other drivers."""
+    """Whether a policy reads the variable `neuron`: then it is not for other drivers."""
     programs = [
         *rule.variables.values(),
         *[condition.program for condition in rule.conditions],

@@ -1,7 +1,7 @@
-"""Policies and a request, to what they say about it. Pure: clock and time of day are given.
+"""Evaluates policies on one request and returns their verdicts. Pure: the caller passes clock and time of day.
 
-The order is that of ValidatingAdmissionPolicy: constraints, bindings, match conditions, then validations. A condition
-that is false skips the policy, even where another one fails; what fails otherwise follows the policy's failurePolicy.
+The order is that of ValidatingAdmissionPolicy: constraints, bindings, match conditions, then validations. A false
+condition skips the policy, even if another condition fails; any other failure follows the policy's failurePolicy.
 """
 
 import dataclasses
@@ -15,25 +15,43 @@ from kubecel.engine import Program
 from kubecel.errors import CelBudgetExceededError, CelError
 from kubecel.values import kind_of
 from policies.judging import matching
-from policies.judging.conditions import Variables, all_hold, said
+from policies.judging.conditions import Variables, all_hold
+from policies.judging.failures import Failure
 from policies.judging.rules import Binding, Check, Exemption, HintRule, PodRule, ValidatingRule
 from policies.judging.subjects import Subject
+from policies.judging.whole_nodes import ParsingTime
 
 REVIEW_SECONDS: Final = 1.0
-"""What all policies together may take for one request; the API server waits 10 s by default."""
-OUT_OF_TIME: Final = "not evaluated: the policies before it took all the time that one request may take"
+"""Time-out of all policies together for one request; the API server waits 10 s by default."""
+OUT_OF_TIME: Final = "not evaluated: the policies before it used all the time of one request"
 NEAR_EXPIRY: Final = dt.timedelta(days=14)
 
 _LONGEST_MESSAGE: Final = 5 * 1024
 _MOST_ERRORS: Final = 16
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class TimeLimit:
+    """How long all policies together may take for one request, and what happens then.
+
+    Attributes:
+        seconds: the time-out.
+        raises: whether the evaluation then ends with `TakesLongError`. Else the policies that are left fail.
+    """
+
+    seconds: float = REVIEW_SECONDS
+    raises: bool = False
+
+
+REVIEW_LIMIT: Final = TimeLimit()
+
+
 class TakesLongError(Exception):
-    """An impatient evaluation used up its time. Evaluation is pure, so it can be started again elsewhere."""
+    """The evaluation reached its time limit. It is pure, so it can be repeated in another thread."""
 
 
 class UndecidedError(Exception):
-    """A policy on pods that fails closed could not be evaluated; the message says which condition failed, and how.
+    """A policy on pods with failurePolicy Fail could not be evaluated; the message names the condition and the error.
 
     Attributes:
         rule: the policy.
@@ -44,27 +62,27 @@ class UndecidedError(Exception):
         self.rule = rule
 
 
-class Outcome(enum.StrEnum):
-    """What one policy makes of one request; a label of metrics."""
+class PolicyOutcome(enum.StrEnum):
+    """The result of one policy for one request; a label of metrics."""
 
     NO_MATCH = "no-match"
-    """It is about the kind of request, but a condition or selector says no."""
+    """The resource rules match, but a condition or selector does not."""
     ALLOW = "allow"
     DENY = "deny"
     WARN = "warn"
     AUDIT = "audit"
     EXCEPT = "except"
-    """It would have objected; an exception lets the request pass."""
+    """The request violates the policy, and an exception admits it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Violation:
-    """One objection.
+    """One validation that a request violates.
 
     Attributes:
-        message: what the policy says.
+        message: the policy's message.
         reason: `metav1.StatusReason`.
-        failed: it could not be evaluated, and fails closed.
+        failed: the policy could not be evaluated, and its failurePolicy is Fail.
     """
 
     message: str
@@ -74,29 +92,29 @@ class Violation:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one policy says.
+    """The result of one policy for one request.
 
     Attributes:
         rule: the policy.
-        outcome: the strongest thing that happens.
-        violations: its objections, also where an exception lets the request pass.
+        outcome: the strongest action.
+        violations: also present if an exception admits the request.
         bindings: those that apply.
-        audit: its audit annotations by key.
-        exemption: the exception that lets the request pass.
-        expired: an exception that would have, had it not expired.
-        errors: what could not be evaluated, also where that is ignored.
-        unfinished: why it was not evaluated at all; empty where it was.
-        seconds: time that it took.
+        audit: audit annotations by key.
+        exemption: the exception that admits the request.
+        expired: an expired exception that would have admitted it.
+        errors: what could not be evaluated, also if the failurePolicy is Ignore.
+        unfinished: why the policy was not evaluated; empty if it was.
+        seconds: duration of the evaluation.
     """
 
     rule: ValidatingRule
-    outcome: Outcome
+    outcome: PolicyOutcome
     violations: tuple[Violation, ...] = ()
     bindings: tuple[Binding, ...] = ()
     audit: Mapping[str, str] = dataclasses.field(default_factory=dict)
     exemption: Exemption | None = None
     expired: Exemption | None = None
-    errors: tuple[str, ...] = ()
+    errors: tuple[Failure, ...] = ()
     unfinished: str = ""
     seconds: float = 0.0
 
@@ -107,63 +125,72 @@ def evaluate(
     now: dt.datetime,
     clock: Clock,
     limits: Limits = POLICY_LIMITS,
-    *,
-    seconds: float = REVIEW_SECONDS,
-    impatient: bool = False,
+    time_limit: TimeLimit = REVIEW_LIMIT,
 ) -> tuple[Verdict, ...]:
-    """What policies say about a request.
+    """Evaluate policies on a request.
 
     Args:
         rules: the policies.
         subject: the request.
-        now: by which exceptions expire.
+        now: the time of day, which decides whether exceptions have expired.
         clock: monotonic, in seconds; bounds and measures evaluation.
         limits: for every policy.
-        seconds: for all policies together.
-        impatient: whether to give up as a whole once `seconds` are over, rather than to let the policies that are left
-            fail.
+        time_limit: for all policies together.
 
     Returns:
-        One verdict for each policy whose resource rules match. Nothing that an expression does raises.
+        One verdict for each policy whose resource rules match. No expression makes this function raise.
 
     Raises:
-        TakesLongError: an impatient evaluation used up its time.
+        TakesLongError: the time limit is over, and it raises.
     """
     verdicts = []
-    deadline = clock() + seconds
+    deadline = clock() + time_limit.seconds
     activation: dict[str, Any] | None = None
-    budgets = _Budgets(clock, limits, seconds)
+    budgets = _Budgets(clock, limits, time_limit.seconds)
     for rule in rules:
         if not matching.rules_match(rule.match, subject):
             continue
         started = clock()
         bindings = tuple(each for each in rule.bindings if matching.matches(each.match, subject))
         if not bindings or not matching.selectors_match(rule.match, subject):
-            verdicts.append(Verdict(rule, Outcome.NO_MATCH))
+            verdicts.append(Verdict(rule, PolicyOutcome.NO_MATCH))
             continue
         if activation is None:
-            activation = subject.activation({})
+            activation = _activation(subject, clock, deadline, time_limit)
         run = _Run(rule, activation, budgets, clock, started)
         if started <= deadline:
             verdicts.append(run.judge(bindings, now))
-        elif not impatient:
+        elif not time_limit.raises:
             verdicts.append(run.unfinished(OUT_OF_TIME, bindings, now))
-        if impatient and clock() > deadline and (run.exceeded or started > deadline):
+        if time_limit.raises and clock() > deadline and (run.exceeded or started > deadline):
             raise TakesLongError
     return tuple(verdicts)
+
+
+def _activation(subject: Subject, clock: Clock, deadline: float, time_limit: TimeLimit) -> dict[str, Any]:
+    """The variables of a request.
+
+    Raises:
+        TakesLongError: the time limit is over before all selectors are parsed, and it raises.
+    """
+    time = ParsingTime(clock, deadline)
+    activation = subject.activation({}, time)
+    if time_limit.raises and time.exceeded:
+        raise TakesLongError
+    return activation
 
 
 def unjudged(
     rules: Iterable[ValidatingRule], subject: Subject, why: str, now: dt.datetime, clock: Clock
 ) -> tuple[Verdict, ...]:
-    """The verdicts on a request that could not be evaluated at all: each policy's failurePolicy decides.
+    """The verdicts on a request that could not be evaluated: each policy's failurePolicy decides.
 
     Args:
         rules: the policies.
-        subject: the request as far as it is known, without its objects: selectors of objects are taken to match.
-        why: what to tell.
-        now: by which exceptions expire. None applies: its conditions cannot be evaluated either.
-        clock: measures.
+        subject: the request without its objects; every object selector counts as a match.
+        why: the message.
+        now: the time of day. No exception applies, because its conditions cannot be evaluated either.
+        clock: monotonic, in seconds.
     """
     verdicts = []
     for rule in rules:
@@ -188,51 +215,46 @@ def first_match(
     rules: Sequence[AnyPodRule],
     subject: Subject,
     clock: Clock,
-    limits: Limits = MATCH_CONDITION_LIMITS,
-    *,
-    seconds: float = REVIEW_SECONDS,
-    impatient: bool = False,
-) -> tuple[AnyPodRule | None, tuple[str, ...]]:
-    """The first policy on pods that means this one.
+    time_limit: TimeLimit = REVIEW_LIMIT,
+) -> tuple[AnyPodRule | None, tuple[Failure, ...]]:
+    """The first policy that matches a pod.
 
     Args:
         rules: the policies, in their order.
         subject: the pod's creation.
         clock: monotonic, in seconds; bounds evaluation.
-        limits: for the conditions of every policy.
-        seconds: for all policies together.
-        impatient: whether to give up as a whole once `seconds` are over, rather than to let conditions fail.
+        time_limit: for all policies together.
 
     Returns:
-        The policy, and what went wrong on the way: a policy that fails open does not match where its conditions fail.
+        The policy, and the failures of earlier policies with failurePolicy Ignore, which do not match if they fail.
 
     Raises:
-        UndecidedError: a policy that fails closed may be the one, and its conditions fail.
-        TakesLongError: an impatient evaluation used up its time.
+        UndecidedError: a condition of a policy with failurePolicy Fail cannot be evaluated.
+        TakesLongError: the time limit is over, and it raises.
     """
-    errors: list[str] = []
+    errors: list[Failure] = []
     activation: dict[str, Any] | None = None
-    deadline = clock() + seconds
+    deadline = clock() + time_limit.seconds
     for rule in rules:
         if not matching.pod_matches(rule.spec.match, subject):
             continue
         if rule.conditions and activation is None:
-            activation = {**subject.activation({}), "variables": {}}
-        budget = Budget(clock, _within(limits, deadline - clock()))
+            activation = {**_activation(subject, clock, deadline, time_limit), "variables": {}}
+        budget = Budget(clock, _within(MATCH_CONDITION_LIMITS, deadline - clock()))
         holds, failures = all_hold(rule.conditions, activation or {}, budget)
         if holds:
             return rule, tuple(errors)
         if holds is None:
-            if impatient and clock() > deadline:
+            if time_limit.raises and clock() > deadline:
                 raise TakesLongError
             if rule.fails_closed:
-                raise UndecidedError(rule, failures[0])
-            errors += [f"{rule.name}: {failure}" for failure in failures[: _MOST_ERRORS - len(errors)]]
+                raise UndecidedError(rule, str(failures[0]))
+            errors += [failure.within(rule.name) for failure in failures[: _MOST_ERRORS - len(errors)]]
     return None, tuple(errors)
 
 
 class _Budgets:
-    """What the policies on one request may spend: each on its match conditions, and on everything else."""
+    """The CEL budgets of the policies on one request: each policy has one for match conditions and one for the rest."""
 
     def __init__(self, clock: Clock, limits: Limits, seconds: float) -> None:
         self._clock = clock
@@ -240,11 +262,9 @@ class _Budgets:
         self._limits, self._conditions = _within(limits, seconds), _within(conditions, seconds)
 
     def conditions(self) -> Budget:
-        """For the match conditions of one policy."""
         return Budget(self._clock, self._conditions)
 
     def rest(self) -> Budget:
-        """For everything else of one policy."""
         return Budget(self._clock, self._limits)
 
 
@@ -253,7 +273,7 @@ def _within(limits: Limits, seconds: float) -> Limits:
 
 
 class _Run:
-    """One policy on one request."""
+    """Evaluates one policy on one request."""
 
     def __init__(
         self, rule: ValidatingRule, shared: Mapping[str, Any], budgets: _Budgets, clock: Clock, started: float
@@ -266,7 +286,7 @@ class _Run:
         self.activation = {**shared, "params": rule.params}
         self.activation["variables"] = Variables(rule.variables, self.activation, budget)
         self._violations: list[Violation] = []
-        self._errors: list[str] = []
+        self._errors: list[Failure] = []
         self._audit: dict[str, str] = {}
         self.exceeded = False
 
@@ -275,7 +295,7 @@ class _Run:
         budget = self._budgets.conditions() if conditions else self._budget
         holds, failures = all_hold(conditions, self.activation, budget)
         if holds is False:
-            return Verdict(self._rule, Outcome.NO_MATCH, seconds=self._clock() - self._started)
+            return Verdict(self._rule, PolicyOutcome.NO_MATCH, seconds=self._clock() - self._started)
         for failure in failures:
             self.fail(failure)
         self.exceeded = bool(failures)
@@ -286,24 +306,23 @@ class _Run:
                 self._annotate(key, program)
         return self.verdict(bindings, now)
 
-    def fail(self, message: str) -> None:
-        """Something could not be evaluated."""
-        self._errors.append(message)
+    def fail(self, failure: Failure) -> None:
+        self._errors.append(failure)
         if self._rule.fails_closed:
-            self._violations.append(Violation(message, failed=True))
+            self._violations.append(Violation(str(failure), failed=True))
 
     def unfinished(self, why: str, bindings: tuple[Binding, ...], now: dt.datetime, *, exempts: bool = True) -> Verdict:
-        """The policy was not evaluated."""
-        self.fail(why)
+        """The verdict of a policy that was not evaluated."""
+        self.fail(Failure(why))
         return dataclasses.replace(self.verdict(bindings, now, exempts=exempts), unfinished=why)
 
     def verdict(self, bindings: tuple[Binding, ...], now: dt.datetime, *, exempts: bool = True) -> Verdict:
         exemption = expired = None
-        outcome = Outcome.ALLOW
+        outcome = PolicyOutcome.ALLOW
         if self._violations:
             if exempts:
                 exemption, expired = self._exemption(now)
-            outcome = Outcome.EXCEPT if exemption else strongest(bindings)
+            outcome = PolicyOutcome.EXCEPT if exemption else strongest(bindings)
         return Verdict(
             self._rule,
             outcome,
@@ -325,19 +344,19 @@ class _Run:
                 return
         except CelError as error:
             self._stopped(error)
-            self.fail(f"expression '{check.program.source.strip()}' resulted in error: {said(error)}")
+            self.fail(Failure.of(f"expression '{check.program.source.strip()}' resulted in error", error))
             return
         self._violations.append(Violation(self._message(check), check.reason))
 
     def _message(self, check: Check) -> str:
-        """What messageExpression gives; where that fails, is blank or has several lines, the message (KEP-3488)."""
+        """The result of messageExpression, or `message` if that fails, is blank or has several lines (KEP-3488)."""
         if check.message_program is None:
             return check.message
         try:
             text = check.message_program.evaluate(self.activation, self._budget)
         except CelError as error:
             self._stopped(error)
-            self._errors.append(f"messageExpression failed: {said(error)}")
+            self._errors.append(Failure.of("messageExpression failed", error))
             return check.message
         usable = isinstance(text, str) and text.strip() and "\n" not in text and len(text) <= _LONGEST_MESSAGE
         return str(text).strip() if usable else check.message
@@ -347,21 +366,21 @@ class _Run:
             value = program.evaluate(self.activation, self._budget)
         except CelError as error:
             self._stopped(error)
-            self.fail(f"audit annotation '{key}' failed: {said(error)}")
+            self.fail(Failure.of(f"audit annotation '{key}' failed", error))
             return
         if isinstance(value, str):
             if value.strip():
                 self._audit[key] = value
         elif value is not None:
-            self.fail(f"audit annotation '{key}' is of type {kind_of(value)}, and has to be a string or null")
+            self.fail(Failure(f"audit annotation '{key}' is of type {kind_of(value)}, and has to be a string or null"))
 
     def _exemption(self, now: dt.datetime) -> tuple[Exemption | None, Exemption | None]:
-        """The exception that applies, and one that would, had it not expired."""
+        """The exception that applies, and an expired one that would have applied."""
         expired = None
         for exemption in self._rule.exemptions:
             holds, failures = all_hold(exemption.conditions, self.activation, self._budget)
             self.exceeded = self.exceeded or holds is None
-            self._errors += [f"exception '{exemption.name}': {failure}" for failure in failures if holds is None]
+            self._errors += [failure.within(f"exception '{exemption.name}'") for failure in failures if holds is None]
             if holds and now <= exemption.expires:
                 return exemption, None
             if holds:
@@ -369,7 +388,7 @@ class _Run:
         return None, expired
 
 
-def strongest(bindings: Iterable[Binding]) -> Outcome:
-    """What happens to a request that violates a policy with these bindings."""
+def strongest(bindings: Iterable[Binding]) -> PolicyOutcome:
+    """The strongest action of these bindings."""
     actions = {action for binding in bindings for action in binding.actions}
-    return Outcome.DENY if "Deny" in actions else Outcome.WARN if "Warn" in actions else Outcome.AUDIT
+    return PolicyOutcome.DENY if "Deny" in actions else PolicyOutcome.WARN if "Warn" in actions else PolicyOutcome.AUDIT

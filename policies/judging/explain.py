@@ -1,4 +1,4 @@
-"""Why policies say what they say about one request: conditions, variables and messages, as text."""
+"""Explains the verdicts of policies on one request as text: conditions, variables and messages."""
 
 import datetime as dt
 import json
@@ -10,7 +10,7 @@ from kubecel.errors import CelError
 from kubecel.values import kind_of
 from policies.judging import matching
 from policies.judging.conditions import Variables, all_hold
-from policies.judging.evaluate import Outcome, UndecidedError, evaluate, first_match
+from policies.judging.evaluate import PolicyOutcome, evaluate
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import Condition, HintRule, PodRule, ValidatingRule
 from policies.judging.subjects import Subject
@@ -18,11 +18,11 @@ from policies.judging.subjects import Subject
 _LONGEST_VALUE: Final = 200
 _ELSEWHERE: Final = "its selectors, or those of its bindings, select something else"
 _WORDS: Final = {
-    Outcome.ALLOW: "allows it",
-    Outcome.DENY: "denies it",
-    Outcome.WARN: "warns of it",
-    Outcome.AUDIT: "notes it in the audit log",
-    Outcome.EXCEPT: "would object, and an exception lets it pass",
+    PolicyOutcome.ALLOW: "allows it",
+    PolicyOutcome.DENY: "denies it",
+    PolicyOutcome.WARN: "warns of it",
+    PolicyOutcome.AUDIT: "notes it in the audit log",
+    PolicyOutcome.EXCEPT: "is violated, and an exception admits it",
 }
 
 
@@ -30,20 +30,16 @@ def explain(policies: PolicySet, subject: Subject, now: dt.datetime, clock: Cloc
     """Lines about one request.
 
     Args:
-        policies: all of them.
+        policies: all policies.
         subject: the request.
-        now: by which exceptions expire.
+        now: the time of day, which decides whether exceptions have expired.
         clock: bounds evaluation.
     """
     for rule in policies.validating:
         yield from _validating(rule, subject, now, clock)
     if subject.kind == "Pod" and subject.group == "":
         yield from _pod(policies.conversions, subject, clock, "steers its conversion", "does not steer its conversion")
-        chosen = _chosen(policies.hints, subject, clock)
-        for line in _pod(policies.hints, subject, clock, "gives scheduling hints", "gives no scheduling hints"):
-            yield line
-            if chosen is not None and line == f"{chosen.name}: gives scheduling hints":
-                yield from (f"    {each}" for each in _hints(chosen))
+        yield from _pod(policies.hints, subject, clock, "gives scheduling hints", "gives no scheduling hints")
 
 
 def _pod(
@@ -62,13 +58,8 @@ def _pod(
         else:
             chosen = True
             yield f"{rule.name}: {does}"
-
-
-def _chosen(rules: Sequence[HintRule], subject: Subject, clock: Clock) -> HintRule | None:
-    try:
-        return first_match(rules, subject, clock)[0]
-    except UndecidedError:
-        return None
+            if isinstance(rule, HintRule):
+                yield from (f"    {each}" for each in _hints(rule))
 
 
 def _fails(rule: PodRule | HintRule, subject: Subject, clock: Clock) -> bool:
@@ -78,16 +69,16 @@ def _fails(rule: PodRule | HintRule, subject: Subject, clock: Clock) -> bool:
 
 
 def _hints(rule: HintRule) -> Iterator[str]:
-    """What a policy says of each hint, one line each."""
+    """One line for each hint that a policy sets."""
     spec, hints = rule.spec, rule.hints
     if spec.tolerations is not None:
-        yield f"tolerations: {_said(hints.toleration, 'that of the Neuron taint', hints.tolerations)}"
+        yield f"tolerations: {_entries(hints.toleration, 'that of the Neuron taint', hints.tolerations)}"
     if spec.node_affinity is not None:
-        yield f"required node affinity: {_said(hints.affinity, 'the instance types', hints.required)}"
+        yield f"required node affinity: {_entries(hints.affinity, 'the instance types', hints.required)}"
         if hints.preferred:
             yield f"preferred node affinity: {json.dumps(hints.preferred)}"
     if spec.scheduler_name is not None:
-        yield f"scheduler name: {hints.scheduler_name if hints.scheduler else 'as the pod says'}"
+        yield f"scheduler name: {hints.scheduler_name if hints.scheduler else 'as the pod sets it'}"
     if spec.labels is not None:
         whose = "before the pod's own" if hints.replaces_labels else "where the pod has none"
         yield f"labels, {whose}: {json.dumps(dict(hints.labels))}"
@@ -95,7 +86,7 @@ def _hints(rule: HintRule) -> Iterator[str]:
         yield f"exclusive topology of LeaderWorkerSets: {spec.leader_worker_set.exclusive_topology.lower()}"
 
 
-def _said(built_in: bool | None, words: str, entries: Sequence[Mapping[str, object]]) -> str:
+def _entries(built_in: bool | None, words: str, entries: Sequence[Mapping[str, object]]) -> str:
     parts = [words] if built_in else []
     parts += [json.dumps(entry) for entry in entries]
     return ", ".join(parts) or "none"
@@ -111,7 +102,7 @@ def _validating(rule: ValidatingRule, subject: Subject, now: dt.datetime, clock:
     activation = subject.activation(rule.params)
     variables = Variables(rule.variables, activation, budget)
     activation["variables"] = variables
-    if verdict.outcome is Outcome.NO_MATCH:
+    if verdict.outcome is PolicyOutcome.NO_MATCH:
         unmet = _unmet(rule.conditions, activation, clock)
         yield f"{rule.name}: does not match: {unmet or _ELSEWHERE}"
         return
@@ -126,13 +117,13 @@ def _validating(rule: ValidatingRule, subject: Subject, now: dt.datetime, clock:
 
 
 def _unmet(conditions: tuple[Condition, ...], activation: dict[str, object], clock: Clock) -> str:
-    """The first condition that is false, or else the first that fails; empty where all hold."""
+    """The first condition that is false, or else the first that fails; empty if all are true."""
     failure = ""
     for condition in conditions:
         holds, failures = all_hold((condition,), activation, Budget(clock, POLICY_LIMITS))
         if holds is False:
             return f"condition '{condition.name}' is false: {condition.program.source.strip()}"
-        failure = failure or (failures[0] if failures else "")
+        failure = failure or (str(failures[0]) if failures else "")
     return failure
 
 

@@ -1,4 +1,4 @@
-"""Our policies as ValidatingAdmissionPolicy and binding, for what the API server can run itself."""
+"""Exports policies as ValidatingAdmissionPolicy and bindings, which the API server evaluates itself."""
 
 import itertools
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def to_vap(rule: ValidatingRule) -> list[dict[str, Any]]:
     """A policy as objects of `admissionregistration.k8s.io/v1`: the policy, then its bindings.
 
     Raises:
-        NotExportableError: it needs what only we have.
+        NotExportableError: it uses what the API server does not have.
     """
     reasons = list(_reasons(rule))
     if reasons:
@@ -50,10 +50,10 @@ def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 def _reasons(rule: ValidatingRule) -> Iterator[str]:
     if rule.exemptions:
-        yield "it has exceptions, which the API server does not know"
+        yield "it has exceptions, which the API server does not support"
     read = {".".join(path[:2]) for program in _programs(rule) for path in program.references if path[0] in _ONLY_OURS}
     for condition in rule.conditions:
-        # k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions/matcher.go evaluates without it.
+        # k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions/matcher.go does not pass it.
         if any(path[0] == "namespaceObject" for path in condition.program.references):
             yield f"match condition '{condition.name}' reads namespaceObject, which the API server leaves empty there"
     for path in sorted(read):

@@ -1,4 +1,4 @@
-"""What has to be known beside an object to say how many devices it can hold. Values only: others gather them."""
+"""Facts beside an object that counting its devices needs. `webhook.reviews.policy_knowledge` gathers them."""
 
 import dataclasses
 import functools
@@ -10,27 +10,27 @@ from neuron.claim_specs import ClaimSpec
 from neuron.instances import Catalogue, InstanceType, Topology
 
 UNKNOWN_NODE: Final = 16
-"""Devices of a node whose number is not published: the most that any known node has."""
+"""Assumed for a node type whose number of devices is not published: the most of any known type."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceKnowledge:
-    """What has to be known beside the object. Immutable: an evaluation may run in another thread.
+    """Facts beside the object. Immutable, because an evaluation may run in another thread.
 
     Attributes:
         catalogue: instance types.
-        classes: by name, whether a DeviceClass has Neuron devices (None: not known). None instead of a mapping:
-            no class is known. Classes that are not in it count by their names.
-        class_lncs: logical NeuronCore settings of the configs of DeviceClasses, by name of the class.
+        classes: by name, whether a DeviceClass has Neuron devices (None: not known). None instead of a mapping if no
+            class is known. A class that is missing is judged by its name.
+        class_lncs: logical NeuronCore settings in the configs of DeviceClasses, by class name.
         extended: extended resource -> DeviceClass that serves it (KEP-5004).
-        templates: ResourceClaimTemplates of the object's namespace by name, as far as they are known.
-        claims: its ResourceClaims, likewise.
+        templates: the known ResourceClaimTemplates of the object's namespace by name.
+        claims: the known ResourceClaims of the object's namespace by name.
         whole_nodes: whether slices publish whole nodes (`neuron_node`) as devices.
-        record: what the pod's containers asked for before conversion, `{"containers": {"main": {resource: amount}}}`;
+        record: what the pod's containers requested before conversion, `{"containers": {"main": {resource: amount}}}`;
             None unless the record was verified.
-        recorded_claim: entry of `spec.resourceClaims` that conversion made.
-        strips_limits: limits of recorded containers are taken off before the pod is stored, so they count only where
-            they are more than what was recorded.
+        recorded_claim: entry of `spec.resourceClaims` that conversion added.
+        strips_limits: conversion removes the limits of recorded containers before the pod is stored, so they count
+            only if they are more than the record.
     """
 
     catalogue: Catalogue = dataclasses.field(default_factory=Catalogue)
@@ -57,13 +57,13 @@ NOTHING_KNOWN: Final = DeviceKnowledge()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Figures:
-    """What the catalogue says of nodes.
+    """Figures of all instance types in a catalogue.
 
     Attributes:
         node: devices of the largest node.
-        ultraservers: instance types of which a whole node is a device.
-        cores: of every type with known cores, the fewest cores of a device and the counts that one request can have;
-            no counts for a ring, of which any number of consecutive devices is given.
+        ultraservers: instance types whose whole nodes are devices.
+        cores: for every type with known cores, the fewest cores of a device and the counts that one request can have;
+            no counts for a ring, which allows any number of consecutive devices.
     """
 
     node: int
@@ -71,7 +71,7 @@ class Figures:
     cores: tuple[tuple[int, tuple[int, ...]], ...]
 
     def devices_for(self, cores: int) -> int:
-        """The most devices that a container gets for cores, on any type that can serve it."""
+        """The most devices that a container gets for this many cores, on any type that can serve it."""
         found = []
         for per_device, counts in self.cores:
             exact = -(-cores // per_device)
@@ -81,7 +81,7 @@ class Figures:
 
 @functools.lru_cache(maxsize=4)
 def figures(catalogue: Catalogue) -> Figures:
-    """What a catalogue says of nodes."""
+    """The figures of a catalogue."""
     node = max((entry.devices or UNKNOWN_NODE for entry in catalogue), default=UNKNOWN_NODE)
     cores = {
         (max(1, entry.cores_per_device // max(entry.logical_neuron_cores or (1,))), _counts(entry))

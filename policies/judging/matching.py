@@ -1,7 +1,7 @@
-"""Whether a policy is about a request, as far as that is said without CEL.
+"""Matches requests with the resource rules and selectors of a policy; match conditions in CEL are elsewhere.
 
-The rules are those of `k8s.io/apiserver/pkg/admission/plugin/webhook/predicates`. One differs: an object is not
-converted to another version of its API, so a rule is about the versions that it names and that reach us.
+The rules are those of `k8s.io/apiserver/pkg/admission/plugin/webhook/predicates`, with one difference: objects are not
+converted to other API versions, so a rule matches only the versions that it lists.
 """
 
 from collections.abc import Mapping
@@ -34,21 +34,21 @@ def selects(selector: LabelSelector, labels: Labels) -> bool:
 
 
 def labels_of(data: object) -> Labels:
-    """`metadata.labels`; empty where there are none."""
+    """`metadata.labels`; empty if there are none."""
     metadata = data.get("metadata") if isinstance(data, dict) else None
     labels = metadata.get("labels") if isinstance(metadata, dict) else None
     return labels if isinstance(labels, dict) else {}
 
 
 def rules_match(match: MatchResources, subject: Subject) -> bool:
-    """Whether the resource rules match: this depends on the kind of request alone, but for resource names."""
+    """Whether the resource rules match. Depends only on the kind of request and the object's name."""
     if any(_rule_matches(rule, subject) for rule in match.exclude_resource_rules):
         return False
     return not match.resource_rules or any(_rule_matches(rule, subject) for rule in match.resource_rules)
 
 
 def could_match(match: MatchResources, subject: Subject) -> bool:
-    """Whether the resource rules match some object of this kind of request, whatever its name."""
+    """Whether the resource rules can match this kind of request, for any name of the object."""
     return not match.resource_rules or any(
         _rule_matches(rule.model_copy(update={"resource_names": ()}), subject) for rule in match.resource_rules
     )
@@ -60,19 +60,19 @@ def selectors_match(match: MatchResources, subject: Subject) -> bool:
 
 
 def namespace_matches(match: MatchResources, subject: Subject) -> bool:
-    """Whether the selector of namespaces matches; that of a Namespace that is not known is taken to."""
+    """Whether the namespace selector matches; a Namespace object that is not known counts as a match."""
     if subject.kind == "Namespace" and subject.group == "" and subject.object is None and subject.old_object is None:
         return True
     return _namespace_matches(match.namespace_selector, subject)
 
 
 def matches(match: MatchResources | None, subject: Subject) -> bool:
-    """Whether everything matches; None matches all."""
+    """Whether rules and selectors match; None matches every request."""
     return match is None or (rules_match(match, subject) and selectors_match(match, subject))
 
 
 def pod_matches(match: PodMatch, subject: Subject) -> bool:
-    """Whether a pod is meant, its conditions in CEL apart."""
+    """Whether namespaces and selectors match a pod; its conditions in CEL are not evaluated."""
     if match.namespaces and subject.namespace not in match.namespaces:
         return False
     return _namespace_matches(match.namespace_selector, subject) and _object_matches(match.object_selector, subject)

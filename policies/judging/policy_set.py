@@ -1,4 +1,4 @@
-"""Every policy in force."""
+"""The set of all policies in force."""
 
 import dataclasses
 from typing import Final
@@ -9,14 +9,14 @@ from policies.judging.rules import HintRule, PodRule, ValidatingRule
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PolicySet:
-    """Every policy in force.
+    """All policies in force.
 
     Attributes:
-        validating: on validation, in the order of files.
-        conversions: on conversion, in their own order.
-        hints: on scheduling hints, in their own order.
-        catalogue: instance types with what policies add or change.
-        digest: of all files; empty for no policies.
+        validating: for validation, in the order of files.
+        conversions: for conversion, by `spec.order`.
+        hints: for scheduling hints, by `spec.order`.
+        catalogue: instance types, with those that policies add or change.
+        digest: of all files; empty if there are none.
         files: number of files.
     """
 
@@ -34,7 +34,7 @@ class PolicySet:
 
     @property
     def unconnected(self) -> bool:
-        """Whether some pods may have devices that are not connected."""
+        """Whether a policy allows devices that are not connected."""
         return any(rule.spec.unconnected == "Allow" for rule in self.conversions)
 
 

@@ -1,4 +1,4 @@
-"""Policies with their expressions compiled, ready to be evaluated. Made by `loader`, read by `evaluate`."""
+"""Policies with compiled expressions. `files.loader` makes them, `evaluate` evaluates them."""
 
 import dataclasses
 import datetime as dt
@@ -26,7 +26,7 @@ class Condition:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Check:
-    """A validation: what has to be true, and what to say where it is not."""
+    """A validation: the expression that must be true, and the message if it is not."""
 
     program: Program
     message: str
@@ -36,7 +36,7 @@ class Check:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Exemption:
-    """An exception: who is let pass until when."""
+    """An exception: the requests that it admits, and until when."""
 
     name: str
     owner: str
@@ -47,7 +47,7 @@ class Exemption:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Binding:
-    """Where a policy applies, and what it does there. `name` is empty for a policy that binds itself."""
+    """Where a policy applies, and its actions there. `name` is empty for a policy without binding object."""
 
     name: str
     match: schema.MatchResources | None
@@ -56,22 +56,22 @@ class Binding:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ValidatingRule:
-    """A policy on validation.
+    """A compiled policy for validation.
 
     Attributes:
         name: `metadata.name`.
         kind: ValidatingPolicy or ValidatingAdmissionPolicy.
-        document: where it was written.
+        document: its source.
         severity: of a violation.
-        match: which requests it is about.
+        match: the requests that it matches.
         bindings: where it applies.
-        conditions: further conditions, in CEL.
+        conditions: match conditions.
         variables: `variables.*` in order.
-        checks: what has to be true.
+        checks: the validations.
         audit: audit annotations by key.
-        fails_closed: whether what cannot be evaluated counts as a violation.
+        fails_closed: whether an expression that cannot be evaluated counts as a violation.
         params: the value of `params`.
-        exemptions: who is let pass.
+        exemptions: the exceptions.
         tests: embedded cases.
     """
 
@@ -93,7 +93,7 @@ class ValidatingRule:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PodRule:
-    """A policy on conversion, with its conditions compiled."""
+    """A compiled policy for conversion."""
 
     name: str
     document: Document
@@ -102,16 +102,16 @@ class PodRule:
 
     @property
     def fails_closed(self) -> bool:
-        """Whether a pod is refused where the conditions cannot be evaluated.
+        """Whether a pod is denied if the conditions cannot be evaluated.
 
-        By default that is so where the policy is locked: one that is not gives defaults, which annotations can change.
+        The default is true for a locked policy only: the others set defaults, which annotations can change.
         """
         return self.spec.locked if self.spec.failure_policy is None else self.spec.failure_policy == "Fail"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HintRule:
-    """A policy on scheduling hints, with its conditions compiled and its words as conversion takes them."""
+    """A compiled policy for scheduling hints; `hints` are its settings as conversion reads them."""
 
     name: str
     document: Document
@@ -121,12 +121,12 @@ class HintRule:
 
     @property
     def fails_closed(self) -> bool:
-        """Whether a pod is refused where the conditions cannot be evaluated."""
+        """Whether a pod is denied if the conditions cannot be evaluated."""
         return self.spec.failure_policy == "Fail"
 
 
 class ExpressionCompiler:
-    """Compiles the expressions of one document; what is wrong with them is collected, with file and line."""
+    """Compiles the expressions of one document, and collects problems with file and line."""
 
     def __init__(self, engine: CelEngine, document: Document) -> None:
         self._engine = engine
@@ -137,7 +137,7 @@ class ExpressionCompiler:
     def validating(
         self, policy: schema.ValidatingAdmissionPolicy | schema.ValidatingPolicy, bindings: tuple[Binding, ...]
     ) -> ValidatingRule:
-        """Compile a policy on validation. The result is good only if no problem was found."""
+        """Compile a policy for validation. The result is valid only if `problems` stays empty."""
         spec = policy.spec
         conditions = self._conditions(("spec", "matchConditions"), spec.match_conditions)
         variables: dict[str, Program] = {}
@@ -147,7 +147,7 @@ class ExpressionCompiler:
                 self._say(("spec", "variables", at, "name"), f"the variable '{variable.name}' is declared twice.")
             if program is not None:
                 variables[variable.name] = program
-            # One that does not compile must not make those that read it look wrong as well.
+            # If it does not compile, the expressions that read it must not be reported as well.
             self._variables[variable.name] = DYN if program is None else program.result
         checks = [self._check(at, validation) for at, validation in enumerate(spec.validations)]
         audit = self._audit(spec.audit_annotations)
@@ -180,12 +180,12 @@ class ExpressionCompiler:
         )
 
     def pods(self, policy: schema.ConversionPolicy) -> PodRule:
-        """Compile a policy on conversion. The result is good only if no problem was found."""
+        """Compile a policy for conversion. The result is valid only if `problems` stays empty."""
         conditions = self._conditions(("spec", "match", "conditions"), policy.spec.match.conditions)
         return PodRule(policy.metadata.name, self._document, conditions, policy.spec)
 
     def hints(self, policy: schema.SchedulingHintPolicy) -> HintRule:
-        """Compile a policy on scheduling hints. The result is good only if no problem was found."""
+        """Compile a policy for scheduling hints. The result is valid only if `problems` stays empty."""
         conditions = self._conditions(("spec", "match", "conditions"), policy.spec.match.conditions)
         name = policy.metadata.name
         return HintRule(name, self._document, conditions, policy.spec, scheduling_hints(name, policy.spec))
@@ -213,7 +213,7 @@ class ExpressionCompiler:
         for at, annotation in enumerate(annotations):
             path: Path = ("spec", "auditAnnotations", at)
             if annotation.key in compiled:
-                self._say((*path, "key"), f"the audit annotation '{annotation.key}' stands here twice.")
+                self._say((*path, "key"), f"the audit annotation '{annotation.key}' is declared twice.")
             program = self._compile((*path, "valueExpression"), annotation.value_expression, DYN)
             if program is not None:
                 compiled[annotation.key] = program
@@ -236,7 +236,7 @@ class ExpressionCompiler:
 
 
 def scheduling_hints(name: str, spec: schema.SchedulingHintPolicySpec) -> SchedulingHints:
-    """What a policy says of each hint; where it says nothing, the server's settings hold."""
+    """The hints that a policy sets; None for those that it leaves to the server's settings."""
     tolerations, affinity, scheduler = spec.tolerations, spec.node_affinity, spec.scheduler_name
     labels, sets = spec.labels, spec.leader_worker_set
     return SchedulingHints(

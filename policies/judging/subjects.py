@@ -1,4 +1,4 @@
-"""What policies are asked about: one request, and the values that expressions see of it."""
+"""One admission request as policies see it, and the CEL variables that expressions read."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -6,8 +6,10 @@ from typing import Any, Final
 
 from kubecel import types
 from kubecel.types import BOOL, DYN, INT, LIST, STRING, Type, list_of, map_of, record
-from policies.judging.holdings import mapping, of_claim, of_pod
+from policies.judging.fields import mapping
+from policies.judging.holdings import of_claim, of_pod
 from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge
+from policies.judging.whole_nodes import ParsingTime
 
 _GROUP_KIND: Final = record("kind", {"group": STRING, "version": STRING, "kind": STRING})
 _GROUP_RESOURCE: Final = record("resource", {"group": STRING, "version": STRING, "resource": STRING})
@@ -55,7 +57,7 @@ VARIABLES: Final[Mapping[str, Type]] = {
     "claim": DYN,
     "template": DYN,
 }
-"""The variables of every expression, but for `variables`, which each policy declares itself."""
+"""The variables of every expression, except `variables`, which each policy declares itself."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,15 +72,15 @@ class Subject:
         resource: plural name, e.g. `pods`.
         subresource: e.g. `scale`; empty for the object itself.
         namespace: empty for cluster-scoped objects.
-        name: empty where the server makes it up.
-        object: JSON-like; None for DELETE. Never changed.
+        name: empty if the API server will generate it.
+        object: JSON-like; None for DELETE. Not modified.
         old_object: JSON-like; None for CREATE.
-        namespace_object: the Namespace as far as it is known; None for cluster-scoped objects.
+        namespace_object: the known part of the Namespace; None for cluster-scoped objects.
         user_info: `authentication.k8s.io/v1` UserInfo.
-        dry_run: nothing will be stored.
+        dry_run: the object will not be stored.
         options: `request.options`.
         quotas: devices that the namespace's ResourceQuotas allow, by resource; None if they are not known.
-        knowledge: what has to be known beside the object to count its devices.
+        knowledge: facts that counting the devices needs.
     """
 
     operation: str
@@ -98,8 +100,8 @@ class Subject:
     quotas: Mapping[str, int] | None = None
     knowledge: DeviceKnowledge = NOTHING_KNOWN
 
-    def activation(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """A value for every variable of `VARIABLES`."""
+    def activation(self, params: Mapping[str, Any], time: ParsingTime | None = None) -> dict[str, Any]:
+        """A value for every variable of `VARIABLES`; `time` bounds the counting of devices."""
         user = self.user_info
         return {
             "object": self.object,
@@ -123,7 +125,7 @@ class Subject:
             "namespaceObject": self.namespace_object,
             "params": params,
             "neuron": {
-                **neuron_values(self),
+                **neuron_values(self, time),
                 "quotas": dict(self.quotas or {}),
                 "quotasKnown": self.quotas is not None,
             },
@@ -132,34 +134,48 @@ class Subject:
         }
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class RequestContext:
+    """What a request has beside its objects; see `Subject`.
+
+    Attributes:
+        namespace_object: the Namespace; None: one that has only its name.
+        user_info: who sends the request.
+        quotas: devices that the namespace's ResourceQuotas allow; None if they are not known.
+        knowledge: facts that counting the devices needs.
+    """
+
+    namespace_object: Mapping[str, Any] | None = None
+    user_info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    quotas: Mapping[str, int] | None = None
+    knowledge: DeviceKnowledge = NOTHING_KNOWN
+
+
+NO_CONTEXT: Final = RequestContext()
+
+
 def of_object(
     data: Mapping[str, Any],
+    context: RequestContext = NO_CONTEXT,
     *,
     operation: str = "CREATE",
     resource: str | None = None,
     old_object: Any = None,
-    namespace_object: Mapping[str, Any] | None = None,
-    user_info: Mapping[str, Any] | None = None,
-    quotas: Mapping[str, int] | None = None,
-    knowledge: DeviceKnowledge = NOTHING_KNOWN,
 ) -> Subject:
-    """The request that an object would arrive in.
+    """The request that would send an object to the API server.
 
     Args:
-        data: the object, as a manifest has it.
-        operation: what is done with it.
-        resource: plural name, with a subresource such as `pods/ephemeralcontainers` where it is about one; None:
+        data: the object, as in a manifest.
+        context: what the request has beside its objects.
+        operation: CREATE, UPDATE or DELETE.
+        resource: plural name, with a subresource such as `pods/ephemeralcontainers` if the request is about one; None:
             guessed from the kind, as kubectl does.
-        old_object: what it was before.
-        namespace_object: its Namespace; None: one that has nothing but its name.
-        user_info: who asks.
-        quotas: what its namespace's ResourceQuotas allow.
-        knowledge: what has to be known beside the object to count its devices.
+        old_object: the object before an UPDATE.
     """
     group, _, version = str(data.get("apiVersion", "")).rpartition("/")
     kind = str(data.get("kind", ""))
     metadata = mapping(data.get("metadata"))
-    known = mapping(mapping(namespace_object).get("metadata")).get("name")
+    known = mapping(mapping(context.namespace_object).get("metadata")).get("name")
     namespace = "" if kind in CLUSTER_SCOPED else str(metadata.get("namespace") or known or "default")
     deleted = operation == "DELETE"
     return Subject(
@@ -173,10 +189,10 @@ def of_object(
         old_object=data if deleted else old_object,
         namespace=namespace,
         name=str(metadata.get("name", "")),
-        namespace_object=namespace_object or (namespace_named(namespace) if namespace else None),
-        user_info=user_info or {},
-        quotas=quotas,
-        knowledge=knowledge,
+        namespace_object=context.namespace_object or (namespace_named(namespace) if namespace else None),
+        user_info=context.user_info,
+        quotas=context.quotas,
+        knowledge=context.knowledge,
     )
 
 
@@ -189,11 +205,11 @@ CLUSTER_SCOPED: Final = frozenset(
         *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
     }
 )
-"""Kinds whose objects have no namespace, for use without an API server."""
+"""Cluster-scoped kinds, for use without an API server."""
 
 
 def namespace_named(name: str) -> dict[str, Any]:
-    """A Namespace of which only the name is known; every Namespace has this label."""
+    """A Namespace with its name and the label that every Namespace has."""
     metadata = {"name": name, "labels": {"kubernetes.io/metadata.name": name}}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
 
@@ -209,16 +225,16 @@ def plural(kind: str) -> str:
 # --- neuron.* -----------------------------------------------------------------------------------------------
 
 
-def neuron_values(subject: Subject) -> dict[str, object]:
-    """The variable `neuron`, as far as the object says it.
+def neuron_values(subject: Subject, time: ParsingTime | None = None) -> dict[str, object]:
+    """The fields of the variable `neuron` that come from the object.
 
-    Of a pod: what it can hold at once, by its limits, its claims and a verified record of its conversion. Of a claim or
-    template: what it can hold.
+    For a pod: what it can hold at once, by its limits, its claims and the verified record of its conversion. For a
+    claim or template: what it can hold. `time` bounds the parsing of selectors.
     """
     data = subject.object if subject.object is not None else subject.old_object
     if subject.kind == "Pod" and subject.group == "":
-        return of_pod(mapping(data), subject.knowledge).values()
-    return of_claim(mapping(claim_spec(subject.kind, data)), subject.knowledge).values()
+        return of_pod(mapping(data), subject.knowledge, time).values()
+    return of_claim(mapping(claim_spec(subject.kind, data)), subject.knowledge, time).values()
 
 
 def claim_spec(kind: str, data: Any) -> Any:
@@ -230,7 +246,7 @@ def claim_spec(kind: str, data: Any) -> Any:
 
 
 def _text(value: object) -> str:
-    """What expressions are promised to be a text."""
+    """The value if it is a string: the declared type of the CEL variable."""
     return value if isinstance(value, str) else ""
 
 
@@ -239,5 +255,5 @@ def _texts(value: object) -> list[str]:
 
 
 def types_with(variables: Mapping[str, Type]) -> Mapping[str, Type]:
-    """`VARIABLES` with a policy's own."""
+    """`VARIABLES` with `variables` as a policy declares them."""
     return {**VARIABLES, "variables": types.record("variables", variables)}

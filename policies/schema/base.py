@@ -1,4 +1,4 @@
-"""What the models of all kinds of policy files share."""
+"""Base model and field types of all kinds of policy files."""
 
 from typing import Annotated, Any, Final, Literal
 
@@ -15,14 +15,14 @@ Object = dict[str, Any]
 
 
 def _end_of_day(value: object) -> object:
-    """A date stands for its last second, in UTC."""
+    """A date means its last second, in UTC."""
     if isinstance(value, str) and len(value) == len("2026-12-31"):
         return f"{value}T23:59:59Z"
     return value
 
 
 def _off(value: object) -> object:
-    """To YAML, `mode: off` is `mode: false`."""
+    """YAML 1.1 reads `mode: off` as `mode: false`."""
     return "off" if value is False else value
 
 
@@ -30,12 +30,12 @@ Mode = Annotated[Literal["convert", "convert-if-enriched", "shadow", "off"], Bef
 Moment = Annotated[
     AwareDatetime,
     BeforeValidator(_end_of_day),
-    Field(description="An RFC 3339 time with zone, or a date, which lasts until its end in UTC."),
+    Field(description="An RFC 3339 time with zone, or a date, which means the end of that day in UTC."),
 ]
 
 
 class Model(BaseModel):
-    """What all models share: the API's spelling of fields, no unknown ones, no change after reading."""
+    """Base of all models: camelCase field names, unknown fields are errors, instances are immutable."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, alias_generator=to_camel, validate_by_name=False, validate_by_alias=True
@@ -43,7 +43,7 @@ class Model(BaseModel):
 
 
 class Metadata(Model):
-    """`metadata`; what a server fills in is accepted, so that an exported object can be used, and ignored."""
+    """`metadata`; fields that the API server sets are accepted and ignored, so exported objects can be used."""
 
     name: Name
     labels: dict[str, str] = Field(default_factory=dict)

@@ -22,7 +22,7 @@ from runtime.yaml_nodes import (
 from runtime.yaml_scalars import TAG_PREFIX
 
 Path = tuple[str | int, ...]
-"""Keys and positions from the document's root on."""
+"""Keys and list positions from the document's root."""
 
 _LIMITS: Final = Limits(depth=100, values=200_000)
 _LONGEST_NUMBER: Final = 64
@@ -34,12 +34,12 @@ _TAGS: Final = frozenset({"", "!", *(TAG_PREFIX + name for name in ("str", "int"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with policy files, and where.
+    """One problem of policy files, with its place.
 
     Attributes:
-        file: as the user knows it; empty where no file is to blame.
-        line: from 1; 0 where it is the file as a whole.
-        message: one sentence with the value and the cure.
+        file: path as the user knows it; empty if the problem is in no file.
+        line: from 1; 0 for the whole file.
+        message: one sentence with the value and the fix.
     """
 
     file: str
@@ -47,13 +47,13 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        """As compilers write it."""
+        """`file:line: message`, as compilers print it."""
         place = f"{self.file}:{self.line}" if self.line else self.file
         return f"{place}: {self.message}" if place else self.message
 
 
 class DocumentError(Exception):
-    """A text is not YAML, or holds something that no Kubernetes object can hold.
+    """A text is not YAML, or has a value that no Kubernetes object can have.
 
     Attributes:
         line: from 1.
@@ -71,9 +71,9 @@ class Document:
     """One YAML document.
 
     Attributes:
-        file: where it was read.
-        data: what it holds, JSON-like.
-        lines: line of every value, from 1, by its path; of a mapping's value that is the line of its key.
+        file: its path.
+        data: its content, JSON-like.
+        lines: line of every value, from 1, by its path; for a value in a mapping, the line of its key.
         text_lines: line on which the text of a scalar begins: below its key for `|` and `>`.
     """
 
@@ -83,7 +83,7 @@ class Document:
     text_lines: Mapping[Path, int]
 
     def line(self, path: Path) -> int:
-        """Line of a value, or of the closest thing around it that is there."""
+        """Line of a value, or of its closest parent in the document."""
         while path not in self.lines and path:
             path = path[:-1]
         return self.lines.get(path, 1)
@@ -94,11 +94,11 @@ class Document:
 
 
 def read(file: str, content: bytes) -> Iterator[Document]:
-    """The documents of one file; empty ones are left out.
+    """The documents of one file, without empty ones.
 
     Args:
         file: its name, for messages.
-        content: what it holds.
+        content: of the file.
 
     Raises:
         DocumentError: it is not UTF-8, not YAML, nests too deeply, or has a key twice.
@@ -122,13 +122,13 @@ def _message(error: YamlError) -> str:
         case YamlSyntaxError():
             return f"this is not YAML: {error.problem}."
         case YamlScalarError():
-            return f"{error.text[:64]!r} cannot be read as the type that it looks like; put it in quotes."
+            return f"{error.text[:64]!r} cannot be read as a number or another plain type; put it in quotes."
         case _:
             return f"{error.problem}."
 
 
 class _Builder:
-    """Turns the nodes of one document into data with lines. Aliases are expanded, because every path has a line."""
+    """Converts the nodes of one document to data with lines. Aliases are expanded, because every path has a line."""
 
     def __init__(self, text: str) -> None:
         self._breaks = [match.start() for match in _LINE_BREAK.finditer(text)]
@@ -159,13 +159,13 @@ class _Builder:
         for entry in node.entries:
             if entry.merge:
                 line = self._line(entry.key.start)
-                raise DocumentError(line, "merge keys (<<) are not supported in policy files; write the fields out.")
+                raise DocumentError(line, "merge keys (<<) are not supported in policy files; repeat the fields.")
             found[entry.name] = self.build(entry.node, (*path, entry.name), entry.key.start)
         return found
 
     def _scalar(self, node: Scalar) -> Any:
         if node.tag not in _TAGS:
-            message = f"{node.text[:64]!r} has the tag {node.tag}, which JSON lacks."
+            message = f"{node.text[:64]!r} has the tag {node.tag}, which JSON does not have."
             raise DocumentError(self._line(node.start), message)
         if not node.style and len(node.text) > _LONGEST_NUMBER and _NUMBER.fullmatch(node.text):
             message = f"{node.text[:_LONGEST_NUMBER]!r}… is too long for a value of type int."

@@ -1,8 +1,8 @@
-"""What SchedulingHintPolicies say of each hint, as pydantic models.
+"""The hints of SchedulingHintPolicies, as pydantic models.
 
-Kubernetes' own types (Toleration, NodeSelectorRequirement, PreferredSchedulingTerm) keep their shape, and are held to
-the rules by which the API server would refuse the pod (`k8s.io/kubernetes/pkg/apis/core/validation`): a fault is found
-when the file is loaded, not when somebody's pod is created.
+Kubernetes' types (Toleration, NodeSelectorRequirement, PreferredSchedulingTerm) keep their shape. They are validated by
+the API server's rules (`k8s.io/kubernetes/pkg/apis/core/validation`), so that an error is found when the file is
+loaded, and not when a pod is created.
 """
 
 import re
@@ -34,16 +34,16 @@ _CONTROLLERS: Final = frozenset(
         "statefulset.kubernetes.io/pod-name",
     }
 )
-"""Labels by which Kubernetes' controllers know their pods: another value, and they make pods without end."""
+"""Labels by which Kubernetes' controllers find their pods. With another value they create pods without end."""
 
 
 def _fault(message: str) -> PydanticCustomError:
-    # Braces are placeholders to pydantic.
+    # Pydantic reads braces in the template as placeholders.
     return PydanticCustomError("hint", "{said}", {"said": message})
 
 
 def _switch(value: object) -> object:
-    """To YAML, `Off` is false and `On` is true."""
+    """YAML 1.1 reads `Off` as false and `On` as true."""
     return ("On" if value else "Off") if isinstance(value, bool) else value
 
 
@@ -54,7 +54,7 @@ def _label_key(key: str) -> str:
             "this must be a label key: at most 63 letters, digits, '-', '_' or '.', after an optional DNS name and '/'"
         )
     if slash and (not _PREFIX.fullmatch(prefix) or len(prefix) > _LONGEST_PREFIX):
-        raise _fault("what stands before the '/' of a label key must be a DNS name in lower case")
+        raise _fault("the prefix before the '/' of a label key must be a DNS name in lower case")
     return key
 
 
@@ -67,9 +67,9 @@ def _label_value(value: str) -> str:
 def _own_label_key(key: str) -> str:
     _label_key(key)
     if key in _CONTROLLERS:
-        raise _fault("a controller of Kubernetes knows its pods by this label; another value breaks it")
+        raise _fault("a controller of Kubernetes finds its pods by this label; another value breaks it")
     if key.partition("/")[0] == names.DRIVER:
-        raise _fault(f"labels of {names.DRIVER}/ are written by conversion itself")
+        raise _fault(f"conversion itself sets the labels of {names.DRIVER}/")
     return key
 
 
@@ -92,7 +92,7 @@ class Toleration(Model):
         if not self.key and self.operator != "Exists":
             raise _fault("without a key, which tolerates every taint, the operator must be Exists")
         if self.operator == "Exists" and self.value:
-            raise _fault(f"value is '{self.value}': with operator Exists there is none")
+            raise _fault(f"value is '{self.value}': with operator Exists it must be empty")
         if self.toleration_seconds is not None and self.effect != "NoExecute":
             raise _fault("tolerationSeconds needs effect: NoExecute")
         return self
@@ -134,11 +134,11 @@ class PreferredSchedulingTerm(Model):
 
 
 class TolerationHints(Model):
-    """Tolerations: the built-in one of the Neuron taint, and more."""
+    """Tolerations: the built-in one for the Neuron taint, and others."""
 
     action: Annotated[
         Action,
-        Field(description="Add: items beside the built-in toleration. Replace: items in its place. Off: none."),
+        Field(description="Add: items beside the built-in toleration. Replace: items instead of it. Off: none."),
     ]
     items: Annotated[tuple[Toleration, ...], Field(max_length=_MOST)] = ()
 
@@ -149,11 +149,11 @@ class TolerationHints(Model):
 
 
 class NodeAffinityHints(Model):
-    """Node affinity: the built-in requirement on the instance type, and more."""
+    """Node affinity: the built-in requirement on the instance type, and others."""
 
     action: Annotated[
         Action,
-        Field(description="Add: beside the built-in requirement. Replace: in its place. Off: none."),
+        Field(description="Add: beside the built-in requirement. Replace: instead of it. Off: none."),
     ]
     required: Annotated[
         tuple[NodeSelectorRequirement, ...],
@@ -168,7 +168,7 @@ class NodeAffinityHints(Model):
 
 
 class SchedulerNameHint(Model):
-    """The scheduler of pods that have none of their own: none, the default, or the Neuron scheduler extension's."""
+    """The scheduler of pods without a custom one: no name, the default, or the Neuron scheduler extension."""
 
     action: Annotated[Literal["Replace", "Off"], BeforeValidator(_switch)]
     name: Annotated[Name | None, Field(max_length=63)] = None
@@ -178,7 +178,7 @@ class SchedulerNameHint(Model):
         if (self.action == "Replace") != (self.name is not None):
             raise _fault("action Replace needs a name" if self.name is None else "action Off takes no name")
         if self.name in names.LEGACY_SCHEDULERS:
-            raise _fault(f"name is '{self.name}', which does not know Dynamic Resource Allocation")
+            raise _fault(f"name is '{self.name}', which does not support Dynamic Resource Allocation")
         return self
 
 
@@ -188,7 +188,7 @@ class LabelHints(Model):
     action: Annotated[
         Literal["Add", "Replace"],
         BeforeValidator(_switch),
-        Field(description="Add: the pod's own value stays. Replace: the policy's comes in its place."),
+        Field(description="Add: the pod's own value stays. Replace: the policy's value replaces it."),
     ]
     items: Annotated[
         dict[Annotated[str, AfterValidator(_own_label_key)], LabelValue], Field(min_length=1, max_length=_MOST)
@@ -196,7 +196,7 @@ class LabelHints(Model):
 
 
 class LeaderWorkerSetHint(Model):
-    """Hints for LeaderWorkerSets, decided by their pod templates."""
+    """Hints for LeaderWorkerSets; the policy matches their pod templates."""
 
     exclusive_topology: Annotated[Literal["On", "Off"], BeforeValidator(_switch)]
 
@@ -208,7 +208,7 @@ def _check_items(action: str, items: tuple[Model, ...], field: str) -> None:
         raise _fault(f"action Replace needs {field}; to have none, write action: Off")
     for at, item in enumerate(items):
         if item in items[:at]:
-            raise _fault(f"the same entry stands in {field} twice: {_shown(item)}")
+            raise _fault(f"the same entry is in {field} twice: {_shown(item)}")
 
 
 def _shown(item: Model) -> str:
@@ -216,13 +216,13 @@ def _shown(item: Model) -> str:
 
 
 def manifest(model: Model) -> dict[str, Any]:
-    """A value as Kubernetes stores it: what is not given or empty is left out."""
+    """The JSON of a value as Kubernetes stores it: without unset and empty fields."""
     dumped = model.model_dump(mode="json", by_alias=True, exclude_none=True)
     return {key: value for key, value in dumped.items() if value not in ("", [])}
 
 
 class Gets(Model):
-    """What a pod has to get of the policy. What is not given is not looked at."""
+    """The expected hints of a pod. Fields that are not set are not compared."""
 
     tolerations: Annotated[
         tuple[dict[str, Any], ...] | None, Field(description="The tolerations that are added, in order.")

@@ -1,4 +1,4 @@
-"""The JSON Schemas of all kinds as files, for editors: `python -m policies.schema.json_schemas` writes them anew."""
+"""Writes the JSON Schemas of all kinds to files, for editors: `python -m policies.schema.json_schemas`."""
 
 from pathlib import Path
 from typing import Final
@@ -11,7 +11,7 @@ FOLDER: Final = Path(__file__).parents[1] / "schemas"
 
 
 def schema_files() -> dict[str, bytes]:
-    """Content of every schema file by name, e.g. `conversionpolicy.json`."""
+    """Content of each schema file by name, e.g. `conversionpolicy.json`."""
     options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
     return {
         f"{kind.lower()}.json": orjson.dumps(json_schema(model), option=options) for (_, kind), model in KINDS.items()

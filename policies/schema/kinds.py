@@ -1,8 +1,8 @@
-"""The kinds of policy files, as pydantic models; unknown fields are refused.
+"""The kinds of policy files, as pydantic models; unknown fields are errors.
 
 `ValidatingAdmissionPolicy` and its binding are those of `admissionregistration.k8s.io/v1`
 (k8s.io/api/admissionregistration/v1/types.go), verbatim. Our own kinds are of `policy.neuron.aws.com/v1alpha1`.
-The models judge shapes; `loader` judges what several fields, or several files, say together.
+The models check single fields; `files.loader` checks combinations of fields and of files.
 """
 
 import datetime as dt
@@ -22,7 +22,7 @@ from policies.schema.base import Expression, Identifier, Metadata, Mode, Model, 
 API_VERSION: Final = "policy.neuron.aws.com/v1alpha1"
 VAP_API_VERSION: Final = "admissionregistration.k8s.io/v1"
 
-# --- what a policy is about ---------------------------------------------------------------------------------
+# --- matching -----------------------------------------------------------------------------------------------
 
 
 class LabelSelectorRequirement(Model):
@@ -52,7 +52,7 @@ class ResourceRule(Model):
 
 
 class MatchResources(Model):
-    """`MatchResources`: which requests a policy or binding is about."""
+    """`MatchResources`: the requests that a policy or binding matches."""
 
     namespace_selector: LabelSelector | None = None
     object_selector: LabelSelector | None = None
@@ -62,7 +62,7 @@ class MatchResources(Model):
 
 
 class MatchCondition(Model):
-    """`MatchCondition`: a further condition, in CEL."""
+    """`MatchCondition`, in CEL."""
 
     name: Text
     expression: Expression
@@ -72,7 +72,7 @@ class MatchCondition(Model):
 
 
 class Validation(Model):
-    """`Validation`: what has to be true."""
+    """`Validation`: an expression that must be true."""
 
     expression: Expression
     message: Text | None = None
@@ -88,7 +88,7 @@ class AuditAnnotation(Model):
 
 
 class Variable(Model):
-    """`Variable`: `variables.<name>`, evaluated when it is read first."""
+    """`Variable`: `variables.<name>`, evaluated on its first read."""
 
     name: Identifier
     expression: Expression
@@ -139,7 +139,7 @@ class ValidatingAdmissionPolicyBinding(Model):
 
 
 class PolicyException(Model):
-    """Requests that a policy lets pass, for a reason, by somebody, until a day."""
+    """Requests that are admitted although they violate the policy, with owner, reason and end."""
 
     name: Name
     owner: Text
@@ -149,7 +149,7 @@ class PolicyException(Model):
 
 
 class Case(Model):
-    """A request with what has to become of it."""
+    """A request, and its expected outcome."""
 
     name: Text
     object: Object | None = None
@@ -167,22 +167,22 @@ class Case(Model):
     objects: Annotated[
         tuple[Object, ...],
         Field(
-            description="Other objects that are known: DeviceClasses, and the ResourceClaims and "
+            description="Other objects in the cluster: DeviceClasses, and the ResourceClaims and "
             "ResourceClaimTemplates that a pod names."
         ),
     ] = ()
     converted: Annotated[
-        StrictBool, Field(description="The pod's record of its conversion is genuine; a server verifies it.")
+        StrictBool, Field(description="The record of the pod's conversion counts as verified; a server verifies it.")
     ] = False
-    at: Annotated[Moment, Field(description="The time at which exceptions are judged.")] = dt.datetime(
-        2000, 1, 1, tzinfo=dt.UTC
-    )
+    at: Annotated[
+        Moment, Field(description="The time of the request, which decides whether exceptions have expired.")
+    ] = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
     expect: Literal["Allow", "Deny", "Warn", "Audit", "Except", "NoMatch"]
-    message: Annotated[Text | None, Field(description="Text that one of the messages has to contain.")] = None
+    message: Annotated[Text | None, Field(description="Text that one of the messages must contain.")] = None
 
 
 class ValidatingPolicySpec(ValidationSpec):
-    """A ValidatingAdmissionPolicySpec with what Kubernetes keeps elsewhere, or not at all."""
+    """A ValidatingAdmissionPolicySpec with additional fields."""
 
     validation_actions: Actions = ("Deny",)
     severity: Literal["info", "low", "medium", "high", "critical"] = "medium"
@@ -204,7 +204,7 @@ class ValidatingPolicy(Model):
 
 
 class PodMatch(Model):
-    """Which pods a policy is about: all that fit everything that is given."""
+    """The pods that a policy matches: those that match every field that is set."""
 
     namespaces: tuple[Name, ...] = ()
     namespace_selector: LabelSelector | None = None
@@ -213,7 +213,7 @@ class PodMatch(Model):
 
 
 class PodCase(Model):
-    """A pod, and whether the policy is about it."""
+    """A pod, and whether the policy matches it."""
 
     name: Text
     object: Object
@@ -224,8 +224,8 @@ class PodCase(Model):
 PodFailurePolicy = Annotated[
     Literal["Fail", "Ignore"] | None,
     Field(
-        description="What happens to pods on which a condition of match fails. Fail: they are refused. Ignore: the "
-        "policy is not about them. Default: Fail for a ConversionPolicy that is locked, else Ignore."
+        description="What happens to pods on which a condition of match fails. Fail: they are denied. Ignore: the "
+        "policy does not match them. Default: Fail for a locked ConversionPolicy, else Ignore."
     ),
 ]
 
@@ -247,7 +247,7 @@ class ConversionPolicySpec(Model):
     unconnected: Annotated[
         Literal["Deny", "Allow"],
         Field(
-            description="Allow: counts that no connected group has are served by devices that need not be connected."
+            description="Allow: counts that no connected group has are allocated as devices that need not be connected."
         ),
     ] = "Deny"
 
@@ -265,13 +265,13 @@ class ConversionPolicy(Model):
 
 
 class HintCase(PodCase):
-    """A pod, whether the policy is about it, and what it gets."""
+    """A pod, whether the policy matches it, and the hints that it gets."""
 
     gets: schema_hints.Gets | None = None
 
 
 class SchedulingHintPolicySpec(Model):
-    """Scheduling hints of converted pods. What is not given stays as the server's settings have it."""
+    """Scheduling hints of converted pods. The server's settings decide the hints that are not set."""
 
     order: Annotated[StrictInt, Field(ge=0, description="Policies are tried from the lowest on; the first match wins.")]
     match: PodMatch = PodMatch()
@@ -299,7 +299,7 @@ Count = Annotated[StrictInt, Field(ge=1, le=1024)]
 
 
 class CatalogueEntry(Model):
-    """An instance type. Of one that is known already, only what is given changes."""
+    """An instance type. If it is known already, only the fields that are set change."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")]
     family: Text | None = None
@@ -311,7 +311,7 @@ class CatalogueEntry(Model):
     topology: Topology | None = None
     device_groups: Annotated[
         tuple[Count, ...] | None,
-        Field(description="Sizes of connected groups; with 1 and the whole node, the counts that pods may ask for."),
+        Field(description="Sizes of connected groups; with 1 and the whole node, the counts that pods may request."),
     ] = None
     ultraserver_nodes: tuple[Literal[1, 2, 4], ...] | None = None
 
@@ -348,7 +348,7 @@ KINDS: Final[dict[tuple[str, str], type[AnyPolicy]]] = {
     (API_VERSION, "SchedulingHintPolicy"): SchedulingHintPolicy,
     (API_VERSION, "InstanceTypeCatalog"): InstanceTypeCatalog,
 }
-"""apiVersion and kind of every file -> its model."""
+"""apiVersion and kind of a file -> its model."""
 
 
 def json_schema(model: type[AnyPolicy]) -> dict[str, Any]:

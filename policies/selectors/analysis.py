@@ -1,9 +1,9 @@
-"""What a DRA device selector looks up and compares, found in its tree without evaluating it.
+"""Finds what a DRA device selector looks up and compares, in its syntax tree, without evaluating it.
 
-The validators of claims and classes (design: unknown attributes, type mistakes, unguarded lookups) read this.
+The validators of claims and classes use the result to report unknown attributes, wrong types and unguarded lookups.
 Semantics: k8s.io/dynamic-resource-allocation/cel/compile.go. A missing attribute is a run-time error that aborts the
-scheduling attempt, unless something decides before it matters: `&&` and `||` absorb the error of one side when
-the other side decides, whichever comes first.
+scheduling attempt, unless `&&` or `||` absorb it: they ignore the error of one side if the other side decides the
+result, in either order.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ class Field(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Subject:
-    """Something of a device that a selector looks at.
+    """A field, attribute or capacity of a device that a selector reads.
 
     Attributes:
         field: which field of `device`.
@@ -51,7 +51,7 @@ class Subject:
 
     @property
     def qualified(self) -> str:
-        """`domain/name`, as ResourceSlices spell it; the field's name for what has no domain."""
+        """`domain/name`, as in ResourceSlices; the name of the field if there is no domain."""
         return f"{self.domain}/{self.name}" if self.name else self.field.value
 
 
@@ -61,10 +61,10 @@ class Lookup:
 
     Attributes:
         subject: what it reads.
-        offset: where, in characters from the start of the source.
-        tests: it only asks whether it is there: `"id" in device.attributes["d"]`, `has(…)`, `.?id`.
+        offset: in characters from the start of the source.
+        tests: it only tests presence: `"id" in device.attributes["d"]`, `has(…)`, `.?id`.
         guarded: it cannot fail because of a missing attribute.
-        driver: the driver to which a test of `device.driver` narrows it; empty where there is none.
+        driver: the driver to which a test of `device.driver` narrows it; empty if there is no such test.
     """
 
     subject: Subject
@@ -76,7 +76,7 @@ class Lookup:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Operand:
-    """A constant that something is compared with: `semver("1.2.3")` is the text with the type SEMVER."""
+    """A constant in a comparison; `semver("1.2.3")` is the text with the type SEMVER."""
 
     value: object
     type: Type
@@ -84,14 +84,13 @@ class Operand:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Use:
-    """One thing that is done with a subject.
+    """One operation on a subject.
 
     Attributes:
-        subject: with what.
-        operator: `==`, `<`, `in`, …, the subject on the left side; the name of a function or method; or `bool` where
-            the value decides by itself.
-        operands: the constants on the other side, several for `in [a, b]`; None where it is no constant.
-        offset: where.
+        subject: the left operand.
+        operator: `==`, `<`, `in`, …; the name of a function or method; or `bool` if the value itself is the condition.
+        operands: the constants on the other side, several for `in [a, b]`; None if they are not constants.
+        offset: in characters from the start of the source.
     """
 
     subject: Subject
@@ -102,14 +101,14 @@ class Use:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Analysis:
-    """Everything found, in the order of the source."""
+    """Lookups and uses, in the order of the source."""
 
     lookups: tuple[Lookup, ...]
     uses: tuple[Use, ...]
 
 
 def analyse(tree: Node) -> Analysis:
-    """Look through the tree of a selector (`Program.syntax`)."""
+    """Analyse the syntax tree of a selector (`Program.syntax`)."""
     walker = _Walker()
     walker.condition(tree, frozenset(), {})
     return Analysis(
@@ -121,11 +120,11 @@ def analyse(tree: Node) -> Analysis:
 # --- paths ------------------------------------------------------------------------------------------------
 
 Scope = Mapping[str, Path | None]
-"""Bound variables: the path that they stand for, or None."""
+"""Bound variables -> the path of their value, or None."""
 
 
 def _path(node: Node, scope: Scope) -> Path | None:
-    """The path of a chain of lookups that starts at `device`, variables of `cel.bind` resolved."""
+    """The path of a chain of lookups that starts at `device`, with variables of `cel.bind` resolved."""
     match node:
         case syntax.Ident():
             if node.name in scope and not node.rooted:
@@ -154,7 +153,7 @@ def _subject(path: Path | None) -> Subject | None:
 
 
 def _is_optional(node: Node) -> bool:
-    """Whether a chain of lookups gives an optional."""
+    """Whether the result of a chain of lookups is an optional."""
     match node:
         case syntax.Select() | syntax.Index():
             return node.optional or _is_optional(node.operand)
@@ -164,16 +163,16 @@ def _is_optional(node: Node) -> bool:
             return False
 
 
-# --- what is known where ----------------------------------------------------------------------------------
+# --- facts ------------------------------------------------------------------------------------------------
 
 Facts = frozenset[Subject | str]
-"""Attributes that are there, and names of drivers that the device's driver is."""
+"""Attributes that are present, and the name of the device's driver, as far as earlier conditions imply them."""
 
 _NOTHING: Final[Facts] = frozenset()
 
 
 def _facts(node: Node, outcome: bool, scope: Scope) -> Facts:
-    """What is known of the device once `node` has come out as `outcome`."""
+    """The facts about the device that follow if `node` evaluates to `outcome`."""
     match node:
         case syntax.Logic():
             parts = [_facts(term, outcome, scope) for term in node.terms]
@@ -253,7 +252,7 @@ class _Walker:
         self.uses: list[Use] = []
 
     def condition(self, node: Node, facts: Facts, scope: Scope) -> None:
-        """Visit what has to be a bool."""
+        """Visit an expression that must be a bool."""
         if not isinstance(node, syntax.Select) or not node.test:
             self._use(node, "bool", (), node.offset, scope)
         self.visit(node, facts, scope)
@@ -334,7 +333,7 @@ class _Walker:
         self._children(node, facts, scope)
 
     def _unwrap(self, node: syntax.Call, target: Node, facts: Facts, scope: Scope) -> None:
-        """`.?id.value()` fails like `.id` does; `.orValue(…)` and `.or(…)` do not."""
+        """`.?id.value()` fails for a missing attribute, as `.id` does; `.orValue(…)` and `.or(…)` do not."""
         before = len(self.lookups)
         self._children(node, facts, scope)
         subject = _subject(_path(target, scope))
@@ -355,7 +354,7 @@ class _Walker:
 
 
 def drivers(analysis: Analysis) -> Iterator[tuple[str, int]]:
-    """Every name that `device.driver` is compared with, and where."""
+    """Every name that `device.driver` is compared with, and its offset."""
     for use in analysis.uses:
         if use.subject.field is Field.DRIVER and use.operator in {"==", "in"}:
             for operand in use.operands or ():

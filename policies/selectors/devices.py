@@ -1,4 +1,4 @@
-"""DRA device selectors: what they see, and whether a device matches.
+"""Compiles DRA device selectors, and evaluates them on devices.
 
 Source: k8s.io/dynamic-resource-allocation/cel/compile.go.
 """
@@ -24,10 +24,10 @@ DEVICE: Final = types.record(
     },
 )
 MAX_COST: Final = 1_000_000
-"""The highest estimated cost of a selector that the API server takes (CELSelectorExpressionMaxCost)."""
+"""The highest estimated cost of a selector that the API server accepts (CELSelectorExpressionMaxCost)."""
 _MOST_ATTRIBUTES: Final = 32
 _DOMAIN, _IDENTIFIER, _DRIVER, _VALUE = 63, 32, 63, 64
-"""Most characters of a domain, of a name in it, of a driver's name, and of an attribute's value."""
+"""Maximum characters of a domain, of a name in it, of a driver's name, and of an attribute's value."""
 
 SELECTOR_VARIABLES: Final[Mapping[str, Type]] = {"device": DEVICE}
 
@@ -41,18 +41,18 @@ _KINDS: Final[dict[str, Callable[[Any], Any]]] = {
     "strings": list,
     "versions": lambda texts: [semver.parse(text) for text in texts],
 }
-"""The one field that is set in a DeviceAttribute of a ResourceSlice -> its value in CEL."""
+"""Field of a DeviceAttribute in a ResourceSlice (exactly one is set) -> converts its value for CEL."""
 
 
 class _Domains(dict[str, dict[str, Any]]):
-    """Attributes by domain. A domain that the device has nothing of looks empty, though it is not `in` the map."""
+    """Attributes by domain. Looking up a missing domain gives an empty map, but the domain is not `in` the map."""
 
     def __missing__(self, domain: str) -> dict[str, Any]:
         return {}
 
 
 def size_of(path: Path) -> Size | None:
-    """How large what lies at a path from `device` on may get, as the API server declares it; None: not declared."""
+    """The declared maximum size of the value at a path from `device`, as in the API server; None: not declared."""
     match path:
         case ("device",):
             most = 0
@@ -82,10 +82,10 @@ def compile_selector(engine: CelEngine, expression: str, deadline: Deadline | No
     """Compile the `cel.expression` of a device selector.
 
     Raises:
-        CelCompileError: it is no selector.
-        CelCostExceededError: its estimated cost is above that which the API server takes.
+        CelCompileError: it is not a valid selector.
+        CelCostExceededError: its estimated cost is above the API server's limit.
         CelTimeExceededError: the deadline passed.
-        CelBudgetExceededError: its constants are too large to compute here.
+        CelBudgetExceededError: its constant parts exceed our limits.
     """
     return engine.compile(expression, SELECTOR_VARIABLES, result=BOOL, limit=_LIMIT, deadline=deadline)
 
@@ -100,14 +100,14 @@ def device_activation(
     """The variables of a selector for one device.
 
     Args:
-        driver: `spec.driver` of its ResourceSlice; the domain of names without one.
-        attributes: by name, with or without domain: a DeviceAttribute as slices have it, e.g. `{"version": "1.2.3"}`,
+        driver: `spec.driver` of its ResourceSlice; the default domain of names.
+        attributes: by name, with or without domain: a DeviceAttribute as in slices, e.g. `{"version": "1.2.3"}`,
             or the value itself (int, bool, str, `Semver`).
-        capacity: by name: a DeviceCapacity as slices have it, e.g. `{"value": "32Gi"}`, or the quantity's text.
+        capacity: by name: a DeviceCapacity as in slices, e.g. `{"value": "32Gi"}`, or the quantity as text.
         allow_multiple_allocations: the device's field of that name.
 
     Raises:
-        CelRuntimeError: a version or a quantity is none.
+        CelRuntimeError: a version or a quantity is not valid.
         ValueError: a DeviceAttribute has none of the known fields.
     """
     return {
@@ -149,6 +149,6 @@ def matches(selector: Program, activation: Mapping[str, object], budget: Budget)
 
     Raises:
         CelRuntimeError: the selector fails on this device, which would abort the scheduling attempt of its pod.
-        CelBudgetExceededError: it was stopped.
+        CelBudgetExceededError: the budget was used up.
     """
     return selector.evaluate(activation, budget) is True

@@ -1,4 +1,4 @@
-"""DRA device selectors on the CEL engine: what `neuron.selection` asks for, done by `policies`."""
+"""Implements the selector protocols of `neuron.selection` with the CEL engine."""
 
 import dataclasses
 import functools
@@ -45,21 +45,21 @@ from policies.selectors.devices import compile_selector, device_activation, matc
 from runtime.remembered import Remembered
 
 _ON_ALL_DEVICES: Final = dataclasses.replace(SELECTOR_LIMITS, steps=10 * SELECTOR_LIMITS.call)
-"""Of one selector on all devices together. What it may cost on one device is what Kubernetes allows."""
+"""For one selector on all devices together. The limit for one device is that of Kubernetes."""
 _SECONDS_PER_OBJECT: Final = 1.0
 _REMEMBERED: Final = 12 * 1024 * 1024
-"""Bytes of compiled expressions, and of judged ones; the longest expression fits in."""
+"""Bytes of the cache of compiled expressions, and of the cache of judged ones; the longest expression fits."""
 _BYTES_PER_CHARACTER: Final = 140
-"""Of an expression that is compiled, measured on expressions of nothing but short literals."""
+"""Of a compiled expression, measured on the worst case: only short literals."""
 _PLAIN_FIELDS: Final = (Field.DRIVER, Field.MULTIPLE)
 _TIME_IS_OVER: Final = "the selectors of this object take too long to check"
 
 
 class DeviceSelectors:
-    """A `SelectorEngine` for one object: all its selectors share a second, in which they are compiled and evaluated.
+    """A `SelectorEngine` for one object: compiling and evaluating all its selectors may take one second together.
 
-    Sixteen devices and a few hundred selectors are a matter of milliseconds. An object with more than can be judged in
-    a second is told so, and does not keep others waiting. Not for use by two threads.
+    Sixteen devices and a few hundred selectors take milliseconds. An object that needs more than a second gets an
+    error, so that it does not delay others. Not for use by two threads.
     """
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
@@ -80,12 +80,12 @@ class DeviceSelectors:
             found = _compile(expression, Deadline(self._clock, self._deadline))
             _compiled.put(expression, found)
         if isinstance(found, SelectorError):
-            raise found.with_traceback(None)  # An exception that is raised again keeps the frames of every time.
+            raise found.with_traceback(None)  # Raising it again would add frames each time.
         return _DeviceSelector(found, self._clock, self._deadline)
 
 
 class JudgedSelectors:
-    """A `neuron.check_selectors.JudgedSelectors` for one index of devices, counted in bytes.
+    """A `neuron.check_selectors.JudgedSelectors` for one index of devices, bounded in bytes.
 
     The event loop and the lane share it, so it has a lock.
     """
@@ -95,18 +95,18 @@ class JudgedSelectors:
         self._lock = threading.Lock()
 
     def get(self, expression: str) -> Judged | None:
-        """What came of judging an expression, wherever it stood; None where that is not known."""
+        """The cached result for an expression, from any object; None if there is none."""
         with self._lock:
             return self._judged.get(expression)
 
     def put(self, expression: str, judged: Judged) -> None:
-        """Remember it."""
+        """Cache a result."""
         with self._lock:
             self._judged.put(expression, judged, _BYTES_PER_CHARACTER * len(expression))
 
 
 class _Compiled:
-    """Compiled expressions, counted in bytes. The event loop and the lane share it, so it has a lock."""
+    """A cache of compiled expressions, bounded in bytes. The event loop and the lane share it, so it has a lock."""
 
     def __init__(self) -> None:
         self._programs: Remembered[str, _Analysed | SelectorError] = Remembered(_REMEMBERED)
@@ -126,7 +126,7 @@ _compiled: Final = _Compiled()
 
 @functools.cache
 def _load() -> None:
-    """Load the grammar, which takes longer than most selectors do and is nothing that one of them costs."""
+    """Load the grammar before the deadline starts: loading takes longer than compiling most selectors."""
     compile_selector(Cel(SELECTOR_LIMITS, hint=did_you_mean), "true")
 
 
@@ -134,7 +134,7 @@ def _compile(expression: str, deadline: Deadline) -> "_Analysed | SelectorError"
     try:
         return _Analysed(compile_selector(Cel(SELECTOR_LIMITS, hint=did_you_mean), expression, deadline))
     except CelTimeExceededError:
-        # Not returned, so that it is not remembered: the next object may leave it more time.
+        # Raised, not returned, so that it is not cached: the next object may have more time.
         raise SelectorTimeError(_TIME_IS_OVER) from None
     except CelUnsupportedError as error:
         return SelectorUnsupportedError(error.message, _position(error))
@@ -145,10 +145,10 @@ def _compile(expression: str, deadline: Deadline) -> "_Analysed | SelectorError"
     except CelCostExceededError as error:
         return SelectorTooCostlyError(error.message, _position(error))
     except CelBudgetExceededError as error:
-        # Our own bounds: Kubernetes may well evaluate it.
+        # Our own limits: Kubernetes may evaluate it.
         return SelectorUnsupportedError(error.message, _position(error))
     except (ArithmeticError, RecursionError, ValueError) as error:
-        # A number or a nesting that Python itself refuses. No review fails for it.
+        # A number or a nesting that Python itself rejects. It must not make a review fail.
         return SelectorUnsupportedError(f"it cannot be read: {short(str(error))}")
 
 
@@ -157,7 +157,7 @@ def _position(error: CelError) -> str:
 
 
 class _Analysed:
-    """A program, and what it reads."""
+    """A program, and the attributes that it reads."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -182,7 +182,7 @@ def _value(operand: Operand) -> object:
 
 
 class _DeviceSelector:
-    """A `CompiledSelector`. All its evaluations share one budget, and the time of its object."""
+    """A `CompiledSelector`. All its evaluations share one budget, and the deadline of its object."""
 
     def __init__(self, analysed: _Analysed, clock: Clock, deadline: float) -> None:
         self.source = analysed.program.source
@@ -210,7 +210,7 @@ class _DeviceSelector:
         except CelSizeExceededError as error:
             raise SelectorUnsupportedError(error.message, _position(error)) from None
         except CelBudgetExceededError as error:
-            # Only the cost on one device is a fault of the selector: Kubernetes counts it too, on any machine alike.
+            # Only the cost on one device is an error of the selector: Kubernetes counts the same cost.
             if self._budget.spent - before > SELECTOR_LIMITS.call:
                 raise SelectorTooCostlyError(error.message, _position(error)) from None
             if self._hurried or self._clock() > self._deadline:
@@ -224,16 +224,16 @@ def _in_cel(value: Value | None) -> object:
     try:
         return semver.parse(value.text)
     except CelRuntimeError:
-        return value.text  # The API server lets no such value in.
+        return value.text  # The API server admits no such value.
 
 
 # --- whether the analysis sees everything -------------------------------------------------------------------------
 
 
 def _is_static(node: syntax.Node) -> bool:
-    """Whether a selector reads attributes only where their names stand in the source.
+    """Whether a selector reads attributes only by names that are literals in the source.
 
-    One that walks over all attributes, binds a domain to a variable or computes a name sees more than the analysis.
+    A selector that iterates over all attributes, binds a domain to a variable or computes a name can read others.
     """
     match node:
         case syntax.Ident(name="device"):

@@ -1,4 +1,4 @@
-"""SchedulingHintPolicy: what is refused when it is loaded, its embedded cases, and what is explained of it."""
+"""SchedulingHintPolicy: errors on load, embedded cases, and explanations."""
 
 import datetime as dt
 import time
@@ -73,7 +73,7 @@ def required(item: str) -> str:
         ),
         pytest.param(
             tolerations("{key: a, operator: Exists, value: b}"),
-            "spec.tolerations.items[0]: value is 'b': with operator Exists there is none.",
+            "spec.tolerations.items[0]: value is 'b': with operator Exists it must be empty.",
             id="exists-with-a-value",
         ),
         pytest.param(
@@ -89,7 +89,7 @@ def required(item: str) -> str:
         ),
         pytest.param(
             tolerations("{key: A/b, operator: Exists}"),
-            "spec.tolerations.items[0].key is 'A/b': what stands before the '/' of a label key must be a DNS name in "
+            "spec.tolerations.items[0].key is 'A/b': the prefix before the '/' of a label key must be a DNS name in "
             "lower case.",
             id="key-prefix",
         ),
@@ -101,7 +101,7 @@ def required(item: str) -> str:
         ),
         pytest.param(
             tolerations("{key: a, operator: Exists}, {key: a, operator: Exists}"),
-            "spec.tolerations: the same entry stands in items twice: {'key': 'a', 'operator': 'Exists'}.",
+            "spec.tolerations: the same entry is in items twice: {'key': 'a', 'operator': 'Exists'}.",
             id="twice",
         ),
         pytest.param(
@@ -173,7 +173,7 @@ def required(item: str) -> str:
         ),
         pytest.param(
             "schedulerName: {action: Replace, name: my-scheduler}",
-            "spec.schedulerName: name is 'my-scheduler', which does not know Dynamic Resource Allocation.",
+            "spec.schedulerName: name is 'my-scheduler', which does not support Dynamic Resource Allocation.",
             id="legacy-name",
         ),
         pytest.param(
@@ -196,14 +196,14 @@ def required(item: str) -> str:
         ),
         pytest.param(
             "labels: {action: Replace, items: {pod-template-hash: x}}",
-            "spec.labels.items.pod-template-hash is 'pod-template-hash': a controller of Kubernetes knows its pods by "
+            "spec.labels.items.pod-template-hash is 'pod-template-hash': a controller of Kubernetes finds its pods by "
             "this label; another value breaks it.",
             id="label-of-a-controller",
         ),
         pytest.param(
             "labels: {action: Add, items: {neuron.aws.com/converted: 'true'}}",
-            "spec.labels.items.neuron.aws.com/converted is 'neuron.aws.com/converted': labels of neuron.aws.com/ are "
-            "written by conversion itself.",
+            "spec.labels.items.neuron.aws.com/converted is 'neuron.aws.com/converted': conversion itself sets the "
+            "labels of neuron.aws.com/.",
             id="label-of-ours",
         ),
         pytest.param(
@@ -213,12 +213,12 @@ def required(item: str) -> str:
         ),
     ],
 )
-def test_a_fault_is_told_with_file_and_line(spec: str, message: str) -> None:
+def test_an_error_has_file_and_line(spec: str, message: str) -> None:
     assert problems(hints(spec)) == [f"0.yaml:7: {message}"]
 
 
-def test_a_policy_that_says_nothing_is_refused() -> None:
-    message = "0.yaml:5: spec says nothing of any hint: it would do nothing."
+def test_a_policy_without_hints_is_rejected() -> None:
+    message = "0.yaml:5: spec sets no hint: the policy would do nothing."
     assert problems(HINTS + "  match: {namespaces: [a]}") == [message]
 
 
@@ -226,14 +226,14 @@ def test_orders_are_unique_among_policies_of_the_kind() -> None:
     conversion = HINTS.replace("SchedulingHintPolicy", "ConversionPolicy")
     assert problems(conversion, hints()) == []
     assert problems(hints(), hints(name="other")) == [
-        "1.yaml:6: spec.order 10 is that of 'lease' as well; nothing says which comes first."
+        "1.yaml:6: spec.order 10 is also the order of 'lease'; the order must be unique."
     ]
 
 
 def test_unconnected_is_refused_for_rings_alone() -> None:
     conversion = HINTS.replace("SchedulingHintPolicy", "ConversionPolicy") + "  unconnected: Allow\n  families: "
     assert problems(conversion + "[inf1, inf2]") == [
-        "0.yaml:7: spec.unconnected is for Trn, and inf1, inf2 are rings, whose counts are consecutive devices."
+        "0.yaml:7: spec.unconnected is for Trn; inf1, inf2 are rings, which always get consecutive devices."
     ]
     assert problems(conversion + "[inf2, trn2]") == []
 
@@ -275,7 +275,7 @@ def case(gets: str, pod: str = "", expect: str = "Match") -> str:
         pytest.param("{tolerations: []}", "tolerations: [{operator: Exists}, 5], affinity: 5", id="pod-of-nonsense"),
     ],
 )
-def test_a_case_that_says_what_a_pod_gets_passes(gets: str, pod: str) -> None:
+def test_a_case_with_expected_hints_passes(gets: str, pod: str) -> None:
     assert problems(case(gets, pod)) == []
 
 
@@ -311,7 +311,7 @@ IN_DEFAULT = POD | {"metadata": {"name": "train", "namespace": "default"}}
 NOW = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
 
 
-def test_it_is_explained_what_the_first_match_gives() -> None:
+def test_explain_lists_the_hints_of_the_first_match() -> None:
     texts = [
         hints(),
         hints("labels: {action: Add, items: {a: b}}", "later", 20),
@@ -338,5 +338,5 @@ def test_hints_that_are_off_are_explained_as_none() -> None:
         "lease: gives scheduling hints",
         "    tolerations: none",
         "    required node affinity: none",
-        "    scheduler name: as the pod says",
+        "    scheduler name: as the pod sets it",
     ]

@@ -1,4 +1,4 @@
-"""The shipped packs: harmless until an admin says otherwise, tested, and documented."""
+"""The shipped packs only audit, pass their embedded cases, and are documented."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ class TestPack:
     def test_it_only_audits(self, rule: ValidatingRule) -> None:
         assert [binding.actions for binding in rule.bindings] == [("Audit",)]
 
-    def test_its_cases_show_it_objecting_and_letting_pass(self, rule: ValidatingRule) -> None:
+    def test_its_cases_pass_and_include_a_violation(self, rule: ValidatingRule) -> None:
         assert {"Audit"} < {case.expect for case in rule.tests}
         assert [result.failure for result in run_cases(rule, frozen_clock)] == [None] * len(rule.tests)
 

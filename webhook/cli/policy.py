@@ -1,4 +1,4 @@
-"""`neuron-dra policy`: says what is wrong with policy files, runs their cases, and explains what they say."""
+"""`neuron-dra policy`: checks policy files, runs their embedded cases, explains verdicts, and exports policies."""
 
 import datetime as dt
 import time
@@ -28,34 +28,34 @@ def policy() -> None:
 @_FOLDER
 @click.pass_context
 def check(context: click.Context, folder: Path) -> None:
-    """Read and compile every policy file below DIR, and run no cases.
+    """Read and compile every policy file below DIR. Does not run the embedded cases.
 
-    Notes say which policies a cluster with the shipped webhook configuration would never ask.
+    Notes list the policies that a cluster with the shipped webhook configuration would never evaluate.
 
-    Ends with 0 where nothing is wrong; with 1 if something is; with 2 if the files cannot be read.
+    Exit code: 0 = no problem, 1 = a policy file has a problem, 2 = a file cannot be read.
     """
     from policies.judging.coverage import notes
 
     found = _load(context, folder, FAULTY)
     kinds = {
-        "on validation": len(found.validating),
-        "on conversion": len(found.conversions),
-        "on scheduling hints": len(found.hints),
+        "for validation": len(found.validating),
+        "for conversion": len(found.conversions),
+        "for scheduling hints": len(found.hints),
     }
-    told = ", ".join(f"{count} {words}" for words, count in kinds.items() if count) or "none but catalogues"
-    click.echo(f"{_counted(found.files, 'file')}: policies {told}. Nothing is wrong.")
+    counts = ", ".join(f"{count} {words}" for words, count in kinds.items() if count) or "none, only catalogues"
+    click.echo(f"{_counted(found.files, 'file')}: policies: {counts}. No problems.")
     for note in notes(found.validating):
         click.echo(f"note: {note}", err=True)
 
 
 @policy.command()
 @_FOLDER
-@click.option("--junit", metavar="FILE", type=click.Path(path_type=Path), help="Write the results as JUnit XML, too.")
+@click.option("--junit", metavar="FILE", type=click.Path(path_type=Path), help="Also write the results as JUnit XML.")
 @click.pass_context
 def test(context: click.Context, folder: Path, junit: Path | None) -> None:
     """Run the cases that are embedded in the policy files below DIR.
 
-    Ends with 0 where all pass; with 1 if one fails; with 2 if the files cannot be read or compiled.
+    Exit code: 0 = all cases pass, 1 = a case fails, 2 = the files cannot be read or compiled.
     """
     from policies.files.cases import run_cases
 
@@ -64,7 +64,7 @@ def test(context: click.Context, folder: Path, junit: Path | None) -> None:
     click.echo(table(results), nl=False)
     untested = [rule.name for rule in found.rules if not _cases(results, rule.name)]
     if untested:
-        click.echo(f"Without a case: {', '.join(untested)}.", err=True)
+        click.echo(f"Policies without a case: {', '.join(untested)}.", err=True)
     if junit is not None:
         try:
             junit.write_bytes(junit_xml(results))
@@ -76,27 +76,32 @@ def test(context: click.Context, folder: Path, junit: Path | None) -> None:
 
 @policy.command()
 @click.option(
-    "--policies", "folder", metavar="DIR", required=True, type=click.Path(path_type=Path), help="The policies."
+    "--policies",
+    "folder",
+    metavar="DIR",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Folder of policies.",
 )
-@click.option("-f", "--filename", "filename", metavar="FILE|DIR|-", required=True, help="The objects.")
+@click.option("-f", "--filename", "filename", metavar="FILE|DIR|-", required=True, help="The manifests.")
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of objects that have none.")
 @click.option(
     "--operation",
     type=click.Choice(["CREATE", "UPDATE", "DELETE"]),
     default="CREATE",
     show_default=True,
-    help="What is done with them.",
+    help="Operation on the objects.",
 )
 @click.pass_context
 def explain(context: click.Context, folder: Path, filename: str, namespace: str, operation: str) -> None:
-    """Say which policies are about the objects in a file, and why they say what they say.
+    """Show which policies match the objects in a file, their verdicts, and the reasons.
 
-    Objects are explained as they are written, and so are the pods of workloads that are created; what the webhook
-    makes of them first, `neuron-dra convert` shows.
+    Objects and the pods of workloads are evaluated as written, without conversion; `neuron-dra convert` prints the
+    converted objects.
 
-    Ends with 0 where nothing would be denied; with 1 if something would be; with 2 if files cannot be read.
+    Exit code: 0 = nothing would be denied, 1 = an object would be denied, 2 = a file cannot be read.
     """
-    from policies.judging.evaluate import Outcome, evaluate
+    from policies.judging.evaluate import PolicyOutcome, evaluate
     from policies.judging.explain import explain as explained
     from webhook.decisions.pod_templates import path_text
     from webhook.offline.file_policies import FilePolicies
@@ -119,7 +124,7 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
             for line in explained(found, subject, now, time.monotonic):
                 click.echo(f"  {line}")
             verdicts = evaluate(found.validating, subject, now, time.monotonic)
-            denied = denied or any(verdict.outcome is Outcome.DENY for verdict in verdicts)
+            denied = denied or any(verdict.outcome is PolicyOutcome.DENY for verdict in verdicts)
     context.exit(UNREADABLE if not complete else FAULTY if denied else 0)
 
 
@@ -127,10 +132,10 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
 @_FOLDER
 @click.option("--to", "target", type=click.Choice(["vap"]), required=True, help="vap: ValidatingAdmissionPolicy.")
 @click.pass_context
-def export(context: click.Context, folder: Path, target: str) -> None:  # noqa: ARG001 - there is one so far
-    """Print the policies on validation below DIR as objects that the API server runs by itself.
+def export(context: click.Context, folder: Path, target: str) -> None:  # noqa: ARG001 - there is only one target
+    """Print the policies for validation below DIR as objects that the API server evaluates itself.
 
-    Ends with 0 where all are printed; with 1 if some need what only the webhook has; with 2 if unreadable.
+    Exit code: 0 = all are printed, 1 = some use what only the webhook has, 2 = a file cannot be read.
     """
     import yaml
 
@@ -153,8 +158,8 @@ def export(context: click.Context, folder: Path, target: str) -> None:  # noqa: 
 
 
 def _load(context: click.Context, folder: Path, code: int) -> "PolicySet":
-    """The set in a folder, its cases not run; ends the command with `code` where something is wrong with it."""
-    # The engine takes a moment to load: not for --help.
+    """Load a folder without running its cases; on a problem, end the command with `code`."""
+    # Imported here because the engine takes long to import, and --help does not need it.
     from policies.files.loader import PolicyError, load, read_folder
 
     try:
@@ -174,7 +179,7 @@ def _load(context: click.Context, folder: Path, code: int) -> "PolicySet":
 
 
 def table(results: Sequence["CaseResult"]) -> str:
-    """One line per case, then what failed, then the count."""
+    """One line per case, then the failures, then the counts."""
     width = max((len(result.policy) for result in results), default=0)
     lines = [f"{'FAIL' if each.failure else 'pass'}  {each.policy:<{width}}  {each.case}" for each in results]
     lines += [f"\n{each.failure}" for each in results if each.failure]
@@ -207,7 +212,7 @@ def junit_xml(results: Sequence["CaseResult"]) -> bytes:
 
 
 def _printable(text: str) -> str:
-    """Without the control characters that XML 1.0 does not have."""
+    """The text without control characters, which XML 1.0 does not allow."""
     return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
 
 

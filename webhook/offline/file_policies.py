@@ -25,7 +25,7 @@ from neuron.templates import KIND as TEMPLATE
 from policies.files.loader import PolicyError, load_folder
 from policies.judging.evaluate import Verdict, evaluate
 from policies.judging.policy_set import PolicySet
-from policies.judging.subjects import CLUSTER_SCOPED, Subject, of_object
+from policies.judging.subjects import CLUSTER_SCOPED, RequestContext, Subject, of_object
 from policies.schema.documents import Problem
 from webhook.decisions.decision import Decision
 from webhook.decisions.pod_templates import Path
@@ -157,10 +157,12 @@ class FilePolicies:
             data = {**data, "metadata": {**_mapping(data.get("metadata")), "namespace": self._namespace}}
         return of_object(
             data,
+            RequestContext(
+                namespace_object=known,
+                quotas=self._quotas({namespace, where}, namespaces),
+                knowledge=with_record(knowledge, verified(data, knowledge.templates)),
+            ),
             operation=operation,
-            namespace_object=known,
-            quotas=self._quotas({namespace, where}, namespaces),
-            knowledge=with_record(knowledge, verified(data, knowledge.templates)),
         )
 
     def _knower(self, view: PolicyView) -> DeviceKnower:

@@ -1,4 +1,4 @@
-"""`/validate` with policies: what the cluster's admins wrote, on top of what is checked anyway."""
+"""`/validate` with policies: evaluates validating policies, and adds their verdicts to another reviewer's decision."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,6 @@ import functools
 import hashlib
 import itertools
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -20,23 +19,28 @@ from neuron.claim_specs import ClaimSpec
 from neuron.findings import Finding, warning
 from policies.files.store import PolicyStore, WallClock
 from policies.judging import matching
-from policies.judging.evaluate import REVIEW_SECONDS, Outcome, TakesLongError, Verdict, evaluate, unjudged
-from policies.judging.failures import place
+from policies.judging.evaluate import (
+    REVIEW_SECONDS,
+    PolicyOutcome,
+    TakesLongError,
+    TimeLimit,
+    Verdict,
+    evaluate,
+    unjudged,
+)
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import ValidatingRule
 from policies.judging.subjects import Subject
-from webhook.decisions.decision import Decision, denied, unchanged
-from webhook.decisions.decision import Outcome as Decided
+from webhook.decisions.decision import Decision, Outcome, denied, unchanged
 from webhook.decisions.wire import AdmissionRequest
-from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane, LaneError, LaneTimeoutError, seconds_left
+from webhook.reviews.lane import LARGE_OBJECT, LaneError, LaneTimeoutError, seconds_left
 from webhook.reviews.messages import fitting
-from webhook.reviews.policy_allowance import ON_LOOP, Allowance, in_turn
+from webhook.reviews.policy_allowance import ON_LOOP, Execution, run_with_retry
 from webhook.reviews.policy_knowledge import (
     NOTHING_NAMED,
+    ClusterLookups,
     DeviceKnower,
-    FindClaims,
     Named,
-    PolicyView,
     find_nothing,
     knowledge_for,
     named_by,
@@ -60,62 +64,56 @@ _MOST_FINDINGS: Final = 64
 _LONGEST_AUDITS: Final = 64 * 1024
 """Characters of all audit annotations of one review."""
 _FREE: Final = (("quotas",), ("quotasKnown",))
-"""Fields of `neuron` that do not depend on what a pod names."""
+"""Fields of `neuron` that do not depend on the claims and templates that a pod names."""
 _LOOK_UP: Final = 0.4
-"""Part of the time that is left for a review that may go into look-ups, ..."""
+"""Share of a review's remaining time that look-ups may use."""
 _LONGEST_LOOK_UP: Final = 1.0
-"""... and the most, in seconds."""
+"""Time-out of look-ups, in seconds."""
 
 
 class PolicedReviewer:
-    """Decides by policies, and lets another reviewer decide; both are told, all at once.
+    """Evaluates policies, asks another reviewer, and returns the findings of both in one decision.
 
-    The policies come first. The other reviewer may have to wait for the API server, and a time-out of the webhook is an
-    admission where its entry says `failurePolicy: Ignore`: what a policy denies is decided before, and said in time.
+    The policies are first. The other reviewer may have to wait for the API server, and if the webhook times out, an
+    entry with `failurePolicy: Ignore` admits the object. So a policy's denial is known before, and returned in time.
     """
 
     def __init__(
         self,
         make: Callable[[PolicySet], Reviewer],
         store: PolicyStore,
-        view: PolicyView,
+        lookups: ClusterLookups,
         excluded_namespaces: frozenset[str],
         metrics: PolicyMetrics,
         now: WallClock,
-        clock: Clock = time.perf_counter,
-        *,
-        lane: Lane | None = None,
-        find: FindClaims = find_nothing,
-        allowance: Allowance | None = None,
+        execution: Execution | None = None,
     ) -> None:
         """Review.
 
         Args:
-            make: makes the other reviewer, anew for every set of policies.
+            make: makes the other reviewer, again for every set of policies.
             store: the policies in force.
-            view: what is known of the cluster.
-            excluded_namespaces: namespaces whose objects are left alone.
+            lookups: where facts of the cluster are read.
+            excluded_namespaces: namespaces whose objects no policy is evaluated on.
             metrics: counts verdicts.
-            now: by which exceptions expire.
-            clock: bounds and measures evaluation, in seconds.
-            lane: where long evaluations run.
-            find: asks the API server for claims and templates that the view does not know.
-            allowance: of time for policies on the event loop.
+            now: the time of day, which decides whether exceptions have expired.
+            execution: where policies are evaluated.
         """
-        self._allowance = allowance or Allowance()
-        self._lane = lane or Inline()
+        execution = execution or Execution()
+        self._allowance = execution.allowance
+        self._lane = execution.lane
+        self._clock = execution.clock
         self._make = make
         self._store = store
-        self._view = view
+        self._view = lookups.view
+        self._find = lookups.find
         self._excluded = excluded_namespaces
         self._metrics = metrics
         self._now = now
-        self._clock = clock
-        self._find = find
         self._take(store.current)
 
     def _take(self, policies: PolicySet) -> None:
-        """Everything that is derived of a set, at once."""
+        """Derive everything from a new set of policies."""
         self._policies = policies
         self._inner = self._make(policies)
         self._knower = DeviceKnower(self._view, policies.catalogue)
@@ -124,7 +122,7 @@ class PolicedReviewer:
         self._logged: set[tuple[str, str]] = set()
 
     def must_answer(self, request: AdmissionRequest) -> bool:
-        """Whether a policy that fails closed and denies may be about the object: no answer could let it pass."""
+        """Whether a policy that fails closed and denies may match: then the request needs an answer."""
         if self._policies is not self._store.current:
             self._take(self._store.current)
         if request.namespace in self._excluded:
@@ -135,7 +133,7 @@ class PolicedReviewer:
             return True
         subject = placed(bare_subject(request), self._view)
         verdicts = unjudged(candidates, subject, "not evaluated", self._now(), self._clock)
-        return any(verdict.outcome is Outcome.DENY for verdict in verdicts)
+        return any(verdict.outcome is PolicyOutcome.DENY for verdict in verdicts)
 
     async def review(self, request: AdmissionRequest) -> Decision:
         """Answer one review.
@@ -160,14 +158,14 @@ class PolicedReviewer:
             return decision if decision.errors else unreadable
         self._metrics.judged(verdicts)
         self._log_errors(verdicts)
-        refused = any(verdict.outcome is Outcome.DENY for verdict in verdicts)
+        refused = any(verdict.outcome is PolicyOutcome.DENY for verdict in verdicts)
         return merged(await self._ask(request, unchanged("late") if refused else None), verdicts, now)
 
     async def _ask(self, request: AdmissionRequest, otherwise: Decision | None) -> Decision:
-        """What the other reviewer decides, or else something that is decided already.
+        """The other reviewer's decision; `otherwise` if it fails or does not finish in time.
 
         Raises:
-            LaneError: it did not finish in time, and nothing is decided.
+            LaneError: it did not finish in time, and there is no `otherwise`.
         """
         try:
             async with asyncio.timeout(max(0.0, seconds_left())):
@@ -185,7 +183,7 @@ class PolicedReviewer:
     async def _judge(
         self, request: AdmissionRequest, candidates: tuple[ValidatingRule, ...], now: dt.datetime
     ) -> tuple[Verdict, ...]:
-        """What policies say: on the event loop where that is a matter of milliseconds, and else in the lane.
+        """Evaluate policies: on the event loop if that takes milliseconds, else in the lane.
 
         Raises:
             msgspec.DecodeError: the objects cannot be decoded.
@@ -198,55 +196,55 @@ class PolicedReviewer:
             known = await self._informed(known, named, candidates)
             run = self._lane.run
             if small:
-                verdicts = self._at_once(candidates, known, now)
+                verdicts = self._on_loop(candidates, known, now)
                 if verdicts is not None:
                     return verdicts
-                run = functools.partial(in_turn, self._lane)
+                run = functools.partial(run_with_retry, self._lane)
             until = self._clock() + seconds_left()
             work = functools.partial(_evaluate, candidates, known, now, self._clock, until)
             return await run(request.namespace, work)
         except LaneError as error:
             return unjudged(candidates, subject, f"not evaluated: {error}; try again later", now, self._clock)
 
-    def _at_once(
+    def _on_loop(
         self, candidates: tuple[ValidatingRule, ...], subject: Subject, now: dt.datetime
     ) -> tuple[Verdict, ...] | None:
-        """What policies say, found on the event loop; None where that takes long, or its namespace has had its time."""
+        """Verdicts, found on the event loop; None if that takes long, or the namespace has used its time there."""
         if not self._allowance.lasts(subject.namespace):
             return None
         with self._allowance.spending(subject.namespace), contextlib.suppress(TakesLongError):
-            return evaluate(candidates, _believed(subject), now, self._clock, seconds=ON_LOOP, impatient=True)
+            return evaluate(candidates, _with_record(subject), now, self._clock, time_limit=ON_LOOP)
         return None
 
     async def _informed(self, subject: Subject, named: Named, candidates: Iterable[ValidatingRule]) -> Subject:
-        """The subject with what is known of classes, and of the claims and templates that a pod names."""
+        """The subject with the known DeviceClasses, and with the claims and templates that a pod names."""
         if named is NOTHING_NAMED:
             return dataclasses.replace(subject, knowledge=self._knower.base)
-        told: dict[str, Mapping[str, ClaimSpec]] = {}
+        found: dict[str, Mapping[str, ClaimSpec]] = {}
         if any(rule.name in self._counts for rule in candidates):
-            told = await self._look_up(subject.namespace, named)
-        knowledge = knowledge_for(self._knower.base, self._knower, subject.namespace, named, told)
+            found = await self._look_up(subject.namespace, named)
+        knowledge = knowledge_for(self._knower.base, self._knower, subject.namespace, named, found)
         return dataclasses.replace(subject, knowledge=knowledge)
 
     async def _look_up(self, namespace: str, named: Named) -> dict[str, Mapping[str, ClaimSpec]]:
-        """Ask the API server for what the view does not know. What it does not tell in time is not known."""
+        """Read from the API server what the caches do not have. After the time-out it counts as not known."""
         known = self._knower.templates(namespace, named.templates)
         wanted = {
             "ResourceClaimTemplate": [name for name in named.templates if name not in known],
             "ResourceClaim": list(named.claims),
         }
-        asked = {kind: names for kind, names in wanted.items() if names}
-        if not asked or self._find is find_nothing:
+        missing = {kind: names for kind, names in wanted.items() if names}
+        if not missing or self._find is find_nothing:
             return {}
         try:
             async with asyncio.timeout(min(_LONGEST_LOOK_UP, max(0.0, seconds_left() * _LOOK_UP))):
-                told = await asyncio.gather(*(self._find(kind, namespace, names) for kind, names in asked.items()))
+                found = await asyncio.gather(*(self._find(kind, namespace, names) for kind, names in missing.items()))
         except TimeoutError:
             return {}
-        return dict(zip(asked, told, strict=True))
+        return dict(zip(missing, found, strict=True))
 
     def _candidates_for(self, request: AdmissionRequest) -> tuple[ValidatingRule, ...]:
-        """Policies that can be about such a request; nearly always known already, nearly always none.
+        """Policies whose resource rules can match such a request; cached by kind, and empty for most kinds.
 
         Raises:
             msgspec.DecodeError: `resource` nests too deeply.
@@ -262,24 +260,24 @@ class PolicedReviewer:
         return found
 
     def _log_errors(self, verdicts: Iterable[Verdict]) -> None:
-        """Each error once for every set of policies: an expression that fails, fails on every replica."""
+        """Log each error once for every set of policies."""
         for verdict in verdicts:
             for error in verdict.errors:
-                key = (verdict.rule.name, place(error))
+                key = (verdict.rule.name, error.place)
                 if key not in self._logged and len(self._logged) < _ERRORS_LOGGED:
                     self._logged.add(key)
                     log.warning("policy failed", extra={"policy": verdict.rule.name, "error": key[1]})
 
 
 def _length(key: tuple[object, ...]) -> int:
-    """Characters of a request's kind, which a caller chooses."""
+    """Characters of a cache key; the sender of the request chooses them."""
     kind, *others = key
     texts = [getattr(kind, field) for field in ("kind", "group", "version")] + others
     return sum(len(text) for text in texts if isinstance(text, str | bytes))
 
 
 def _read(subject: Subject, request: AdmissionRequest) -> tuple[Subject, Named]:
-    """A review decoded, and what its pod names. Pure."""
+    """The decoded request, and the claims and templates that its pod names. Pure."""
     known = decoded(subject, request)
     is_pod = known.kind == "Pod" and known.group == ""
     return known, named_by(known.object if known.object is not None else known.old_object) if is_pod else NOTHING_NAMED
@@ -288,12 +286,13 @@ def _read(subject: Subject, request: AdmissionRequest) -> tuple[Subject, Named]:
 def _evaluate(
     candidates: tuple[ValidatingRule, ...], subject: Subject, now: dt.datetime, clock: Clock, until: float
 ) -> tuple[Verdict, ...]:
-    """What policies say, by the time `until`. Pure; runs in the lane, where it may have waited."""
-    return evaluate(candidates, _believed(subject), now, clock, seconds=min(REVIEW_SECONDS, max(0.0, until - clock())))
+    """Evaluate until the time `until`. Pure; runs in the lane, where it may have waited."""
+    limit = TimeLimit(min(REVIEW_SECONDS, max(0.0, until - clock())))
+    return evaluate(candidates, _with_record(subject), now, clock, time_limit=limit)
 
 
-def _believed(subject: Subject) -> Subject:
-    """The subject with the record of its conversion, where that is genuine. Pure."""
+def _with_record(subject: Subject) -> Subject:
+    """The subject with the record of its conversion if that is genuine. Pure."""
     if subject.kind != "Pod" or subject.group:
         return subject
     pod = subject.object if subject.object is not None else subject.old_object
@@ -302,7 +301,7 @@ def _believed(subject: Subject) -> Subject:
 
 
 def _counts_devices(rule: ValidatingRule) -> bool:
-    """Whether a policy reads what an object holds, so that what a pod names has to be known."""
+    """Whether a policy reads the device counts of `neuron`, which need the claims and templates that a pod names."""
     programs = [
         *rule.variables.values(),
         *rule.audit.values(),
@@ -319,7 +318,7 @@ def _counts_devices(rule: ValidatingRule) -> bool:
 
 
 def merged(decision: Decision, verdicts: Iterable[Verdict], now: dt.datetime) -> Decision:
-    """A decision with what policies say added. Refused by both, it keeps the status it had."""
+    """A decision with the verdicts added. If it was denied already, it keeps its status code and reason."""
     errors, warnings, audit = list(decision.errors), list(decision.warnings), dict(decision.audit)
     code, reason = decision.status_code, decision.status_reason
     failures: list[dict[str, Any]] = []
@@ -355,7 +354,7 @@ def merged(decision: Decision, verdicts: Iterable[Verdict], now: dt.datetime) ->
     refused = errors and not decision.errors
     return dataclasses.replace(
         decision,
-        outcome=Decided.DENIED if errors else decision.outcome,
+        outcome=Outcome.DENIED if errors else decision.outcome,
         reason="policy" if refused else decision.reason,
         errors=tuple(errors),
         warnings=tuple(warnings),
@@ -366,7 +365,7 @@ def merged(decision: Decision, verdicts: Iterable[Verdict], now: dt.datetime) ->
 
 
 def _most(findings: list[Finding]) -> list[Finding]:
-    """As many as anybody reads, and a word on the rest."""
+    """The first findings, and the number of those that are left out."""
     left_out = len(findings) - _MOST_FINDINGS
     if left_out <= 0:
         return findings
@@ -375,19 +374,19 @@ def _most(findings: list[Finding]) -> list[Finding]:
 
 
 def _let_pass(verdict: Verdict) -> Finding:
-    """A policy that was not evaluated, and lets pass what it cannot judge."""
-    message = f"policy '{verdict.rule.name}': {verdict.unfinished}. Its failurePolicy is Ignore: the object passes."
+    """The warning of a policy with failurePolicy Ignore that was not evaluated."""
+    message = f"policy '{verdict.rule.name}': {verdict.unfinished}. failurePolicy is Ignore: the object is admitted."
     return warning("NEU803", "", message)
 
 
 def _unreadable(request: AdmissionRequest, error: Exception) -> Finding:
-    """Policies that cannot read an object must not let it pass."""
+    """The error for an object that cannot be decoded: policies must not admit it."""
     message = f"policies cannot read the {request.kind.kind}: {error}."
     return Finding("NEU114", "", message, "Compare it with the API reference of its kind.")
 
 
 def _audit_key(key: str) -> str:
-    """At most 63 characters, as the API server wants them."""
+    """A key cut to 63 characters, the limit of the API server."""
     if len(key) <= _LONGEST_KEY:
         return key
     return f"{key[: _LONGEST_KEY - 9]}-{hashlib.sha256(key.encode()).hexdigest()[:8]}"

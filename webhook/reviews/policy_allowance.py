@@ -1,39 +1,41 @@
-"""How long the policies on one namespace's objects may take on the event loop.
+"""Where policies are evaluated: on the event loop for a bounded time, else in the lane.
 
-A review that is quick alone is not quick where many arrive at once: each of them is short, and their sum is how long
-others wait. So namespaces have a token bucket of time each. Who used it up waits for the lane, like all that is long.
+Many short evaluations together delay other reviews as much as one long evaluation. So each namespace has a token bucket
+of event-loop time. When it is empty, the policies on the namespace's objects run in the lane.
 """
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from kubecel.budget import Clock
-from webhook.reviews.lane import Lane, LaneFullError, Result, seconds_left
+from policies.judging.evaluate import TimeLimit
+from webhook.reviews.lane import Inline, Lane, LaneFullError, Result, seconds_left
 
-ON_LOOP: Final = 0.005
-"""Seconds that policies may take on the event loop, on one small object; what takes longer starts again in the lane."""
+ON_LOOP: Final = TimeLimit(0.005, raises=True)
+"""For the policies on one small object on the event loop; a longer evaluation is repeated in the lane."""
 MOST: Final = 0.02
-"""Seconds on the event loop, for the policies on all objects of one namespace, ..."""
+"""Seconds on the event loop for the policies on all objects of one namespace, within `WINDOW`."""
 WINDOW: Final = 0.1
-"""... in as many seconds."""
+"""Seconds."""
 ORDINARY: Final = 0.001
-"""Seconds that are not counted: as long as a review takes anyway."""
+"""Seconds that one evaluation may take without being counted: a review takes as long without policies."""
 _MOST_NAMESPACES: Final = 1024
 _TURN: Final = 0.02
-"""Seconds after which a small review tries again to get into a full lane."""
+"""Seconds between two attempts of a small review to enter a full lane."""
 
 
 class Allowance:
-    """Time on the event loop that is left, by namespace. Used on the event loop only."""
+    """The remaining event-loop time by namespace. Used on the event loop only."""
 
     def __init__(self, clock: Clock = time.perf_counter, *, most: float = MOST, window: float = WINDOW) -> None:
         """Allow each namespace `most` seconds in any `window`; `clock` is monotonic, in seconds."""
         self._clock = clock
-        # Waiting for the interpreter, which the lane's thread has, is no work of the namespace.
+        # Wall-clock time includes waiting for the interpreter lock while the lane's thread has it.
         self._worked = time.thread_time if clock is time.perf_counter else clock
         self._most = most
         self._rate = most / window
@@ -45,7 +47,7 @@ class Allowance:
 
     @contextlib.contextmanager
     def spending(self, namespace: str) -> Iterator[None]:
-        """Inside the context, time counts."""
+        """Count the time inside the context."""
         started = self._worked()
         try:
             yield
@@ -58,16 +60,31 @@ class Allowance:
                     self._used.popitem(last=False)
 
     def _owed(self, namespace: str, now: float) -> float:
-        """Seconds that the namespace has used, less what came back since."""
+        """Seconds that the namespace has used, minus the seconds refilled since."""
         used, then = self._used.get(namespace, (0.0, now))
         return max(0.0, used - (now - then) * self._rate)
 
 
-async def in_turn(lane: Lane, namespace: str, work: Callable[[], Result]) -> Result:
-    """The result of work on a small object, which waits where the lane is full: alone it would not have come here.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Execution:
+    """Where policies are evaluated, and the clock that bounds them.
+
+    Attributes:
+        clock: monotonic, in seconds.
+        lane: runs long evaluations.
+        allowance: the time for policies on the event loop.
+    """
+
+    clock: Clock = time.perf_counter
+    lane: Lane = dataclasses.field(default_factory=Inline)
+    allowance: Allowance = dataclasses.field(default_factory=Allowance)
+
+
+async def run_with_retry(lane: Lane, namespace: str, work: Callable[[], Result]) -> Result:
+    """Run work on a small object in the lane; retry while the lane is full.
 
     Raises:
-        LaneError: it is not done in the time that the caller waits.
+        LaneError: it is not done before the caller's time-out.
     """
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What the server knows beside an object, gathered on the event loop before policies are evaluated."""
+"""Gathers facts of the cluster that counting an object's devices needs, on the event loop before policies run."""
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -9,7 +9,8 @@ from neuron.claim_specs import ClaimSpec, ClassSpec, Selector
 from neuron.device_shapes import Shape, catalogue_shapes
 from neuron.instances import Catalogue, Observation
 from neuron.selection import DeviceIndex, SelectorError
-from policies.judging.holdings import lncs_of, mapping, mappings
+from policies.judging.fields import mapping, mappings
+from policies.judging.holdings import lncs_of
 from policies.judging.knowledge import DeviceKnowledge
 from policies.selectors.engine import DeviceSelectors
 from webhook.decisions import pods, records
@@ -17,17 +18,22 @@ from webhook.decisions.ports import NamespaceView
 from webhook.decisions.records import Converted
 
 MOST_NAMED: Final = 256
-"""Claims and templates of one pod that are looked up; of those beyond, nothing is known."""
+"""Claims and templates of one pod that are looked up; the others count as not known."""
 
 _CLASSES_REMEMBERED: Final = 512
 
 FindClaims = Callable[[str, str, Collection[str]], Awaitable[Mapping[str, ClaimSpec]]]
-"""Asks the API server what claims or templates say: kind, namespace and names -> those that it told, by name."""
+"""Reads claims or templates from the API server: kind, namespace and names -> those that were found, by name."""
+
+
+async def find_nothing(kind: str, namespace: str, wanted: Collection[str]) -> Mapping[str, Any]:  # noqa: ARG001
+    """A `FindClaims` for use without an API server."""
+    return {}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Named:
-    """What a pod names: templates and claims, each once and in order, at most `MOST_NAMED` together."""
+    """The templates and claims that a pod names, each once and in order, at most `MOST_NAMED` together."""
 
     templates: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
@@ -51,7 +57,7 @@ def named_by(pod: object) -> Named:
 
 
 def verified(pod: object, templates: Mapping[str, ClaimSpec], *, dry_run: bool = False) -> Converted | None:
-    """The pod's conversion, where its record is genuine. Pure; see `records.verified_conversion`."""
+    """The pod's conversion if its record is genuine. Pure; see `records.verified_conversion`."""
     if not _is_labelled(pod):
         return None
     try:
@@ -61,7 +67,7 @@ def verified(pod: object, templates: Mapping[str, ClaimSpec], *, dry_run: bool =
 
 
 def shown(pod: object) -> Converted | None:
-    """The pod's conversion as far as the pod shows it, for `/mutate`, which makes the claim again from the record."""
+    """The pod's conversion by its record, not verified: `/mutate` creates the claim template again from the record."""
     if not _is_labelled(pod):
         return None
     try:
@@ -71,7 +77,7 @@ def shown(pod: object) -> Converted | None:
 
 
 def with_record(knowledge: DeviceKnowledge, conversion: Converted | None, *, strips: bool = False) -> DeviceKnowledge:
-    """The same with a record that is to be believed; `strips`: limits of recorded containers are taken off again."""
+    """The same with the record of a conversion; `strips`: conversion removes the limits of recorded containers."""
     if conversion is None:
         return knowledge
     record = {
@@ -91,7 +97,7 @@ def _is_labelled(pod: object) -> bool:
 
 
 class KnowledgeView(Protocol):
-    """What has to be known of a cluster, or of files, to count devices. See `webhook.decisions.ports` for each."""
+    """Facts of a cluster, or of manifest files, that counting devices needs. See `webhook.decisions.ports`."""
 
     @property
     def version(self) -> int:
@@ -111,20 +117,33 @@ class KnowledgeView(Protocol):
         """The distinct devices in our driver's ResourceSlices."""
 
     def device_classes(self) -> Mapping[str, ClassSpec] | None:
-        """Every DeviceClass by name; None where none can be known."""
+        """Every DeviceClass by name; None if DeviceClasses cannot be known."""
 
     def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
-        """What a ResourceClaimTemplate asks for; None where it is unknown."""
+        """The spec in a ResourceClaimTemplate; None if it is not known."""
 
 
 class PolicyView(NamespaceView, KnowledgeView, Protocol):
-    """Everything that has to be known to ask policies."""
+    """All facts of a cluster that policies read."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClusterLookups:
+    """Where policies get facts of the cluster.
+
+    Attributes:
+        view: the caches.
+        find: reads claims and templates that the caches do not have.
+    """
+
+    view: PolicyView
+    find: FindClaims = find_nothing
 
 
 class DeviceKnower:
-    """What a view says of classes and nodes, kept until it changes.
+    """Derives facts about DeviceClasses and nodes from a view, and keeps them until the view changes.
 
-    Belongs to the event loop, but for `last` and `templates`, which other threads may read.
+    Belongs to the event loop, except `last` and `templates`, which other threads may read.
     """
 
     def __init__(self, view: KnowledgeView, catalogue: Catalogue) -> None:
@@ -138,7 +157,7 @@ class DeviceKnower:
 
     @property
     def base(self) -> DeviceKnowledge:
-        """What is known whatever the object is; the same value until the view changes."""
+        """The facts for every object; the same value until the view changes."""
         seen = (self._view.version, self._view.claim_version)
         if seen != self._seen:
             self._look()
@@ -147,11 +166,11 @@ class DeviceKnower:
 
     @property
     def last(self) -> DeviceKnowledge:
-        """What `base` was when it was read last."""
+        """The value of `base` when it was last read."""
         return self._base
 
     def templates(self, namespace: str, wanted: Collection[str]) -> dict[str, ClaimSpec]:
-        """Those of these templates that the view knows."""
+        """The templates that the view has."""
         found = {name: self._view.claim_template(namespace, name) for name in wanted}
         return {name: spec for name, spec in found.items() if spec is not None}
 
@@ -170,7 +189,7 @@ class DeviceKnower:
         )
 
     def _has_devices(self, device_class: ClassSpec) -> bool | None:
-        """Whether a class can have Neuron devices. Its selectors are the cluster's admins'."""
+        """Whether a class can have Neuron devices; None if that is not known. Cluster admins write its selectors."""
         selectors = device_class.selectors
         if selectors not in self._verdicts:
             if len(self._verdicts) >= _CLASSES_REMEMBERED:
@@ -189,10 +208,10 @@ class DeviceKnower:
                 named = named or names.DRIVER in compiled.drivers
                 alive &= self._index.match(compiled).matched
             except SelectorError:
-                judged = False  # it may narrow the class, and to what is not known
+                judged = False  # It may narrow the class in an unknown way.
         if alive:
             return True if judged else None
-        # One that names our driver and matches nothing known may be about devices that are yet to come.
+        # A class that names our driver and matches no known device may be for devices of the future.
         return None if named else False
 
 
@@ -206,24 +225,19 @@ def knowledge_for(
     knower: DeviceKnower,
     namespace: str,
     named: Named,
-    told: Mapping[str, Mapping[str, ClaimSpec]] | None = None,
+    found: Mapping[str, Mapping[str, ClaimSpec]] | None = None,
 ) -> DeviceKnowledge:
-    """What is known for one pod.
+    """The facts for one pod.
 
     Args:
-        base: what is known whatever the object is.
-        knower: knows templates.
-        namespace: the pod's.
-        named: what it names.
-        told: what the API server told of claims and templates, by kind and name.
+        base: the facts for every object.
+        knower: has cached templates.
+        namespace: of the pod.
+        named: the claims and templates that the pod names.
+        found: claims and templates read from the API server, by kind and name.
     """
     if named is NOTHING_NAMED:
         return base
-    told = told or {}
-    templates = {**told.get("ResourceClaimTemplate", {}), **knower.templates(namespace, named.templates)}
-    return dataclasses.replace(base, templates=templates, claims=told.get("ResourceClaim", {}))
-
-
-async def find_nothing(kind: str, namespace: str, wanted: Collection[str]) -> Mapping[str, Any]:  # noqa: ARG001
-    """A `FindClaims` that knows no API server."""
-    return {}
+    found = found or {}
+    templates = {**found.get("ResourceClaimTemplate", {}), **knower.templates(namespace, named.templates)}
+    return dataclasses.replace(base, templates=templates, claims=found.get("ResourceClaim", {}))

@@ -1,4 +1,4 @@
-"""What is counted of policies. Like the webhook's other counts, kept in dictionaries and shaped when somebody reads."""
+"""Metrics of policies. Kept in dictionaries, and converted to metric families when Prometheus scrapes them."""
 
 import datetime as dt
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ SECONDS: Final = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 
 
 
 class PolicyMetrics(Collector):
-    """Counts verdicts, and shows the state of the store."""
+    """Counts verdicts, and exports the state of the store."""
 
     def __init__(self, store: PolicyStore) -> None:
         self._store = store
@@ -25,7 +25,7 @@ class PolicyMetrics(Collector):
         self._seconds = Histogram(SECONDS)
 
     def judged(self, verdicts: Iterable[Verdict]) -> None:
-        """Count what policies said about one review."""
+        """Count the verdicts on one request."""
         for verdict in verdicts:
             name = verdict.rule.name
             actions = {action for binding in verdict.rule.bindings for action in binding.actions}
@@ -39,7 +39,7 @@ class PolicyMetrics(Collector):
             self._seconds.observe(verdict.seconds)
 
     def collect(self) -> Iterator[Metric]:
-        """All families, as of now. Called by the scraping thread, hence the copies."""
+        """All metric families. The scraping thread calls it, hence the copies."""
         results = CounterMetricFamily(
             "neuron_dra_policy_results", "Verdicts of policies.", labels=("policy", "action", "outcome")
         )
@@ -51,7 +51,7 @@ class PolicyMetrics(Collector):
         for name, count in self._errors.copy().items():
             errors.add_metric((name,), count)
         used = CounterMetricFamily(
-            "neuron_dra_policy_exceptions_used", "Reviews let pass by an exception.", labels=("policy", "exception")
+            "neuron_dra_policy_exceptions_used", "Reviews that an exception admitted.", labels=("policy", "exception")
         )
         for names, count in self._exceptions.copy().items():
             used.add_metric(names, count)
@@ -72,7 +72,7 @@ class PolicyMetrics(Collector):
         yield reloads
         yield GaugeMetricFamily(
             "neuron_dra_policy_last_reload_success",
-            "1 where the policies in force are those in the folder, 0 where the folder's were refused.",
+            "1 if the policies in force are those in the folder, 0 if the folder's policies were rejected.",
             value=0 if store.problems else 1,
         )
         yield GaugeMetricFamily(

@@ -1,4 +1,4 @@
-"""Policies on pods and a review, to what conversion takes of them."""
+"""Finds the ConversionPolicy and SchedulingHintPolicy that match a pod, and returns their settings for conversion."""
 
 import asyncio
 import contextlib
@@ -13,11 +13,11 @@ from kubecel.budget import Clock
 from neuron.findings import Finding
 from neuron.scheduling import missing_labels
 from policies.judging import matching
-from policies.judging.evaluate import REVIEW_SECONDS, TakesLongError, UndecidedError, first_match
-from policies.judging.failures import place
+from policies.judging.evaluate import REVIEW_LIMIT, TakesLongError, TimeLimit, UndecidedError, first_match
+from policies.judging.failures import Failure
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import HintRule, PodRule
-from policies.judging.subjects import Subject, of_object
+from policies.judging.subjects import RequestContext, Subject, of_object
 from webhook.decisions.modes import Mode
 from webhook.decisions.ports import NamespaceFacts, NamespaceView
 from webhook.decisions.steering import NO_STEERING, Steering
@@ -32,10 +32,10 @@ _ERRORS_LOGGED: Final = 100
 
 
 class SteeringRefusedError(Exception):
-    """A policy that fails closed could not be evaluated on a pod.
+    """A policy with failurePolicy Fail could not be evaluated on a pod.
 
     Attributes:
-        finding: what to tell.
+        finding: the error for the user.
     """
 
     def __init__(self, error: UndecidedError) -> None:
@@ -46,14 +46,14 @@ class SteeringRefusedError(Exception):
             "NEU803",
             "",
             f"policy '{error.rule.name}' {why}, and it is not known whether it matches this pod: {error}.",
-            "Change the pod so that the condition can be evaluated, or ask the cluster's admins: the condition has to"
-            " hold for every pod, or the policy says failurePolicy: Ignore.",
+            "Change the pod so that the condition can be evaluated, or ask the cluster's admins to change the condition"
+            " so that it can be evaluated for every pod, or to set failurePolicy: Ignore.",
         )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Namespace:
-    """A `NamespaceView` of one namespace, as it was."""
+    """A `NamespaceView` with the facts of one namespace at one time."""
 
     facts: NamespaceFacts
     labels: Mapping[str, str] | None
@@ -74,10 +74,10 @@ class _Namespace:
 
 
 class PolicySteer:
-    """Steers by one set of policies (`webhook.decisions.steering.Steer`).
+    """Finds the steering of pods by one set of policies (`webhook.decisions.steering.Steer`).
 
-    May be called on the event loop, and in the lane's thread: it only reads values that others replace as a whole. On
-    the event loop its patience is short, and what takes longer has to start again in the lane (`TakesLongError`).
+    May be called on the event loop and in the lane's thread: it only reads values that other code replaces as a whole.
+    On the event loop its time limit is short; a longer evaluation must be repeated in the lane (`TakesLongError`).
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class PolicySteer:
         clock: Clock = time.perf_counter,
         allowance: Allowance | None = None,
     ) -> None:
-        """Steer; `clock` bounds evaluation, in seconds, and `allowance` the time on the event loop."""
+        """`clock` bounds evaluation, in seconds; `allowance` bounds the time on the event loop."""
         self._allowance = allowance or Allowance()
         self._policies = policies
         self._idle = not (policies.conversions or policies.hints)
@@ -99,29 +99,29 @@ class PolicySteer:
         self._found: dict[int, Steering] = {}
 
     def __call__(self, request: AdmissionRequest) -> Steering:
-        """What the first policies that match say.
+        """The settings of the first policies that match.
 
         Raises:
-            msgspec.DecodeError: policies cannot read the pod; without them it must not pass.
-            SteeringRefusedError: a policy that fails closed cannot be evaluated.
-            TakesLongError: on the event loop: it takes longer than others can wait.
+            msgspec.DecodeError: the pod cannot be decoded; it must not be admitted without policies.
+            SteeringRefusedError: a policy with failurePolicy Fail cannot be evaluated.
+            TakesLongError: on the event loop, the evaluation takes too long.
         """
         if self._idle:
             return NO_STEERING
         found = self._found.get(id(request))
-        return self.find(request, impatient=_on_loop()) if found is None else found
+        return self.find(request, _limit()) if found is None else found
 
-    def find(self, request: AdmissionRequest, *, impatient: bool = False) -> Steering:
-        """The same, with or without patience."""
-        return self._find(self._known(subject_of(request, self.namespaces)), impatient=impatient)
+    def find(self, request: AdmissionRequest, time_limit: TimeLimit = REVIEW_LIMIT) -> Steering:
+        """The same, within a given time limit."""
+        return self._find(self._known(subject_of(request, self.namespaces)), time_limit)
 
     def look(self) -> None:
-        """Take in what the view knows by now. On the event loop, before the lane is used."""
+        """Refresh the facts of the view. Call it on the event loop, before the lane is used."""
         if self._counts:
             _ = self._knower.base
 
     def fixed(self, namespace: str) -> "PolicySteer":
-        """The same with what is known of a namespace now, to be used beside the event loop."""
+        """A copy with the current facts of a namespace, for use in another thread."""
         self.look()
         steer = copy.copy(self)
         steer.namespaces = _Namespace.of(namespace, self.namespaces)
@@ -129,7 +129,7 @@ class PolicySteer:
 
     @contextlib.contextmanager
     def knowing(self, request: AdmissionRequest, steering: Steering) -> Iterator[None]:
-        """Inside the context, what policies say about this very request is known."""
+        """Return `steering` for this request inside the context, without evaluating policies."""
         self._found[id(request)] = steering
         try:
             yield
@@ -137,41 +137,45 @@ class PolicySteer:
             del self._found[id(request)]
 
     def of_template(self, template: Mapping[str, Any], namespace: str) -> Steering:
-        """What they say about the pods of a pod template; nothing where that cannot be said, or takes long."""
+        """The steering of the pods of a pod template; `NO_STEERING` if policies fail or take too long."""
         if self._idle:
             return NO_STEERING
         known = namespace_object(namespace, self.namespaces)
-        subject = of_object({**template, "apiVersion": "v1", "kind": "Pod"}, namespace_object=known)
+        subject = of_object({**template, "apiVersion": "v1", "kind": "Pod"}, RequestContext(known))
         try:
-            return self._find(self._known(dataclasses.replace(subject, namespace=namespace)), impatient=_on_loop())
+            return self._find(self._known(dataclasses.replace(subject, namespace=namespace)), _limit())
         except (SteeringRefusedError, TakesLongError):
             return NO_STEERING
 
     def _known(self, subject: Subject) -> Subject:
-        """The subject with what is known beside it, where a policy asks."""
+        """The subject with the facts for counting devices, if a policy reads them."""
         if not self._counts:
             return subject
         base = self._knower.base if _on_loop() else self._knower.last
         knowledge = knowledge_for(base, self._knower, subject.namespace, named_by(subject.object))
         return dataclasses.replace(subject, knowledge=with_record(knowledge, shown(subject.object), strips=True))
 
-    def _find(self, subject: Subject, *, impatient: bool) -> Steering:
-        if not impatient:
-            steering, errors = find_steering(self._policies, subject, self._clock)
+    def _find(self, subject: Subject, time_limit: TimeLimit) -> Steering:
+        if not time_limit.raises:
+            steering, errors = find_steering(self._policies, subject, self._clock, time_limit)
         elif not self._allowance.lasts(subject.namespace):
             raise TakesLongError
         else:
             with self._allowance.spending(subject.namespace):
-                steering, errors = find_steering(self._policies, subject, self._clock, seconds=ON_LOOP, impatient=True)
-        for error in map(place, errors):
+                steering, errors = find_steering(self._policies, subject, self._clock, time_limit)
+        for error in (each.place for each in errors):
             if error not in self._logged and len(self._logged) < _ERRORS_LOGGED:
                 self._logged.add(error)
                 log.warning("policy failed", extra={"error": error})
         return steering
 
 
+def _limit() -> TimeLimit:
+    return ON_LOOP if _on_loop() else REVIEW_LIMIT
+
+
 def _on_loop() -> bool:
-    """Whether other reviews wait for the caller."""
+    """Whether the caller runs on the event loop, where other reviews wait for it."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -180,7 +184,7 @@ def _on_loop() -> bool:
 
 
 def _counts_devices(rule: PodRule | HintRule) -> bool:
-    """Whether the conditions of a policy read what a pod holds."""
+    """Whether the conditions of a policy read the device counts of a pod."""
     return any(path[0] == "neuron" for condition in rule.conditions for path in condition.program.references)
 
 
@@ -188,32 +192,29 @@ def find_steering(
     policies: PolicySet,
     subject: Subject,
     clock: Clock,
-    *,
-    seconds: float = REVIEW_SECONDS,
-    impatient: bool = False,
-) -> tuple[Steering, tuple[str, ...]]:
-    """What policies say about one pod.
+    time_limit: TimeLimit = REVIEW_LIMIT,
+) -> tuple[Steering, tuple[Failure, ...]]:
+    """The settings of the policies that match one pod.
 
     Args:
-        policies: all of them.
+        policies: all policies.
         subject: the pod's creation.
         clock: monotonic, in seconds; bounds evaluation.
-        seconds: for all policies together.
-        impatient: whether to give up once they are over, rather than to let conditions fail.
+        time_limit: for all policies together.
 
     Returns:
-        What the first ConversionPolicy and the first SchedulingHintPolicy that match say, and what went wrong on the
-        way.
+        The settings of the first ConversionPolicy and the first SchedulingHintPolicy that match, and the failures of
+        earlier ones.
 
     Raises:
-        SteeringRefusedError: a policy that fails closed cannot be evaluated.
-        TakesLongError: an impatient evaluation used up its time.
+        SteeringRefusedError: a policy with failurePolicy Fail cannot be evaluated.
+        TakesLongError: the time limit is over, and it raises.
     """
-    deadline = clock() + seconds
+    deadline = clock() + time_limit.seconds
     try:
-        rule, errors = first_match(policies.conversions, subject, clock, seconds=seconds, impatient=impatient)
-        left = max(0.0, deadline - clock())
-        hinting, more = first_match(policies.hints, subject, clock, seconds=left, impatient=impatient)
+        rule, errors = first_match(policies.conversions, subject, clock, time_limit)
+        left = TimeLimit(max(0.0, deadline - clock()), time_limit.raises)
+        hinting, more = first_match(policies.hints, subject, clock, left)
     except UndecidedError as error:
         raise SteeringRefusedError(error) from error
     steering = NO_STEERING if rule is None else steering_of(rule)
@@ -224,7 +225,7 @@ def find_steering(
 
 
 def steering_of(rule: PodRule) -> Steering:
-    """A ConversionPolicy as conversion takes it."""
+    """The settings of a ConversionPolicy."""
     spec = rule.spec
     return Steering(
         policy=rule.name,

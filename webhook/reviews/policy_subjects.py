@@ -1,4 +1,4 @@
-"""Reviews as policies see them."""
+"""Admission requests as policies see them (`policies.judging.subjects.Subject`)."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from policies.judging.holdings import mapping
+from policies.judging.fields import mapping
 from policies.judging.subjects import Subject, namespace_named, plural
 from webhook.decisions import nesting
 from webhook.decisions.ports import NamespaceView
@@ -14,7 +14,7 @@ from webhook.decisions.wire import ABSENT, AdmissionRequest
 
 
 def bare_subject(request: AdmissionRequest) -> Subject:
-    """What a review is about, without its objects.
+    """The subject of a request, without its objects.
 
     Raises:
         msgspec.DecodeError: `resource` nests too deeply.
@@ -36,10 +36,10 @@ def bare_subject(request: AdmissionRequest) -> Subject:
 
 
 def decoded(subject: Subject, request: AdmissionRequest) -> Subject:
-    """The subject of a review with its objects decoded. Pure: it may run in the lane.
+    """The subject with the request's objects decoded. Pure: it may run in the lane.
 
     Raises:
-        msgspec.DecodeError: one of them is no JSON that could be decoded, or nests too deeply.
+        msgspec.DecodeError: an object is not valid JSON, or nests too deeply.
     """
     return dataclasses.replace(
         subject,
@@ -51,7 +51,7 @@ def decoded(subject: Subject, request: AdmissionRequest) -> Subject:
 
 
 def placed(subject: Subject, namespaces: NamespaceView) -> Subject:
-    """The subject with what is known of its namespace."""
+    """The subject with the known facts of its namespace."""
     namespace = subject.namespace
     if not namespace:
         return subject
@@ -60,16 +60,16 @@ def placed(subject: Subject, namespaces: NamespaceView) -> Subject:
 
 
 def subject_of(request: AdmissionRequest, namespaces: NamespaceView) -> Subject:
-    """A review with its objects decoded, and what is known of its namespace.
+    """The subject of a request, with its objects decoded and the known facts of its namespace.
 
     Raises:
-        msgspec.DecodeError: one of them is no JSON that could be decoded, or nests too deeply.
+        msgspec.DecodeError: an object is not valid JSON, or nests too deeply.
     """
     return decoded(placed(bare_subject(request), namespaces), request)
 
 
 def size_of(request: AdmissionRequest) -> int:
-    """Bytes of everything in a review that policies see."""
+    """Bytes of the parts of a request that policies read."""
     parts = (request.object, request.oldObject, request.userInfo, request.options, request.resource)
     return sum(memoryview(part).nbytes for part in parts)
 

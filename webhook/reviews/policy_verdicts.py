@@ -1,11 +1,11 @@
-"""What a policy says, as findings: the same words from the server and offline."""
+"""Verdicts of policies as findings, with the same words from the server and offline."""
 
 import dataclasses
 import datetime as dt
 from typing import Final, Literal
 
 from neuron.findings import Finding, Severity, warning
-from policies.judging.evaluate import NEAR_EXPIRY, Outcome, Verdict, Violation
+from policies.judging.evaluate import NEAR_EXPIRY, PolicyOutcome, Verdict, Violation
 
 Action = Literal["Deny", "Warn", "Audit"]
 
@@ -14,23 +14,27 @@ _CODES: Final = {"Deny": "NEU801", "Warn": "NEU802", "Audit": "NEU805"}
 
 
 def objections(verdict: Verdict, action: Action = "Deny") -> list[Finding]:
-    """One finding per violation, as the action has it; their path is empty, since a policy is about the object."""
+    """One finding per violation, with code and severity of the action; no path, because a policy judges the object."""
     return [_objection(verdict, violation, action) for violation in verdict.violations]
 
 
 def findings(verdict: Verdict, now: dt.datetime) -> list[Finding]:
-    """Everything that a verdict says, each objection once: by the strongest of the actions that it has."""
+    """All findings of a verdict; each violation once, by its strongest action."""
     if verdict.exemption is not None:
         return near_expiry(verdict, now)
-    strongest: dict[Outcome, Action] = {Outcome.DENY: "Deny", Outcome.WARN: "Warn", Outcome.AUDIT: "Audit"}
+    strongest: dict[PolicyOutcome, Action] = {
+        PolicyOutcome.DENY: "Deny",
+        PolicyOutcome.WARN: "Warn",
+        PolicyOutcome.AUDIT: "Audit",
+    }
     action = strongest.get(verdict.outcome)
     return objections(verdict, action) if action else []
 
 
 def near_expiry(verdict: Verdict, now: dt.datetime) -> list[Finding]:
-    """A warning where the exception that lets the object pass ends soon."""
+    """A warning if the exception that admits the object ends soon."""
     exemption = verdict.exemption
-    if exemption is None or verdict.outcome is not Outcome.EXCEPT or exemption.expires - now > NEAR_EXPIRY:
+    if exemption is None or verdict.outcome is not PolicyOutcome.EXCEPT or exemption.expires - now > NEAR_EXPIRY:
         return []
     message = (
         f"policy '{verdict.rule.name}': exception '{exemption.name}' of {exemption.owner} ends on "

@@ -22,8 +22,8 @@ from webhook.decisions.world import ConversionOptions
 from webhook.reviews.lane import Inline, Lane
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policed import PolicedReviewer
-from webhook.reviews.policy_allowance import Allowance, in_turn
-from webhook.reviews.policy_knowledge import FindClaims, find_nothing
+from webhook.reviews.policy_allowance import Allowance, Execution, run_with_retry
+from webhook.reviews.policy_knowledge import ClusterLookups, FindClaims, find_nothing
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.policy_steering import PolicySteer, SteeringRefusedError
 from webhook.reviews.reviewer import Reviewer
@@ -70,7 +70,7 @@ class PolicedMutator:
             try:
                 return await mutator.review(request)
             except TakesLongError:
-                steering = await in_turn(self._lane, request.namespace, functools.partial(steer.find, request))
+                steering = await run_with_retry(self._lane, request.namespace, functools.partial(steer.find, request))
                 with steer.knowing(request, steering):
                     return await mutator.review(request)
         except SteeringRefusedError as error:
@@ -122,13 +122,11 @@ async def policing(
         "/validate": PolicedReviewer(
             validator,
             store,
-            view,
+            ClusterLookups(view, find),
             options.excluded_namespaces,
             metrics,
             _now,
-            lane=lane,
-            find=find,
-            allowance=allowance,
+            Execution(lane=lane, allowance=allowance),
         ),
     }
     watching = asyncio.create_task(store.watch(), name="policies")

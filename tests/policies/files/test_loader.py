@@ -1,4 +1,4 @@
-"""A folder becomes one set of policies, or a list of what is wrong with it."""
+"""A folder is loaded as one set of policies, or every problem in it is reported."""
 
 import os
 import socket
@@ -51,32 +51,32 @@ spec: {policyName: replicas, validationActions: [Warn]}
         ),
         pytest.param(
             [policy(f"{CHECK}\nparamKind: {{kind: ConfigMap}}")],
-            "0.yaml:11: spec.paramKind is not supported: no object is looked up; use a ValidatingPolicy with params.",
+            "0.yaml:11: spec.paramKind is not supported; use params of a ValidatingPolicy.",
             id="param-kind",
         ),
         pytest.param(
             [VAP, BINDING.replace("policyName: replicas", "policyName: replica")],
-            "1.yaml:5: spec.policyName is 'replica', and no file has a policy of that name. Did you mean 'replicas'?",
+            "1.yaml:5: spec.policyName is 'replica', but no file has a policy of that name. Did you mean 'replicas'?",
             id="binding-of-nothing",
         ),
         pytest.param(
             [VAP, BINDING.replace("[Warn]", "[Warn], paramRef: {name: x}")],
-            "1.yaml:5: spec.paramRef is not supported: no object can be looked up; use a ValidatingPolicy's params.",
+            "1.yaml:5: spec.paramRef is not supported; use params of a ValidatingPolicy.",
             id="param-ref",
         ),
         pytest.param(
             [policy(f"{CHECK}\nvalidationActions: [Deny, Warn]")],
-            "0.yaml:11: spec.validationActions has Deny and Warn, which say the same twice; keep one.",
+            "0.yaml:11: spec.validationActions has Deny and Warn, which repeat each other; keep one.",
             id="deny-and-warn",
         ),
         pytest.param(
             [policy(f"{CHECK}\nvalidationActions: [Warn, Warn]")],
-            "0.yaml:11: spec.validationActions names an action twice: Warn, Warn.",
+            "0.yaml:11: spec.validationActions has an action twice: Warn, Warn.",
             id="action-twice",
         ),
         pytest.param(
             [policy("severity: low")],
-            "0.yaml:6: spec has neither validations nor auditAnnotations: it would do nothing.",
+            "0.yaml:6: spec has no validations and no auditAnnotations: the policy would do nothing.",
             id="does-nothing",
         ),
         pytest.param(
@@ -91,27 +91,27 @@ spec: {policyName: replicas, validationActions: [Warn]}
         ),
         pytest.param(
             [policy("auditAnnotations: [{key: a, valueExpression: 'null'}, {key: a, valueExpression: 'null'}]")],
-            "0.yaml:10: the audit annotation 'a' stands here twice.",
+            "0.yaml:10: the audit annotation 'a' is declared twice.",
             id="annotation-twice",
         ),
         pytest.param(
             [CONVERSION, CONVERSION.replace("team-a}", "team-b}")],
-            "1.yaml:6: spec.order 10 is that of 'team-a' as well; nothing says which comes first.",
+            "1.yaml:6: spec.order 10 is also the order of 'team-a'; the order must be unique.",
             id="same-order",
         ),
         pytest.param(
             [CONVERSION.replace("  mode: convert", "  locked: true")],
-            "0.yaml:8: spec.locked locks spec.mode, which is missing.",
+            "0.yaml:8: spec.locked locks spec.mode, but spec.mode is missing.",
             id="locked-without-mode",
         ),
         pytest.param(
             [CONVERSION.replace("[trn2]", "[trn1, trn22]")],
-            "0.yaml:9: spec.families[1] is 'trn22', which no instance type has. Did you mean 'trn2'?",
+            "0.yaml:9: spec.families[1] is 'trn22', but no instance type has this family. Did you mean 'trn2'?",
             id="family",
         ),
         pytest.param(
             [CONVERSION.replace("[trn2]", "[trn1]").replace("Core: 1", "Core: 2")],
-            "0.yaml:10: spec.logicalNeuronCore is 2, which no instance type of trn1 has.",
+            "0.yaml:10: spec.logicalNeuronCore is 2; no instance type of trn1 supports it.",
             id="logical-neuron-core",
         ),
         pytest.param(
@@ -121,12 +121,12 @@ spec: {policyName: replicas, validationActions: [Warn]}
         ),
         pytest.param(
             [CATALOG + "  - {name: trn9.big, devices: 4, deviceGroups: [8]}"],
-            "0.yaml:7: instance type trn9.big: deviceGroups has 8, and the node has 4 devices.",
+            "0.yaml:7: instance type trn9.big: deviceGroups has 8, but the node has 4 devices.",
             id="groups",
         ),
     ],
 )
-def test_what_contradicts_itself_or_others_is_refused(texts: list[str], message: str) -> None:
+def test_contradictions_within_and_between_files_are_rejected(texts: list[str], message: str) -> None:
     assert problems(*texts) == [message]
 
 
@@ -215,7 +215,7 @@ def test_an_instance_type_is_added_with_its_counts() -> None:
     assert (made.cores_per_device, made.memory_gib, made.logical_neuron_cores) == (4, 9, (1,))
 
 
-def test_of_a_known_instance_type_only_what_is_given_changes() -> None:
+def test_only_the_fields_that_are_set_change_a_known_instance_type() -> None:
     before = Catalogue().get("trn2.48xlarge")
     after = loaded(CATALOG + "  - {name: trn2.48xlarge, deviceGroups: [4]}").catalogue.get("trn2.48xlarge")
     assert before is not None
@@ -253,7 +253,7 @@ def test_the_digest_follows_content_and_names() -> None:
 
 
 def test_no_folder_is_a_problem(tmp_path: Path) -> None:
-    with pytest.raises(PolicyError, match=r"none: this is no directory. Name the folder of the policy files."):
+    with pytest.raises(PolicyError, match=r"none: this is not a directory. Give the folder of the policy files."):
         read_folder(tmp_path / "none")
 
 
@@ -302,7 +302,9 @@ def _grown(path: Path) -> None:
         pytest.param(lambda path: path.write_bytes(b"[" * 30_000), "values are nested deeper than 100", id="deep"),
     ],
 )
-def test_nothing_in_a_folder_can_hold_up_its_reader(make: Callable[[Path], None], why: str, tmp_path: Path) -> None:
+def test_files_that_could_block_the_reader_are_not_opened(
+    make: Callable[[Path], None], why: str, tmp_path: Path
+) -> None:
     (tmp_path / "good.yaml").write_text(GOOD)
     make(tmp_path / "odd.yaml")
     started = time.monotonic()

@@ -1,4 +1,4 @@
-"""The policies in force: taken as a whole, or not at all."""
+"""The policies in force: a set is loaded completely, or not at all."""
 
 import asyncio
 import datetime as dt
@@ -62,7 +62,7 @@ def nothing() -> None:
     """A look that finds what the one before found."""
 
 
-def test_a_changed_folder_is_taken_once_it_has_come_to_rest(folder: Path) -> None:
+def test_a_changed_folder_is_loaded_after_the_debounce(folder: Path) -> None:
     store = opened(folder)
     seen: list[list[str]] = []
     watched(
@@ -85,7 +85,7 @@ def test_an_unchanged_folder_is_not_loaded_again(folder: Path) -> None:
     assert store.reloads == {"success": 0, "failure": 0}
 
 
-def test_the_last_good_set_stays_and_it_is_said_why(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_last_good_set_stays_and_the_reason_is_reported(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = opened(folder)
     before = store.current
     with caplog.at_level(logging.ERROR):
@@ -94,7 +94,7 @@ def test_the_last_good_set_stays_and_it_is_said_why(folder: Path, caplog: pytest
     assert store.reloads == {"success": 0, "failure": 1}
     passed, detail = store.check()
     assert passed, "old policies are no reason to be taken out of service"
-    assert detail.startswith("1 in force since 2026-06-01T12:00:00+00:00; the folder has changed and was not taken: ")
+    assert detail.startswith("1 in force since 2026-06-01T12:00:00+00:00; the folder has changed and was rejected: ")
     assert f"{folder}/b.yaml:8: spec.validations[0].expression" in detail
     assert "\n" not in detail
     (record,) = caplog.records
@@ -110,7 +110,7 @@ def test_a_failing_case_keeps_the_last_good_set(folder: Path) -> None:
     assert "test 't' of a: expected NoMatch, came Deny." in store.check()[1]
 
 
-def test_what_is_mended_is_taken_even_if_it_is_as_before(folder: Path) -> None:
+def test_a_repaired_folder_is_loaded_even_if_it_equals_the_old_one(folder: Path) -> None:
     store = opened(folder)
     watched(store, lambda: write(folder / "a.yaml", "a", "objekt"), nothing, lambda: write(folder / "a.yaml"), nothing)
     assert store.check() == (True, "1 in force since 2026-06-01T12:00:00+00:00")
@@ -122,7 +122,7 @@ def test_a_folder_that_goes_away_keeps_the_last_good_set(folder: Path, tmp_path:
     moved = tmp_path.parent / f"{tmp_path.name}-moved"
     watched(store, lambda: folder.rename(moved), nothing)
     assert names(store) == ["a"]
-    assert "this is no directory" in store.check()[1]
+    assert "this is not a directory" in store.check()[1]
 
 
 def test_a_config_map_is_followed_through_its_links(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_config_map_is_followed_through_its_links(tmp_path: Path) -> None:
     assert names(store) == ["b"]
 
 
-def test_a_fault_of_ours_does_not_end_the_watch(
+def test_an_unexpected_exception_does_not_end_the_watch(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = opened(folder)
@@ -153,11 +153,11 @@ def test_a_fault_of_ours_does_not_end_the_watch(
     monkeypatch.setattr("policies.files.store.load", broken)
     write(folder / "a.yaml", "z")
     asyncio.run(store.reload())
-    assert store.check()[1].endswith("loading failed; the log has the reason.")
+    assert store.check()[1].endswith("loading failed; see the log.")
     assert "policies not reloaded" in caplog.text
 
 
-def test_the_first_load_has_nothing_to_fall_back_on(folder: Path) -> None:
+def test_the_first_load_raises(folder: Path) -> None:
     write(folder / "a.yaml", "a", "objekt")
     with pytest.raises(PolicyError, match=r"a\.yaml:8"):
         opened(folder)

@@ -1,4 +1,4 @@
-"""What the shipped configuration sends, and which policies it leaves unasked."""
+"""Notes on policies for requests that the shipped configuration does not send."""
 
 from pathlib import Path
 
@@ -11,13 +11,13 @@ from tests.policies.policy_files import loaded, policy
 MANIFEST = Path(__file__).parents[3] / "deploy/manifests/validating.yaml"
 NOT_SENT = "which the shipped ValidatingWebhookConfiguration does not send: add its resourceRules to the rules there."
 OF_PODS = (
-    "of pods, the shipped ValidatingWebhookConfiguration sends those that ask for Neuron's extended resources, were "
-    "converted, or claim devices and speak of Neuron"
+    "the shipped ValidatingWebhookConfiguration sends only pods that request Neuron's extended resources, were "
+    "converted, or have claims and name Neuron"
 )
-PODS = f"{OF_PODS}; widen its matchCondition 'claims' where 'limits' must see others."
+PODS = f"{OF_PODS}; widen its matchCondition 'claims' where 'limits' must match others."
 CLAIMS = (
-    "of claims, templates and DeviceClasses, the shipped ValidatingWebhookConfiguration sends those that name Neuron; "
-    "widen its matchCondition 'neuron' where 'limits' must see those of other drivers."
+    "the shipped ValidatingWebhookConfiguration sends only claims, templates and DeviceClasses that name Neuron; "
+    "widen its matchCondition 'neuron' where 'limits' must match those of other drivers."
 )
 
 
@@ -37,7 +37,7 @@ def rule(group: str, resources: str, operations: str = "CREATE", versions: str =
     )
 
 
-def test_what_is_sent_is_what_the_shipped_manifest_says() -> None:
+def test_the_table_equals_the_rules_of_the_shipped_manifest() -> None:
     configuration = yaml.safe_load(MANIFEST.read_text())
     rules = [each for webhook in configuration["webhooks"] for each in webhook["rules"]]
     found = [Sent(tuple(each["apiGroups"]), tuple(each["operations"]), tuple(each["resources"])) for each in rules]
@@ -49,15 +49,15 @@ def test_what_is_sent_is_what_the_shipped_manifest_says() -> None:
 @pytest.mark.parametrize(
     ("rules", "expected"),
     [
-        pytest.param([rule("", "secrets")], [f"policy 'limits' is about secrets, {NOT_SENT}"], id="kind"),
+        pytest.param([rule("", "secrets")], [f"policy 'limits' matches secrets, {NOT_SENT}"], id="kind"),
         pytest.param(
             [rule("batch", "jobs", "CREATE, DELETE")],
-            [f"policy 'limits' is about DELETE of jobs of batch, {NOT_SENT}"],
+            [f"policy 'limits' matches DELETE of jobs of batch, {NOT_SENT}"],
             id="operation",
         ),
         pytest.param(
             [rule("apps", "deployments/scale", "UPDATE")],
-            [f"policy 'limits' is about deployments/scale of apps, {NOT_SENT}"],
+            [f"policy 'limits' matches deployments/scale of apps, {NOT_SENT}"],
             id="subresource",
         ),
         pytest.param([rule("apps", "deployments")], [], id="sent"),
@@ -66,14 +66,14 @@ def test_what_is_sent_is_what_the_shipped_manifest_says() -> None:
         pytest.param([rule("", "pods")], [PODS], id="pods"),
     ],
 )
-def test_a_policy_that_would_never_be_asked_is_named(rules: list[str], expected: list[str]) -> None:
+def test_a_policy_for_requests_that_are_not_sent_is_reported(rules: list[str], expected: list[str]) -> None:
     assert about(*rules) == expected
 
 
-def test_a_policy_that_counts_devices_is_told_which_pods_it_does_not_see() -> None:
+def test_a_policy_that_counts_devices_gets_a_note_on_pods_that_are_not_sent() -> None:
     [note] = about(rule("", "pods"), rule("resource.k8s.io", "resourceclaims"), expression="neuron.devices <= 4")
     assert note.startswith(f"{OF_PODS} (in names of claims, ")
-    assert "a claim with another name is not seen by 'limits', which read 'neuron'" in note
+    assert "pods whose claims have other names do not reach 'limits', which read 'neuron'" in note
     line = "(request.kind.kind == 'Pod' && object.spec.?resourceClaims.orValue([]).size() > 0) ||"
     assert note.endswith(f"begin its matchCondition 'claims' with {line}")
     docs = (MANIFEST.parents[2] / "docs/policies.md").read_text()

@@ -1,4 +1,4 @@
-"""Why policies say what they say."""
+"""Explanations of verdicts."""
 
 import datetime as dt
 import time
@@ -31,7 +31,7 @@ STOP = "validations: [{expression: 'false', message: stop}]"
         pytest.param(
             [policy(f"{STOP}\n{EXCEPTION % '2026-06-01'}")],
             [
-                "limits: would object, and an exception lets it pass",
+                "limits: is violated, and an exception admits it",
                 "    stop",
                 "    exception 'old' of ml until 2026-06-01 23:59:59+00:00",
             ],

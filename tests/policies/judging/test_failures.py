@@ -1,26 +1,41 @@
-"""What is logged of a policy that failed: its place, never a value."""
+"""The place of a failure, which is logged, never contains a value of the object."""
 
 import pytest
 
-from policies.judging.failures import place
+from kubecel.errors import CelRuntimeError
+from policies.judging.failures import Failure
+
+CONDITION = "match condition 'a' failed"
+TYPE = "'x' is not an int"
 
 
 @pytest.mark.parametrize(
-    ("error", "shown"),
+    ("failure", "text", "place"),
     [
         (
-            "match condition 'a' failed: 'x' is not an int (line 1, column 4)",
-            "match condition 'a' failed (line 1, column 4)",
+            Failure.of(CONDITION, CelRuntimeError(TYPE, 3, "int(a)")),
+            f"{CONDITION}: {TYPE} (line 1, column 4)",
+            f"{CONDITION} (line 1, column 4)",
         ),
-        ("steer: match condition 'a' failed: no such key: x", "steer: match condition 'a' failed"),
         (
+            Failure.of(CONDITION, CelRuntimeError("no such key: x")).within("steer"),
+            f"steer: {CONDITION}: no such key: x",
+            f"steer: {CONDITION}",
+        ),
+        (
+            Failure.of("expression 'int(a)\n> 3' resulted in error", CelRuntimeError("'x\ny: z' is not an int")),
             "expression 'int(a)\n> 3' resulted in error: 'x\ny: z' is not an int",
             "expression 'int(a)\n> 3' resulted in error",
         ),
-        ("messageExpression failed: x (line 1, column 2) y", "messageExpression failed"),
-        ("audit annotation 'k' is of type map, and has to be a string or null",) * 2,
+        (
+            Failure.of("messageExpression failed", CelRuntimeError("x (line 1, column 2) y")),
+            "messageExpression failed: x (line 1, column 2) y",
+            "messageExpression failed",
+        ),
+        (Failure("audit annotation 'k' is of type map, and has to be a string or null"),)
+        + ("audit annotation 'k' is of type map, and has to be a string or null",) * 2,
     ],
     ids=["condition", "conversion", "lines", "position-in-a-value", "no-value"],
 )
-def test_the_engine_s_words_are_left_out(error: str, shown: str) -> None:
-    assert place(error) == shown
+def test_the_place_leaves_out_the_engine_s_message(failure: Failure, text: str, place: str) -> None:
+    assert (str(failure), failure.place) == (text, place)

@@ -1,4 +1,4 @@
-"""How many devices an object can hold: the most, and a word where it could be more."""
+"""The maximum number of devices that an object can hold, and the reason if it could hold more."""
 
 import json
 from typing import Any
@@ -8,8 +8,10 @@ import pytest
 from neuron import selectors
 from neuron.claim_reader import read_claim
 from neuron.claim_specs import ClaimSpec
-from policies.judging.holdings import MOST, lncs_of, of_claim, of_pod, read_record
+from policies.judging.holdings import lncs_of, of_claim, of_pod, read_record
 from policies.judging.knowledge import DeviceKnowledge
+from policies.judging.tally import MOST
+from policies.judging.whole_nodes import ParsingTime
 
 V1 = "resource.k8s.io/v1"
 NEURON, CORES = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"
@@ -109,19 +111,30 @@ def test_one_device_may_be_a_whole_node(expressions: list[str], constraint: str,
     assert of_claim(spec, WHOLE_NODES).devices == devices
 
 
+def test_selectors_are_parsed_within_a_time() -> None:
+    spec = claim(exactly(1, **selecting(f"{KIND} != 'neuron_node' && 'bounded' != ''")))
+    over = ParsingTime(lambda: 1.0, 0.5)
+    found = of_claim(spec, WHOLE_NODES, over)
+    assert (found.devices, over.exceeded) == (16, True)
+    assert found.unknown == "the selectors of request 'r' take too long to read"
+    enough = ParsingTime(lambda: 0.0, 0.5)
+    found = of_claim(spec, WHOLE_NODES, enough)
+    assert (found.devices, found.unknown, enough.exceeded) == (1, "", False), "a time-out is not remembered"
+
+
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
         (claim(exactly(1, device_class="gpu")), "it is not known whether DeviceClass 'gpu' has Neuron devices"),
         (claim(exactly(1, device_class="neuron.aws.comx")), "it is not known whether DeviceClass 'neuron.aws.comx'"),
-        (claim(exactly("4")), "it is not known how many devices request 'r' asks for"),
-        (claim(exactly(True)), "it is not known how many devices request 'r' asks for"),
-        (claim(exactly(4.5)), "it is not known how many devices request 'r' asks for"),
-        (claim(exactly(1, allocationMode="Some")), "it is not known how many devices request 'r' asks for"),
+        (claim(exactly("4")), "the number of devices of request 'r' is not known"),
+        (claim(exactly(True)), "the number of devices of request 'r' is not known"),
+        (claim(exactly(4.5)), "the number of devices of request 'r' is not known"),
+        (claim(exactly(1, allocationMode="Some")), "the number of devices of request 'r' is not known"),
         (claim({"name": "r", "newForm": {}}), "request 'r' is of a form that is not known"),
     ],
 )
-def test_what_nobody_knows_is_said(spec: dict[str, Any], why: str) -> None:
+def test_unknown_counts_have_a_reason(spec: dict[str, Any], why: str) -> None:
     holding = of_claim(spec, DeviceKnowledge())
     assert holding.unknown.startswith(why)
     assert holding.values()["devicesKnown"] is False
@@ -174,9 +187,9 @@ def test_pods(data: dict[str, Any], devices: int, cores: int) -> None:
 
 
 @pytest.mark.parametrize("amount", ["4.5", "x", {}, [], True, -1, "1e100", "9" * 5000])
-def test_an_amount_that_is_not_readable_is_said(amount: object) -> None:
+def test_an_unreadable_amount_has_a_reason(amount: object) -> None:
     holding = of_pod(pod(container(neuron=amount)), DeviceKnowledge())
-    assert holding.unknown.startswith("container 'a' asks for an amount of 'aws.amazon.com/neuron' that is ")
+    assert holding.unknown.startswith("container 'a' requests an amount of 'aws.amazon.com/neuron' that is ")
     assert len(holding.unknown) < 200
 
 
@@ -200,11 +213,11 @@ def test_limits_and_claims_add_up() -> None:
     [
         (template("gone"), "ResourceClaimTemplate 'gone' is not known"),
         ({"name": "c", "resourceClaimName": "gone"}, "ResourceClaim 'gone' is not known"),
-        ({"name": "c"}, "the claim 'c' names nothing that is known"),
-        ({"name": "c", "resourceClaimTemplateName": 7}, "the claim 'c' names nothing that is known"),
+        ({"name": "c"}, "the claim 'c' names no ResourceClaim and no template"),
+        ({"name": "c", "resourceClaimTemplateName": 7}, "the claim 'c' names no ResourceClaim and no template"),
     ],
 )
-def test_claims_that_nobody_knows(entry: dict[str, Any], why: str) -> None:
+def test_unknown_claims_have_a_reason(entry: dict[str, Any], why: str) -> None:
     assert of_pod(pod(claims=(entry,)), DeviceKnowledge()).unknown == why
 
 
@@ -219,7 +232,7 @@ SAYS_CONVERTED = {"annotations": {"neuron.aws.com/converted-from": json.dumps(RE
 
 
 @pytest.mark.parametrize("record", [json.dumps(RECORD), '{"x": 1}', "[", "[]", 7, "9" * 5000])
-def test_what_a_pod_says_of_itself_counts_for_nothing(record: object) -> None:
+def test_a_record_that_is_not_verified_does_not_count(record: object) -> None:
     data = pod(container(neuron=4)) | {"metadata": {"annotations": {"neuron.aws.com/converted-from": record}}}
     holding = of_pod(data, DeviceKnowledge())
     assert (holding.devices, holding.converted) == (4, False)

@@ -1,4 +1,4 @@
-"""Rules and selectors, as the API server matches them."""
+"""Rules and selectors match as in the API server."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the models accept, what they refuse, and the words for it."""
+"""Valid and invalid policy files, and the error messages."""
 
 import json
 
@@ -55,7 +55,7 @@ CHECK = "validations: [{expression: 'true'}]"
         ),
         pytest.param(
             "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingAdmissionPolicy",
-            "0.yaml:2: MutatingAdmissionPolicy is not supported: conversion is steered by the "
+            "0.yaml:2: MutatingAdmissionPolicy is not supported: conversion is configured by the "
             "ConversionPolicy of policy.neuron.aws.com/v1alpha1.",
             id="mutating",
         ),
@@ -125,23 +125,23 @@ CHECK = "validations: [{expression: 'true'}]"
         ),
     ],
 )
-def test_a_fault_is_named_with_file_line_value_and_cure(text: str, message: str) -> None:
+def test_an_error_has_file_line_value_and_fix(text: str, message: str) -> None:
     found = problems(text)
     assert len(found) == 1, found
     assert found[0].startswith(message)
 
 
-def test_off_may_be_written_as_it_is_though_yaml_takes_it_for_false() -> None:
+def test_mode_off_is_accepted_although_yaml_reads_it_as_false() -> None:
     (rule,) = loaded(CONVERSION.replace("mode: convert", "mode: off")).conversions
     assert rule.spec.mode == "off"
 
 
-def test_all_faults_of_all_files_are_told_at_once() -> None:
+def test_all_errors_of_all_files_are_reported_together() -> None:
     found = problems(policy("a: 1\nb: 2"), "kind: Frog")
     assert [line.split(": ")[0] for line in found] == ["0.yaml:10", "0.yaml:11", "1.yaml:1"]
 
 
-def test_what_a_server_filled_in_is_accepted() -> None:
+def test_metadata_set_by_the_server_is_accepted() -> None:
     exported = policy(CHECK).replace("  name: limits", "  name: limits\n  uid: x\n  managedFields: []\n  generation: 2")
     assert loaded(exported).files == 1
 

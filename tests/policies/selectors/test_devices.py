@@ -103,7 +103,7 @@ def test_a_selector_that_tests_the_driver_first_never_looks_further() -> None:
     assert matches(selector, other, Budget(frozen_clock)) is False
 
 
-def test_what_is_no_selector_is_refused() -> None:
+def test_an_invalid_selector_is_rejected() -> None:
     with pytest.raises(CelTypeError, match="the expression returns string, but must return bool"):
         compile_selector(ENGINE, "device.driver")
     with pytest.raises(CelTypeError, match=r"'device' has no field 'attribute'\. Did you mean 'attributes'\?"):

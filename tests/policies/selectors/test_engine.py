@@ -60,7 +60,7 @@ class TestReading:
             "size(device.attributes) > 0",
         ],
     )
-    def test_what_cannot_be_listed_is_said_to_be_so(self, expression: str) -> None:
+    def test_attributes_are_none_if_they_cannot_be_listed(self, expression: str) -> None:
         assert DeviceSelectors().compile(expression).attributes is None
 
 
@@ -101,7 +101,7 @@ class TestRefusals:
             ("authorizer.path('/').check('get').allowed()", SelectorError),
         ],
     )
-    def test_says_what_kind_of_fault_it_is(self, expression: str, error: type[SelectorError]) -> None:
+    def test_each_kind_of_error_has_its_class(self, expression: str, error: type[SelectorError]) -> None:
         with pytest.raises(error):
             DeviceSelectors().compile(expression)
 

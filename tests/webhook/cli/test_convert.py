@@ -395,4 +395,4 @@ def test_policies_steer_it_and_are_loaded_only_then(tmp_path: Path) -> None:
     assert said(done) == ["pod.yaml:1: [document 1, Pod train]: not converted: policy 'none' turns it off."]
     faulty = run(tmp_path, "-f", "pod.yaml", "--policies", "nowhere")
     assert (faulty.returncode, faulty.stdout) == (2, b"")
-    assert said(faulty) == ["nowhere: this is no directory. Name the folder of the policy files."]
+    assert said(faulty) == ["nowhere: this is not a directory. Give the folder of the policy files."]

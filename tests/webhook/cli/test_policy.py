@@ -51,21 +51,21 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "policies"
 
 
-def test_check_counts_what_is_right(folder: Path) -> None:
+def test_check_counts_the_policies(folder: Path) -> None:
     code, out, _ = run("check", folder)
-    assert (code, out) == (0, "1 file: policies 1 on validation. Nothing is wrong.\n")
+    assert (code, out) == (0, "1 file: policies: 1 for validation. No problems.\n")
 
 
-def test_check_notes_what_a_cluster_would_not_send_and_is_content(folder: Path) -> None:
+def test_check_notes_requests_that_are_not_sent_and_succeeds(folder: Path) -> None:
     (folder / "p.yaml").write_text(POLICY.replace("resources: [pods]", "resources: [secrets]"))
     code, out, notes = run("check", folder)
-    assert (code, out) == (0, "1 file: policies 1 on validation. Nothing is wrong.\n")
-    assert notes.startswith("note: policy 'few-devices' is about secrets, which the shipped")
+    assert (code, out) == (0, "1 file: policies: 1 for validation. No problems.\n")
+    assert notes.startswith("note: policy 'few-devices' matches secrets, which the shipped")
 
 
 def test_check_of_catalogues_alone(folder: Path) -> None:
     (folder / "p.yaml").write_text(CATALOG)
-    assert run("check", folder) == (0, "1 file: policies none but catalogues. Nothing is wrong.\n", "")
+    assert run("check", folder) == (0, "1 file: policies: none, only catalogues. No problems.\n", "")
 
 
 def test_check_names_every_problem_with_its_place(folder: Path) -> None:
@@ -84,14 +84,14 @@ def test_check_runs_no_case(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["check", "test"])
-def test_a_folder_that_cannot_be_read_is_said(command: str, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_read_is_an_error(command: str, tmp_path: Path) -> None:
     missing = tmp_path / "none"
-    message = f"{missing}: this is no directory. Name the folder of the policy files.\n"
+    message = f"{missing}: this is not a directory. Give the folder of the policy files.\n"
     assert run(command, missing) == (2, "", message)
 
 
 @pytest.mark.parametrize("command", ["check", "test"])
-def test_a_folder_without_policies_is_said(command: str, tmp_path: Path) -> None:
+def test_a_folder_without_policies_is_an_error(command: str, tmp_path: Path) -> None:
     message = f"{tmp_path}: no policy file (*.yaml, *.yml, *.json) is in it.\n"
     assert run(command, tmp_path) == (2, "", message)
 
@@ -110,9 +110,9 @@ def test_test_lists_what_fails_and_where(folder: Path) -> None:
     )
 
 
-def test_test_says_what_has_no_case(folder: Path) -> None:
+def test_test_lists_policies_without_a_case(folder: Path) -> None:
     (folder / "p.yaml").write_text(POLICY.partition("  tests:")[0])
-    assert run("test", folder) == (0, "0 cases, 0 failed.\n", "Without a case: few-devices.\n")
+    assert run("test", folder) == (0, "0 cases, 0 failed.\n", "Policies without a case: few-devices.\n")
 
 
 def test_what_does_not_compile_cannot_be_tested(folder: Path) -> None:
@@ -135,7 +135,7 @@ def test_junit_has_a_suite_per_policy(folder: Path, tmp_path: Path) -> None:
     assert failed[0].get("message") == "test 'wrong' of few-devices: expected Deny, came Allow."
 
 
-def test_a_report_that_cannot_be_written_is_said(folder: Path, tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_is_an_error(folder: Path, tmp_path: Path) -> None:
     target = tmp_path / "none/report.xml"
     code, _, err = run("test", folder, "--junit", target)
     assert (code, err) == (2, f"{target}: cannot be written: No such file or directory.\n")
@@ -161,7 +161,7 @@ def explain(folder: Path, content: str, *arguments: str) -> tuple[int, str, str]
     return run("explain", "--policies", folder, "-f", path, *arguments)
 
 
-def test_explain_says_what_each_policy_makes_of_each_object(folder: Path) -> None:
+def test_explain_prints_the_verdict_of_each_policy_on_each_object(folder: Path) -> None:
     assert explain(folder, OBJECTS, "-n", "team") == (
         1,
         "Pod big in team:\n  few-devices: denies it\n      at most four devices\n"
@@ -180,7 +180,7 @@ def test_explain_ends_with_0_where_nothing_is_denied(folder: Path) -> None:
     [("a: [", "objects.yaml:1:"), ("- a", ":1:1: the document is a list, not a mapping with apiVersion and kind.")],
     ids=["no-yaml", "no-object"],
 )
-def test_explain_says_what_it_cannot_read(folder: Path, content: str, message: str) -> None:
+def test_explain_reports_files_that_cannot_be_read(folder: Path, content: str, message: str) -> None:
     code, _, err = explain(folder, content)
     assert code == 2
     assert message in err
@@ -249,7 +249,7 @@ def test_a_policy_with_exceptions_is_not_exported(folder: Path) -> None:
     exception = "{name: a, owner: b, reason: c, expires: 2026-12-31, matchConditions: [{name: d, expression: 'true'}]}"
     text = POLICY.replace("neuron.devices <= 4", "1 < 2").replace("  tests:", f"  exceptions: [{exception}]\n  tests:")
     (folder / "p.yaml").write_text(text)
-    message = "few-devices: not exported: it has exceptions, which the API server does not know.\n"
+    message = "few-devices: not exported: it has exceptions, which the API server does not support.\n"
     assert run("export", folder, "--to", "vap") == (1, "", message)
 
 
@@ -274,7 +274,7 @@ def test_a_policy_on_scheduling_hints_is_counted_tested_and_not_exported(folder:
     for path in folder.glob("*"):
         path.unlink()
     (folder / "hints.yaml").write_text(HINTS)
-    assert run("check", folder) == (0, "1 file: policies 1 on scheduling hints. Nothing is wrong.\n", "")
+    assert run("check", folder) == (0, "1 file: policies: 1 for scheduling hints. No problems.\n", "")
     assert run("test", folder) == (0, "pass  lease  any pod\n1 case, 0 failed.\n", "")
     assert run("export", folder, "--to", "vap") == (
         1,

@@ -20,6 +20,7 @@ from webhook.decisions import nesting
 from webhook.decisions.world import ConversionOptions
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policed import PolicedReviewer
+from webhook.reviews.policy_knowledge import ClusterLookups
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.reviewer import Reviewer
 from webhook.reviews.validate import Validator
@@ -123,7 +124,7 @@ def policed(tls_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         "/validate": PolicedReviewer(
             lambda policies: Validator(options, policies.catalogue, world.view),
             store,
-            world.view,
+            ClusterLookups(world.view),
             frozenset(),
             metrics,
             lambda: dt.datetime.now(dt.UTC),

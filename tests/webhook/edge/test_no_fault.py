@@ -19,6 +19,7 @@ from tests.support.serving import Client, Running, serving
 from webhook.decisions.world import ConversionOptions
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policed import PolicedReviewer
+from webhook.reviews.policy_knowledge import ClusterLookups
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.reviewer import Reviewer
 from webhook.reviews.validate import Validator
@@ -121,7 +122,7 @@ def running(
             "/validate": PolicedReviewer(
                 lambda policies: Validator(options, policies.catalogue, world.view),
                 store,
-                world.view,
+                ClusterLookups(world.view),
                 frozenset(),
                 metrics,
                 lambda: dt.datetime.now(dt.UTC),

@@ -21,8 +21,8 @@ from webhook.decisions.world import ConversionOptions
 from webhook.edge import reviews
 from webhook.reviews.lane import Inline, Lane, Result
 from webhook.reviews.policed import PolicedReviewer
-from webhook.reviews.policy_allowance import Allowance
-from webhook.reviews.policy_knowledge import FindClaims, find_nothing
+from webhook.reviews.policy_allowance import Allowance, Execution
+from webhook.reviews.policy_knowledge import ClusterLookups, FindClaims, find_nothing
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.reviewer import Reviewer
 from webhook.server.policies import PolicedMutator
@@ -91,9 +91,8 @@ def reviewer(
     make: Callable[[PolicySet], Reviewer] = lambda _: inner or Answering(None)  # noqa: E731
     view = cluster or Cluster()
     metrics = PolicyMetrics(store)
-    return PolicedReviewer(
-        make, store, view, frozenset(), metrics, lambda: NOW, lane=lane, find=find, allowance=allowance
-    )
+    execution = Execution(lane=lane or Inline(), allowance=allowance or Allowance())
+    return PolicedReviewer(make, store, ClusterLookups(view, find), frozenset(), metrics, lambda: NOW, execution)
 
 
 def sent(data: Any, **members: Any) -> wire.AdmissionRequest:

@@ -150,7 +150,7 @@ def test_a_locked_policy_that_cannot_be_judged_refuses() -> None:
         "NEU803: policy 'keep' is locked, and it is not known whether it matches this pod: match condition 'named' "
         "failed: no such key: 'name' (line 1, column 17)."
     ]
-    assert decision.errors[0].fix.endswith("or the policy says failurePolicy: Ignore.")
+    assert decision.errors[0].fix.endswith("or to set failurePolicy: Ignore.")
     assert mutated(f"{text}  failurePolicy: Ignore\n", generated()).allowed
 
 

@@ -32,6 +32,7 @@ from webhook.decisions import wire
 from webhook.decisions.world import ConversionOptions
 from webhook.edge.reviews import BadReviewError
 from webhook.reviews.policed import PolicedReviewer
+from webhook.reviews.policy_knowledge import ClusterLookups
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.reviewer import Reviewer
 from webhook.reviews.validate import Validator
@@ -144,7 +145,7 @@ def test_no_type_of_any_field_raises(request: wire.AdmissionRequest) -> None:
         return Validator(ConversionOptions(), found.catalogue, Cluster())
 
     store = PolicyStore(Path("policies"), lambda: NOW, EVERYTHING, "", ())
-    judge = PolicedReviewer(validator, store, Cluster(), frozenset(), PolicyMetrics(store), lambda: NOW)
+    judge = PolicedReviewer(validator, store, ClusterLookups(Cluster()), frozenset(), PolicyMetrics(store), lambda: NOW)
     decision = asyncio.run(judge.review(request))
     assert len(decision.errors) <= 65
     mutator = PolicedMutator(ConversionOptions(), store, StandaloneCluster(), MemoryTemplates())

@@ -1,4 +1,4 @@
-"""Reviews by policies: what is told, what is counted, and what it costs where no policy is meant."""
+"""Reviews with policies: findings, metrics, and the cost if no policy matches."""
 
 import asyncio
 import datetime as dt
@@ -17,10 +17,11 @@ from policies.files.store import PolicyStore
 from policies.judging.policy_set import PolicySet
 from tests.support.serving import Answering, review
 from webhook.decisions import wire
-from webhook.decisions.decision import Decision, denied, unchanged
-from webhook.decisions.decision import Outcome as Decided
+from webhook.decisions.decision import Decision, Outcome, denied, unchanged
 from webhook.edge import reviews
 from webhook.reviews.policed import PolicedReviewer
+from webhook.reviews.policy_allowance import Execution
+from webhook.reviews.policy_knowledge import ClusterLookups
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.reviewer import Reviewer
 from webhook.server.standalone import StandaloneCluster
@@ -62,7 +63,13 @@ class Bench:
         self.catalogues: list[Catalogue] = []
         self.inner = Answering(answer)
         self.reviewer = PolicedReviewer(
-            self._make, self.store, Labelled(), excluded, self.metrics, lambda: NOW, lambda: 0.0
+            self._make,
+            self.store,
+            ClusterLookups(Labelled()),
+            excluded,
+            self.metrics,
+            lambda: NOW,
+            Execution(clock=lambda: 0.0),
         )
 
     def _make(self, policies: PolicySet) -> Reviewer:
@@ -92,11 +99,11 @@ def test_a_denial_has_every_message_and_the_first_reason() -> None:
     )
     decision = Bench(policy(spec)).review()
     assert told(decision.errors) == ["NEU801: policy 'p': one", "NEU801: policy 'p': two"]
-    assert (decision.outcome, decision.reason) == (Decided.DENIED, "policy")
+    assert (decision.outcome, decision.reason) == (Outcome.DENIED, "policy")
     assert (decision.status_code, decision.status_reason) == (403, "Forbidden")
 
 
-def test_a_warning_lets_pass() -> None:
+def test_a_warning_admits() -> None:
     decision = Bench(policy("validationActions: [Warn]\nvalidations: [{expression: 'false', message: hm}]")).review()
     assert decision.allowed
     assert told(decision.warnings) == ["NEU802: policy 'p': hm"]
@@ -108,7 +115,7 @@ def test_an_audit_is_an_annotation_and_nothing_else() -> None:
     assert json.loads(decision.audit["validation-failure"]) == [{"policy": "p", "message": "hm"}]
 
 
-def test_what_cannot_be_evaluated_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_policy_that_cannot_be_evaluated_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench(policy("validations: [{expression: object.none.x}]"))
     with caplog.at_level(logging.WARNING):
         first, second = bench.review(), bench.review()
@@ -153,7 +160,7 @@ def test_exceptions(day: str, errors: list[str], warnings: list[str]) -> None:
     assert decision.audit == ({} if errors else {"p.exception": "old"})
 
 
-def test_what_is_found_anyway_comes_first_and_keeps_its_status() -> None:
+def test_findings_of_the_other_reviewer_come_first_with_their_status() -> None:
     answer = denied("invalid", Finding("NEU520", "spec", "seven"), warnings=(warning("NEU524", "", "loose"),))
     spec = "validations: [{expression: 'false', message: stop, reason: Forbidden}]"
     decision = Bench(policy(spec), answer=answer).review()
@@ -161,14 +168,14 @@ def test_what_is_found_anyway_comes_first_and_keeps_its_status() -> None:
     assert (decision.status_code, decision.reason) == (422, "invalid")
 
 
-def test_where_policies_have_nothing_to_say_the_decision_is_the_very_same() -> None:
+def test_without_findings_the_decision_is_the_same_object() -> None:
     answer = unchanged("valid")
     bench = Bench(policy("validations: [{expression: 'true'}]"), answer=answer)
     assert bench.review() is answer
     assert bench.review(operation="UPDATE") is answer
 
 
-def test_an_object_is_decoded_only_where_a_policy_may_be_about_it() -> None:
+def test_an_object_is_decoded_only_if_a_policy_can_match() -> None:
     bench = Bench(policy("validations: [{expression: 'true'}]"))
     broken = msgspec.structs.replace(request(operation="DELETE"), oldObject=msgspec.Raw(b"{"))
     assert asyncio.run(bench.reviewer.review(broken)).allowed
@@ -188,13 +195,13 @@ def test_excluded_namespaces_are_left_alone() -> None:
         "oldObject == null && request.userInfo.groups == ['a']",
     ],
 )
-def test_what_policies_see_of_a_review(expression: str) -> None:
+def test_the_request_that_policies_read(expression: str) -> None:
     bench = Bench(policy(f'validations: [{{expression: "{expression}"}}]'))
     options, user = {"kind": "CreateOptions"}, {"username": "jane", "groups": ["a"]}
     assert told(bench.review(name="train", options=options, userInfo=user).errors) == []
 
 
-def test_a_new_set_takes_over_as_a_whole() -> None:
+def test_a_new_set_replaces_the_old_one_at_once() -> None:
     bench = Bench(policy("validations: [{expression: 'true'}]"))
     assert bench.review().allowed
     bench.store.current = load({"a": policy("validations: [{expression: 'false'}]").encode()})

@@ -1,4 +1,4 @@
-"""Time on the event loop is shared out between namespaces."""
+"""Each namespace has an allowance of time on the event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +7,7 @@ import pytest
 
 from webhook.reviews import policy_allowance as allowance
 from webhook.reviews.lane import Inline, LaneFullError, Result, caller_waits
-from webhook.reviews.policy_allowance import Allowance, in_turn
+from webhook.reviews.policy_allowance import Allowance, run_with_retry
 
 
 class Hands:
@@ -37,7 +37,7 @@ def test_a_namespace_has_twenty_milliseconds_in_a_hundred() -> None:
     assert subject.lasts("a")
 
 
-def test_what_any_review_takes_is_not_counted() -> None:
+def test_the_time_of_an_ordinary_review_is_not_counted() -> None:
     clock = Hands()
     subject = Allowance(clock)
     for _ in range(1000):
@@ -83,7 +83,7 @@ def test_a_small_review_waits_for_a_lane_that_is_full() -> None:
     async def run(seconds: float) -> int:
         lane = FullAtFirst()
         with caller_waits(seconds):
-            assert await in_turn(lane, "a", lambda: 7) == 7
+            assert await run_with_retry(lane, "a", lambda: 7) == 7
         return lane.tries
 
     assert asyncio.run(run(5)) == 3

@@ -58,7 +58,7 @@ def test_both_kinds_are_found_each_by_its_own_match() -> None:
     assert find_steering(policies(), of_object(pod()), time.monotonic) == (NO_STEERING, ())
 
 
-def test_what_fails_is_told_with_the_policy() -> None:
+def test_a_failure_names_its_policy() -> None:
     conditions = {"conditions": [{"name": "a", "expression": "object.metadata.labels.none == 'x'"}]}
     found = policies(
         SchedulingHintPolicy={"match": conditions, "leaderWorkerSet": {"exclusiveTopology": "Off"}},
@@ -66,10 +66,10 @@ def test_what_fails_is_told_with_the_policy() -> None:
     )
     steering, errors = find_steering(found, of_object(pod()), time.monotonic)
     assert steering == NO_STEERING
-    assert [error.partition(": ")[0] for error in errors] == ["conversionpolicy", "schedulinghintpolicy"]
+    assert [str(error).partition(": ")[0] for error in errors] == ["conversionpolicy", "schedulinghintpolicy"]
 
 
-def test_a_policy_that_fails_closed_refuses_pods_and_says_nothing_of_templates() -> None:
+def test_a_policy_that_fails_closed_denies_pods_and_ignores_templates() -> None:
     conditions = {"conditions": [{"name": "a", "expression": "object.metadata.labels.none == 'x'"}]}
     found = policies(ConversionPolicy={"match": conditions, "mode": "convert", "locked": True})
     with pytest.raises(SteeringRefusedError, match="match condition 'a' failed: no such key: 'labels'"):
@@ -80,7 +80,7 @@ def test_a_policy_that_fails_closed_refuses_pods_and_says_nothing_of_templates()
     assert steer.of_template(pod(), "team-a") == NO_STEERING
 
 
-def test_what_takes_long_on_the_loop_says_so_and_is_found_in_the_lane() -> None:
+def test_a_long_evaluation_on_the_loop_raises_and_is_repeated_in_the_lane() -> None:
     quadratic = "object.spec.containers.all(c, object.spec.containers.all(d, d.name != 'x'))"
     match = {"conditions": [{"name": "a", "expression": quadratic}]}
     found = policies(ConversionPolicy={"match": match, "mode": "off"})
@@ -99,7 +99,7 @@ def test_what_takes_long_on_the_loop_says_so_and_is_found_in_the_lane() -> None:
     assert patient(sent).mode == "off", "no loop is running here, as in the lane's thread"
 
 
-def test_a_namespace_that_has_had_its_time_on_the_loop_is_steered_in_the_lane() -> None:
+def test_a_namespace_without_allowance_is_evaluated_in_the_lane() -> None:
     found = policies(ConversionPolicy={"match": {}, "mode": "off"})
     steer = PolicySteer(found, StandaloneCluster(), allowance=Allowance(lambda: 0.0, most=0.0))
     sent = request(pod())
@@ -195,7 +195,7 @@ def test_the_claim_of_an_unconnected_count_is_not_refused_again() -> None:
         pytest.param("off", None, None, None, id="nothing-overruled"),
     ],
 )
-def test_a_locked_policy_says_what_it_overrules(
+def test_a_locked_policy_reports_what_it_overrides(
     mode: str, own: str | None, namespace: str | None, told: str | None
 ) -> None:
     cluster = FakeCluster()
@@ -210,7 +210,7 @@ def test_a_locked_policy_says_what_it_overrules(
     assert all(f"is locked to mode {mode}: {owner} annotation" in finding.message for finding in found)
 
 
-def test_a_policy_that_is_not_locked_overrules_nothing() -> None:
+def test_a_policy_that_is_not_locked_overrides_nothing() -> None:
     reviewer = mutator(policies=policies(ConversionPolicy={"mode": "off"}))
     decision = asyncio.run(
         reviewer.review(request(pod(container(neuron="4"), annotations={"neuron.aws.com/convert": "convert"})))

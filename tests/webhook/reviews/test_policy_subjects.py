@@ -1,4 +1,4 @@
-"""Reviews as policies see them."""
+"""Admission requests as policies see them."""
 
 import contextlib
 import json

@@ -297,7 +297,7 @@ def test_policies_are_reloaded_under_load_without_a_dropped_request(server: Proc
             ready = client.get("/readyz?verbose")
             assert ready.status == 200
             assert b"[+]policies ok: 1 in force since " in ready.body
-            assert b"was not taken: policies/few.yaml:8: " in ready.body
+            assert b"was rejected: policies/few.yaml:8: " in ready.body
     finally:
         stop.set()
         for thread in threads:

@@ -1,0 +1,258 @@
+"""Adds up the Neuron devices, cores and settings that one object can hold.
+
+A policy that limits devices must not be bypassed, so every doubt counts for more: `All` counts as all devices of the
+largest node, `firstAvailable` counts as its largest alternative, and what is not known becomes `Holding.unknown`.
+Every step is linear in the size of the object, except for parsing selectors, which `ParsingTime` bounds.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from kubecel.errors import CelTimeExceededError
+from neuron import names, quantities
+from neuron.claim_specs import ClaimSpec, Config, DeviceRequest
+from policies.judging.claim_requests import GroupedRequests
+from policies.judging.fields import mapping, mappings, shown
+from policies.judging.knowledge import DeviceKnowledge, figures
+from policies.judging.whole_nodes import ParsingTime, excludes_whole_nodes
+
+MOST: Final = 1_000_000
+"""Counts are cut to this number: no cluster has as many devices, and sums stay small numbers."""
+
+_LONGEST_VALUE: Final = 60
+_MOST_REASONS: Final = 3
+_LNC_VARIABLE: Final = "NEURON_LOGICAL_NC_CONFIG"
+_IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
+"""Prefix of extended resources that name a DeviceClass (KEP-5004)."""
+_UNGROUPED: Final = GroupedRequests(())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Holding:
+    """What an object can hold.
+
+    Attributes:
+        requests: for a pod `{container, resource, amount, init}`, for a claim `{request, resource, amount}`.
+        devices: the most devices that it can hold at once, at most `MOST`.
+        cores: the most cores that it requests as cores, at most `MOST`.
+        lncs: every logical NeuronCore setting in it, in order.
+        classes: DeviceClasses that it requests from and that have, or may have, Neuron devices.
+        converted: whether the record of its conversion was verified.
+        unknown: why it could hold more devices; empty if it cannot.
+    """
+
+    requests: tuple[Mapping[str, object], ...]
+    devices: int
+    cores: int
+    lncs: tuple[int, ...]
+    classes: tuple[str, ...]
+    converted: bool
+    unknown: str
+
+    def values(self) -> dict[str, object]:
+        """The fields of the CEL variable `neuron` that come from the object."""
+        return {
+            "requests": list(self.requests),
+            "devices": self.devices,
+            "devicesKnown": not self.unknown,
+            "unknown": self.unknown,
+            "cores": self.cores,
+            "lnc": self.lncs[0] if self.lncs else 0,
+            "lncs": list(self.lncs),
+            "classes": list(self.classes),
+            "converted": self.converted,
+        }
+
+
+class Concurrent:
+    """Devices and cores of containers, as they are held at one time (pod resource formula, see `holdings`)."""
+
+    def __init__(self) -> None:
+        self._running = [0, 0]
+        self._most = [0, 0]
+
+    def add(self, *amounts: int, init: bool) -> None:
+        """Add the next container, in the order in which they start."""
+        for unit, amount in enumerate(amounts):
+            held = at_most(self._running[unit] + amount)
+            self._most[unit] = max(self._most[unit], held)
+            if not init:
+                self._running[unit] = held
+
+    @property
+    def devices(self) -> int:
+        """The most devices at one time."""
+        return self._most[0]
+
+    @property
+    def cores(self) -> int:
+        """The most cores at one time."""
+        return self._most[1]
+
+
+class Tally:
+    """Adds up one object.
+
+    Attributes:
+        knowledge: what is known beside the object.
+    """
+
+    def __init__(self, knowledge: DeviceKnowledge, time: ParsingTime | None = None) -> None:
+        """Parse selectors within `time`; None: without a bound, for the files of an administrator."""
+        self.knowledge = knowledge
+        self._time = time
+        self._figures = figures(knowledge.catalogue)
+        self._requests: list[Mapping[str, object]] = []
+        self._lncs: dict[int, None] = {}
+        self._classes: dict[str, None] = {}
+        self._reasons: dict[str, None] = {}
+
+    def holding(self, devices: int, cores: int, *, converted: bool) -> Holding:
+        """The result."""
+        unknown = "; ".join(list(self._reasons)[:_MOST_REASONS])
+        return Holding(
+            tuple(self._requests), devices, cores, tuple(self._lncs), tuple(self._classes), converted, unknown
+        )
+
+    def doubt(self, reason: str) -> None:
+        """Note why the object could hold more."""
+        if len(self._reasons) < _MOST_REASONS:
+            self._reasons[reason] = None
+
+    def sets_lnc(self, value: int) -> None:
+        """Note a logical NeuronCore setting."""
+        self._lncs[value] = None
+
+    def config(self, opaque: Mapping[str, Any]) -> None:
+        """Read an opaque config of our driver; its apiVersion and kind are not checked."""
+        if opaque.get("driver") != names.DRIVER:
+            return
+        for key, value in mapping(opaque.get("parameters")).items():
+            if len(key) <= _LONGEST_VALUE and key.casefold() == "logicalneuroncore" and value in (1, 2):
+                self.sets_lnc(int(value))
+
+    def configs(self, configs: Iterable[Config]) -> None:
+        """Read the configs of a claim or DeviceClass."""
+        for config in configs:
+            self.config({"driver": config.driver, "parameters": _parsed(config.parameters)})
+
+    def environment(self, container: Mapping[str, Any]) -> None:
+        """Read the environment variable that sets the logical NeuronCore, if the pod has its value."""
+        for entry in mappings(container.get("env")):
+            value = entry.get("value")
+            if entry.get("name") == _LNC_VARIABLE and isinstance(value, str) and len(value) <= _LONGEST_VALUE:
+                chosen = value.strip()
+                if chosen in ("1", "2"):
+                    self.sets_lnc(int(chosen))
+
+    def container(self, name: str, resources: Mapping[str, Any], *, init: bool) -> tuple[int, int]:
+        """Devices and cores of one container; an amount may be in limits, or in requests alone."""
+        devices = cores = 0
+        limits, requests = mapping(resources.get("limits")), mapping(resources.get("requests"))
+        for resource in {**requests, **limits}:
+            device_class = self._class_behind(resource)
+            if resource not in names.LEGACY_RESOURCES and device_class is None:
+                continue
+            amount = max(
+                self._amount(name, resource, each[resource]) for each in (limits, requests) if resource in each
+            )
+            if not amount:
+                continue
+            if device_class is not None:
+                request = DeviceRequest("", name, device_class, count=amount)
+                devices += self.request(name, [request], _UNGROUPED, listed=False)
+                continue
+            if resource == names.RESOURCE_NEURONCORE:
+                cores += amount
+                devices += self._figures.devices_for(amount)
+            else:
+                devices += amount
+            self._requests.append({"container": name, "resource": resource, "amount": amount, "init": init})
+        return at_most(devices), at_most(cores)
+
+    def _class_behind(self, resource: str) -> str | None:
+        """The DeviceClass that serves an extended resource; None for any other resource."""
+        if resource.startswith(_IMPLICIT):
+            return resource.removeprefix(_IMPLICIT)
+        return None if resource in names.LEGACY_RESOURCES else self.knowledge.extended.get(resource)
+
+    def _amount(self, container: str, resource: str, value: object) -> int:
+        try:
+            return at_most(quantities.parse_count(value))
+        except quantities.NotACountError as error:
+            self.doubt(f"container {shown(container)} requests an amount of {shown(resource)} that {error}")
+            return 0
+
+    def claim(self, spec: ClaimSpec | None, called: str) -> int:
+        """Devices of a claim that a pod names; `spec` is None if the claim is not known."""
+        if spec is None:
+            self.doubt(f"{called} is not known")
+            return 0
+        grouped = GroupedRequests(spec.constraints)
+        held = 0
+        for request in spec.requests:
+            if not request.alternatives:
+                self.doubt(f"{called} has a request of a form that is not known")
+            held += self.request(request.name, request.alternatives, grouped, listed=False)
+        self.configs(spec.configs)
+        return at_most(held)
+
+    def request(
+        self, name: str, alternatives: Iterable[DeviceRequest], grouped: GroupedRequests, *, listed: bool
+    ) -> int:
+        """The most devices of any alternative; `listed`: the request becomes an entry of `Holding.requests`."""
+        most, of = 0, ""
+        for each in alternatives:
+            amount = self._alternative(name, each, grouped)
+            if amount > most or not of:
+                most, of = amount, each.device_class if amount else of
+        if listed and most:
+            self._requests.append({"request": name, "resource": of, "amount": most})
+        return most
+
+    def _alternative(self, name: str, devices: DeviceRequest, grouped: GroupedRequests) -> int:
+        has = self.knowledge.has_devices(devices.device_class)
+        if has is False:
+            return 0
+        self._classes[devices.device_class] = None
+        if has is None:
+            self.doubt(f"it is not known whether DeviceClass {shown(devices.device_class)} has Neuron devices")
+            return 0
+        for lnc in self.knowledge.class_lncs.get(devices.device_class, ()):
+            self.sets_lnc(lnc)
+        if devices.everything:
+            return self._figures.node
+        if devices.count < 0:
+            self.doubt(f"the number of devices of request {shown(name)} is not known")
+            return 0
+        count = at_most(max(1, devices.count))
+        return at_most(count * self._figures.node) if self._may_be_node(name, devices, grouped) else count
+
+    def _may_be_node(self, name: str, devices: DeviceRequest, grouped: GroupedRequests) -> bool:
+        """Whether one "device" of a request can be a whole UltraServer node."""
+        if devices in grouped:
+            return False
+        expressions = [each.expression for each in devices.selectors]
+        try:
+            if excludes_whole_nodes(expressions, self._figures.ultraservers, self._time):
+                return False
+        except CelTimeExceededError:
+            self.doubt(f"the selectors of request {shown(name)} take too long to read")
+        return self.knowledge.whole_nodes or any(names.RESOURCE_TYPE_NODE in each for each in expressions)
+
+
+def at_most(count: int) -> int:
+    """The count, cut to `MOST`."""
+    return min(count, MOST)
+
+
+def _parsed(parameters: object) -> object:
+    """Opaque parameters, which are kept as raw JSON; empty if they are not JSON (the validators report that)."""
+    if not isinstance(parameters, bytes):
+        return parameters
+    try:
+        return json.loads(parameters)
+    except (ValueError, RecursionError):
+        return {}
