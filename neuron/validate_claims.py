@@ -29,7 +29,7 @@ _MOST_HINTS: Final = 16
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ClaimWorld:
+class ClaimContext:
     """What claims are judged against; replaced as a whole when it changes.
 
     Attributes:
@@ -68,7 +68,7 @@ class ClaimJudgement:
     findings: tuple[Finding, ...]
 
 
-def validate(kind: str, api_version: str, spec: object, world: ClaimWorld, *, accepted: bool) -> tuple[Finding, ...]:
+def validate(kind: str, api_version: str, spec: object, world: ClaimContext, *, accepted: bool) -> tuple[Finding, ...]:
     """Judge a ResourceClaim, ResourceClaimTemplate or DeviceClass.
 
     Args:
@@ -110,7 +110,7 @@ def read(kind: str, api_version: str, spec: object) -> ReadSpec:
     return ReadSpec(found, form)
 
 
-def judge_read(what: ReadSpec, world: ClaimWorld, *, accepted: bool) -> tuple[Finding, ...]:
+def judge_read(what: ReadSpec, world: ClaimContext, *, accepted: bool) -> tuple[Finding, ...]:
     """Judge a spec that was read; arguments as of `validate`."""
     if isinstance(what.spec, ClassSpec):
         findings = judge_class(what.spec, world)
@@ -137,7 +137,7 @@ def _of_accepted(form: Iterable[Finding]) -> Iterator[Finding]:
             yield as_warning(finding)
 
 
-def judge_class(device_class: ClassSpec, world: ClaimWorld) -> tuple[Finding, ...]:
+def judge_class(device_class: ClassSpec, world: ClaimContext) -> tuple[Finding, ...]:
     """Judge a DeviceClass that has been read; only as far as it is about Neuron devices."""
     placed, found = check_configs.decode(device_class.configs, Source.FROM_CLASS)
     findings = Findings(found)
@@ -151,7 +151,7 @@ def judge_class(device_class: ClassSpec, world: ClaimWorld) -> tuple[Finding, ..
     return tuple(findings)
 
 
-def judge_claim(claim: ClaimSpec, world: ClaimWorld) -> ClaimJudgement:
+def judge_claim(claim: ClaimSpec, world: ClaimContext) -> ClaimJudgement:
     """Judge a claim that has been read."""
     placed, found = check_configs.decode(claim.configs, Source.FROM_CLAIM)
     findings = Findings(found)
@@ -181,7 +181,7 @@ def _holds_for_fewer(finding: Finding) -> bool:
     return finding.severity is Severity.ERROR and finding.code != "NEU414"
 
 
-def _check_hardware(leaf: Leaf, placed: Sequence[Placed], matcher: "_Matcher", world: ClaimWorld) -> list[Finding]:
+def _check_hardware(leaf: Leaf, placed: Sequence[Placed], matcher: "_Matcher", world: ClaimContext) -> list[Finding]:
     entries = matcher.class_entries(leaf.devices.device_class)
     return check_configs.check_hardware(leaf.devices, placed, entries, leaf.mask, world.index, world.catalogue)
 
@@ -194,7 +194,7 @@ def _too_many_selectors(path: str) -> Finding:
 class _Matcher:
     """What the requests of one claim can match, and what is wrong with their selectors."""
 
-    def __init__(self, world: ClaimWorld) -> None:
+    def __init__(self, world: ClaimContext) -> None:
         self._world = world
         self._left = _MOST_SELECTORS
         self._judged: dict[str, Judged] = {}

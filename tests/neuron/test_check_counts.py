@@ -7,7 +7,7 @@ import pytest
 from neuron.device_shapes import catalogue_shapes
 from neuron.instances import InstanceType, Topology
 from neuron.selection import DeviceIndex
-from neuron.validate_claims import ClaimWorld
+from neuron.validate_claims import ClaimContext
 from policies.selectors.engine import DeviceSelectors
 from tests.support.validation import (
     CATALOGUE,
@@ -277,7 +277,7 @@ class TestCounts:
     def test_a_type_of_the_administrators_own_has_its_own_counts(self) -> None:
         entry = InstanceType("trn4.96xlarge", "trn4", 24, 8, (1, 2), 2, 192, Topology.TORUS, (6, 12))
         catalogue = CATALOGUE.extended([entry])
-        where = ClaimWorld(catalogue, DeviceIndex(catalogue_shapes(catalogue)), DeviceSelectors())
+        where = ClaimContext(catalogue, DeviceIndex(catalogue_shapes(catalogue)), DeviceSelectors())
         spec = asks(13, on("trn4.96xlarge"), constraint="resource.aws.com/devicegroup12_id")
         [finding] = judge(spec, where)
         assert finding.code == "NEU522"

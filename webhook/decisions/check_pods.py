@@ -13,7 +13,7 @@ from neuron import demand, names
 from neuron.check_counts import Leaf, check_together
 from neuron.demand import Role
 from neuron.findings import MOST_SHOWN, Finding, Findings, did_you_mean, warning
-from neuron.validate_claims import ClaimJudgement, ClaimWorld
+from neuron.validate_claims import ClaimContext, ClaimJudgement
 from webhook.decisions import pods, records
 from webhook.decisions.convert_pods import legacy_now
 
@@ -46,7 +46,7 @@ class _Reference:
     request: str
 
 
-def check_pod(pod: pods.Pod, known: Mapping[str, KnownClaim], world: ClaimWorld) -> list[Finding]:
+def check_pod(pod: pods.Pod, known: Mapping[str, KnownClaim], world: ClaimContext) -> list[Finding]:
     """Everything that is wrong between a pod's containers and its claims (NEU702 to NEU709).
 
     Args:
@@ -172,7 +172,7 @@ class _References:
 
 
 def _check_together(
-    references: Sequence[_Reference], known: Mapping[str, KnownClaim], world: ClaimWorld
+    references: Sequence[_Reference], known: Mapping[str, KnownClaim], world: ClaimContext
 ) -> list[Finding]:
     """Judge what each container uses of each claim as one number of devices."""
     uses: dict[tuple[str, str], list[_Reference]] = {}

@@ -12,7 +12,7 @@ from neuron import names
 from neuron.check_configs import decode_parameters
 from neuron.configs import UltraServerConfig
 from neuron.findings import Finding, Severity, as_warning, quoted, warning
-from neuron.validate_claims import ClaimWorld
+from neuron.validate_claims import ClaimContext
 from webhook.decisions import modes, pods
 from webhook.decisions.check_pods import KnownClaim, check_pod
 from webhook.decisions.convert_pods import convert
@@ -20,7 +20,7 @@ from webhook.decisions.decision import Outcome
 from webhook.decisions.modes import Mode
 from webhook.decisions.ports import NamespaceFacts
 from webhook.decisions.steering import NO_STEERING, Steering
-from webhook.decisions.world import World
+from webhook.decisions.world import ConversionContext
 
 _LWS: Final = "LeaderWorkerSet"
 
@@ -30,8 +30,8 @@ def check_template(
     template: pods.Pod,
     known: Mapping[str, KnownClaim],
     facts: NamespaceFacts,
-    conversion: World,
-    claims: ClaimWorld,
+    conversion: ConversionContext,
+    claims: ClaimContext,
     steering: Steering = NO_STEERING,
 ) -> list[Finding]:
     """What the webhook would say of the pods of one pod template.

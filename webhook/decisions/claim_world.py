@@ -3,13 +3,13 @@
 from neuron.device_shapes import catalogue_shapes
 from neuron.instances import Catalogue
 from neuron.selection import DeviceIndex
-from neuron.validate_claims import ClaimWorld
+from neuron.validate_claims import ClaimContext
 from policies.selectors.engine import DeviceSelectors, JudgedSelectors
 from webhook.decisions.ports import ClaimView
 from webhook.decisions.world import ConversionOptions
 
 
-def claim_world(options: ConversionOptions, catalogue: Catalogue, cluster: ClaimView) -> ClaimWorld:
+def claim_context(options: ConversionOptions, catalogue: Catalogue, cluster: ClaimView) -> ClaimContext:
     """What claims are judged by.
 
     Args:
@@ -18,7 +18,7 @@ def claim_world(options: ConversionOptions, catalogue: Catalogue, cluster: Claim
         cluster: what it publishes.
     """
     classes = cluster.device_classes()
-    return ClaimWorld(
+    return ClaimContext(
         catalogue,
         DeviceIndex([*catalogue_shapes(catalogue), *cluster.device_shapes()]),
         DeviceSelectors(),

@@ -25,7 +25,7 @@ from webhook.decisions.ports import NamespaceFacts
 from webhook.decisions.quota_advice import uncounted
 from webhook.decisions.records import Amounts, Converted, Record
 from webhook.decisions.steering import NO_STEERING, Steering, allowed, disagree, overruled, owned_up, settled, steered
-from webhook.decisions.world import World
+from webhook.decisions.world import ConversionContext
 
 _CORE_VARIABLES: Final = frozenset(names.CORE_VARIABLES)
 _MIRROR: Final = "kubernetes.io/config.mirror"
@@ -66,7 +66,7 @@ def legacy_now(resources: Mapping[str, Any] | None) -> dict[str, str]:
 def convert(
     pod: pods.Pod,
     facts: NamespaceFacts,
-    world: World,
+    world: ConversionContext,
     claiming: Sequence[str] = (),
     steering: Steering = NO_STEERING,
     *,
@@ -112,7 +112,7 @@ def convert(
     return _about(_shadow(decision) if settings.mode is Mode.SHADOW else decision, holders)
 
 
-def _out_of_reach(pod: pods.Pod, settings: modes.Settings, steering: Steering) -> Decision:
+def _out_of_reach(pod: pods.Pod, settings: modes.ModeSettings, steering: Steering) -> Decision:
     """About a pod that no scheduler places, or that says so: nothing allocates its claim. Locked policies refuse it."""
     refuses = steering.locked and settings.mode is not Mode.SHADOW
     if pod.annotations.mirror is not None:
@@ -163,8 +163,8 @@ def _holders(pod: pods.Pod, record: Record | None) -> list[_Holder]:
 def _decide(
     pod: pods.Pod,
     facts: NamespaceFacts,
-    world: World,
-    settings: modes.Settings,
+    world: ConversionContext,
+    settings: modes.ModeSettings,
     holders: Sequence[_Holder],
     conversion: Converted | None,
     claiming: Sequence[str],
@@ -231,7 +231,7 @@ def _decide(
 
 
 def _find_candidates(
-    pod: pods.Pod, world: World, settings: modes.Settings, steering: Steering
+    pod: pods.Pod, world: ConversionContext, settings: modes.ModeSettings, steering: Steering
 ) -> tuple[candidates.NodeSelection, tuple[InstanceType, ...], list[Finding]]:
     """Where the pod may run, by its own words and by what policies require; without any, why."""
     terms, selector = hints.required_terms(pod.decode_affinity()), pod.decode_node_selector()
@@ -247,7 +247,7 @@ def _find_candidates(
     return both, found, findings
 
 
-def _served_in_tree(asks: Sequence[Ask], claim: Claim, settings: modes.Settings, world: World) -> bool:
+def _served_in_tree(asks: Sequence[Ask], claim: Claim, settings: modes.ModeSettings, world: ConversionContext) -> bool:
     """Whether a DeviceClass with `extendedResourceName` serves the pod as well as a claim of ours (KEP-5004).
 
     It asks for arbitrary devices of its class and knows nothing of this pod's wishes.
@@ -348,7 +348,7 @@ def mark(pod: pods.Pod, record: str | None) -> list[Operation]:
     ]
 
 
-def _side_effects(facts: NamespaceFacts, world: World, own_claims: Sequence[str]) -> list[Finding]:
+def _side_effects(facts: NamespaceFacts, world: ConversionContext, own_claims: Sequence[str]) -> list[Finding]:
     """What works differently for a converted pod, said rather than hidden."""
     options = world.options
     found = uncounted(facts.quotas, world)

@@ -29,7 +29,7 @@ _ULTRASERVER_VALUES = ("1", "2", "4")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Settings:
+class ModeSettings:
     """What annotations say about one pod.
 
     Attributes:
@@ -54,7 +54,7 @@ class Settings:
         return tuple(finding for finding in self.findings if f" {names.ANNOTATION_CONVERT} is " in finding.message)
 
 
-def resolve(annotations: Annotations, facts: NamespaceFacts, default: Mode) -> Settings:
+def resolve(annotations: Annotations, facts: NamespaceFacts, default: Mode) -> ModeSettings:
     """Apply the precedence: pod annotation, then Namespace annotation, then flag.
 
     A value that is not allowed is a finding and counts as not given, so that `mode` still says how loud to be.
@@ -63,7 +63,7 @@ def resolve(annotations: Annotations, facts: NamespaceFacts, default: Mode) -> S
     word, source = reader.choice(names.ANNOTATION_CONVERT, annotations.convert, MODE_WORDS)
     lnc, lnc_source = reader.choice(names.ANNOTATION_LNC, annotations.logical_neuron_core, _LNC_VALUES)
     ultraserver, _ = reader.choice(names.ANNOTATION_ULTRASERVER_MODE, annotations.ultraserver_mode, _ULTRASERVER_VALUES)
-    return Settings(
+    return ModeSettings(
         mode=MODE_WORDS[word] if word is not None else default,
         source=source if word is not None else "flag",
         wishes=Wishes(int(lnc) if lnc else None, int(ultraserver) if ultraserver else None),

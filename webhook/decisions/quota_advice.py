@@ -8,15 +8,15 @@ from collections.abc import Iterable
 
 from neuron.findings import Finding, warning
 from webhook.decisions.ports import LegacyQuota
-from webhook.decisions.world import World
+from webhook.decisions.world import ConversionContext
 
 
-def uncounted(quotas: Iterable[LegacyQuota], world: World) -> list[Finding]:
+def uncounted(quotas: Iterable[LegacyQuota], world: ConversionContext) -> list[Finding]:
     """NEU204 for each quota that does not count a converted pod."""
     return [_told(quota, world.options.device_class) for quota in quotas if not _counts_claims(quota, world)]
 
 
-def _counts_claims(quota: LegacyQuota, world: World) -> bool:
+def _counts_claims(quota: LegacyQuota, world: ConversionContext) -> bool:
     served = (world.extended_resources.get(resource) == world.options.device_class for resource in quota.resources)
     return not quota.scoped and all(served)
 

@@ -8,9 +8,9 @@ from neuron import names
 from neuron.findings import Finding, warning
 from neuron.instances import InstanceType
 from neuron.scheduling import NO_HINTS, SchedulingHints
-from webhook.decisions.modes import Mode, Settings
+from webhook.decisions.modes import Mode, ModeSettings
 from webhook.decisions.wire import AdmissionRequest
-from webhook.decisions.world import World
+from webhook.decisions.world import ConversionContext
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class SteerTemplate(Protocol):
         """The steering; never raises for what the template holds."""
 
 
-def overruled(settings: Settings, steering: Steering) -> list[Finding]:
+def overruled(settings: ModeSettings, steering: Steering) -> list[Finding]:
     """NEU214 for every annotation that says something else than a locked policy, which comes before it.
 
     Args:
@@ -95,7 +95,7 @@ def _overruled(steering: Steering, locked_to: str, source: str, annotation: str,
     )
 
 
-def settled(settings: Settings, steering: Steering) -> Settings:
+def settled(settings: ModeSettings, steering: Steering) -> ModeSettings:
     """What annotations say, completed by the policy, or overruled by one that is locked."""
     if steering.mode is not None and (steering.locked or settings.source == "flag"):
         settings = dataclasses.replace(settings, mode=steering.mode, source="policy")
@@ -104,7 +104,7 @@ def settled(settings: Settings, steering: Steering) -> Settings:
     return settings
 
 
-def owned_up(findings: Sequence[Finding], said: Settings, steering: Steering) -> tuple[Finding, ...]:
+def owned_up(findings: Sequence[Finding], said: ModeSettings, steering: Steering) -> tuple[Finding, ...]:
     """The findings, with NEU111 where it belongs: at the policy, if no annotation gives the logical NeuronCore.
 
     Args:
@@ -124,7 +124,7 @@ def owned_up(findings: Sequence[Finding], said: Settings, steering: Steering) ->
     )
 
 
-def steered(world: World, steering: Steering) -> World:
+def steered(world: ConversionContext, steering: Steering) -> ConversionContext:
     """The world as it is for a pod that a policy steers."""
     if not steering.families and steering.device_class is None:
         return world

@@ -33,7 +33,7 @@ class ConversionOptions:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class World:
+class ConversionContext:
     """What is known outside the pod and its namespace; replaced as a whole when it changes.
 
     Attributes:
@@ -49,10 +49,10 @@ class World:
     options: ConversionOptions
 
 
-def conversion_world(options: ConversionOptions, catalogue: Catalogue, cluster: ClusterView) -> World:
+def conversion_context(options: ConversionOptions, catalogue: Catalogue, cluster: ClusterView) -> ConversionContext:
     """The world as the cluster knows it now."""
     observations = cluster.observations()
     known = catalogue.observed(observations)
     seen = {entry.family for entry in known if entry.name in observations}
     families = tuple(family for family in known.families() if family in seen) or None
-    return World(known, families, dict(cluster.extended_resources()), options)
+    return ConversionContext(known, families, dict(cluster.extended_resources()), options)

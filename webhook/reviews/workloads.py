@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final
 
 from neuron.findings import Finding, Findings, warning
-from neuron.validate_claims import ClaimWorld
+from neuron.validate_claims import ClaimContext
 from webhook.decisions import check_workloads, nesting, pods
 from webhook.decisions.check_pods import Claiming, KnownClaim
 from webhook.decisions.modes import Mode
@@ -17,7 +17,7 @@ from webhook.decisions.pod_templates import path_text, pod_templates
 from webhook.decisions.ports import NamespaceFacts
 from webhook.decisions.steering import Steering
 from webhook.decisions.wire import AdmissionRequest
-from webhook.decisions.world import World
+from webhook.decisions.world import ConversionContext
 
 MOST_TEMPLATES: Final = 64
 """Pod templates of one workload that are judged."""
@@ -91,8 +91,8 @@ def check_workload(
     workload: Workload,
     told: Sequence[Told],
     facts: NamespaceFacts,
-    conversion: World,
-    claims: ClaimWorld,
+    conversion: ConversionContext,
+    claims: ClaimContext,
     mode: Mode,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Finding, ...]:
