@@ -55,7 +55,7 @@ def labels_of(entry: InstanceType) -> dict[str, str | None]:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Wish:
+class _Requirement:
     """One requirement on a label that an instance type determines: an expression, read once."""
 
     key: str
@@ -79,7 +79,7 @@ class _Wish:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Wishes:
+class _Requirements:
     """A node selection as far as instance types decide about it: every expression is read once, not once per type.
 
     Attributes:
@@ -89,15 +89,15 @@ class _Wishes:
     """
 
     annotated: frozenset[str]
-    selector: tuple[tuple[_Wish, str], ...]
-    terms: Collection[frozenset[_Wish]] | None
+    selector: tuple[tuple[_Requirement, str], ...]
+    terms: Collection[frozenset[_Requirement]] | None
 
     @classmethod
-    def of(cls, selection: NodeSelection, catalogue: Catalogue) -> "_Wishes":
+    def of(cls, selection: NodeSelection, catalogue: Catalogue) -> "_Requirements":
         selector = [(key, selection.node_selector[key]) for key in selection.node_selector if key in _DETERMINED]
         return cls(
             frozenset(selection.annotated),
-            tuple((_wish(key, "In", (value,)), value) for key, value in selector),
+            tuple((_requirement(key, "In", (value,)), value) for key, value in selector),
             None if selection.terms is None else _alternatives(selection.terms, _known_values(catalogue)),
         )
 
@@ -105,11 +105,11 @@ class _Wishes:
         """Whether a node of the type with these labels can satisfy all of it."""
         if self.annotated and labels[names.LABEL_INSTANCE_TYPE] not in self.annotated:
             return False
-        return all(wish.admits(labels) for wish, _ in self.selector) and self.terms_admit(labels)
+        return all(requirement.admits(labels) for requirement, _ in self.selector) and self.terms_admit(labels)
 
     def terms_admit(self, labels: Mapping[str, str | None]) -> bool:
         """Whether it can satisfy required node affinity."""
-        return self.terms is None or any(all(wish.admits(labels) for wish in term) for term in self.terms)
+        return self.terms is None or any(all(requirement.admits(labels) for requirement in term) for term in self.terms)
 
 
 def _known_values(catalogue: Catalogue) -> frozenset[str]:
@@ -118,35 +118,41 @@ def _known_values(catalogue: Catalogue) -> frozenset[str]:
     return frozenset(values).union(_ACCELERATORS)
 
 
-def _wish(key: str, operator: str, values: Iterable[Any]) -> _Wish:
+def _requirement(key: str, operator: str, values: Iterable[Any]) -> _Requirement:
     """A requirement; SageMaker HyperPod writes instance types as `ml.<type>`."""
     texts = frozenset(map(str, values))
     if key in _INSTANCE_LABELS:
         texts = frozenset(text.removeprefix(_SAGEMAKER_PREFIX) for text in texts)
-    return _Wish(key, operator, texts)
+    return _Requirement(key, operator, texts)
 
 
-def _reduced(wish: _Wish, known: frozenset[str]) -> _Wish:
-    values = wish.values & known
-    return wish if len(values) == len(wish.values) else _Wish(wish.key, wish.operator, values | {""})
+def _reduced(requirement: _Requirement, known: frozenset[str]) -> _Requirement:
+    values = requirement.values & known
+    return (
+        requirement
+        if len(values) == len(requirement.values)
+        else _Requirement(requirement.key, requirement.operator, values | {""})
+    )
 
 
-def _alternatives(terms: Iterable[Mapping[str, Any]], known: frozenset[str]) -> Collection[frozenset[_Wish]] | None:
+def _alternatives(
+    terms: Iterable[Mapping[str, Any]], known: frozenset[str]
+) -> Collection[frozenset[_Requirement]] | None:
     """Terms without expressions on labels of others; None where a term is then left without any."""
-    found: dict[frozenset[_Wish], None] = {}
+    found: dict[frozenset[_Requirement], None] = {}
     for term in terms:
         expressions = term.get("matchExpressions") or ()
         if not expressions and not term.get("matchFields"):
             continue  # it matches nothing
         # Values that no type has are one value, so that terms that say the same are one term.
-        wishes = frozenset(
-            _reduced(_wish(each["key"], str(each.get("operator")), each.get("values") or ()), known)
+        requirements = frozenset(
+            _reduced(_requirement(each["key"], str(each.get("operator")), each.get("values") or ()), known)
             for each in expressions
             if each.get("key") in _DETERMINED
         )
-        if not wishes:
+        if not requirements:
             return None
-        found[wishes] = None
+        found[requirements] = None
     return found
 
 
@@ -191,11 +197,11 @@ def find(
     if unknown:
         return (), [_unknown_annotation(name, catalogue) for name in unknown]
     in_use = DEFAULT_FAMILIES if families is None else families
-    anywhere, wishes = names_types(selection), _Wishes.of(selection, catalogue)
+    anywhere, requirements = names_types(selection), _Requirements.of(selection, catalogue)
     found = tuple(
-        entry for entry in catalogue if (anywhere or entry.family in in_use) and wishes.admits(labels_of(entry))
+        entry for entry in catalogue if (anywhere or entry.family in in_use) and requirements.admits(labels_of(entry))
     )
-    return found, [] if found else [_nothing_left(selection, wishes, catalogue, in_use)]
+    return found, [] if found else [_nothing_left(selection, requirements, catalogue, in_use)]
 
 
 def _unknown_annotation(name: str, catalogue: Catalogue) -> Finding:
@@ -209,20 +215,22 @@ def _unknown_annotation(name: str, catalogue: Catalogue) -> Finding:
     )
 
 
-def _nothing_left(selection: NodeSelection, wishes: _Wishes, catalogue: Catalogue, families: Sequence[str]) -> Finding:
-    """Say which wish excludes every type, looking at them one by one before at all together."""
+def _nothing_left(
+    selection: NodeSelection, requirements: _Requirements, catalogue: Catalogue, families: Sequence[str]
+) -> Finding:
+    """Say which requirement excludes every type, looking at them one by one before at all together."""
     types = [labels_of(entry) for entry in catalogue]
-    for wish, value in wishes.selector:
-        if not any(wish.admits(labels) for labels in types):
+    for requirement, value in requirements.selector:
+        if not any(requirement.admits(labels) for labels in types):
             return Finding(
                 "NEU110",
-                f"spec.nodeSelector[{wish.key}]",
-                f"nodeSelector {wish.key}={_cut(value)} admits no Neuron instance type."
+                f"spec.nodeSelector[{requirement.key}]",
+                f"nodeSelector {requirement.key}={_cut(value)} admits no Neuron instance type."
                 f"{did_you_mean(value, catalogue.names())}",
                 "Select a Neuron instance type, or drop the selector.",
                 _cut(value),
             )
-    if not any(wishes.terms_admit(labels) for labels in types):
+    if not any(requirements.terms_admit(labels) for labels in types):
         path = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
         return Finding(
             "NEU110",

@@ -6,7 +6,7 @@ counts that the Neuron scheduler extension documents for Trn1, and more devices 
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from neuron import names
@@ -306,26 +306,23 @@ def _unsupported(catalogue: Catalogue, code: str, path: str, count: int, types: 
 def check_together(
     claim: ClaimSpec,
     leaves: Sequence[Leaf],
-    used: Collection[str],
     path: str,
     index: DeviceIndex,
     catalogue: Catalogue,
     *,
     unconnected: bool = False,
 ) -> list[Finding]:
-    """NEU709: what one container uses of a claim, judged as one number of devices.
+    """NEU709: check all devices that one container uses of a claim as one number.
 
     Args:
         claim: the claim.
-        leaves: its requests for Neuron devices.
-        used: names of the requests that the container refers to.
+        leaves: the requests for Neuron devices to which the container refers.
         path: field path of the container's references.
         index: the devices that exist.
-        catalogue: the types they are on.
-        unconnected: whether a policy lets containers have devices that are not connected.
+        catalogue: instance types.
+        unconnected: whether a policy allows devices that are not connected.
     """
-    names_used = frozenset(used)
-    mine = [leaf for leaf in leaves if leaf.request in names_used and leaf.mask and not leaf.devices.admin_access]
+    mine = [leaf for leaf in leaves if leaf.mask and not leaf.devices.admin_access]
     smallest: dict[str, int] = {}
     for leaf in mine:
         smallest[leaf.request] = min(leaf.devices.count, smallest.get(leaf.request, leaf.devices.count))

@@ -1,4 +1,4 @@
-"""What claims are judged against, made of the settings and of what the cluster knows."""
+"""Makes the context for checks of claims from the settings and the cluster's caches."""
 
 from neuron.device_shapes import catalogue_shapes
 from neuron.instances import Catalogue
@@ -10,12 +10,12 @@ from webhook.decisions.world import ConversionOptions
 
 
 def claim_context(options: ConversionOptions, catalogue: Catalogue, cluster: ClaimView) -> ClaimContext:
-    """What claims are judged by.
+    """Build the context.
 
     Args:
         options: the server's settings.
-        catalogue: with what was observed.
-        cluster: what it publishes.
+        catalogue: instance types, completed by ResourceSlices.
+        cluster: the caches.
     """
     classes = cluster.device_classes()
     return ClaimContext(

@@ -269,6 +269,7 @@ class _FileValidator:
         if manifest.namespace in self._options.excluded_namespaces:
             return []
         facts = self._view.namespace(manifest.namespace)
+        context = check_workloads.TemplateContext(facts, self._conversion, self._world)
         findings: list[Finding] = []
         modes: set[int] = set()
         for steps, template in manifest.pod_templates():
@@ -277,7 +278,7 @@ class _FileValidator:
             path = path_text(steps)
             steering, faults = self._steering(manifest, template)
             findings += [check_workloads.under(path, fault) for fault in faults if pod.concerns_us]
-            findings += check_workloads.check_template(path, pod, known, facts, self._conversion, self._world, steering)
+            findings += check_workloads.check_template(path, pod, known, context, steering)
             modes |= check_workloads.ultraserver_modes(pod, known, facts, Mode(self._options.mode))
         return findings + check_workloads.check_size(manifest.kind, manifest.data, modes)
 

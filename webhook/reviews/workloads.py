@@ -113,6 +113,7 @@ def check_workload(
     deadline = clock() + SECONDS
     findings = Findings()
     modes: set[int] = set()
+    context = check_workloads.TemplateContext(facts, conversion, claims)
     # Equal templates get equal answers: those of a JobSet often differ in their names alone.
     answered: dict[Hashable, tuple[Steering, list[Finding]]] = {}
     left_out = workload.left_out
@@ -123,7 +124,7 @@ def check_workload(
         pod, key = each.template.claiming.pod, each.template.claiming.pod.key()
         answer = answered.get(key)
         if answer is None or answer[0] != each.steering:
-            found = check_workloads.check_template("", pod, each.known, facts, conversion, claims, each.steering)
+            found = check_workloads.check_template("", pod, each.known, context, each.steering)
             answer = answered[key] = (each.steering, found)
             modes |= check_workloads.ultraserver_modes(pod, each.known, facts, mode)
         findings.add(check_workloads.under(each.template.path, finding) for finding in answer[1])
