@@ -80,24 +80,24 @@ REFUSED = {
     "8 in a group of 4": (
         asks(8, on(TRN2), constraint=group(4)),
         MATCH,
-        "NEU522: 8 devices are to agree on resource.aws.com/devicegroup4_id, and no more than 4 do. Request 4 or"
+        "NEU522: 8 devices must agree on resource.aws.com/devicegroup4_id, and at most 4 do. Request 4 or"
         " fewer, or use matchAttribute: resource.aws.com/devicegroup8_id.",
     ),
     "All in a group of 4": (
         asks(None, on(TRN2), constraint=group(4), mode="All"),
         MATCH,
-        "NEU522: 16 devices are to agree on resource.aws.com/devicegroup4_id, and no more than 4 do.",
+        "NEU522: 16 devices must agree on resource.aws.com/devicegroup4_id, and at most 4 do.",
     ),
     "4 with one device id": (
         asks(4, on(TRN2), constraint="neuron.aws.com/deviceId"),
         MATCH,
-        "NEU522: 4 devices are to agree on neuron.aws.com/deviceId, and no more than 1 do. Request 1 or fewer, or use"
+        "NEU522: 4 devices must agree on neuron.aws.com/deviceId, and at most 1 do. Request 1 or fewer, or use"
         " matchAttribute: resource.aws.com/devicegroup4_id.",
     ),
     "two requests in one group": (
         claim(request("a", 4, on(TRN2)), request("b", 4, on(TRN2)), constraints=[match(group(4), "a", "b")]),
         MATCH,
-        "NEU522: 8 devices are to agree on resource.aws.com/devicegroup4_id, and no more than 4 do.",
+        "NEU522: 8 devices must agree on resource.aws.com/devicegroup4_id, and at most 4 do.",
     ),
     "misspelt attribute": (
         asks(4, on(TRN2), constraint="resource.aws.com/devicegroup4id"),
