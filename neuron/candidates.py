@@ -237,14 +237,14 @@ def _nothing_left(
             "Allow a Neuron instance type in one of its terms.",
         )
     selectors = itertools.islice(selection.node_selector.items(), _MOST_SHOWN)
-    said = [f"{short(key)}={short(value)}" for key, value in selectors]
+    selected = [f"{short(key)}={short(value)}" for key, value in selectors]
     if len(selection.node_selector) > _MOST_SHOWN:
-        said.append(f"and {len(selection.node_selector) - _MOST_SHOWN} more")
-    said += [f"{names.ANNOTATION_INSTANCE_TYPE}={','.join(selection.annotated)}"] if selection.annotated else []
+        selected.append(f"and {len(selection.node_selector) - _MOST_SHOWN} more")
+    selected += [f"{names.ANNOTATION_INSTANCE_TYPE}={','.join(selection.annotated)}"] if selection.annotated else []
     return Finding(
         "NEU110",
         "spec",
-        f"node selection ({', '.join(said) or 'required node affinity'}) leaves none of the instance types in use"
+        f"node selection ({', '.join(selected) or 'required node affinity'}) leaves none of the instance types in use"
         f" (families {', '.join(families)}).",
         "Make nodeSelector, node affinity and annotation agree.",
     )

@@ -59,12 +59,12 @@ class CountRules:
         self._claim = claim
         self._index = index
         self._catalogue = catalogue
-        self._spans = [(each, frozenset(each.requests)) for each in claim.constraints]
+        self._constraints = [(each, frozenset(each.requests)) for each in claim.constraints]
         self.leaves = [dataclasses.replace(leaf, mask=self._constrained(leaf)) for leaf in leaves]
         self._sums = _sums(self.leaves, index.most_devices)
 
     def _covering(self, reference: str) -> list[Constraint]:
-        return [each for each, requests in self._spans if covers(requests, reference)]
+        return [each for each, requests in self._constraints if covers(requests, reference)]
 
     def _constrained(self, leaf: Leaf) -> int:
         """The allocator cannot choose a device without the attribute of a constraint."""
@@ -105,7 +105,7 @@ class CountRules:
             return []
         sums = [count + others for others in self._sums[leaf.request] if count + others <= index.most_devices]
         capable = [name for name in types if index.devices(leaf.mask, name) >= count]
-        if not self._unconnected and all(_never(self._catalogue, name, sums) for name in capable):
+        if not self._unconnected and all(_is_excluded(self._catalogue, name, sums) for name in capable):
             return [_unsupported(self._catalogue, "NEU520", leaf.path, count, capable)]
         return self._check_connection(leaf, sums)
 
@@ -171,7 +171,7 @@ class CountRules:
 
     def _check_constraints(self) -> list[Finding]:
         found = []
-        for constraint, requests in self._spans:
+        for constraint, requests in self._constraints:
             covered = [leaf for leaf in self.leaves if covers(requests, leaf.devices.reference)]
             if constraint.match_attribute and covered and all(leaf.mask for leaf in covered):
                 found += self._check_group(constraint, covered)
@@ -234,9 +234,9 @@ class CountRules:
         together = 0
         for mask in by_request.values():
             together |= mask
-        rooms = {name: self._index.devices(together, name) - self._total(self.leaves, name) for name in shared}
-        name = max(sorted(rooms), key=lambda each: rooms[each])
-        if rooms[name] >= 0:
+        spare = {name: self._index.devices(together, name) - self._total(self.leaves, name) for name in shared}
+        name = max(sorted(spare), key=lambda each: spare[each])
+        if spare[name] >= 0:
             return []
         total, has = self._total(self.leaves, name), self._index.devices(together, name)
         message = f"{total} devices are requested in all, and a node of {name} has {has}."
@@ -285,7 +285,7 @@ def _group_for(count: int, index: DeviceIndex) -> str:
     return min(((size, name) for size, name in sizes.items() if size >= count), default=(0, ""))[1]
 
 
-def _never(catalogue: Catalogue, instance_type: str, sums: Iterable[int]) -> bool:
+def _is_excluded(catalogue: Catalogue, instance_type: str, sums: Iterable[int]) -> bool:
     """Whether the documented rules of a type exclude all of these counts."""
     entry = catalogue.get(instance_type)
     if entry is None or entry.family not in _RULED_FAMILIES or entry.topology is not Topology.TORUS:
@@ -332,7 +332,7 @@ def check_together(
     total = sum(smallest.values())
     types = set.intersection(*(set(index.types(leaf.mask)) for leaf in mine))
     capable = [name for name in index.types(index.everything) if name in types]
-    if not unconnected and capable and all(_never(catalogue, name, {total}) for name in capable):
+    if not unconnected and capable and all(_is_excluded(catalogue, name, {total}) for name in capable):
         return [_unsupported(catalogue, "NEU709", path, total, capable)]
     for constraint in claim.constraints:
         named = frozenset(constraint.requests)

@@ -112,9 +112,9 @@ def _attribute_findings(compiled: CompiledSelector, path: str, index: DeviceInde
     for attribute in dict.fromkeys(lookup.attribute for lookup in compiled.lookups):
         if len(findings) < _MOST_FINDINGS:
             findings |= dict.fromkeys(_check_lookup(attribute, path, index))
-    said = len(findings)
+    before = len(findings)
     for use in compiled.uses:
-        if len(findings) - said < _MOST_FINDINGS:
+        if len(findings) - before < _MOST_FINDINGS:
             findings |= dict.fromkeys(_check_use(use, path, index))
     return findings
 
@@ -219,12 +219,12 @@ def _check_types(use: Use, path: str, kind: type) -> list[Finding]:
     if not wrong:
         return []
     label, value, operator = attribute_label(use.attribute), wrong[0], use.operator
-    said = f"{label} is {_TYPE_WORDS[kind]}, and is compared with {_literal(value)}, {_TYPE_WORDS[type(value)]}"
+    mismatch = f"{label} is {_TYPE_WORDS[kind]}, and is compared with {_literal(value)}, {_TYPE_WORDS[type(value)]}"
     fix = f"Write {label} {operator} {_as_kind(value, kind)}."
     if operator == "!=" and kind is not Version:
-        return [warning("NEU607", path, f"{said}: that is always true.", fix, str(value)[:_SHOWN])]
-    fate = "fails" if kind is Version or operator not in ("==", "!=", "in") else "is never true"
-    return [Finding("NEU607", path, f"{said}: that {fate}.", fix, str(value)[:_SHOWN])]
+        return [warning("NEU607", path, f"{mismatch}: that is always true.", fix, str(value)[:_SHOWN])]
+    effect = "fails" if kind is Version or operator not in ("==", "!=", "in") else "is never true"
+    return [Finding("NEU607", path, f"{mismatch}: that {effect}.", fix, str(value)[:_SHOWN])]
 
 
 def _type_of(value: object) -> type | None:
@@ -256,7 +256,7 @@ def check_failures(judged: Judged, visited: int, index: DeviceIndex) -> list[Fin
     """NEU609 and NEU611: devices on which the selector fails.
 
     Args:
-        judged: the selector.
+        judged: the evaluated selector.
         visited: shapes on which it is evaluated: the class and the earlier selectors admit them.
         index: the shapes.
     """

@@ -263,7 +263,7 @@ class _Matcher:
         A selector with errors excludes no shape: a count that is too large for all devices stays an error.
         """
         index = self._context.index
-        alive, said = admitted, len(self.findings)
+        alive, before = admitted, len(self.findings)
         selectors = devices.selectors[: max(0, self._left)]
         self._left -= len(selectors)
         if len(selectors) < len(devices.selectors):
@@ -277,7 +277,7 @@ class _Matcher:
                 continue
             self.findings.add_at(check_selectors.check_failures(each, alive, index), selector.path)
             alive &= each.match.matched
-        if judged and len(self.findings) == said:
+        if judged and len(self.findings) == before:
             path = f"{devices.path}.selectors"
             self.findings.add(check_selectors.check_nothing_matches(judged, path, alive, index))
         return alive

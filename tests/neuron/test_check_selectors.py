@@ -230,8 +230,8 @@ class TestSelectors:
         [finding] = say(f"{numbers}.all(a, {numbers}.all(b, a + b + {attribute('deviceId')} >= 0))")
         assert (finding.severity, finding.path) == ("warning", SELECTOR)
         assert str(finding) == (
-            "NEU603: the selector was not checked: evaluating it on all known devices takes too long. Kubernetes judges"
-            " it alone."
+            "NEU603: the selector was not checked: evaluating it on all known devices takes too long. Only Kubernetes"
+            " evaluates it."
         )
 
     def test_every_selector_of_a_request_is_judged(self) -> None:

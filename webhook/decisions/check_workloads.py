@@ -80,16 +80,16 @@ def under(prefix: str, finding: Finding) -> Finding:
 
 def as_warnings(kind: str, findings: Iterable[Finding]) -> list[Finding]:
     """Findings about a workload's pods as warnings, with NEU701 before the errors of each container."""
-    told = []
+    warnings = []
     announced = set()
     for finding in findings:
         if finding.severity is Severity.ERROR:
             where = finding.path.partition(".resources")[0]
             if where not in announced:
                 announced.add(where)
-                told.append(warning("NEU701", where, f"pods of this {kind} would be refused: {where}"))
-        told.append(as_warning(finding))
-    return told
+                warnings.append(warning("NEU701", where, f"pods of this {kind} would be refused: {where}"))
+        warnings.append(as_warning(finding))
+    return warnings
 
 
 def ultraserver_modes(
@@ -115,10 +115,10 @@ def check_size(kind: str, manifest: object, sizes: Iterable[int]) -> list[Findin
     size = _size(manifest)
     for nodes in sorted(set(sizes)):
         if size != nodes:
-            said = quoted(size)
-            message = f"groups have {said} pods, and UltraServer mode {nodes} needs {nodes}, one for each node."
-            fix = f"Set size to {nodes}" + (f", or the mode to {said}." if size in (1, 2, 4) else ".")
-            return [warning("NEU710", "spec.leaderWorkerTemplate.size", message, fix, said)]
+            shown = quoted(size)
+            message = f"groups have {shown} pods, and UltraServer mode {nodes} needs {nodes}, one for each node."
+            fix = f"Set size to {nodes}" + (f", or the mode to {shown}." if size in (1, 2, 4) else ".")
+            return [warning("NEU710", "spec.leaderWorkerTemplate.size", message, fix, shown)]
     return []
 
 

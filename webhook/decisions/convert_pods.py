@@ -28,7 +28,7 @@ from webhook.decisions.steering import (
     allowed,
     attributed,
     combined,
-    disagree,
+    excluded_by_affinity,
     overridden,
     steered,
 )
@@ -190,7 +190,7 @@ def _find_candidates(
     found, findings = allowed(*candidates.find(context.catalogue, both, context.families), steering)
     if findings and steering.hints.required:
         without, _ = allowed(*candidates.find(context.catalogue, alone, context.families), steering)
-        findings = [disagree(steering)] if without else findings
+        findings = [excluded_by_affinity(steering)] if without else findings
     return both, found, findings
 
 

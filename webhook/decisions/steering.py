@@ -136,7 +136,7 @@ def steered(context: ConversionContext, steering: Steering) -> ConversionContext
     return dataclasses.replace(context, families=steering.families or context.families, options=options)
 
 
-def disagree(steering: Steering) -> Finding:
+def excluded_by_affinity(steering: Steering) -> Finding:
     """NEU110: the pod has candidates, and the policy's required node affinity excludes all of them."""
     keys = ", ".join(str(entry.get("key")) for entry in steering.hints.required)
     return Finding(
