@@ -78,8 +78,8 @@ def _show(service: app.Service, pod_file: Path, pod: dict[str, Any], review_file
         patch = json.loads(base64.b64decode(response["patch"]))
         _print("What the webhook changes (JSON patch)", _yaml(patch))
         _print("What the cluster stores", _yaml(jsonpatch.apply_patch(pod, patch)))
-    if isinstance(service.world.templates, MemoryTemplates):
-        for namespace, template in service.world.templates:
+    if isinstance(service.backend.templates, MemoryTemplates):
+        for namespace, template in service.backend.templates:
             _print("What the webhook makes before it answers", _yaml(template.manifest(namespace)))
     ca = service.ca
     click.echo(f"The webhook serves {service.url}; Ctrl-C stops it. Try:\n")

@@ -1,4 +1,4 @@
-"""Certificates of a run, kept through an API server on a real socket."""
+"""Certificates of a run, managed through an API server on a real socket."""
 
 import base64
 import contextlib
@@ -115,7 +115,7 @@ async def test_the_first_start_makes_a_secret_and_a_lease_and_the_end_leaves_the
     assert "ca.key" in data(api)
 
 
-async def test_a_good_secret_is_served_as_it_is(api: FakeApi) -> None:
+async def test_a_valid_secret_is_served_unchanged(api: FakeApi) -> None:
     content = made()
     put_secret(api, content)
     async with kept(api):
@@ -136,7 +136,7 @@ async def test_a_lost_secret_is_written_back(api: FakeApi, lost: dict[str, bytes
         await eventually(lambda: not certificates.problems())
 
 
-async def test_a_write_that_came_second_changes_nothing(api: FakeApi) -> None:
+async def test_a_conflicting_write_changes_nothing(api: FakeApi) -> None:
     async with kept(api) as one, kept(api) as two:
         api.get("secrets", SECRET, NAMESPACE)
         await eventually(lambda: one.live.digest == two.live.digest)
@@ -154,7 +154,7 @@ def annotations(api: FakeApi) -> dict[str, str]:
 
 async def test_a_secret_of_cert_manager_is_not_touched(api: FakeApi) -> None:
     put_secret(api, {}, annotations={"cert-manager.io/certificate-name": "neuron-dra"})
-    message = "Secret neuron-dra/neuron-dra-tls is kept by cert-manager: mount it and set --tls-dir"
+    message = "Secret neuron-dra/neuron-dra-tls is managed by cert-manager: mount it and set --tls-dir"
     with pytest.raises(StartupError, match=message):
         async with kept(api, QUICK_TO_GIVE_UP):
             pytest.fail("started")
@@ -268,8 +268,8 @@ async def test_a_bundle_that_was_changed_is_put_back_and_counted(api: FakeApi) -
             configuration(namespace="other"),
             "webhook w0.neuron.aws.com calls Service other/neuron-dra, and this webhook is neuron-dra/neuron-dra",
         ),
-        (configuration("/mutated"), "webhook w0.neuron.aws.com calls path '/mutated', and has to call /mutate"),
-        (configuration(""), "webhook w0.neuron.aws.com calls path '', and has to call /mutate"),
+        (configuration("/mutated"), "webhook w0.neuron.aws.com calls path '/mutated' instead of /mutate"),
+        (configuration(""), "webhook w0.neuron.aws.com calls path '' instead of /mutate"),
     ],
     ids=["service", "path", "no path"],
 )
@@ -279,7 +279,7 @@ async def test_a_configuration_that_cannot_work_is_reported(api: FakeApi, item: 
         await eventually(lambda: said in certificates.check()[1])
 
 
-async def test_entries_of_somebody_else_are_never_written(api: FakeApi) -> None:
+async def test_entries_of_other_services_are_never_written(api: FakeApi) -> None:
     api.put(MUTATING, configuration(namespace="other", bundle=b"theirs"))
     api.put(VALIDATING, configuration("/validate"))
     async with kept(api):
@@ -288,7 +288,7 @@ async def test_entries_of_somebody_else_are_never_written(api: FakeApi) -> None:
     assert api.calls("patch", MUTATING) == []
 
 
-async def test_a_bundle_that_is_not_ours_to_write_is_watched_only(api: FakeApi) -> None:
+async def test_with_inject_ca_off_the_bundle_is_watched_only(api: FakeApi) -> None:
     api.put(MUTATING, configuration())
     settings = Settings(tls_secret=SECRET, namespace=NAMESPACE, inject_ca=False)
     async with kept(api, settings) as certificates:
@@ -300,7 +300,7 @@ async def test_a_bundle_that_is_not_ours_to_write_is_watched_only(api: FakeApi) 
     assert api.calls("patch", MUTATING) == []
 
 
-async def test_a_replica_that_slept_does_not_write_an_old_bundle(api: FakeApi) -> None:
+async def test_a_replica_that_was_paused_does_not_write_an_old_bundle(api: FakeApi) -> None:
     async with kept(api) as certificates:
         assert certificates.keeper is not None
         other = made()
@@ -343,7 +343,7 @@ async def test_a_ca_waits_for_every_living_replica(api: FakeApi) -> None:
 
 
 @pytest.mark.parametrize("secret", ["", "neuron-dra-other"], ids=["without a Secret", "with another Secret"])
-async def test_a_ca_does_not_wait_for_who_will_never_take_it(api: FakeApi, secret: str) -> None:
+async def test_a_ca_does_not_wait_for_replicas_without_the_secret(api: FakeApi, secret: str) -> None:
     put_secret(api, made(), annotations={"neuron.aws.com/rotate": "ca"})
     now = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=30)
     other = lease_body("laptop", Report(secret=secret, serving="other"), now)
@@ -356,7 +356,7 @@ async def test_a_ca_does_not_wait_for_who_will_never_take_it(api: FakeApi, secre
 # --- clocks ---------------------------------------------------------------------------------------------------
 
 
-async def test_certificates_follow_the_clock_of_the_api_server_and_a_skew_is_said(api: FakeApi) -> None:
+async def test_certificates_follow_the_clock_of_the_api_server_and_a_skew_is_reported(api: FakeApi) -> None:
     api.ahead = dt.timedelta(days=400)
     async with kept(api) as certificates:
         assert certificates.live.not_before is not None

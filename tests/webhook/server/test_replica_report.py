@@ -1,4 +1,4 @@
-"""What a replica says about itself."""
+"""The report of a replica."""
 
 import dataclasses
 
@@ -41,6 +41,6 @@ def test_a_replica_is_ready_where_every_check_passes(
     assert (said.ready, said.problems) == (ready, problems)
 
 
-def test_policies_are_told_with_why_newer_ones_are_not_in_force() -> None:
+def test_policies_are_reported_with_the_fault_of_newer_ones() -> None:
     said = report("1.2", "shadow", {}, Policies(problem="p.yaml:3: no"))
     assert said == Report(version="1.2", mode="shadow", ready=True, policies="ab12", policies_problem="p.yaml:3: no")
