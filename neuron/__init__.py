@@ -1,6 +1,5 @@
-"""The pure domain: what Neuron devices are, what a pod asks of them, and the claim that asks the same of DRA.
+"""The pure domain: Neuron devices, the devices that a pod requests, and the claim that requests them from DRA.
 
-Belongs here: names, the instance catalogue, topology, demand, opaque configs, template bodies.
-Must not be here: I/O, a clock, randomness, the environment, logging, Kubernetes clients.
-May be imported by every other package; imports none of them.
+Contains names, the instance catalogue, topology, demand, opaque configs and template bodies. No I/O, clock, randomness,
+environment, logging or Kubernetes client. All other packages may import it; it imports none of them.
 """

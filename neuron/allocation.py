@@ -1,7 +1,6 @@
-"""An allocated ResourceClaim, read for one driver on one node: which devices, for which requests, with which
-settings.
+"""Reads an allocated ResourceClaim for one driver on one node: devices, requests and settings.
 
-Reads `resource.k8s.io/v1` `status.allocation`; v1beta1 and v1beta2 have the same shape there.
+Source: `status.allocation` of `resource.k8s.io/v1`; v1beta1 and v1beta2 are equal there.
 """
 
 import dataclasses
@@ -15,10 +14,10 @@ from neuron.instances import InstanceType
 
 
 class AllocationError(Exception):
-    """The claim cannot be prepared here; the message says why and what to do.
+    """The claim cannot be prepared on this node; the message has cause and fix.
 
     Attributes:
-        findings: what is wrong with the claim's configs, if that is the reason.
+        findings: errors of the claim's configs, if they are the cause.
     """
 
     def __init__(self, message: str, findings: Sequence[Finding] = ()) -> None:
@@ -28,13 +27,13 @@ class AllocationError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AllocatedDevice:
-    """One entry of `status.allocation.devices.results` that is ours.
+    """One entry of `status.allocation.devices.results` for our driver.
 
     Attributes:
-        request: `req`, or `req/sub` where the request has alternatives.
+        request: `req`, or `req/sub` if the request has alternatives.
         pool: the pool's name.
         device: the device's name.
-        admin_access: whether the device is only looked at; it may belong to another claim.
+        admin_access: whether it is admin access: the device may be allocated to another claim, too.
     """
 
     request: str
@@ -44,13 +43,13 @@ class AllocatedDevice:
 
     @property
     def parent_request(self) -> str:
-        """The request's name as containers refer to it, without the alternative."""
+        """The name by which containers refer to the request, without the alternative."""
         return self.request.partition("/")[0]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AllocatedClaim:
-    """What a claim was given of one driver on one node.
+    """The devices and configs of a claim, for one driver on one node.
 
     Attributes:
         namespace: of the claim.
@@ -58,7 +57,7 @@ class AllocatedClaim:
         uid: of the claim.
         devices: the driver's results, in the order of the allocation.
         configs: the driver's configs, in the order of the allocation.
-        warnings: what is odd but works, e.g. an older apiVersion.
+        warnings: findings that refuse nothing, e.g. an older apiVersion.
     """
 
     namespace: str
@@ -69,7 +68,7 @@ class AllocatedClaim:
     warnings: tuple[Finding, ...] = ()
 
     def in_force(self, request: str) -> ConfigsInForce:
-        """The settings that hold for one of the claim's requests."""
+        """The settings in force for one of the claim's requests."""
         return configs_in_force(self.configs, request)
 
 
@@ -78,46 +77,43 @@ def read_allocation(claim: Mapping[str, Any], driver: str, pool: str, uid: str) 
 
     Args:
         claim: the ResourceClaim.
-        driver: whose results and configs to take; those of other drivers are passed over.
-        pool: the node's pool; a result from another one means that the claim was allocated elsewhere.
-        uid: the UID that the kubelet asked for; a claim of that name with another one is another claim.
-
-    Returns:
-        The devices and configs.
+        driver: its results and configs are read; those of other drivers are ignored.
+        pool: the node's pool. A result of another pool means that the claim is allocated to another node.
+        uid: the UID in the kubelet's request. A claim with another UID is a different claim.
 
     Raises:
-        AllocationError: for another UID, no allocation, an allocation elsewhere or of no device of the driver,
-            and configs that do not decode.
+        AllocationError: for another UID, no allocation, an allocation to another node or without a device of the
+            driver, and configs that cannot be decoded.
     """
     metadata = claim.get("metadata") or {}
     namespace, name = str(metadata.get("namespace", "")), str(metadata.get("name", ""))
-    said = f"ResourceClaim {namespace}/{name}"
+    claim_text = f"ResourceClaim {namespace}/{name}"
     if metadata.get("uid") != uid:
         raise AllocationError(
-            f"{said} has UID {metadata.get('uid')}, not {uid}: it was deleted and made again. "
+            f"{claim_text} has UID {metadata.get('uid')}, not {uid}: it was deleted and made again. "
             "The kubelet asks again for the new one."
         )
     allocation = (claim.get("status") or {}).get("allocation")
     if not allocation:
         raise AllocationError(
-            f"{said} is not allocated. The scheduler has to allocate it before a node can prepare it; a pod with "
+            f"{claim_text} is not allocated. The scheduler has to allocate it before a node can prepare it; a pod with "
             "spec.nodeName set bypasses the scheduler."
         )
     section = allocation.get("devices") or {}
     devices = tuple(_device(result) for result in section.get("results") or () if result["driver"] == driver)
     if not devices:
-        raise AllocationError(f"{said} is allocated, but has no device of driver {driver}.")
+        raise AllocationError(f"{claim_text} is allocated, but has no device of driver {driver}.")
     elsewhere = next((device for device in devices if device.pool != pool), None)
     if elsewhere is not None:
         raise AllocationError(
-            f"{said} is allocated elsewhere: device {elsewhere.device} is in pool {elsewhere.pool}, the pool of "
+            f"{claim_text} is allocated elsewhere: device {elsewhere.device} is in pool {elsewhere.pool}, the pool of "
             f"this node is {pool}."
         )
     entries, findings = _configs(section.get("config") or (), driver)
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if errors:
         listed = " ".join(f"{finding.path}: {finding}" for finding in errors)
-        raise AllocationError(f"{said} has a config that cannot be used. {listed}", errors)
+        raise AllocationError(f"{claim_text} has a config that cannot be used. {listed}", errors)
     return AllocatedClaim(namespace, name, uid, devices, entries, tuple(findings))
 
 
@@ -151,15 +147,15 @@ def _under(prefix: str, finding: Finding) -> Finding:
 
 
 def check_hardware(in_force: ConfigsInForce, instance: InstanceType, resource_type: str) -> tuple[Finding, ...]:
-    """Judge settings against what was, or can only be, allocated.
+    """Check settings against an instance type and kind of device.
 
     Args:
         in_force: the settings.
-        instance: the node's type. The LNC of one that lists no settings is not judged: nothing is known of it.
+        instance: the node's type. LNC is not checked if the type lists no settings, because they are unknown.
         resource_type: `resourceType` of the devices, `neuron_device` or `neuron_node`.
 
     Returns:
-        Errors, their paths relative to `parameters`.
+        NEU412 to NEU414; the path is the name of the field in `parameters`.
     """
     findings = []
     lnc, mode = in_force.logical_neuron_core, in_force.ultraserver_mode

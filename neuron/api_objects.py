@@ -1,9 +1,9 @@
-"""Answers of the Kubernetes API as bytes: a list cut into its objects, and which object it is that cannot be read.
+"""Splits lists and watch events of the Kubernetes API into objects as bytes, and identifies unreadable objects.
 
-A tenant decides how deep and how large the objects of a namespace are: `opaque.parameters` of a claim may nest 5,000
-levels, and hold texts (a single surrogate) that Go takes for JSON. Parsers give up at about 1,000 levels or at such a
-text, even where they only skip it, and then the whole list or event is lost. So each object is cut out as bytes first,
-without recursion, and decoded by itself.
+A tenant controls depth and content of the objects in a namespace: `opaque.parameters` of a claim may nest 5,000 levels
+and contain strings (a single surrogate) that Go accepts as JSON. Parsers fail at about 1,000 levels or at such a
+string, even if they only skip it, and then the whole list or event would be lost. So each object is cut out as bytes
+first, without recursion, and decoded separately.
 """
 
 import re
@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 WINDOW: Final = 64 * 1024
-"""Bytes at the beginning of an object in which its name stands: kube-apiserver writes `metadata` first, and in it the
-name before everything that a user can make long (field order of `metav1.ObjectMeta`)."""
+"""Bytes at the beginning of an object that contain its name: kube-apiserver writes `metadata` first, and in it the name
+before all fields that a user can make long (field order of `metav1.ObjectMeta`)."""
 
 _PAUSE_EVERY: Final = 4096
 _TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
@@ -33,7 +33,7 @@ class ListMeta(msgspec.Struct, frozen=True):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Which object it is. Fields that were not found are empty."""
+    """Identity of an object. Fields that were not found are empty."""
 
     name: str = ""
     namespace: str = ""
@@ -45,8 +45,8 @@ class Page(msgspec.Struct, frozen=True):
     """A list, or a part of one.
 
     Attributes:
-        metadata: its own.
-        items: its objects, each as JSON.
+        metadata: of the list.
+        items: the objects, each as JSON.
     """
 
     metadata: ListMeta = ListMeta()
@@ -59,7 +59,7 @@ class _Event(msgspec.Struct, frozen=True):
 
 
 _NOT_TAKEN: Final = (RecursionError, msgspec.DecodeError, UnicodeDecodeError)
-"""What the parser says of objects that it does not take, though it only has to skip them."""
+"""Errors of the parser for objects that it cannot skip."""
 _decode_page: Final = msgspec.json.Decoder(Page).decode
 _decode_event: Final = msgspec.json.Decoder(_Event).decode
 _decode_meta: Final = msgspec.json.Decoder(ListMeta).decode
@@ -67,21 +67,21 @@ _decode_text: Final = msgspec.json.Decoder(str).decode
 
 
 def read_page(body: bytes) -> Page:
-    """Cut a list into its objects. For lists that no review waits for; else use `steps`.
+    """Split a list into its objects. It may block for long: on the event loop use `steps`.
 
     Raises:
-        msgspec.DecodeError: it is no list.
+        msgspec.DecodeError: it is not a list.
     """
     return next(page for page in steps(body) if page is not None)
 
 
 def steps(body: bytes) -> Iterator[Page | None]:
-    """Cut a list into its objects, in steps: None after each but the last, which is the page.
+    """Split a list into its objects in bounded steps: yields None after each step but the last, which is the page.
 
     A page without deep objects takes one step, in C.
 
     Raises:
-        msgspec.DecodeError: it is no list.
+        msgspec.DecodeError: it is not a list.
     """
     try:
         yield _decode_page(body)
@@ -90,10 +90,10 @@ def steps(body: bytes) -> Iterator[Page | None]:
 
 
 def _cut(body: bytes, reason: Exception) -> Iterator[Page | None]:
-    """The same for a page with an object that the parser does not take: counts brackets.
+    """The same for a page with an object that the parser cannot skip. Counts brackets.
 
     Raises:
-        msgspec.DecodeError: it is no list; with `reason`, as the parser says it.
+        msgspec.DecodeError: it is not a list; the message is `reason`, the parser's error.
     """
     items: list[msgspec.Raw] | None = None
     metadata: ListMeta | None = None
@@ -123,10 +123,10 @@ def _cut(body: bytes, reason: Exception) -> Iterator[Page | None]:
 
 
 def read_event(line: bytes) -> tuple[str, bytes]:
-    """Type and object of a line of a watch.
+    """Type and object of one line of a watch.
 
     Raises:
-        msgspec.DecodeError: it is no event.
+        msgspec.DecodeError: it is not an event.
     """
     try:
         event = _decode_event(line)
@@ -136,8 +136,8 @@ def read_event(line: bytes) -> tuple[str, bytes]:
 
 
 def _cut_event(line: bytes, reason: Exception) -> tuple[str, bytes]:
-    """The same for an object that the parser does not take. kube-apiserver writes the type first, and nothing after
-    the object."""
+    """The same for an object that the parser cannot skip. kube-apiserver writes the type first, and nothing after the
+    object."""
     kind, begun = read_beginning(line)
     end = begun.rstrip()
     if not end.endswith(b"}}"):
@@ -146,10 +146,10 @@ def _cut_event(line: bytes, reason: Exception) -> tuple[str, bytes]:
 
 
 def read_beginning(line: bytes) -> tuple[str, bytes]:
-    """Type of an event whose line may be cut off, and the object as far as it is there.
+    """Type of an event whose line may be incomplete, and the existing part of the object.
 
     Raises:
-        msgspec.DecodeError: it is no event.
+        msgspec.DecodeError: it is not an event.
     """
     start = _EVENT.match(line, 0, WINDOW)
     if start is None:
@@ -158,7 +158,7 @@ def read_beginning(line: bytes) -> tuple[str, bytes]:
 
 
 def identity(raw: bytes) -> Identity:
-    """Which object it is, read from its beginning; whatever else it holds does not matter."""
+    """Identity of an object, read from its first `WINDOW` bytes. The rest may be unreadable."""
     found: dict[str, str] = {}
     depth, section, field = 0, b"", ""
     for token in _TOKEN.finditer(raw, 0, WINDOW):

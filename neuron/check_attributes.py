@@ -1,4 +1,4 @@
-"""Attributes of constraints, held against the devices that the requests can match."""
+"""Checks attributes of constraints against the devices that the requests can match."""
 
 from collections.abc import Sequence
 

@@ -1,6 +1,6 @@
-"""Opaque configs of a claim or class: decoded, and held against each other and against what the requests can match.
+"""Checks opaque configs of a claim or class against each other and against the devices that the requests can match.
 
-`neuron.configs` decodes one config; here is what only the whole claim shows.
+`neuron.configs` decodes one config. The checks here need the whole claim.
 """
 
 import dataclasses
@@ -31,17 +31,17 @@ _NOTHING_SET = ConfigsInForce()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Placed:
-    """A decoded config and where it stands."""
+    """A decoded config and its place in the claim."""
 
     config: Config
     entry: ConfigEntry
 
 
 def decode(configs: Iterable[Config], source: Source) -> tuple[list[Placed], list[Finding]]:
-    """Decode the configs that are for our driver, or were meant to be.
+    """Decode the configs for our driver.
 
     Returns:
-        What could be decoded, and NEU4xx and NEU512 with full paths.
+        The decoded configs, and NEU4xx and NEU512 with full paths.
     """
     placed, findings = [], []
     for config in configs:
@@ -65,11 +65,11 @@ def _under(prefix: str, finding: Finding) -> Finding:
 
 
 def _near_miss(config: Config) -> list[Finding]:
-    """NEU512: no driver would read the config of a misspelt driver."""
+    """NEU512: the driver's name is misspelt, so no driver would read the config."""
     if not did_you_mean(config.driver, [names.DRIVER]) or not config.driver:
         return []
     message = f"no driver is called {shown(config.driver)}. Did you mean '{names.DRIVER}'?"
-    fix = f"Write driver: {names.DRIVER}; configs of other drivers are passed over in silence."
+    fix = f"Write driver: {names.DRIVER}; configs of other drivers are ignored without a message."
     return [Finding("NEU512", f"{config.path}.opaque.driver", message, fix, config.driver)]
 
 
@@ -77,10 +77,10 @@ def _near_miss(config: Config) -> list[Finding]:
 
 
 def check_conflicts(claim: ClaimSpec, placed: Sequence[Placed]) -> list[Finding]:
-    """NEU510: a config that a later one overrides wherever it applies.
+    """NEU510: later configs override a config for all requests to which it applies.
 
-    The later entry wins (resource.k8s.io/v1, `DeviceAllocationResult.config`), so a general one followed by an
-    exception is fine; one that never comes to bear is a mistake.
+    The later entry takes precedence (resource.k8s.io/v1, `DeviceAllocationResult.config`). A general config followed by
+    an exception is valid.
     """
     covered = _covered(placed, _references(claim))
     findings = []
@@ -99,7 +99,7 @@ def _references(claim: ClaimSpec) -> list[str]:
 
 
 def _covered(placed: Iterable[Placed], references: Sequence[str]) -> list[int]:
-    """The requests to which each config applies: a mask whose bits are places in `references`."""
+    """The requests to which each config applies: masks whose bits are indexes in `references`."""
     named: dict[str, int] = {}
     for place, reference in enumerate(references):
         for name in {reference, reference.partition("/")[0]}:
@@ -118,8 +118,8 @@ def _conflict(earlier: Placed, later: Placed) -> Finding:
     kind = type(earlier.entry.config).__name__
     field, first = _setting(earlier.entry.config)
     _, second = _setting(later.entry.config)
-    index = later.config.path.rpartition("[")[2].rstrip("]")
-    message = f"two {kind} entries disagree: {field} {first} here and {second} in config[{index}], which wins."
+    place = later.config.path.rpartition(".")[2]
+    message = f"two {kind} entries disagree: {field} {first} here and {second} in {place}, which wins."
     fix = "Keep one of them, or give each its own requests."
     return Finding("NEU510", f"{earlier.config.path}.opaque.parameters.{field}", message, fix, str(first))
 
@@ -136,10 +136,7 @@ def _setting(config: _Kinds) -> tuple[str, int]:
 def check_targets(claim: ClaimSpec, placed: Sequence[Placed], foreign: Collection[str]) -> list[Finding]:
     """NEU511: configs for our driver that apply only to requests for other drivers' devices.
 
-    Args:
-        claim: the claim.
-        placed: its configs for our driver.
-        foreign: references of the requests that cannot match a Neuron device.
+    `foreign`: references of the requests that cannot match a Neuron device.
     """
     references, others = _references(claim), frozenset(foreign)
     theirs = sum(1 << place for place, reference in enumerate(references) if reference in others)
@@ -154,7 +151,7 @@ def check_targets(claim: ClaimSpec, placed: Sequence[Placed], foreign: Collectio
 
 
 def check_other_drivers(claim: ClaimSpec, *, only_ours: bool) -> list[Finding]:
-    """NEU511: configs for another driver in a claim that asks for Neuron devices only."""
+    """NEU511: configs for another driver in a claim that requests Neuron devices only."""
     findings = []
     for config in claim.configs:
         if only_ours and config.driver and config.driver != names.DRIVER and not _near_miss(config):
@@ -172,19 +169,19 @@ def check_hardware(
     index: DeviceIndex,
     catalogue: Catalogue,
 ) -> list[Finding]:
-    """NEU412 to NEU414, NEU514: settings that the devices which the request can match do not have.
+    """NEU412 to NEU414, NEU514: settings that devices which the request can match do not have.
 
     Args:
         request: the request, or one alternative of it.
         placed: the claim's configs.
         class_entries: the configs of its DeviceClass.
         admitted: shapes that it can match.
-        index: the shapes.
-        catalogue: what the types have.
+        index: all shapes.
+        catalogue: instance types.
 
     Returns:
-        Errors where no admitted device has the setting, or where an UltraServerConfig may end on a single device;
-        NEU514 where some have it.
+        Errors if no admitted device has the setting, or an UltraServerConfig can apply to a single device; NEU514 if
+        some have it.
     """
     in_force = configs_in_force([*class_entries, *(each.entry for each in placed)], request.reference)
     if in_force == _NOTHING_SET:
@@ -232,7 +229,7 @@ def _hardware_finding(
 
 
 def _path_of(field: str, placed: Sequence[Placed], reference: str) -> str:
-    """Where the setting in force for a request is written; empty if the DeviceClass has it."""
+    """Field path of the setting in force for a request; empty if the DeviceClass sets it."""
     covering = [
         each for each in placed if _setting(each.entry.config)[0] == field and covers(each.entry.requests, reference)
     ]
@@ -244,6 +241,6 @@ def _unlisted(instance_type: str) -> InstanceType:
 
 
 def ratcheted(findings: Iterable[Finding], before: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Errors that the stored object has as well, turned into warnings: an update must not become impossible."""
+    """Errors that the stored object has too become warnings, so that the object can still be updated."""
     stored = {(finding.code, finding.message) for finding in before if finding.severity is Severity.ERROR}
     return tuple(as_warning(finding) if (finding.code, finding.message) in stored else finding for finding in findings)

@@ -1,12 +1,12 @@
-"""How many devices a claim asks for, held against what one node of an admitted instance type has and connects.
+"""Checks the number of devices that a claim requests against what one node of an admitted type has and connects.
 
-A claim is allocated on one node. For claims that users write themselves only what can never work is an error: the
-counts that the Neuron scheduler extension documents for Trn1, and more devices than the node or the group has.
+A claim is allocated on one node. For claims that users write, only counts that can never work are errors: those that
+the Neuron scheduler extension excludes for Trn1, and more devices than the node or the group has.
 """
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from neuron import names
@@ -18,18 +18,18 @@ from neuron.selection import DeviceIndex
 from neuron.serving import nearest
 
 _RULED_FAMILIES: Final = ("trn1", "trn1n")
-"""Families whose allowed counts are documented. For other multi-device types, no document excludes a count."""
+"""Families with documented counts. For other types with several devices, no document excludes a count."""
 
 _GROUP: Final = re.compile(r"resource\.aws\.com/devicegroup([0-9]{1,4})_id", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Leaf:
-    """One request, or one alternative of one, that asks for Neuron devices.
+    """One request for Neuron devices, or one of its alternatives.
 
     Attributes:
-        devices: what it says.
-        request: name of its request.
+        devices: the request or alternative.
+        request: name of the request.
         mask: shapes that it can match, constraints included.
     """
 
@@ -44,7 +44,7 @@ class Leaf:
 
 
 class CountRules:
-    """The rules, for one claim."""
+    """Checks the counts of one claim."""
 
     def __init__(
         self,
@@ -59,15 +59,15 @@ class CountRules:
         self._claim = claim
         self._index = index
         self._catalogue = catalogue
-        self._spans = [(each, frozenset(each.requests)) for each in claim.constraints]
+        self._constraints = [(each, frozenset(each.requests)) for each in claim.constraints]
         self.leaves = [dataclasses.replace(leaf, mask=self._constrained(leaf)) for leaf in leaves]
         self._sums = _sums(self.leaves, index.most_devices)
 
     def _covering(self, reference: str) -> list[Constraint]:
-        return [each for each, requests in self._spans if covers(requests, reference)]
+        return [each for each, requests in self._constraints if covers(requests, reference)]
 
     def _constrained(self, leaf: Leaf) -> int:
-        """A device without the attribute of a constraint cannot be chosen (structured allocator)."""
+        """The allocator cannot choose a device without the attribute of a constraint."""
         mask = leaf.mask
         for constraint in self._covering(leaf.devices.reference):
             for attribute in (constraint.match_attribute, constraint.distinct_attribute):
@@ -76,7 +76,7 @@ class CountRules:
         return mask
 
     def findings(self) -> list[Finding]:
-        """Everything about counts; at most one finding for one count."""
+        """All findings about counts; at most one for each count."""
         found: list[Finding] = []
         for leaf in self.leaves:
             if leaf.mask and not leaf.devices.admin_access:
@@ -86,7 +86,7 @@ class CountRules:
             return found
         unconnectable = self._check_constraints()
         if unconnectable:
-            # What is to be connected in a way that cannot be is not told to connect it.
+            # NEU524 and NEU525 suggest a constraint; NEU522 says that this constraint cannot be satisfied.
             found = [finding for finding in found if finding.code not in ("NEU524", "NEU525")]
         return [*found, *unconnectable, *self._check_node()]
 
@@ -105,7 +105,7 @@ class CountRules:
             return []
         sums = [count + others for others in self._sums[leaf.request] if count + others <= index.most_devices]
         capable = [name for name in types if index.devices(leaf.mask, name) >= count]
-        if not self._unconnected and all(_never(self._catalogue, name, sums) for name in capable):
+        if not self._unconnected and all(_is_excluded(self._catalogue, name, sums) for name in capable):
             return [_unsupported(self._catalogue, "NEU520", leaf.path, count, capable)]
         return self._check_connection(leaf, sums)
 
@@ -122,7 +122,7 @@ class CountRules:
         return Finding("NEU521", leaf.path, message, f"Request {available} or fewer.", str(count))
 
     def _spare_alternatives(self, found: list[Finding]) -> list[Finding]:
-        """NEU528: a request works as long as one of its alternatives does."""
+        """NEU528 instead of NEU521: a request works as long as one of its alternatives does."""
         dead = {finding.path: place for place, finding in enumerate(found) if finding.code == "NEU521"}
         spared = list(found)
         alternatives: dict[str, list[Leaf]] = {}
@@ -143,7 +143,7 @@ class CountRules:
     # --- connected or not ---------------------------------------------------------------------------------------
 
     def _likely(self, mask: int) -> tuple[InstanceType, ...]:
-        """Types on which the request will probably land: those published, or else those in common use."""
+        """Types to which the request will probably be allocated: published ones, or else those in common use."""
         admitted = self._index.types(mask)
         published = self._index.types(mask & self._index.published)
         entries = [entry for name in published or admitted if (entry := self._catalogue.get(name)) is not None]
@@ -153,7 +153,7 @@ class CountRules:
 
     def _check_connection(self, leaf: Leaf, sums: Iterable[int]) -> list[Finding]:
         count = leaf.devices.count
-        # Too small a group is told where the group is.
+        # `_check_group` reports groups that are too small.
         if count == 1 or any(_GROUP.fullmatch(each.match_attribute) for each in self._covering(leaf.devices.reference)):
             return []
         likely = [entry for entry in self._likely(leaf.mask) if self._index.devices(leaf.mask, entry.name) >= count]
@@ -171,14 +171,14 @@ class CountRules:
 
     def _check_constraints(self) -> list[Finding]:
         found = []
-        for constraint, requests in self._spans:
+        for constraint, requests in self._constraints:
             covered = [leaf for leaf in self.leaves if covers(requests, leaf.devices.reference)]
             if constraint.match_attribute and covered and all(leaf.mask for leaf in covered):
                 found += self._check_group(constraint, covered)
         return found
 
     def _check_group(self, constraint: Constraint, covered: Sequence[Leaf]) -> list[Finding]:
-        """NEU522: more devices are to agree on an attribute than any node has with one value of it."""
+        """NEU522: more devices must agree on an attribute than any node has with one value of it."""
         attribute, index = constraint.match_attribute, self._index
         together = 0
         for leaf in covered:
@@ -193,13 +193,13 @@ class CountRules:
         if best is None:
             return []
         largest, wanted = best
-        message = f"{wanted} devices are to agree on {short(attribute)}, and no more than {largest} do."
+        message = f"{wanted} devices must agree on {short(attribute)}, and at most {largest} do."
         fitting = _group_for(wanted, index)
         fix = f"Request {largest} or fewer" + (f", or use matchAttribute: {fitting}." if fitting else ".")
         return [Finding("NEU522", f"{constraint.path}.matchAttribute", message, fix, attribute)]
 
     def _total(self, leaves: Iterable[Leaf], instance_type: str) -> int:
-        """The fewest devices that requests take together on a node of a type."""
+        """The smallest number of devices that requests need together on a node of a type."""
         smallest: dict[str, int] = {}
         for leaf in leaves:
             if leaf.devices.admin_access:
@@ -211,7 +211,7 @@ class CountRules:
         return sum(smallest.values())
 
     def _check_node(self) -> list[Finding]:
-        """NEU521, NEU526 and NEU527: what all requests ask for has to be on one node."""
+        """NEU521, NEU526 and NEU527: all requests of a claim must fit on one node."""
         if not self.leaves:
             return []
         by_request: dict[str, int] = {}
@@ -234,9 +234,9 @@ class CountRules:
         together = 0
         for mask in by_request.values():
             together |= mask
-        rooms = {name: self._index.devices(together, name) - self._total(self.leaves, name) for name in shared}
-        name = max(sorted(rooms), key=lambda each: rooms[each])
-        if rooms[name] >= 0:
+        spare = {name: self._index.devices(together, name) - self._total(self.leaves, name) for name in shared}
+        name = max(sorted(spare), key=lambda each: spare[each])
+        if spare[name] >= 0:
             return []
         total, has = self._total(self.leaves, name), self._index.devices(together, name)
         message = f"{total} devices are requested in all, and a node of {name} has {has}."
@@ -244,10 +244,10 @@ class CountRules:
 
 
 def _sums(leaves: Iterable[Leaf], most: int) -> dict[str, list[int]]:
-    """Devices that a container may hold of the other requests of a claim, by request, from 0 to `most`.
+    """For each request, the possible numbers of devices of the other requests, from 0 to `most`.
 
-    A container may use a request or not, and one of its alternatives. A set of numbers is a bit mask: adding a count
-    to every number of it is one shift, so the work grows with the number of alternatives and not with that of sums.
+    A container may use a request or not, and one of its alternatives. A set of numbers is a bit mask: adding a count to
+    all numbers is one shift, so the cost grows with the number of alternatives and not of sums.
     """
     options: dict[str, set[int]] = {}
     for leaf in leaves:
@@ -268,7 +268,7 @@ def _sums(leaves: Iterable[Leaf], most: int) -> dict[str, list[int]]:
 
 
 def _plus(sums: int, counts: Iterable[int], limit: int) -> int:
-    """A mask of sums, each as it is and with one of the counts added; nothing above the limit."""
+    """The sums, and each sum plus each count, up to the limit."""
     made = sums
     for count in counts:
         made |= sums << count & limit
@@ -285,8 +285,8 @@ def _group_for(count: int, index: DeviceIndex) -> str:
     return min(((size, name) for size, name in sizes.items() if size >= count), default=(0, ""))[1]
 
 
-def _never(catalogue: Catalogue, instance_type: str, sums: Iterable[int]) -> bool:
-    """Whether the documented rules of a type exclude every one of these counts."""
+def _is_excluded(catalogue: Catalogue, instance_type: str, sums: Iterable[int]) -> bool:
+    """Whether the documented rules of a type exclude all of these counts."""
     entry = catalogue.get(instance_type)
     if entry is None or entry.family not in _RULED_FAMILIES or entry.topology is not Topology.TORUS:
         return False
@@ -294,7 +294,7 @@ def _never(catalogue: Catalogue, instance_type: str, sums: Iterable[int]) -> boo
 
 
 def _unsupported(catalogue: Catalogue, code: str, path: str, count: int, types: Sequence[str]) -> Finding:
-    # Word for word what the Neuron scheduler extension says, so that searching for it still helps.
+    # The exact text of the Neuron scheduler extension, so that users find its documentation.
     message = (
         f"Instance type {types[0]} does not support requests for device: {count}."
         " Please request a different number of devices."
@@ -306,26 +306,23 @@ def _unsupported(catalogue: Catalogue, code: str, path: str, count: int, types: 
 def check_together(
     claim: ClaimSpec,
     leaves: Sequence[Leaf],
-    used: Collection[str],
     path: str,
     index: DeviceIndex,
     catalogue: Catalogue,
     *,
     unconnected: bool = False,
 ) -> list[Finding]:
-    """NEU709: what one container uses of a claim, judged as one number of devices.
+    """NEU709: check all devices that one container uses of a claim as one number.
 
     Args:
         claim: the claim.
-        leaves: its requests for Neuron devices.
-        used: names of the requests that the container refers to.
+        leaves: the requests for Neuron devices to which the container refers.
         path: field path of the container's references.
         index: the devices that exist.
-        catalogue: the types they are on.
-        unconnected: whether a policy lets containers have devices that are not connected.
+        catalogue: instance types.
+        unconnected: whether a policy allows devices that are not connected.
     """
-    names_used = frozenset(used)
-    mine = [leaf for leaf in leaves if leaf.request in names_used and leaf.mask and not leaf.devices.admin_access]
+    mine = [leaf for leaf in leaves if leaf.mask and not leaf.devices.admin_access]
     smallest: dict[str, int] = {}
     for leaf in mine:
         smallest[leaf.request] = min(leaf.devices.count, smallest.get(leaf.request, leaf.devices.count))
@@ -335,7 +332,7 @@ def check_together(
     total = sum(smallest.values())
     types = set.intersection(*(set(index.types(leaf.mask)) for leaf in mine))
     capable = [name for name in index.types(index.everything) if name in types]
-    if not unconnected and capable and all(_never(catalogue, name, {total}) for name in capable):
+    if not unconnected and capable and all(_is_excluded(catalogue, name, {total}) for name in capable):
         return [_unsupported(catalogue, "NEU709", path, total, capable)]
     for constraint in claim.constraints:
         named = frozenset(constraint.requests)
@@ -350,7 +347,7 @@ def check_together(
 
 
 def _unconstrained(leaf: Leaf, count: int) -> Finding:
-    """NEU524, with the YAML to add."""
+    """NEU524 with the YAML to add."""
     attribute = names.device_group_attribute(count)
     message = f"nothing keeps the {count} devices of request {leaf.request[:30]} connected."
     yaml = f"constraints: [{{requests: [{leaf.devices.reference}], matchAttribute: {attribute}}}]"

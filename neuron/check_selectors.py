@@ -1,6 +1,6 @@
-"""Device selectors: what is wrong with an expression in itself, and what it does to the devices that exist.
+"""Checks device selectors: the expression itself, and its result on the devices that exist (NEU6xx).
 
-Findings are NEU6xx. What can never work is an error; what works on some nodes only, or on none that is known, warns.
+An expression that can never work is an error. One that works on some nodes only, or on no known node, is a warning.
 """
 
 import dataclasses
@@ -31,23 +31,23 @@ _COMPARISONS: Final = frozenset({"==", "!=", "<", "<=", ">", ">=", "in"})
 _SHOWN: Final = 40
 _LONGEST_IDENTIFIER: Final = 64
 _LONGEST_REASON: Final = 2 * MOST_QUOTED
-"""Characters of what the CEL engine says: it may quote what a user wrote."""
+"""Characters of the CEL engine's message, which may quote the expression."""
 _MOST_FINDINGS: Final = 16
-"""Findings about the attributes of one selector; looking for what was meant costs up to a millisecond each."""
+"""Findings about the attributes of one selector: a suggestion takes up to a millisecond."""
 _ALIKE: Final = 0.75
-"""How alike (difflib) an identifier must be to a known one to be refused as its misspelling."""
+"""Similarity (difflib) from which an identifier is refused as a misspelling of a known one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Judged:
-    """One selector, judged.
+    """One selector, evaluated on all shapes.
 
     Attributes:
-        selector: where it stands.
-        compiled: None where it cannot be evaluated.
-        match: what it does with the shapes; None where that is not known.
-        findings: what is wrong with it in itself.
-        unfinished: whether there was no time to find out.
+        selector: the expression and its field path.
+        compiled: None if it cannot be compiled.
+        match: its result on the shapes; None if it is not known.
+        findings: errors and warnings about the expression itself.
+        unfinished: whether the time-out ended the evaluation. Such a result must not be cached.
     """
 
     selector: Selector
@@ -57,7 +57,7 @@ class Judged:
     unfinished: bool = False
 
     def at(self, selector: Selector) -> "Judged":
-        """The same for another place where the expression stands."""
+        """The same for another place with this expression."""
         if self.selector == selector:
             return self
         findings = tuple([dataclasses.replace(finding, path=selector.path) for finding in self.findings])
@@ -65,25 +65,25 @@ class Judged:
 
 
 class JudgedSelectors(Protocol):
-    """Remembers what came of judging expressions, as `judge` returns it for one devices index."""
+    """Cache of results of `judge`, by expression, for one `DeviceIndex`."""
 
     def get(self, expression: str) -> Judged | None:
-        """What came of it; None where that is not known (any more)."""
+        """The cached result, or None."""
 
     def put(self, expression: str, judged: Judged) -> None:
-        """Remember it."""
+        """Cache a result."""
 
 
 def judge(
     selector: Selector, engine: SelectorEngine, index: DeviceIndex, memory: JudgedSelectors | None = None
 ) -> Judged:
-    """Compile a selector, look at its attributes, and evaluate it on every shape.
+    """Compile a selector, check its attributes, and evaluate it on all shapes.
 
     Args:
         selector: the selector.
         engine: compiles it.
         index: the shapes.
-        memory: what is known of selectors that were judged with this index.
+        memory: cache of results for this index.
     """
     known = memory.get(selector.expression) if memory is not None else None
     if known is None:
@@ -107,14 +107,14 @@ def _judge(selector: Selector, engine: SelectorEngine, index: DeviceIndex) -> Ju
 
 
 def _attribute_findings(compiled: CompiledSelector, path: str, index: DeviceIndex) -> dict[Finding, None]:
-    """What is wrong with the attributes that an expression reads, each finding once."""
+    """Findings about the attributes that an expression reads, each once."""
     findings: dict[Finding, None] = {}
     for attribute in dict.fromkeys(lookup.attribute for lookup in compiled.lookups):
         if len(findings) < _MOST_FINDINGS:
             findings |= dict.fromkeys(_check_lookup(attribute, path, index))
-    said = len(findings)
+    before = len(findings)
     for use in compiled.uses:
-        if len(findings) - said < _MOST_FINDINGS:
+        if len(findings) - before < _MOST_FINDINGS:
             findings |= dict.fromkeys(_check_use(use, path, index))
     return findings
 
@@ -126,12 +126,12 @@ def _unusable(selector: Selector, finding: Finding, *, unfinished: bool = False)
 def _refusal(path: str, error: SelectorError) -> Finding:
     place, text = error.position, _sentence(short(str(error), _LONGEST_REASON))
     if isinstance(error, SelectorSyntaxError):
-        return Finding("NEU601", path, f"the selector is not CEL{place}: {text}", "Mend the expression.")
+        return Finding("NEU601", path, f"the selector is not CEL{place}: {text}", "Correct the expression.")
     if isinstance(error, SelectorUnsupportedError):
-        return warning("NEU603", path, f"the selector was not checked{place}: {text}", "Kubernetes judges it alone.")
+        return warning("NEU603", path, f"the selector was not checked{place}: {text}", "Only Kubernetes evaluates it.")
     if isinstance(error, SelectorTooCostlyError):
         return Finding("NEU605", path, f"the selector costs too much{place}: {text}", "Loop over less, or split it.")
-    return Finding("NEU602", path, f"the selector can never be evaluated{place}: {text}", "Mend the expression.")
+    return Finding("NEU602", path, f"the selector can never be evaluated{place}: {text}", "Correct the expression.")
 
 
 def _sentence(text: str) -> str:
@@ -142,26 +142,26 @@ def _sentence(text: str) -> str:
 
 
 def attribute_label(attribute: str) -> str:
-    """An attribute as messages call it: without the driver's own domain, and not too long."""
+    """An attribute for messages: without the driver's domain, and short."""
     return short(attribute.removeprefix(f"{names.DRIVER}/"))
 
 
 def guard(attribute: str) -> str:
-    """The CEL that tests whether a device has an attribute."""
+    """CEL that tests whether a device has an attribute."""
     domain, _, identifier = attribute.rpartition("/")
     return f'"{short(identifier)}" in device.attributes["{short(domain)}"]'
 
 
 def unknown_attribute(attribute: str, index: DeviceIndex) -> str | None:
-    """None for an attribute that some device has; else the one that was likely meant, or an empty string.
+    """None for an attribute that some device has; else the most similar known one, or an empty string.
 
-    Names that differ in digits alone are no misspellings: a newer driver may well publish another size.
+    Names that differ only in digits are not misspellings: a newer driver may publish another size.
     """
     known = index.attributes() | ATTRIBUTE_TYPES.keys()
     if attribute in known:
         return None
     domain, _, identifier = attribute.rpartition("/")
-    # The same identifier in another domain comes first, and then the same in other letters.
+    # An equal identifier in another domain comes first, then one that differs only in case.
     identifiers = {
         name.rpartition("/")[2]: name for name in sorted(known, key=lambda name: not name.startswith(domain))
     }
@@ -193,13 +193,13 @@ def _check_use(use: Use, path: str, index: DeviceIndex) -> list[Finding]:
     if kind is None:
         return []
     if use.operator == "bool" and kind is not bool:
-        message = f"{label} is {_TYPE_WORDS[kind]}, and stands where a condition is needed: that fails."
+        message = f"{label} is {_TYPE_WORDS[kind]}, and is used as a condition: that fails."
         return [Finding("NEU607", path, message, f"Compare it, as in {label} == {_as_kind('1', kind)}.", label)]
     return _check_types(use, path, kind) if use.operator in _COMPARISONS else []
 
 
 def _kind_of(attribute: str, index: DeviceIndex) -> type | None:
-    """The type of an attribute's values: as published, or else as documented."""
+    """The type of an attribute's values: as published, else as documented."""
     published = index.values(attribute, index.published)
     return type(published[0]) if published else ATTRIBUTE_TYPES.get(attribute)
 
@@ -219,16 +219,16 @@ def _check_types(use: Use, path: str, kind: type) -> list[Finding]:
     if not wrong:
         return []
     label, value, operator = attribute_label(use.attribute), wrong[0], use.operator
-    said = f"{label} is {_TYPE_WORDS[kind]}, and is compared with {_literal(value)}, {_TYPE_WORDS[type(value)]}"
+    mismatch = f"{label} is {_TYPE_WORDS[kind]}, and is compared with {_literal(value)}, {_TYPE_WORDS[type(value)]}"
     fix = f"Write {label} {operator} {_as_kind(value, kind)}."
     if operator == "!=" and kind is not Version:
-        return [warning("NEU607", path, f"{said}: that is always true.", fix, str(value)[:_SHOWN])]
-    fate = "fails" if kind is Version or operator not in ("==", "!=", "in") else "is never true"
-    return [Finding("NEU607", path, f"{said}: that {fate}.", fix, str(value)[:_SHOWN])]
+        return [warning("NEU607", path, f"{mismatch}: that is always true.", fix, str(value)[:_SHOWN])]
+    effect = "fails" if kind is Version or operator not in ("==", "!=", "in") else "is never true"
+    return [Finding("NEU607", path, f"{mismatch}: that {effect}.", fix, str(value)[:_SHOWN])]
 
 
 def _type_of(value: object) -> type | None:
-    """The attribute type that a constant has; None for those that no attribute has."""
+    """The type of a constant; None if no attribute has values of that type."""
     return type(value) if type(value) in _TYPE_WORDS else None
 
 
@@ -240,7 +240,7 @@ def _literal(value: object) -> str:
 
 
 def _as_kind(value: object, kind: type) -> str:
-    """The constant as it should have been written."""
+    """The constant, written as a value of type `kind`."""
     text = (value.text if isinstance(value, Version) else str(value))[:_SHOWN]
     if kind is int:
         return text if text.lstrip("-").isdigit() else "0"
@@ -256,8 +256,8 @@ def check_failures(judged: Judged, visited: int, index: DeviceIndex) -> list[Fin
     """NEU609 and NEU611: devices on which the selector fails.
 
     Args:
-        judged: the selector.
-        visited: shapes that it gets to see; the class and the selectors before it have let them through.
+        judged: the evaluated selector.
+        visited: shapes on which it is evaluated: the class and the earlier selectors admit them.
         index: the shapes.
     """
     if judged.match is None or judged.compiled is None:
@@ -267,7 +267,7 @@ def check_failures(judged: Judged, visited: int, index: DeviceIndex) -> list[Fin
     if not failing:
         return []
     if any(finding.code in ("NEU606", "NEU607", "NEU608") for finding in judged.findings):
-        return []  # said already, and better
+        return []  # these findings name the cause
     path = judged.selector.path
     for lookup in judged.compiled.lookups:
         lacking = failing & ~index.with_attribute(lookup.attribute)
@@ -280,8 +280,8 @@ def check_failures(judged: Judged, visited: int, index: DeviceIndex) -> list[Fin
     failure = short(judged.match.failure, _LONGEST_REASON)
     message = f"the selector fails on devices of {_examples(index.types(failing))}: {failure}."
     if failing == visited:
-        message = f"the selector fails on every device that it can see: {failure}."
-        return [Finding("NEU611", path, message, "Mend the expression.")]
+        message = f"the selector fails on every device on which it is evaluated: {failure}."
+        return [Finding("NEU611", path, message, "Correct the expression.")]
     return [warning("NEU611", path, message, "One such device ends the scheduling of the pod.")]
 
 
@@ -290,7 +290,7 @@ def _examples(types: Sequence[str]) -> str:
 
 
 def check_nothing_matches(selectors: Iterable[Judged], path: str, matched: int, index: DeviceIndex) -> list[Finding]:
-    """NEU610: no device matches all selectors of a request; NEU612: none that the cluster publishes now."""
+    """NEU610: no known device matches all selectors of a request. NEU612: no published device does."""
     compiled = [judged.compiled for judged in selectors if judged.compiled is not None]
     if matched & index.published or (matched and not index.published):
         return []
@@ -311,7 +311,7 @@ def check_nothing_matches(selectors: Iterable[Judged], path: str, matched: int, 
 def _strange_constants(
     selectors: Iterable[CompiledSelector], index: DeviceIndex
 ) -> Iterator[tuple[str, str, Iterable[str]]]:
-    """Constants that are no value of the attribute they are compared with: attribute, constant, values."""
+    """Constants that differ from all values of their attribute: attribute, constant, values."""
     texts: dict[str, dict[str, None]] = {}
     for selector in selectors:
         for name in selector.drivers:

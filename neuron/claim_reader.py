@@ -1,9 +1,7 @@
-"""Reading claims and DeviceClasses of any API version into `neuron.claim_specs`.
+"""Reads claims and DeviceClasses of any API version into `neuron.claim_specs`.
 
-`resource.k8s.io/v1`, `v1beta2` and `v1beta1` differ in where a request keeps its fields: under `exactly`, or, in
-v1beta1, in the request itself. `_FIELDS_UNDER` says so, once.
-
-What the API server would refuse on its own is reported here too: manifests in files have not been there yet.
+In `resource.k8s.io/v1` and `v1beta2` the fields of a request are under `exactly`, in `v1beta1` in the request itself
+(`_FIELDS_UNDER`). Errors that the API server finds itself are reported too, because files have not passed it.
 """
 
 import re
@@ -43,7 +41,7 @@ _MOST: Final = {
 }
 """The list `requests` of a constraint or config has the same limit as that of the claim."""
 _JUDGED: Final = 2
-"""A list is read up to this many times its API limit: a newer API server may allow more. The rest is not looked at."""
+"""A list is read up to this multiple of its API limit: a newer API server may allow more. The rest is ignored."""
 _MOST_UNKNOWN: Final = 16
 """Unknown fields of one object that are reported one by one."""
 _LARGEST_COUNT: Final = 2**63 - 1
@@ -57,11 +55,11 @@ def read_claim(kind: str, api_version: str, spec: object) -> tuple[ClaimSpec, tu
 
     Args:
         kind: which of the two.
-        api_version: one of `VERSIONS`; anything else is read as v1, and reported.
+        api_version: one of `VERSIONS`; any other is reported and read as v1.
         spec: JSON-like data; `opaque.parameters` may be raw JSON as bytes.
 
     Returns:
-        The claim as far as it can be read, and what is wrong with its form (NEU501 to NEU509, NEU530).
+        The readable part of the claim, and findings about its form (NEU501 to NEU509, NEU530).
     """
     reader = _Reader(api_version)
     root = "spec"
@@ -81,7 +79,7 @@ def read_claim(kind: str, api_version: str, spec: object) -> tuple[ClaimSpec, tu
 
 
 def read_class(api_version: str, spec: object) -> tuple[ClassSpec, tuple[Finding, ...]]:
-    """Read `spec` of a DeviceClass; arguments and result as of `read_claim`."""
+    """Read `spec` of a DeviceClass; arguments and result as for `read_claim`."""
     reader = _Reader(api_version)
     known = ("selectors", "config", "extendedResourceName", "suitableNodes")
     fields = reader.fields(spec, "spec", known)
@@ -102,12 +100,12 @@ def describe(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """What a user wrote, ASCII and short enough for a message."""
+    """A user's value for a message, in ASCII and short."""
     return quoted(value, _SHOWN)
 
 
 class _Reader:
-    """Reads one object, and collects what is wrong with its form."""
+    """Reads one object and collects findings about its form."""
 
     def __init__(self, api_version: str) -> None:
         self.findings = Findings()
@@ -119,13 +117,16 @@ class _Reader:
             under = "exactly"
         self._under = under
 
-    def _refuse(self, code: str, path: str, message: str, fix: str, value: object = "") -> None:
-        self.findings.add([Finding(code, path, message, fix, value if isinstance(value, str) else shown(value))])
+    def _refuse(
+        self, code: str, path: str, message: str, fix: str, value: object = "", *, misspelt: bool = False
+    ) -> None:
+        text = value if isinstance(value, str) else shown(value)
+        self.findings.add([Finding(code, path, message, fix, text, misspelt=misspelt)])
 
     # --- JSON ---------------------------------------------------------------------------------------------
 
     def fields(self, value: object, path: str, known: Sequence[str]) -> Mapping[str, Any]:
-        """An object whose fields are all known; empty where it is absent or no object."""
+        """An object; empty if it is absent or of another type. Reports unknown fields."""
         if value is None:
             return {}
         if not isinstance(value, Mapping):
@@ -142,7 +143,7 @@ class _Reader:
         return value
 
     def items(self, owner: Mapping[str, Any], key: str, path: str) -> list[tuple[object, str]]:
-        """The entries of a list with their paths; empty where it is absent or no list."""
+        """The entries of a list with their paths; empty if it is absent or of another type."""
         where = f"{path}.{key}"
         value = owner.get(key)
         if value is None:
@@ -155,13 +156,13 @@ class _Reader:
             fix = f"Keep {most} or fewer."
             self._refuse("NEU509", where, f"{key} has {len(value)} entries; Kubernetes allows {most}.", fix, len(value))
             if len(value) > _JUDGED * most:
-                message = f"{key} has {len(value)} entries, of which the first {_JUDGED * most} are judged."
+                message = f"{key} has {len(value)} entries, of which the first {_JUDGED * most} are checked."
                 self._refuse("NEU530", where, message, fix, len(value))
                 value = value[: _JUDGED * most]
         return [(item, f"{where}[{index}]") for index, item in enumerate(value)]
 
     def objects(self, owner: Mapping[str, Any], key: str, path: str) -> list[tuple[Mapping[str, Any], str]]:
-        """The entries of a list that are objects; others are reported and left out."""
+        """The entries of a list that are objects. Reports and skips others."""
         entries = self.items(owner, key, path)
         for value, where in entries:
             if not isinstance(value, Mapping):
@@ -169,7 +170,7 @@ class _Reader:
         return [(value, where) for value, where in entries if isinstance(value, Mapping)]
 
     def text(self, owner: Mapping[str, Any], key: str, path: str, *, required: bool = False) -> str:
-        """A string; empty where it is absent or none."""
+        """A string; empty if it is absent or of another type."""
         value = owner.get(key)
         if isinstance(value, str) and value:
             return value
@@ -188,7 +189,7 @@ class _Reader:
         return tuple([value for value, _ in entries if isinstance(value, str)])
 
     def _closest(self, word: str, known: Sequence[str]) -> str:
-        """A suggestion, as long as anybody will be shown it."""
+        """A suggestion, unless there are more findings than an answer shows: it is expensive."""
         return "" if len(self.findings) >= MOST_SHOWN else did_you_mean(word, known)
 
     def _wrong_type(self, value: object, path: str, wanted: str) -> None:
@@ -199,14 +200,15 @@ class _Reader:
     def _unknown_field(self, key: str, path: str, known: Sequence[str]) -> None:
         field = path.rpartition(".")[2]
         fix = f"Its fields are {', '.join(known)}."
-        message = f"{field} has no field {shown(key)}.{did_you_mean(key, known)}"
+        hint = did_you_mean(key, known)
+        message = f"{field} has no field {shown(key)}.{hint}"
         if self._under and key in _EXACT and "exactly" in known:
-            message = f"{field} has no field {shown(key)} of its own: it belongs under exactly."
+            hint, message = "", f"{field} has no field {shown(key)} of its own: it belongs under exactly."
             fix = "Move it under exactly; only v1beta1 has it in the request itself."
         elif not self._under and key == "exactly":
-            message = f"{field} has no field 'exactly' in v1beta1."
+            hint, message = "", f"{field} has no field 'exactly' in v1beta1."
             fix = f"Write apiVersion: {VERSIONS[0]}, or move its fields into the request."
-        self._refuse("NEU501", f"{path}.{key[:_SHOWN]}", message, fix, key)
+        self._refuse("NEU501", f"{path}.{key[:_SHOWN]}", message, fix, key, misspelt=bool(hint))
 
     # --- requests -----------------------------------------------------------------------------------------
 
@@ -237,7 +239,7 @@ class _Reader:
         if name and not _LABEL.fullmatch(name):
             message = f"name {shown(name)} is no DNS label."
             self._refuse("NEU505", f"{path}.name", message, "Use lower-case letters, digits and dashes.", name)
-        return name[:_SHOWN]  # No name may be longer, and every alternative has a copy of it.
+        return name[:_SHOWN]  # The longest allowed name; each alternative has a copy of it.
 
     def _devices(self, fields: Mapping[str, Any], path: str, reference: str) -> DeviceRequest:
         mode = self.text(fields, "allocationMode", path) or EXACT_COUNT
@@ -266,15 +268,15 @@ class _Reader:
             return 0
         if not -_LARGEST_COUNT <= value <= _LARGEST_COUNT:
             message = f"count is {shown(value)}, which is no 64-bit number."
-            self._refuse("NEU507", where, message, "Ask for as many devices as a node has, or fewer.", value)
+            self._refuse("NEU507", where, message, "Request at most the devices of one node.", value)
             return 0
         if everything:
             if value:
-                message = f"allocationMode All asks for every device, and count says {value}."
+                message = f"allocationMode All requests all devices, and count is {value}."
                 self._refuse("NEU507", where, message, "Drop count, or write allocationMode: ExactCount.", value)
             return 0
         if value < 0:
-            self._refuse("NEU507", where, f"count is {value}.", "Ask for 1 device or more.", value)
+            self._refuse("NEU507", where, f"count is {value}.", "Request 1 device or more.", value)
             return 0
         return value or 1
 
@@ -311,7 +313,7 @@ class _Reader:
         return Config(path, requests, self.text(opaque, "driver", where, required=True), opaque.get("parameters"))
 
     def check_names(self, claim: ClaimSpec) -> None:
-        """Names are unique, and what refers to one names one that is there."""
+        """Report names that are not unique, and references to names that do not exist."""
         self._repeated((request.name, request.path) for request in claim.requests)
         for request in claim.requests:
             if request.prioritised:
@@ -328,7 +330,7 @@ class _Reader:
         seen: set[str] = set()
         for name, path in entries:
             if name in seen:
-                message = f"the name {shown(name.rpartition('/')[2])} stands twice."
+                message = f"the name {shown(name.rpartition('/')[2])} is used twice."
                 self._refuse("NEU505", f"{path}.name", message, "Rename one of the two.", name)
             seen.add(name)
 

@@ -1,6 +1,6 @@
-"""What a ResourceClaim, a ResourceClaimTemplate or a DeviceClass says, in one shape for all versions of the API.
+"""Specs of ResourceClaims, ResourceClaimTemplates and DeviceClasses, equal for all API versions.
 
-`neuron.claim_reader` makes it, and is the only place that knows of versions.
+`neuron.claim_reader` reads them; it is the only module that knows API versions.
 """
 
 import dataclasses
@@ -26,13 +26,13 @@ class DeviceRequest:
     """An `ExactDeviceRequest` or a `DeviceSubRequest`.
 
     Attributes:
-        path: field path under which its fields stand.
-        reference: how constraints and configs refer to it: `req`, or `req/sub`.
+        path: field path of its fields.
+        reference: its name in constraints and configs: `req`, or `req/sub`.
         device_class: its DeviceClass.
-        selectors: what a device has to satisfy, all of them.
-        everything: whether it asks for every matching device of a node (`allocationMode: All`).
-        count: devices; 0 where it asks for everything, or where what was written is no count.
-        admin_access: whether it only looks at devices.
+        selectors: all must match.
+        everything: whether it requests all matching devices of a node (`allocationMode: All`).
+        count: number of devices; 0 with `everything`, or if the count is not valid.
+        admin_access: `adminAccess`: it does not allocate devices exclusively.
     """
 
     path: str
@@ -50,8 +50,8 @@ class Request:
 
     Attributes:
         path: its field path.
-        name: what containers, constraints and configs call it.
-        alternatives: one, or in order of preference those of `firstAvailable`.
+        name: its name in containers, constraints and configs.
+        alternatives: one, or those of `firstAvailable` in order of preference.
     """
 
     path: str
@@ -60,13 +60,13 @@ class Request:
 
     @property
     def prioritised(self) -> bool:
-        """Whether it lists alternatives."""
+        """Whether it has `firstAvailable`."""
         return any("/" in alternative.reference for alternative in self.alternatives)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Constraint:
-    """A `DeviceConstraint`; `requests` is empty where it spans all of them."""
+    """A `DeviceConstraint`; empty `requests` means all requests."""
 
     path: str
     requests: tuple[str, ...]
@@ -80,9 +80,9 @@ class Config:
 
     Attributes:
         path: its field path.
-        requests: what it applies to; empty: everything.
+        requests: names of requests or alternatives; empty: all.
         driver: `opaque.driver`.
-        parameters: `opaque.parameters`: raw JSON as bytes where it is known, else parsed.
+        parameters: `opaque.parameters`: raw JSON as bytes if available, else parsed.
     """
 
     path: str
@@ -109,7 +109,7 @@ class ClaimSpec:
 
     @property
     def references(self) -> tuple[str, ...]:
-        """Everything that a constraint or config may name."""
+        """All names that a constraint or config may use."""
         return tuple(
             reference
             for request in self.requests

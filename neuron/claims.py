@@ -1,4 +1,4 @@
-"""From a pod's demand to the one claim that serves it: requests, alternatives, constraints, opaque configs."""
+"""Makes the one claim (`resource.k8s.io/v1`) that a pod gets for its asks."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from neuron.demand import Ask, Role
 from neuron.findings import Finding, warning
 from neuron.instances import InstanceType
 from neuron.layout import EXTRA
-from neuron.serving import Refusal, Serving, Span, Wishes, nearest, serve
+from neuron.serving import ConnectedSet, DeviceConfig, Serving, TypeRefusal, nearest, serve
 from neuron.templates import Template
 
 
@@ -19,11 +19,11 @@ class Claim:
 
     Attributes:
         template: its ResourceClaimTemplate.
-        uses: for every ask, the request names its container refers to. `None`: it asks for nothing; an empty
-            tuple: the whole claim, by an entry without a request.
+        uses: for each ask, the request names that its container refers to. None: the container requests no devices.
+            Empty tuple: the whole claim, by an entry without `request`.
         types: names of the instance types that can serve it, in catalogue order.
-        connected: whether anything is asked for that an arbitrary set of devices would not do.
-        warnings: what the user should know (NEU202, NEU213, NEU215).
+        connected: whether the claim requires more than an arbitrary set of devices.
+        warnings: NEU202, NEU213 and NEU215.
     """
 
     template: Template
@@ -34,8 +34,19 @@ class Claim:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why no candidate instance type serves the pod.
+
+    Attributes:
+        findings: at least one error.
+    """
+
+    findings: tuple[Finding, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Alternative:
-    """Instance types that one and the same set of requests serves."""
+    """Instance types for which the requests are equal: one entry of `firstAvailable`."""
 
     name: str
     servings: tuple[Serving, ...]
@@ -52,62 +63,59 @@ class _Alternative:
 def make_claim(
     asks: Sequence[Ask],
     candidates: Sequence[InstanceType],
-    wishes: Wishes,
+    config: DeviceConfig,
     device_class: str,
     *,
-    only_these: bool,
+    pin_types: bool,
     unconnected: bool = False,
-) -> Claim | list[Finding]:
+) -> Claim | Refusal:
     """Make the claim of a pod.
 
     Args:
-        asks: every container that may ask, init containers first.
+        asks: one per container, init containers first.
         candidates: instance types to choose from, in order; not empty.
-        wishes: what annotations ask of the pod.
+        config: device settings that annotations request.
         device_class: DeviceClass to request from.
-        only_these: whether the claim itself must keep to the candidates (nothing else would).
-        unconnected: whether counts that cannot be connected are served all the same.
-
-    Returns:
-        The claim, or why no candidate serves the pod.
+        pin_types: whether selectors must restrict the claim to the candidates, because node selection does not.
+        unconnected: whether counts that cannot be connected are allowed.
     """
     long_lived = sum(1 for ask in asks if ask.amount and ask.role is not Role.INIT)
     if long_lived > names.MAX_REQUESTS_PER_CLAIM:
-        return [_too_many_requests(long_lived)]
-    answers = [serve(entry, asks, wishes, unconnected=unconnected) for entry in candidates]
+        return Refusal((_too_many_requests(long_lived),))
+    answers = [serve(entry, asks, config, unconnected=unconnected) for entry in candidates]
     servings = [answer for answer in answers if isinstance(answer, Serving)]
     refusals = [
-        (entry, answer) for entry, answer in zip(candidates, answers, strict=True) if isinstance(answer, Refusal)
+        (entry, answer) for entry, answer in zip(candidates, answers, strict=True) if isinstance(answer, TypeRefusal)
     ]
-    # A type of unknown size serves anything that is single; where all known types refuse, hope is no answer.
-    hopeful = all(serving.entry.devices is None and not serving.entry.groups for serving in servings)
-    if not servings or (hopeful and refusals and not only_these):
+    # A type of unknown size serves any single request. It does not count if every type of known size refuses the pod.
+    only_unknown = all(serving.entry.devices is None and not serving.entry.groups for serving in servings)
+    if not servings or (only_unknown and refusals and not pin_types):
         return _refusal(refusals, asks, candidates)
-    # A pod that sets the logical NeuronCore is for hardware that has a choice, if a candidate has one.
+    # A pod that sets the logical NeuronCore gets a type where it can be set, if a candidate is of such a type.
     if any(serving.sets_lnc for serving in servings):
         servings = [serving for serving in servings if serving.sets_lnc]
-    # Containers name requests, not alternatives: all alternatives must distribute them alike.
+    # Containers refer to requests, not to alternatives: the uses must be equal in all alternatives.
     uses = servings[0].layout.uses
     left_out = tuple(serving.entry.name for serving in servings if serving.layout.uses != uses)
     alternatives = _alternatives([serving for serving in servings if serving.layout.uses == uses])
     if len(alternatives) > names.MAX_FIRST_AVAILABLE:
-        return [_too_many_alternatives(alternatives)]
-    builder = _Builder(alternatives, wishes, device_class, by_type=only_these or _needs_types(alternatives, asks))
+        return Refusal((_too_many_alternatives(alternatives),))
+    builder = _Builder(alternatives, config, device_class, by_type=pin_types or _needs_types(alternatives, asks))
     types = tuple(name for alternative in alternatives for name in alternative.types)
     return Claim(
         template=Template.make(builder.summary(), builder.spec()),
         uses=tuple(builder.use(use) if use else None for use in uses),
         types=types,
-        connected=len(alternatives) > 1 or any(alternative.first.spans for alternative in alternatives),
-        warnings=(*_waste(asks, alternatives, wishes), *_unconnected(asks, alternatives), *_left_out(left_out)),
+        connected=len(alternatives) > 1 or any(alternative.first.connected_sets for alternative in alternatives),
+        warnings=(*_waste(asks, alternatives, config), *_unconnected(asks, alternatives), *_left_out(left_out)),
     )
 
 
 def _alternatives(servings: Sequence[Serving]) -> tuple[_Alternative, ...]:
-    """Group the types that the same requests serve, in order."""
+    """Group the types by equal requests, in order."""
     groups: dict[object, list[Serving]] = {}
     for serving in servings:
-        shape = (tuple(serving.layout.counts.items()), serving.spans, serving.sets_lnc)
+        shape = (tuple(serving.layout.counts.items()), serving.connected_sets, serving.sets_lnc)
         groups.setdefault(shape, []).append(serving)
     taken: dict[str, int] = {}
     alternatives = []
@@ -120,34 +128,34 @@ def _alternatives(servings: Sequence[Serving]) -> tuple[_Alternative, ...]:
 
 
 def _needs_types(alternatives: Sequence[_Alternative], asks: Sequence[Ask]) -> bool:
-    """Whether requests must name instance types, lest a device of another type is taken.
+    """Whether requests must select instance types, because a device of another type would be wrong.
 
-    A device group exists only on types that publish it, and a single device is right on any type. All else is right
-    on the types it was computed for: alternatives, cores, LNC, and a whole node without groups.
+    A device group exists only on types that publish it, and a single device is right on any type. Alternatives, cores,
+    LNC and a whole node without groups are right only on the types for which they were computed.
     """
     if len(alternatives) > 1 or any(ask.in_cores and ask.amount for ask in asks):
         return True
     first = alternatives[0].first
-    grouped = {identity for span in first.spans if span.group for identity in span.requests}
+    grouped = {identity for each_set in first.connected_sets if each_set.group for identity in each_set.requests}
     return first.sets_lnc or any(
         count > 1 and identity not in grouped for identity, count in first.layout.counts.items()
     )
 
 
 class _Builder:
-    """The ResourceClaimTemplateSpec, out of alternatives that agree on who uses which request."""
+    """Builds the ResourceClaimTemplateSpec from alternatives whose uses are equal."""
 
     def __init__(
-        self, alternatives: Sequence[_Alternative], wishes: Wishes, device_class: str, *, by_type: bool
+        self, alternatives: Sequence[_Alternative], config: DeviceConfig, device_class: str, *, by_type: bool
     ) -> None:
         self._alternatives = alternatives
-        self._wishes = wishes
+        self._device_config = config
         self._device_class = device_class
         self._by_type = by_type
         first = alternatives[0].first
-        spanned = {identity for span in first.spans for identity in span.requests}
-        # Connected first, largest first: the allocator searches depth first, and on a fragmented node singles
-        # before a connected request cost it seconds of backtracking.
+        spanned = {identity for each_set in first.connected_sets for identity in each_set.requests}
+        # Connected requests first, the largest first: the allocator searches depth first. With single devices first,
+        # backtracking on a fragmented node took seconds.
         order = sorted(
             first.layout.counts,
             key=lambda identity: (
@@ -160,31 +168,31 @@ class _Builder:
         self._request_names = {identity: f"n{position}" for position, identity in enumerate(order)}
 
     def use(self, use: Sequence[int]) -> tuple[str, ...]:
-        """Request names of a use; empty for the whole claim."""
+        """Request names of a use; empty if it is the whole claim."""
         if len(use) == len(self._request_names):
             return ()
         return tuple(sorted((self._request_names[identity] for identity in use), key=lambda name: int(name[1:])))
 
     def spec(self) -> dict[str, Any]:
-        """The ResourceClaimTemplateSpec, `resource.k8s.io/v1`, with defaults written out."""
+        """The ResourceClaimTemplateSpec (`resource.k8s.io/v1`), with defaults set explicitly."""
         devices: dict[str, Any] = {"requests": [self._request(identity) for identity in self._request_names]}
         if constraints := self._constraints():
             devices["constraints"] = constraints
-        if config := self._config():
+        if config := self._opaque_configs():
             devices["config"] = config
         return {"spec": {"devices": devices}}
 
     def summary(self) -> str:
-        """For readers: devices of each request, then the settings."""
-        if self._wishes.ultraserver_mode is not None:
-            parts = [f"us{self._wishes.ultraserver_mode}"]
+        """The readable part of the template's name: devices of each request, then the settings."""
+        if self._device_config.ultraserver_mode is not None:
+            parts = [f"us{self._device_config.ultraserver_mode}"]
         else:
             counts = [alternative.first.layout.counts for alternative in self._alternatives]
             parts = [
                 "or".join(dict.fromkeys(str(count[identity]) for count in counts)) for identity in self._request_names
             ]
-        if self._wishes.lnc is not None:
-            parts.append(f"lnc{self._wishes.lnc}")
+        if self._device_config.lnc is not None:
+            parts.append(f"lnc{self._device_config.lnc}")
         return "-".join(parts)
 
     def _request(self, identity: int) -> dict[str, Any]:
@@ -199,7 +207,7 @@ class _Builder:
         }
 
     def _devices(self, alternative: _Alternative, identity: int) -> dict[str, Any]:
-        whole_node = self._wishes.ultraserver_mode is not None
+        whole_node = self._device_config.ultraserver_mode is not None
         expressions = [selectors.whole_node() if whole_node else selectors.single_device()]
         if self._by_type:
             expressions.append(selectors.instance_types(alternative.types))
@@ -211,34 +219,34 @@ class _Builder:
         }
 
     def _references(self, identities: Sequence[int], alternative: _Alternative) -> list[str]:
-        """Request names as constraints and configs write them: with the alternative, where there are several."""
+        """Request names for constraints and configs: `req`, or `req/sub` if there are alternatives."""
         suffix = f"/{alternative.name}" if len(self._alternatives) > 1 else ""
         return [f"{name}{suffix}" for identity, name in self._request_names.items() if identity in identities]
 
     def _constraints(self) -> list[dict[str, Any]]:
-        if self._wishes.ultraserver_mode is not None:
+        if self._device_config.ultraserver_mode is not None:
             return []
         return [
             {
-                "requests": self._references(span.requests, alternative),
-                "matchAttribute": names.device_group_attribute(span.group),
+                "requests": self._references(each_set.requests, alternative),
+                "matchAttribute": names.device_group_attribute(each_set.group),
             }
             for alternative in self._alternatives
-            for span in self._sorted_spans(alternative)
-            if span.group is not None
+            for each_set in self._sorted_sets(alternative)
+            if each_set.group is not None
         ]
 
-    def _sorted_spans(self, alternative: _Alternative) -> list[Span]:
+    def _sorted_sets(self, alternative: _Alternative) -> list[ConnectedSet]:
         order = list(self._request_names)
         return sorted(
-            alternative.first.spans,
-            key=lambda span: sorted(order.index(identity) for identity in span.requests),
+            alternative.first.connected_sets,
+            key=lambda each_set: sorted(order.index(identity) for identity in each_set.requests),
         )
 
-    def _config(self) -> list[dict[str, Any]]:
+    def _opaque_configs(self) -> list[dict[str, Any]]:
         everything = tuple(self._request_names)
         entries = []
-        if self._wishes.lnc is not None:
+        if self._device_config.lnc is not None:
             references = [
                 reference
                 for alternative in self._alternatives
@@ -246,10 +254,10 @@ class _Builder:
                 for reference in self._references(everything, alternative)
             ]
             if references:
-                entries.append((references, "NeuronConfig", "logicalNeuronCore", self._wishes.lnc))
-        if self._wishes.ultraserver_mode is not None:
+                entries.append((references, "NeuronConfig", "logicalNeuronCore", self._device_config.lnc))
+        if self._device_config.ultraserver_mode is not None:
             references = [name for each in self._alternatives for name in self._references(everything, each)]
-            entries.append((references, "UltraServerConfig", "ultraserverMode", self._wishes.ultraserver_mode))
+            entries.append((references, "UltraServerConfig", "ultraserverMode", self._device_config.ultraserver_mode))
         return [
             {
                 "requests": references,
@@ -262,8 +270,8 @@ class _Builder:
         ]
 
 
-def _waste(asks: Sequence[Ask], alternatives: Sequence[_Alternative], wishes: Wishes) -> list[Finding]:
-    """NEU202 for every container whose cores were rounded up, told for the first type where they were."""
+def _waste(asks: Sequence[Ask], alternatives: Sequence[_Alternative], config: DeviceConfig) -> list[Finding]:
+    """NEU202 for each container whose cores were rounded up, with the first type where they were."""
     servings = [serving for alternative in alternatives for serving in alternative.servings]
     findings = []
     for index, ask in enumerate(asks):
@@ -271,7 +279,7 @@ def _waste(asks: Sequence[Ask], alternatives: Sequence[_Alternative], wishes: Wi
             continue
         for serving in servings:
             devices = serving.layout.size(serving.layout.uses[index])
-            cores = devices * (serving.entry.cores(wishes.lnc) or 0)
+            cores = devices * (serving.entry.cores(config.lnc) or 0)
             if cores > ask.amount:
                 message = (
                     f"{ask.container} asked for {_counted(ask.amount, 'core')} and gets {_counted(devices, 'device')}"
@@ -283,7 +291,7 @@ def _waste(asks: Sequence[Ask], alternatives: Sequence[_Alternative], wishes: Wi
 
 
 def _unconnected(asks: Sequence[Ask], alternatives: Sequence[_Alternative]) -> list[Finding]:
-    """NEU215 for every container whose devices nothing connects, told for the first type where that is so."""
+    """NEU215 for each container whose devices may be unconnected, with the first type where they may."""
     servings = [serving for alternative in alternatives for serving in alternative.servings]
     findings = []
     for index, ask in enumerate(asks):
@@ -304,7 +312,7 @@ def _counted(number: int, thing: str) -> str:
 
 
 def _left_out(types: Sequence[str]) -> list[Finding]:
-    """NEU213 where types would serve the pod, but with init containers that share devices differently."""
+    """NEU213 for types that can serve the pod, but with other uses for the init containers."""
     if not types:
         return []
     shown = ", ".join(types[:3]) + (", …" if len(types) > 3 else "")
@@ -319,28 +327,33 @@ def _left_out(types: Sequence[str]) -> list[Finding]:
 
 
 def _refusal(
-    refusals: Sequence[tuple[InstanceType, Refusal]], asks: Sequence[Ask], candidates: Sequence[InstanceType]
-) -> list[Finding]:
-    """The first candidate's refusal, with what the others allow.
+    refusals: Sequence[tuple[InstanceType, TypeRefusal]], asks: Sequence[Ask], candidates: Sequence[InstanceType]
+) -> Refusal:
+    """The first candidate's refusal, with the counts that the other candidates allow.
 
-    Types that lack a setting that is asked for are named only where no other is left: what a trn1
-    cannot do does not help a pod that requests an UltraServer.
+    A type that lacks a requested setting is named only if all candidates lack it: a message about trn1 does not help a
+    pod that requests an UltraServer.
     """
     suitable = [pair for pair in refusals if not pair[1].unsuitable]
     if suitable:
         refusals, candidates = suitable, [entry for entry, _ in suitable]
     ring = next((entry.name for entry, refusal in refusals if refusal.ring), None)
-    in_cores = {ask.resource_path for ask in asks if ask.in_cores}
+    by_path = {ask.resource_path: ask for ask in asks}
     _, first = refusals[0]
-    return [_with_choice(finding, candidates, ring, in_cores=finding.path in in_cores) for finding in first.findings]
+    return Refusal(
+        tuple(
+            _with_choice(finding, by_path[finding.path], candidates, ring) if finding.code == "NEU105" else finding
+            for finding in first.findings
+        )
+    )
 
 
-def _with_choice(finding: Finding, candidates: Sequence[InstanceType], ring: str | None, *, in_cores: bool) -> Finding:
-    """Add the nearest valid counts to a refused count, and whether a ring is all that could serve it."""
-    if finding.code != "NEU105":
-        return finding
-    units = {count * ((entry.cores(None) or 1) if in_cores else 1) for entry in candidates for count in entry.counts}
-    choice = nearest(int(finding.value), units)
+def _with_choice(finding: Finding, ask: Ask, candidates: Sequence[InstanceType], ring: str | None) -> Finding:
+    """Add the nearest valid counts to NEU105, or make it NEU107 if only a ring could serve the count."""
+    units = {
+        count * ((entry.cores(None) or 1) if ask.in_cores else 1) for entry in candidates for count in entry.counts
+    }
+    choice = nearest(ask.amount, units)
     fix = f"Nearest valid counts: {choice}." if choice else ""
     if ring is None:
         return dataclasses.replace(finding, fix=fix)

@@ -1,8 +1,7 @@
-"""Opaque configs: what users write under `devices.config[].opaque.parameters`, decoded strictly.
+"""Decodes opaque configs, `devices.config[].opaque.parameters`, strictly, and finds the config in force for a request.
 
-There are two kinds, each with one field, and no combined kind: a claim that wants both has two entries.
-Decoding names every problem of one config at once. An unknown field is an error and never ignored: the user
-would get a default that was not asked for.
+There are two kinds, each with one field. A claim that needs both has two entries. Decoding reports all problems of a
+config at once. An unknown field is an error: if it were ignored, the user would get a default without a message.
 """
 
 import collections
@@ -13,17 +12,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from neuron import names
-from neuron.findings import Finding, Severity, did_you_mean, short, warning
+from neuron.findings import Finding, Severity, closest_word, short, warning
 
 OLDER_API_VERSIONS: Final = ("resource.neuron.aws.com/v1alphav1", "neuron.aws.com/v1alphav1")
-"""Spellings of the private beta's documents and samples; they mean the same as `neuron.aws.com/v1`."""
+"""Spellings of the private beta's documents and samples, equal to `neuron.aws.com/v1`."""
 
 MAX_PARAMETERS_LENGTH: Final = 10 * 1024
 """Bytes of raw JSON that the API server accepts (OpaqueParametersMaxLength, resource.k8s.io/v1)."""
 
 _DEEP: Final = 1000
 _FAR_TOO_LONG: Final = 10 * MAX_PARAMETERS_LENGTH
-"""Beyond this many letters a config is refused without being written as JSON to count its bytes."""
+"""A config of more characters is refused without encoding it to count its bytes."""
 
 _SHOWN: Final = 64
 _MOST_FIELDS: Final = 16
@@ -52,10 +51,10 @@ OpaqueConfig = NeuronConfig | UltraServerConfig
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Decoded:
-    """What decoding one config gave.
+    """Result of decoding one config.
 
     Attributes:
-        config: the config; None where `findings` holds an error.
+        config: the config; None if `findings` has an error.
         findings: problems in document order, their paths relative to `parameters` (empty: all of it).
     """
 
@@ -64,7 +63,7 @@ class Decoded:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """The findings that refuse the config."""
+        """The findings that are errors."""
         return tuple(finding for finding in self.findings if finding.severity is Severity.ERROR)
 
 
@@ -93,19 +92,16 @@ _JSON_TYPES: Final = ((bool, "a boolean"), (int, "an integer"), (float, "a numbe
 
 
 class _DuplicateKeys(dict[str, Any]):
-    """A JSON object in which a key stood twice; the last value is kept, as by encoding/json."""
+    """A JSON object with duplicate keys; the last value is kept, as in Go's encoding/json."""
 
     repeated: tuple[str, ...] = ()
 
 
 def decode_text(text: str | bytes) -> Decoded:
-    """Decode parameters as they stand on the wire.
+    """Decode parameters from JSON. Text that is not JSON is a finding, not an exception.
 
     Args:
         text: JSON, UTF-8 if bytes.
-
-    Returns:
-        The config or what is wrong with it; text that is not JSON is a finding, never an exception.
     """
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     if len(raw) > MAX_PARAMETERS_LENGTH:
@@ -120,13 +116,10 @@ def decode_text(text: str | bytes) -> Decoded:
 
 
 def decode_object(value: object) -> Decoded:
-    """Decode parameters that somebody has parsed already (a manifest, an AdmissionReview).
+    """Decode parameters that were parsed already, such as YAML.
 
     Args:
-        value: the parsed value. Keys that stood twice are gone from it, so they cannot be reported.
-
-    Returns:
-        The config or what is wrong with it.
+        value: the parsed value. Duplicate keys are lost by parsing, so they are not reported.
     """
     if _is_far_too_long(value):
         return Decoded(None, (_too_long(f"more than {_FAR_TOO_LONG}"),))
@@ -141,7 +134,7 @@ def decode_object(value: object) -> Decoded:
 
 
 def _is_far_too_long(value: object) -> bool:
-    """Whether a value has more than `_FAR_TOO_LONG` letters, digits not counted. Looks at no more than that."""
+    """Whether a value has more than `_FAR_TOO_LONG` characters, without digits. Stops there."""
     left, waiting = _FAR_TOO_LONG, [(value, 0)]
     while waiting and left > 0:
         each, depth = waiting.pop()
@@ -150,7 +143,7 @@ def _is_far_too_long(value: object) -> bool:
             left -= len(each)
         elif isinstance(each, Mapping | list | tuple):
             if depth > _DEEP:
-                return False  # `json` refuses it at once, and says whether it is deep or holds itself.
+                return False  # `json` raises for it at once: too deep, or it contains itself.
             left -= len(each)
             inner = (*each.keys(), *each.values()) if isinstance(each, Mapping) and left > 0 else each
             waiting += [(item, depth + 1) for item in inner] if left > 0 else ()
@@ -210,7 +203,7 @@ def _check_api_version(value: Mapping[str, Any]) -> list[Finding]:
 
 
 def _check_kind(value: Mapping[str, Any]) -> tuple[_Kind | None, list[Finding]]:
-    """The kind by which to judge the fields: the one written, or the one that was likely meant."""
+    """The kind by which to check the fields: as written, or else the most similar one."""
     by_field = next((kind for kind in _KINDS.values() if kind.field in value), None)
     if "kind" not in value:
         hint = f" Did you mean '{by_field.name}'?" if by_field else ""
@@ -244,7 +237,7 @@ def _check_fields(value: Mapping[str, Any], kind: _Kind) -> list[Finding]:
         findings.append(Finding("NEU407", "", message, f"Its fields are {_listed(known, 'and')}."))
     if kind.field not in value:
         if any(_closest(key, known) == kind.field for key in unknown[:_MOST_FIELDS]):
-            return findings  # said already: it is there, misspelt
+            return findings  # reported as an unknown field: the field is misspelt
         message = f"The {kind.name} has no {kind.field}."
         return [*findings, Finding("NEU408", kind.field, message, f"Set {kind.field} to {kind.choices}.")]
     setting = value[kind.field]
@@ -278,7 +271,7 @@ def _not_an_object(value: object) -> Finding:
 
 
 def _unreadable(reason: str) -> Finding:
-    return Finding("NEU401", "", f"The opaque config is not readable JSON: {short(reason)}.", "Mend the JSON.")
+    return Finding("NEU401", "", f"The opaque config is not readable JSON: {short(reason)}.", "Correct the JSON.")
 
 
 def _too_long(length: int | str) -> Finding:
@@ -301,22 +294,22 @@ def _show(value: object) -> str:
         value = value[: _SHOWN + 1]
     try:
         text = json.dumps(value, default=str)
-    except ValueError:  # A number of more digits than Python writes (YAML has them), or a list that holds itself.
+    except ValueError:  # A number with too many digits for str() (possible in YAML), or a list that contains itself.
         text = _type_of(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _key(key: object) -> str:
-    """A user's word for a path or a machine reader: ASCII and short, whatever they wrote."""
+    """A user's word for `Finding.path` or `Finding.value`: ASCII and short."""
     return _show(str(key))[1:-1]
 
 
 def _closest(word: str, known: Iterable[str]) -> str:
-    """The known word that was likely meant, or nothing. Case alone is always forgiven."""
+    """The most similar known word, or an empty text. A word that differs only in case is always found."""
     known = list(known)
     word = word[:256]
     folded = next((candidate for candidate in known if candidate.casefold() == word.casefold()), "")
-    return folded or did_you_mean(word, known).removeprefix(" Did you mean '").removesuffix("'?")
+    return folded or closest_word(word, known)
 
 
 def _suggest(word: str, known: Iterable[str]) -> str:
@@ -333,7 +326,7 @@ def _listed(words: Iterable[str], conjunction: str) -> str:
 
 
 class Source(enum.StrEnum):
-    """Who wrote a config (`AllocationConfigSource`)."""
+    """Origin of a config (`AllocationConfigSource`)."""
 
     FROM_CLASS = "FromClass"
     FROM_CLAIM = "FromClaim"
@@ -356,7 +349,7 @@ class ConfigEntry:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ConfigsInForce:
-    """What holds for one request. None: not set, so the hardware's default holds."""
+    """Settings of one request. None: not set, the hardware's default applies."""
 
     logical_neuron_core: int | None = None
     ultraserver_mode: int | None = None
@@ -365,7 +358,7 @@ class ConfigsInForce:
 def covers(requests: Iterable[str], request: str) -> bool:
     """Whether a config or constraint that names `requests` applies to `request`.
 
-    Naming none means all; naming `req` includes every alternative `req/sub` (resource.k8s.io/v1,
+    An empty list applies to all requests; `req` includes all alternatives `req/sub` (resource.k8s.io/v1,
     `DeviceAllocationConfiguration.requests`).
     """
     named = frozenset(requests)
@@ -373,10 +366,10 @@ def covers(requests: Iterable[str], request: str) -> bool:
 
 
 def configs_in_force(configs: Iterable[ConfigEntry], request: str) -> ConfigsInForce:
-    """The settings that hold for a request.
+    """The settings in force for a request.
 
-    Claim beats class, and within one source the later entry beats the earlier (resource.k8s.io/v1,
-    `DeviceAllocationResult.config`). The two kinds do not touch each other.
+    The claim takes precedence over the class, and a later entry over an earlier one of the same source
+    (resource.k8s.io/v1, `DeviceAllocationResult.config`). The two kinds are independent.
 
     Args:
         configs: in the order of the API object.

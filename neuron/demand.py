@@ -1,8 +1,8 @@
-"""What the containers of a pod ask of the device plugin.
+"""Reads the legacy resources (of the device plugin) that the containers of a pod request.
 
-The rules for extended resources are those of Kubernetes: whole numbers, a limit, and a request that equals it
-(`k8s.io/kubernetes/pkg/apis/core/validation`). They are checked here because conversion removes the names
-before the API server would look at them.
+The rules for extended resources are those of Kubernetes: whole numbers, a limit, and an equal request
+(`k8s.io/kubernetes/pkg/apis/core/validation`). They are checked here because conversion removes the resources before
+the API server validates them.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from neuron.findings import Finding
 
 _LEGACY: Final = frozenset(names.LEGACY_RESOURCES)
 _SHOWN: Final = 63
-"""Characters of a container's name that a message quotes: the longest that Kubernetes allows."""
+"""Characters of a container's name in messages: the longest name that Kubernetes allows."""
 
 
 class Role(enum.StrEnum):
@@ -24,9 +24,9 @@ class Role(enum.StrEnum):
     APP = "app"
     """From start to end of the pod."""
     SIDECAR = "sidecar"
-    """The same: an init container with `restartPolicy: Always`."""
+    """The same; an init container with `restartPolicy: Always`."""
     INIT = "init"
-    """Only while it runs; later containers take the devices over."""
+    """While it runs; later containers use the same devices."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class Ask:
     """One container's legacy request.
 
     Attributes:
-        container: its name, as far as messages quote it.
+        container: its name, cut for messages.
         role: how long it holds its devices.
         path: field path of the container, e.g. `spec.initContainers[0]`.
-        resource: the legacy resource it asks for, or "" where it asks for nothing.
-        amount: devices or cores, by the resource; 0 where it asks for nothing.
+        resource: the legacy resource; empty if it requests none.
+        amount: devices or cores, by the resource; 0 if it requests none.
     """
 
     container: str
@@ -64,7 +64,7 @@ def names_legacy(resources: Mapping[str, Any]) -> bool:
 
 
 def legacy_amounts(limits: Mapping[str, Any], requests: Mapping[str, Any]) -> dict[str, str]:
-    """The legacy resources that a container names, in canonical numbers: limits first, else requests."""
+    """The legacy resources of a container, in canonical numbers, by its limits, else by its requests."""
     return {
         resource: quantities.canonical(limits[resource] if resource in limits else requests[resource])
         for resource in names.LEGACY_RESOURCES
@@ -78,7 +78,7 @@ def read(
     """Read one container's `resources`.
 
     Returns:
-        The ask, and what is wrong with it (NEU101 to NEU104). With findings the ask is empty.
+        The ask, and errors NEU101 to NEU104. With errors the ask is empty.
     """
     container = container[:_SHOWN]
     amounts: dict[str, int] = {}
@@ -90,7 +90,7 @@ def read(
             if resource in values
         }
         if len(given) > 1 and given["requests"] == given["limits"]:
-            # Defaulting copies limits to requests; one mistake is one finding.
+            # The API server copies limits to requests: report the error once.
             given.pop("requests", None)
         counts: dict[str, int] = {}
         for field, value in given.items():
@@ -131,7 +131,7 @@ def read(
 
 
 def _limit_rules(container: str, path: str, resource: str, counts: Mapping[str, int]) -> list[Finding]:
-    """Kubernetes' rules for extended resources: a limit, and a request that equals it."""
+    """NEU102 and NEU103: a limit is required, and a request must equal it."""
     if "limits" not in counts:
         return [
             Finding(

@@ -1,9 +1,9 @@
-"""Connected device groups: the `resource.aws.com/devicegroup<size>_id` attributes, computed as AWS computes them.
+"""Computes the attributes of connected device groups, `resource.aws.com/devicegroup<size>_id`, as AWS does.
 
-Source: `connected-device-maps-over-efa-for-neuron` (aws-neuron). A group of 4, 8 or 16 is a run of that many
-device ids that starts at a multiple of its size. Its id is made of the PCI addresses of the EFA interfaces nearest
-to its devices, so it depends on the instance family alone: every node of a family publishes the same values, and
-a constraint on them keeps devices together only because one claim is allocated on one node.
+Source: `connected-device-maps-over-efa-for-neuron` (aws-neuron). A group of 4, 8 or 16 consists of that many
+consecutive device ids, starting at a multiple of its size. Its id is a hash of the PCI addresses of the EFA interfaces
+nearest to its devices. All nodes of an instance family publish the same ids; a constraint on them connects devices only
+because a claim is allocated on one node.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from typing import Final
 from neuron import names
 
 GROUP_SIZES: Final = (4, 8, 16)
-"""Sizes of the groups that have an id; a group of 1 is a device and has its EFA interface's address instead."""
+"""Sizes of groups with an id. A group of 1 is a device; it has the address of its EFA interface instead."""
 
 _ID_LENGTH: Final = 16
 
@@ -49,12 +49,12 @@ _EFA_OF_DEVICE: Final[Mapping[str, tuple[str, ...]]] = {
     )
     for instance_type in instance_types
 }
-"""The PCI address of the EFA interface nearest to each device, by device id. Sizes of a family with one device
-or without EFA (trn1.2xlarge, trn2.3xlarge, inf) are not listed: they have no groups."""
+"""PCI address of the EFA interface nearest to each device, by device id. Types with one device or without EFA
+(trn1.2xlarge, trn2.3xlarge, inf) are not listed: they have no groups."""
 
 
 def nearest_efa(instance_type: str, device_id: int) -> str | None:
-    """PCI address of the EFA interface nearest to a device; None where AWS publishes no map."""
+    """PCI address of the EFA interface nearest to a device; None if AWS publishes no map."""
     addresses = _EFA_OF_DEVICE.get(instance_type, ())
     return addresses[device_id] if 0 <= device_id < len(addresses) else None
 
@@ -68,7 +68,7 @@ def group_id(instance_type: str, device_id: int, size: int) -> str | None:
         size: one of `GROUP_SIZES`.
 
     Returns:
-        16 hexadecimal digits; None where AWS publishes no map.
+        16 hexadecimal digits; None if AWS publishes no map.
     """
     addresses = _EFA_OF_DEVICE.get(instance_type, ())
     if not 0 <= device_id < len(addresses):
@@ -79,7 +79,7 @@ def group_id(instance_type: str, device_id: int, size: int) -> str | None:
 
 
 def group_attributes(instance_type: str, device_id: int) -> dict[str, str]:
-    """A device's group attributes by qualified name; empty where AWS publishes no map."""
+    """A device's group attributes by qualified name; empty if AWS publishes no map."""
     efa = nearest_efa(instance_type, device_id)
     if efa is None:
         return {}

@@ -1,10 +1,10 @@
-"""The devices that exist, as few distinct shapes: what catalogue types publish, and what ResourceSlices say.
+"""The devices that exist as a small number of distinct shapes, from the catalogue and from ResourceSlices.
 
-Five thousand nodes publish eighty thousand devices, but all nodes of one instance type publish the same sixteen, but
-for attributes that name the node's place or software. A shape keeps the former as they are and says of the latter
-only which values occur, so that judging a selector costs the same on any cluster.
+5,000 nodes publish 80,000 devices, but nodes of one instance type differ only in attributes of the node's location or
+software. A shape has the fixed attributes with their values, and for the others the set of values that occur. So the
+cost of evaluating a selector does not grow with the cluster.
 
-Attributes: the Neuron DRA driver's documentation ("Attributes Reference").
+Source of the attributes: the Neuron DRA driver's documentation ("Attributes Reference").
 """
 
 import dataclasses
@@ -42,27 +42,27 @@ ATTRIBUTE_TYPES: Final[Mapping[str, type]] = {
     )
     for name in attributes
 } | {names.device_group_attribute(size): str for size in (1, *device_groups.GROUP_SIZES)}
-"""Every attribute that the driver documents, by qualified name, with the type of its values."""
+"""All documented attributes of the driver, by qualified name, with the type of their values."""
 
 _FIXED: Final = re.compile(
     rf"{re.escape(names.DRIVER)}/(deviceId|instanceType|resourceType|topology.*)|resource\.aws\.com/devicegroup[0-9]+_id",
     re.ASCII,
 )
-"""Attributes that an instance type and a device index determine; all others vary from node to node."""
+"""Attributes that instance type and device index determine. All others differ between nodes."""
 
 _TORUS_WIDTH: Final = 4
 _UNKNOWN_DEVICES: Final = 16
-"""Devices of a node whose number is not published: the most that any known node has."""
+"""Devices of a node if their number is not published: the largest number of any known type."""
 _MOST_VALUES: Final = 4096
-"""Beyond this many values of one attribute, the values are not kept."""
+"""If an attribute has more values, the values are not kept."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Varying:
-    """An attribute that every such device has, with a value that differs from node to node.
+    """An attribute that all devices of a shape have, with values that differ between nodes.
 
     Attributes:
-        values: those that occur; None where any may.
+        values: the values that occur; None if any value is possible.
     """
 
     values: frozenset[Value] | None = None
@@ -70,14 +70,14 @@ class Varying:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """Devices that nothing but their node tells apart.
+    """Devices that differ only in their node.
 
     Attributes:
         instance_type: of the node.
         resource_type: `neuron_device` or `neuron_node`.
         fixed: attributes by qualified name.
         varying: attributes whose value depends on the node.
-        published: whether slices of the cluster have it, rather than the catalogue alone.
+        published: whether ResourceSlices have it, or only the catalogue.
     """
 
     instance_type: str
@@ -88,7 +88,7 @@ class Shape:
 
 
 def qualified(name: str) -> str:
-    """An attribute's name with its domain: the driver's, where it is written without one."""
+    """An attribute's name with its domain; the driver's domain is the default."""
     return name if "/" in name else f"{names.DRIVER}/{name}"
 
 
@@ -96,7 +96,7 @@ def qualified(name: str) -> str:
 
 
 def catalogue_shapes(catalogue: Catalogue) -> Iterator[Shape]:
-    """What nodes of every type in the catalogue publish."""
+    """The shapes of nodes of all types in the catalogue."""
     for entry in catalogue:
         varying = {qualified(name): Varying() for name in (NEURON_DRIVER_VERSION, DRA_DRIVER_VERSION, *_NETWORK_LAYERS)}
         if entry.ultraserver_nodes:
@@ -115,14 +115,14 @@ def device_attributes(entry: InstanceType, device_id: int, devices: int) -> dict
     Args:
         entry: the node's instance type.
         device_id: from 0.
-        devices: how many the node has.
+        devices: number of devices of the node.
     """
     attributes: dict[str, Value] = {
         "deviceId": device_id,
         names.ATTRIBUTE_INSTANCE_TYPE: entry.name,
         names.ATTRIBUTE_RESOURCE_TYPE: names.RESOURCE_TYPE_DEVICE,
     }
-    # UltraServer nodes are part of a larger torus, in which a place on the node says nothing.
+    # UltraServer nodes are part of a larger torus, so coordinates on one node have no meaning.
     if entry.topology is Topology.TORUS and not entry.ultraserver_nodes and devices > 1:
         attributes["topology_x"], attributes["topology_y"] = divmod(device_id, _TORUS_WIDTH)
         attributes["topology4_id"] = device_id // 4
@@ -134,7 +134,7 @@ def device_attributes(entry: InstanceType, device_id: int, devices: int) -> dict
 def _groups(entry: InstanceType, device_id: int) -> dict[str, Value]:
     published: dict[str, Value] = dict(device_groups.group_attributes(entry.name, device_id))
     if not published:
-        # A type from a file: which devices share a group is known, and its ids are not needed.
+        # A type from a policy file: only the groups matter, not the real ids.
         for size in entry.groups:
             published[names.device_group_attribute(size)] = f"{entry.name}-{size}-{device_id // size}"
     return published
@@ -152,16 +152,16 @@ def _node_attributes(entry: InstanceType, devices: int) -> dict[str, Value]:
 # --- from ResourceSlices --------------------------------------------------------------------------------------
 
 _Fixed: TypeAlias = tuple[tuple[tuple[str, Value], ...], tuple[str, ...]]
-"""A device's fixed attributes, sorted, and the names of its others."""
+"""A device's fixed attributes, sorted, and the names of its other attributes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SliceShapes:
-    """What one ResourceSlice adds to the devices of a cluster; equal for nodes that differ in nothing.
+    """The distinct devices and values of one ResourceSlice.
 
     Attributes:
         devices: fixed attributes, and names of the others, of each distinct device.
-        values: instance type, attribute and value of what varies.
+        values: instance type, attribute and value of the others.
     """
 
     devices: frozenset[_Fixed]
@@ -191,12 +191,12 @@ def read_slice(spec: Mapping[str, Any]) -> SliceShapes | None:
 
 @functools.lru_cache(maxsize=256)
 def _shared(devices: frozenset[_Fixed]) -> frozenset[_Fixed]:
-    """One copy for all the nodes that say the same."""
+    """One copy in memory for all nodes with equal devices."""
     return devices
 
 
 def _unboxed(box: object) -> Value | None:
-    """A `DeviceAttribute`; None for lists and for what a newer API may hold."""
+    """The value of a `DeviceAttribute`; None for lists and types of newer API versions."""
     if not isinstance(box, Mapping):
         return None
     if isinstance(box.get("version"), str):
@@ -210,21 +210,21 @@ def _unboxed(box: object) -> Value | None:
 
 
 class Census:
-    """The shapes of a cluster's devices, kept by what each slice adds and takes away."""
+    """Counts the distinct devices and values of all ResourceSlices, updated slice by slice."""
 
     def __init__(self) -> None:
         self._devices: Counter[_Fixed] = Counter()
         self._values: dict[tuple[str, str], Counter[Value] | None] = {}
 
     def replace(self, before: SliceShapes | None, after: SliceShapes | None) -> bool:
-        """Take in that a slice changed; None where there was or is none.
+        """Replace the shapes of one slice; None: the slice did not exist, or exists no more.
 
         Returns:
             Whether `shapes` changed.
         """
         if before == after:
             return False
-        # First in, then out: what a slice keeps does not vanish in between.
+        # Add before remove, so that the counts of unchanged devices do not reach 0.
         added = after is not None and self._add(after)
         gone = before is not None and self._remove(before)
         return added or gone
@@ -255,7 +255,7 @@ class Census:
         return changed
 
     def shapes(self) -> tuple[Shape, ...]:
-        """Every distinct device of the cluster."""
+        """All distinct devices of the cluster."""
         values = {key: Varying(None if counts is None else frozenset(counts)) for key, counts in self._values.items()}
         return tuple(_shape(fixed, others, values) for fixed, others in self._devices)
 
@@ -273,7 +273,7 @@ def _shape(
 ) -> Shape:
     attributes = dict(fixed)
     instance_type = str(attributes.get(qualified(names.ATTRIBUTE_INSTANCE_TYPE), ""))
-    # A device that does not say what it is is a device: drivers before UltraServers did not publish it.
+    # A device without `resourceType` is a single device: drivers before UltraServers did not publish it.
     resource_type = str(attributes.get(qualified(names.ATTRIBUTE_RESOURCE_TYPE), names.RESOURCE_TYPE_DEVICE))
     varying = {name: values[instance_type, name] for name in others}
     return Shape(instance_type, resource_type, attributes, varying, published=True)

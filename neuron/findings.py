@@ -1,6 +1,6 @@
-"""Findings: what is wrong or noteworthy, where, with which value, why, and what would mend it.
+"""Findings: errors, warnings and notes with code, field path, message, value and fix.
 
-`CODES` lists every stable code once; `docs/errors.md` explains each.
+`CODES` lists each stable code once; `docs/errors.md` explains each.
 """
 
 import dataclasses
@@ -12,9 +12,9 @@ from typing import Final
 MOST_QUOTED: Final = 100
 """Characters of a value that a message quotes, and of `Finding.value`."""
 MOST_SHOWN: Final = 64
-"""Findings of one kind (errors, or all others) that an answer shows."""
+"""Findings of one kind (errors, or all others) in one answer."""
 MOST_COLLECTED: Final = 256
-"""Findings of one kind that are collected about one object; of more only the number is kept."""
+"""Findings of one kind that are kept for one object. The others are counted."""
 LONGEST_PATH: Final = 512
 LONGEST_MESSAGE: Final = 5 * 1024
 """Characters; as for a ValidatingAdmissionPolicy (admissionregistration/v1, `messageExpression`)."""
@@ -23,20 +23,20 @@ LONGEST_FIX: Final = 1024
 _LONGEST_WORD: Final = 128
 _SIMILARITY: Final = 0.7
 _MOST_CANDIDATES: Final = 64
-"""Known words that one word is compared with: each comparison costs up to 0.2 ms."""
+"""Known words with which one word is compared: each comparison takes up to 0.2 ms."""
 
 
 def short(text: str, most: int = MOST_QUOTED) -> str:
-    """A text for a message: whole, or its beginning and an ellipsis."""
+    """The text, or its beginning and an ellipsis: at most `most` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def quoted(value: object, most: int = MOST_QUOTED) -> str:
-    """A value as Python writes it, for a message: in ASCII, and of at most `most` characters."""
+    """`ascii(value)` for a message, at most `most` characters."""
     if isinstance(value, str | bytes):
-        value = value[: most + 1]  # Escapes are longer than what they stand for.
+        value = value[: most + 1]  # An escape is longer than its character.
     elif isinstance(value, int) and value.bit_length() > _LARGEST_NUMBER:
-        return "a number of more than 1000 digits"  # Python writes no number of more than 4300.
+        return "a number of more than 1000 digits"  # str() raises for more than 4300 digits.
     text = ascii(value)
     return text if len(text) <= most else f"{text[: most - 2]}…{text[-1]}"
 
@@ -46,28 +46,29 @@ _LARGEST_NUMBER: Final = 3322
 
 
 class Severity(enum.StrEnum):
-    """What a finding does to the request it is about."""
+    """Effect of a finding on the request."""
 
     ERROR = "error"
     WARNING = "warning"
     NOTE = "note"
-    """For the record: nothing is refused, and no warning is shown."""
+    """Neither refuses nor warns; for reports."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing found in one place.
+    """One error, warning or note about one field.
 
     Attributes:
         code: stable code, a key of `CODES`.
         path: field path as Kubernetes writes it, e.g. `spec.containers[0].resources.limits[aws.amazon.com/neuron]`.
-        message: one sentence that stands alone and carries the offending value.
-        fix: one sentence that says what to do; empty where the message already does.
-        value: the offending value as it was written, for machine readers.
+        message: one sentence that stands alone and contains the offending value.
+        fix: one sentence that says what to do; empty if the message says it.
+        value: the offending value as the user wrote it, for programs.
         severity: error, warning or note.
+        misspelt: whether the message suggests a known word.
 
-    No text of it is longer than `LONGEST_PATH`, `LONGEST_MESSAGE`, `LONGEST_FIX` and `MOST_QUOTED` say: what is made
-    of an object must not be many times as large as the object.
+    Texts are cut to `LONGEST_PATH`, `LONGEST_MESSAGE`, `LONGEST_FIX` and `MOST_QUOTED`, so that findings do not become
+    many times as large as the object.
     """
 
     code: str
@@ -76,9 +77,10 @@ class Finding:
     fix: str = ""
     value: str = ""
     severity: Severity = Severity.ERROR
+    misspelt: bool = False
 
     def __post_init__(self) -> None:
-        """Cut what is too long."""
+        """Cut texts that are too long."""
         if (
             len(self.path) > LONGEST_PATH
             or len(self.message) > LONGEST_MESSAGE
@@ -91,24 +93,24 @@ class Finding:
             object.__setattr__(self, "value", short(self.value))
 
     def __str__(self) -> str:
-        """Code, sentence and fix: what kubectl and events show."""
+        """Code, message and fix, as kubectl and Events show them."""
         return f"{self.code}: {self.message} {self.fix}".rstrip()
 
 
 def warning(code: str, path: str, message: str, fix: str = "", value: str = "") -> Finding:
-    """A finding that does not stop anything."""
+    """A finding that refuses nothing."""
     return Finding(code, path, message, fix, value, Severity.WARNING)
 
 
 def as_warning(finding: Finding) -> Finding:
-    """The same finding where it must not stop anything."""
+    """The finding with severity warning."""
     return dataclasses.replace(finding, severity=Severity.WARNING)
 
 
 class Findings:
-    """Findings about one object, each once and in order. Of many it keeps the first, and counts the others.
+    """Findings about one object, each once and in order. Keeps the first `most` of a kind and counts the others.
 
-    Errors and all others are counted apart, so that no number of warnings hides an error.
+    Errors and all others are counted separately, so that many warnings cannot hide an error.
     """
 
     def __init__(self, found: Iterable[Finding] = (), most: int = MOST_COLLECTED) -> None:
@@ -120,7 +122,7 @@ class Findings:
         self.add(found)
 
     def add(self, found: Iterable[Finding]) -> None:
-        """Take in findings."""
+        """Add findings."""
         for finding in found:
             is_error = finding.severity is Severity.ERROR
             if self._counts[is_error] >= self._most:
@@ -132,7 +134,7 @@ class Findings:
             self._counts[is_error] += 1
 
     def add_at(self, found: Iterable[Finding], path: str) -> None:
-        """Take in findings that hold for another place as well; none is copied that is not kept."""
+        """Add findings with another path. Copies only those that are kept."""
         for finding in found:
             if self._counts[finding.severity is Severity.ERROR] < self._most:
                 self.add([dataclasses.replace(finding, path=path)])
@@ -140,34 +142,40 @@ class Findings:
                 self.add([finding])
 
     def __iter__(self) -> Iterator[Finding]:
-        """What was kept, and for each kind of which something was not: how many more there are."""
+        """The kept findings, and one for each kind with more: their number."""
         yield from self._kept
         for is_error, first in self._beyond.items():
             yield _more(first, self._counts[is_error] - self._most)
 
     def __len__(self) -> int:
-        """Number of findings that were taken in."""
+        """Number of findings that were added."""
         return sum(self._counts.values())
 
 
 def for_answer(findings: Iterable[Finding], most: int = MOST_SHOWN) -> tuple[Finding, ...]:
-    """As many findings as an answer shows; the last one says how many more there are."""
+    """At most `most` findings; the last one has the number of those left out."""
     found = tuple(findings)
     return found if len(found) <= most else (*found[: most - 1], _more(found[most - 1], len(found) - most + 1))
 
 
 def _more(first: Finding, count: int) -> Finding:
-    """What stands for findings that are left out, with the code and severity of the first of them."""
-    message = f"and {count} more finding{'s' if count > 1 else ''} like this; mend those that are shown first."
-    return dataclasses.replace(first, path="", message=message, fix="", value=str(count))
+    """Replaces findings that are left out, with code and severity of the first of them."""
+    message = f"and {count} more finding{'s' if count > 1 else ''} like this; correct those that are shown first."
+    return dataclasses.replace(first, path="", message=message, fix="", value=str(count), misspelt=False)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A trailing question with the closest known word, or nothing: ` Did you mean 'trn2.48xlarge'?`.
+    """A question with the closest known word, or an empty text: ` Did you mean 'trn2.48xlarge'?`."""
+    close = closest_word(word, known)
+    return f" Did you mean '{short(close)}'?" if close else ""
 
-    Of many known words only those are compared that begin most like the word.
+
+def closest_word(word: str, known: Iterable[str]) -> str:
+    """The closest known word, or an empty text.
+
+    Of more than `_MOST_CANDIDATES` known words it compares those with the longest common prefix.
     """
-    # Comparing is quadratic, and a text this long is not a misspelt name.
+    # Comparison takes quadratic time, and a text this long is not a misspelt name.
     if not word or len(word) > _LONGEST_WORD:
         return ""
     candidates = list(known)
@@ -175,16 +183,16 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         candidates.sort(key=lambda each: -_common_start(word, each))
         del candidates[_MOST_CANDIDATES:]
     close = difflib.get_close_matches(word, candidates, n=1, cutoff=_SIMILARITY)
-    return f" Did you mean '{short(close[0])}'?" if close else ""
+    return close[0] if close else ""
 
 
 def _common_start(one: str, other: str) -> int:
-    """Number of letters that two words begin with alike."""
+    """Length of the common prefix of two words."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 CODES: Final = {
-    # 1xx: what a pod asks for
+    # 1xx: requests of a pod
     "NEU101": "A Neuron resource quantity is not a whole number of devices or cores",
     "NEU102": "A Neuron resource is requested without a limit",
     "NEU103": "A Neuron resource request differs from its limit",
@@ -200,7 +208,7 @@ CODES: Final = {
     "NEU113": "The names for the pod's Neuron claim are taken",
     "NEU114": "The object is not a readable Pod",
     "NEU115": "The Neuron devices of a converted pod cannot change",
-    # 2xx: what happened to the pod (warnings)
+    # 2xx: warnings of conversion
     "NEU201": "A pod with nodeName is not converted",
     "NEU202": "More cores are allocated than were asked for",
     "NEU203": "A custom scheduler may not know DRA",
@@ -216,7 +224,7 @@ CODES: Final = {
     "NEU213": "Instance types that need other requests are left out",
     "NEU214": "A locked policy overrules an annotation",
     "NEU215": "Devices of one container need not be connected",
-    # 3xx: what the cluster refused
+    # 3xx: ResourceClaimTemplates
     "NEU301": "The API server refused to create the ResourceClaimTemplate",
     "NEU302": "The API server cannot be reached",
     "NEU303": "A foreign ResourceClaimTemplate has the name of ours",

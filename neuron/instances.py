@@ -1,7 +1,7 @@
-"""The instance catalogue: what each EC2 instance type offers.
+"""The instance catalogue: devices, cores and topology of each EC2 instance type.
 
-Figures are those of the AWS Neuron documentation (neuron-hardware pages) and of AWS's published device-group
-maps. Where no source states a figure the catalogue says `None`, and the node tells (`Catalogue.observed`).
+Sources: the AWS Neuron documentation (neuron-hardware pages) and AWS's device-group maps. A figure that no source
+states is None until ResourceSlices show it (`Catalogue.observed`).
 """
 
 import dataclasses
@@ -26,14 +26,14 @@ class InstanceType:
     Attributes:
         name: e.g. `trn2.48xlarge`.
         family: e.g. `trn2`.
-        devices: Neuron devices of a node; None where only the node can tell.
+        devices: Neuron devices of a node; None if not documented.
         cores_per_device: physical NeuronCores of a device.
         logical_neuron_cores: allowed LNC settings (physical cores that form a logical one).
         default_logical_neuron_core: LNC in force if it is not set.
         memory_gib: device memory in GiB.
         topology: how the devices are connected.
         groups: sizes for which the driver publishes `devicegroup<size>_id`, ascending.
-        ultraserver_nodes: sizes of the UltraServer sets that a node can be part of; empty where there are none.
+        ultraserver_nodes: sizes of the UltraServer sets that a node can be part of; empty if none.
         accelerator: value of Karpenter's `instance-accelerator-name` label, if known.
     """
 
@@ -51,14 +51,14 @@ class InstanceType:
 
     @property
     def configures_logical_neuron_core(self) -> bool:
-        """Whether the driver takes a NeuronConfig here: it refuses one where there is nothing to choose."""
+        """Whether the driver accepts a NeuronConfig: it refuses one if there is only one LNC setting."""
         return len(self.logical_neuron_cores) > 1
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Device counts that one request can ask for and be sure to get connected, ascending.
+        """Device counts of one request that are always connected, ascending.
 
-        One device always is; so are the published groups and the whole node (Neuron scheduler extension).
+        One device, the published groups, and the whole node (Neuron scheduler extension).
         """
         whole = () if self.devices is None else (self.devices,)
         return tuple(sorted({1, *self.groups, *whole}))
@@ -96,14 +96,13 @@ def _trn2(name: str, family: str, devices: int, ultraserver_nodes: tuple[int, ..
 
 
 def _trn3(name: str, groups: tuple[int, ...] = ()) -> InstanceType:
-    # Which commercial name is the server of 16 devices and which the server of 4 is not published: the
-    # number of devices is the node's to tell.
+    # AWS has not published which names have 16 devices and which have 4.
     return InstanceType(name, "trn3", None, 8, (1, 2), 2, 144, Topology.SWITCH, groups)
 
 
 TYPES: Final = (
-    # Families in order of preference; in each, the largest first: refusals name the first candidate, and
-    # "trn1.2xlarge does not support 7 devices" would be true and of no use.
+    # Families in order of preference; in each family the largest first: refusals name the first candidate, and
+    # "trn1.2xlarge does not support 7 devices" would not help.
     _trn1("trn1.32xlarge", "trn1", 16),
     _trn1("trn1.2xlarge", "trn1", 1),
     _trn1("trn1n.32xlarge", "trn1n", 16),
@@ -131,20 +130,20 @@ TYPES: Final = (
 )
 
 DEFAULT_FAMILIES: Final = ("trn1", "trn1n", "trn2", "trn2u", "trn3")
-"""Candidates where nothing narrows them and no slice was ever seen: one request serves them all, because all
-publish the same device-group attributes."""
+"""Candidates if nothing selects families and no ResourceSlice was ever seen. One request serves all of them, because
+all publish the same device-group attributes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Observation:
-    """What ResourceSlices say of one instance type: devices on a node, and the group sizes published."""
+    """One instance type in ResourceSlices: devices of a node, and published group sizes."""
 
     devices: int
     groups: tuple[int, ...] = ()
 
 
 class Catalogue:
-    """Instance types by name, in the order in which they are candidates. Immutable."""
+    """Instance types by name, in the order of preference. Immutable."""
 
     def __init__(self, types: Iterable[InstanceType] = TYPES) -> None:
         self._types = {entry.name: entry for entry in types}
@@ -168,14 +167,14 @@ class Catalogue:
         return tuple(dict.fromkeys(entry.family for entry in self))
 
     def extended(self, types: Iterable[InstanceType]) -> "Catalogue":
-        """A catalogue in which `types` replace those of the same name in place, or follow at the end."""
+        """A catalogue with `types`, which replace types of the same name or follow at the end."""
         return Catalogue((self._types | {entry.name: entry for entry in types}).values())
 
     def observed(self, observations: Mapping[str, Observation]) -> "Catalogue":
-        """A catalogue whose unknown figures are those seen in ResourceSlices.
+        """A catalogue with unknown figures filled from ResourceSlices.
 
-        Known figures stay: a node with a broken device publishes fewer, and must not change what is allowed.
-        A type that the catalogue does not list is added with what was seen; its cores stay unknown.
+        Known figures stay: a node with a broken device publishes fewer devices. A type that is not in the catalogue is
+        added; its cores stay unknown.
         """
         additions = []
         for name, seen in sorted(observations.items()):

@@ -1,9 +1,8 @@
-"""From device counts per container to the requests of one claim: who uses which.
+"""Distributes the devices of a pod's containers over the requests of one claim.
 
-Long-lived containers (apps and sidecars) get a request each. An ordinary init container runs before them and gives
-its devices back, so it uses the requests of containers that come later; what they do not cover becomes one extra
-request, shared by all init containers. This is the pod resource formula of
-`k8s.io/component-helpers/resource`, and the algorithm of KEP-5004.
+Long-lived containers (apps and sidecars) get one request each. An ordinary init container runs before them and releases
+its devices, so it uses the requests of later containers. Devices that these do not cover become one extra request,
+which all init containers share. Sources: the pod resource formula of `k8s.io/component-helpers/resource`, and KEP-5004.
 """
 
 import dataclasses
@@ -21,7 +20,7 @@ class Layout:
 
     Attributes:
         counts: devices by request id; ids are indexes of asks, or `EXTRA`.
-        uses: for every ask, the ids of the requests it uses; empty where it asks for nothing.
+        uses: for each ask, the ids of the requests that it uses; empty if it requests no devices.
     """
 
     counts: dict[int, int]
@@ -29,7 +28,7 @@ class Layout:
 
     @property
     def total(self) -> int:
-        """Devices that the pod holds."""
+        """Devices of the pod."""
         return sum(self.counts.values())
 
     def size(self, use: Sequence[int]) -> int:
@@ -43,7 +42,7 @@ def lay_out(asks: Sequence[Ask], devices: Sequence[int], connectable: Sequence[i
     Args:
         asks: the pod's containers; init containers first, each list in the pod's order.
         devices: devices for each ask, 0 for none.
-        connectable: counts that are sure to be connected; init containers prefer sets of such a size.
+        connectable: counts that are always connected; init containers prefer sets of such a size.
     """
     counts = {
         index: count
@@ -64,8 +63,8 @@ def lay_out(asks: Sequence[Ask], devices: Sequence[int], connectable: Sequence[i
     if extra > 0:
         counts[EXTRA] = extra
     shared = (EXTRA,) if extra > 0 else ()
-    # Later init containers have fewer requests to choose from, so they choose first; earlier ones then take a set
-    # that is used already, where it is as good. Sets that merely overlap could not all be connected.
+    # Later init containers have fewer requests to choose from, so they choose first. Earlier ones reuse a chosen set if
+    # it is as good: sets that only overlap could not all be connected.
     chosen: dict[tuple[int, ...], int] = {}
     found: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
     for index in reversed(reusable):
@@ -93,7 +92,7 @@ def _choose(
     def badness(size: int) -> tuple[bool, int]:
         return (size not in connectable, size)
 
-    # One set per sum is enough: of two sets of equal size, the one with fewer requests wins.
+    # One set per sum is enough: of two sets of equal size, keep the one with fewer requests.
     best: dict[int, tuple[int, ...]] = {0: ()}
     for identity in available:
         for size, members in list(best.items()):

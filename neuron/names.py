@@ -1,4 +1,4 @@
-"""Every name this project shares with users, Kubernetes and the AWS Neuron DRA driver, each said once."""
+"""Names that this project shares with users, Kubernetes and the AWS Neuron DRA driver."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ DEVICE_CLASS: Final = "neuron.aws.com"
 CONFIG_API_VERSION: Final = "neuron.aws.com/v1"
 """apiVersion of the opaque configs `NeuronConfig` and `UltraServerConfig`."""
 
-# --- what the device plugin advertised -----------------------------------------------------------------
+# --- resources of the device plugin --------------------------------------------------------------------
 
 RESOURCE_NEURON: Final = "aws.amazon.com/neuron"
 """Whole devices."""
@@ -30,16 +30,16 @@ LEGACY_SCHEDULERS: Final = ("my-scheduler", "neuron-scheduler")
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 NEURON_TAINT_KEY: Final = "aws.amazon.com/neuron"
-"""Key of the taint that keeps other pods off Neuron nodes, by convention of the published Terraform modules."""
+"""Key of the taint of Neuron nodes, by convention of the published Terraform modules."""
 
-# --- what users write on pods and namespaces ------------------------------------------------------------
+# --- annotations of pods and namespaces -----------------------------------------------------------------
 
 ANNOTATION_CONVERT: Final = "neuron.aws.com/convert"
 ANNOTATION_LNC: Final = "neuron.aws.com/logical-neuron-core"
 ANNOTATION_INSTANCE_TYPE: Final = "neuron.aws.com/instance-type"
 ANNOTATION_ULTRASERVER_MODE: Final = "neuron.aws.com/ultraserver-mode"
 
-# --- what conversion writes ------------------------------------------------------------------------------
+# --- marks of converted pods ------------------------------------------------------------------------------
 
 LABEL_CONVERTED: Final = "neuron.aws.com/converted"
 ANNOTATION_CONVERTED_FROM: Final = "neuron.aws.com/converted-from"
@@ -48,11 +48,11 @@ MANAGER: Final = "neuron-dra"
 POD_CLAIM: Final = "neuron"
 """The converted pod's entry in `spec.resourceClaims`."""
 POD_CLAIM_FALLBACK: Final = "neuron-dra"
-"""The same, where the user has taken `neuron`."""
+"""The same, if the user's pod has a claim `neuron`."""
 TEMPLATE_PREFIX: Final = "neuron-"
 
 ANNOTATION_PRUNE_AFTER: Final = "neuron.aws.com/prune-after"
-"""On a generated template: it goes at that time (RFC 3339) unless somebody removes this mark first."""
+"""On a generated template: the time (RFC 3339) at which it is deleted, unless the annotation is removed before."""
 
 # --- attributes that the driver publishes in ResourceSlices ----------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Kubernetes quantities, as far as counts of devices need them.
+"""Reads Kubernetes quantities that count devices or cores.
 
 Source: `k8s.io/apimachinery/pkg/api/resource.Quantity` (grammar in its type comment).
 """
@@ -36,20 +36,20 @@ _MOST: Final = 10**9
 
 
 class NotACountError(ValueError):
-    """The quantity is no whole number of devices; the message says why."""
+    """The quantity is not a whole number of devices; the message has the reason."""
 
 
 def parse_count(value: object) -> int:
     """Read a quantity that counts things.
 
     Args:
-        value: what stands in the manifest: a string such as `"4"`, `"1e1"` or `"4k"`, or a number.
+        value: a string such as `"4"`, `"1e1"` or `"4k"`, or a number.
 
     Returns:
         The count, zero or more.
 
     Raises:
-        NotACountError: for what is no quantity, is negative, no whole number, or absurdly large.
+        NotACountError: it is not a quantity, negative, not a whole number, or more than 10^9.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise NotACountError("is not a quantity")
@@ -73,7 +73,7 @@ def _parsed(text: str) -> int:
 
 
 def canonical(value: object) -> str:
-    """A count as it is recorded: `4.0`, `4e0` and `"4"` are one number. What is no count stays as it is shown."""
+    """The decimal text of a count: `4.0`, `4e0` and `"4"` give `4`. Another value gives `shown(value)`."""
     try:
         return str(parse_count(value))
     except NotACountError:
@@ -81,6 +81,6 @@ def canonical(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """What a message quotes of a value that ought to be a count: at most 64 characters."""
+    """The value for messages, at most 64 characters."""
     scalar = value is None or isinstance(value, str | int | float)
     return str(value)[:_MAX_LENGTH] if scalar else f"a {type(value).__name__}"

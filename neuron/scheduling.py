@@ -1,7 +1,7 @@
-"""Scheduling hints of a policy: what they are, and what of them a pod lacks. Pure, on JSON-like values.
+"""Scheduling hints of a policy, and the hints that a pod lacks. Works on JSON-like values.
 
-Nothing that a pod says itself is taken away, but for labels that a policy replaces and the scheduler name that says
-"whichever": tolerations are only added, node affinity is only narrowed.
+Hints only add tolerations and narrow node affinity. The pod's own values stay, except for labels that a policy replaces
+and the names of the default and legacy schedulers.
 """
 
 import dataclasses
@@ -21,20 +21,20 @@ _ANY_NODE_SCHEDULERS: Final = (None, "", names.DEFAULT_SCHEDULER, *names.LEGACY_
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class SchedulingHints:
-    """What one policy says. Equal only to itself: it is part of what decisions are remembered by.
+    """Hints of one policy. Compared by identity, because it is part of the key of cached decisions.
 
     Attributes:
         policy: its name.
         toleration: whether pods get the built-in toleration; None: the server's setting.
-        affinity: whether pods are kept to instance types that can serve them; None: the server's setting.
+        affinity: whether pods require instance types that can serve them; None: the server's setting.
         scheduler: whether scheduler names are replaced; None: the server's setting.
         exclusive_topology: whether LeaderWorkerSets get the exclusive topology of their UltraServer mode.
         tolerations: tolerations to add.
-        required: node selector requirements that every required term gets.
+        required: node selector requirements to add to each required term.
         preferred: preferred scheduling terms to add.
-        scheduler_name: what pods without a scheduler of their own get.
+        scheduler_name: replaces the names of the default and legacy schedulers.
         labels: labels to set.
-        replaces_labels: whether they come before the pod's own.
+        replaces_labels: whether they take precedence over the pod's own labels.
     """
 
     policy: str = ""
@@ -51,11 +51,11 @@ class SchedulingHints:
 
 
 NO_HINTS: Final = SchedulingHints()
-"""What holds where no policy matches."""
+"""Hints of a pod that no policy matches."""
 
 
 def covers(one: Entry, other: Entry) -> bool:
-    """Whether a toleration tolerates all that another one does.
+    """Whether a toleration tolerates all taints that another one tolerates.
 
     The rule is `isSuperset` of `k8s.io/kubernetes/pkg/util/tolerations`.
     """
@@ -80,7 +80,7 @@ def covers(one: Entry, other: Entry) -> bool:
 
 
 def tolerates_neuron(tolerations: Sequence[Entry] | None) -> bool:
-    """Whether a pod tolerates the Neuron taint already, or has its own idea about that taint."""
+    """Whether a pod has a toleration for the Neuron taint's key, or one for all taints."""
     for entry in tolerations or ():
         tolerates_all = not entry.get("key") and entry.get("operator") == "Exists"
         effective = entry.get("effect") in (None, "", NEURON_TOLERATION["effect"])
@@ -95,9 +95,9 @@ def missing_tolerations(
     """The tolerations that a pod lacks.
 
     Args:
-        current: its own.
-        hints: what the policy says.
-        neuron: whether the server adds the built-in one where the policy says nothing of it.
+        current: its tolerations.
+        hints: of the policy.
+        neuron: whether to add the built-in one if the policy does not set it.
     """
     wanted = neuron if hints.toleration is None else hints.toleration
     missing = [dict(NEURON_TOLERATION)] if wanted and not tolerates_neuron(current) else []
@@ -108,12 +108,12 @@ def missing_tolerations(
 
 
 def scheduler_for(current: str | None, hints: SchedulingHints, *, legacy: bool) -> str | None:
-    """The scheduler name that a pod gets; None where its own is right.
+    """The scheduler name that a pod gets; None if it keeps its own.
 
     Args:
-        current: its own.
-        hints: what the policy says.
-        legacy: whether the server replaces names where the policy says nothing of it.
+        current: its scheduler name.
+        hints: of the policy.
+        legacy: whether to replace names if the policy does not set it.
     """
     wanted = legacy if hints.scheduler is None else hints.scheduler
     if not wanted or current not in _ANY_NODE_SCHEDULERS:
@@ -122,7 +122,7 @@ def scheduler_for(current: str | None, hints: SchedulingHints, *, legacy: bool) 
 
 
 def missing_labels(current: Mapping[str, Any], hints: SchedulingHints) -> tuple[tuple[str, str], ...]:
-    """The labels that a pod with these labels is to get."""
+    """Labels that a pod with labels `current` must get."""
     return tuple(
         (key, value)
         for key, value in sorted(hints.labels.items())
@@ -137,7 +137,7 @@ def missing_requirements(term: Entry, required: Sequence[Entry]) -> list[dict[st
 
 
 def with_required(terms: Sequence[Entry] | None, required: Sequence[Entry]) -> Sequence[Entry] | None:
-    """Node selector terms with requirements added to each. A term without anything matches nothing, and stays so."""
+    """The terms with requirements added to each. A term without expressions matches no node and is not changed."""
     if not required:
         return terms
     if terms is None:

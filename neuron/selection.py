@@ -1,8 +1,8 @@
-"""Which devices selectors match, computed by evaluating them on every distinct shape of device.
+"""Finds the devices that selectors match by evaluating them on each distinct shape of device.
 
-CEL itself is behind two Protocols: this package knows no engine, and a caller that has one (the webhook and the command
-line) brings it. What the allocator does is in `k8s.io/dynamic-resource-allocation/structured`: class selectors first,
-then those of the request, ANDed; an error on one device ends the scheduling of the pod.
+The caller provides the CEL engine (two Protocols). The rules are those of the allocator,
+`k8s.io/dynamic-resource-allocation/structured`: selectors of the class first, then those of the request, ANDed; an
+error on one device ends the scheduling of the pod.
 """
 
 import dataclasses
@@ -16,17 +16,17 @@ from neuron import names
 from neuron.device_shapes import ATTRIBUTE_TYPES, Shape, Value
 
 Attributes = Mapping[str, Value | None]
-"""Attributes by qualified name. `None` stands for a value that is not known: whatever is called on it fails."""
+"""Attributes by qualified name. None is an unknown value: each operation on it fails."""
 
 _FEW_VALUES: Final = 8
 _MOST_TRIES: Final = 64
 
 
 class SelectorError(Exception):
-    """What is wrong with an expression; the message is one sentence.
+    """An error of an expression; the message is one sentence.
 
     Attributes:
-        position: ` (line 1, column 8)`, or empty where no place is to blame.
+        position: ` (line 1, column 8)`, or empty if there is no single place.
     """
 
     def __init__(self, message: str, position: str = "") -> None:
@@ -39,15 +39,15 @@ class SelectorSyntaxError(SelectorError):
 
 
 class SelectorTypeError(SelectorError):
-    """It uses an unknown name, or operands that never fit."""
+    """It uses an unknown name, or operands of types that never fit."""
 
 
 class SelectorUnsupportedError(SelectorError):
-    """It is CEL that this program does not evaluate."""
+    """It is CEL that this engine does not support."""
 
 
 class SelectorTimeError(SelectorUnsupportedError):
-    """The time for the selectors of one object is over. That says nothing about this one."""
+    """The time-out for all selectors of one object has passed. This selector may be valid."""
 
 
 class SelectorTooCostlyError(SelectorError):
@@ -60,11 +60,11 @@ class SelectorRuntimeError(SelectorError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lookup:
-    """One place where an expression needs an attribute.
+    """One place where an expression reads an attribute.
 
     Attributes:
         attribute: qualified name.
-        guarded: whether it cannot fail for the lack of it.
+        guarded: whether a guard prevents an error if the attribute is missing.
     """
 
     attribute: str
@@ -73,13 +73,13 @@ class Lookup:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Use:
-    """One thing that is done with an attribute.
+    """One operation on an attribute.
 
     Attributes:
         attribute: qualified name.
-        operator: `==`, `!=`, `<`, `<=`, `>`, `>=` or `in`, the attribute on the left; `bool` where it decides by
-            itself; or the name of a function that is called on it or with it.
-        values: constants on the other side; None where there is something else.
+        operator: `==`, `!=`, `<`, `<=`, `>`, `>=` or `in`, with the attribute on the left; `bool` if it is a condition;
+            or the name of a function with the attribute as receiver or argument.
+        values: constants on the other side; None if the other side is not constant.
     """
 
     attribute: str
@@ -96,19 +96,19 @@ class CompiledSelector(Protocol):
 
     @property
     def lookups(self) -> Sequence[Lookup]:
-        """Every place that needs an attribute, in order."""
+        """All places that read an attribute, in order."""
 
     @property
     def uses(self) -> Sequence[Use]:
-        """What it does with attributes, in order."""
+        """All operations on attributes, in order."""
 
     @property
     def attributes(self) -> frozenset[str] | None:
-        """Every attribute that it reads or tests for; None if it walks over attributes or computes their names."""
+        """All attributes that it reads or tests for; None if it iterates over attributes or computes their names."""
 
     @property
     def drivers(self) -> Sequence[str]:
-        """Constants with which it compares `device.driver`."""
+        """Constants to which it compares `device.driver`."""
 
     def evaluate(self, driver: str, attributes: Attributes) -> bool:
         """Whether a device satisfies it.
@@ -116,9 +116,9 @@ class CompiledSelector(Protocol):
         Raises:
             SelectorRuntimeError: it fails on this device.
             SelectorTooCostlyError: it costs more on this device than Kubernetes allows.
-            SelectorUnsupportedError: it was stopped: it may be right, but is too slow to try on every device, or builds
-                too large a value.
-            SelectorTimeError: the time for all selectors of its object is over.
+            SelectorUnsupportedError: it was stopped: it may be valid, but is too slow to evaluate on all devices, or
+                builds a value that is too large.
+            SelectorTimeError: the time-out for all selectors of its object has passed.
         """
 
 
@@ -129,18 +129,18 @@ class SelectorEngine(Protocol):
         """Compile one expression.
 
         Raises:
-            SelectorError: anything but `SelectorRuntimeError`, with the place that is wrong.
+            SelectorError: any subclass but `SelectorRuntimeError`, with the position of the error.
         """
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Match:
-    """What one selector does with the shapes of an index; sets of shapes are bit masks.
+    """Result of one selector on the shapes of an index; sets of shapes are bit masks.
 
     Attributes:
-        matched: shapes that satisfy it, or may, depending on a value that varies.
+        matched: shapes that match, or may match, depending on a value that differs between nodes.
         failing: shapes on which it fails.
-        failure: what the first of these failures says.
+        failure: message of the first failure.
     """
 
     matched: int
@@ -149,10 +149,10 @@ class Match:
 
 
 class DeviceIndex:
-    """Shapes of devices, and which of them a selector matches. Does not change; threads may share it.
+    """Shapes of devices, and the shapes that a selector matches. Immutable; threads may share it.
 
-    A selector is evaluated once for every combination of values that it can tell apart: one that reads nothing but
-    `instanceType` costs one evaluation per instance type, however many devices and nodes there are.
+    A selector is evaluated once for each distinct combination of the attributes that it reads: one that reads only
+    `instanceType` takes one evaluation per instance type, for any number of devices and nodes.
     """
 
     def __init__(self, shapes: Iterable[Shape]) -> None:
@@ -169,9 +169,9 @@ class DeviceIndex:
         self._values: dict[tuple[str, int], tuple[Value, ...]] = {}
         seen = {shape.instance_type for shape in self.members(self.published)}
         self.most_devices = max((self.devices(self.everything, name) for name in self._types), default=0)
-        """The most devices that any node has."""
+        """The largest number of devices of any node."""
         self.superseded = self._mask(lambda shape: not shape.published and shape.instance_type in seen)
-        """Shapes of the catalogue whose types the cluster has: what such devices lack is seen there, not guessed."""
+        """Catalogue shapes of types that the cluster has: published shapes show the real attributes."""
 
     def _mask(self, test: Callable[[Shape], bool]) -> int:
         return sum(1 << position for position, shape in enumerate(self.shapes) if test(shape))
@@ -192,10 +192,10 @@ class DeviceIndex:
         return tuple(name for name, shapes in self._types.items() if shapes & mask)
 
     def devices(self, mask: int, instance_type: str) -> int:
-        """The most devices of one node that a mask holds.
+        """The largest number of devices of one node in a mask.
 
-        The catalogue and the slices both describe the same node, so the larger number counts. A whole node and its
-        single devices exclude each other.
+        Catalogue and slices describe the same node, so the larger number counts. A whole node and its single devices
+        exclude each other.
         """
         mine = mask & self.of_type(instance_type)
         return max(
@@ -209,7 +209,7 @@ class DeviceIndex:
         return self._having.get(attribute, 0)
 
     def groups(self, mask: int, attribute: str, instance_type: str) -> int:
-        """The most devices of one node in a mask that agree on an attribute."""
+        """The largest number of devices of one node in a mask with an equal value of an attribute."""
         best = 0
         for published in (True, False):
             sizes: dict[Value, int] = {}
@@ -232,7 +232,7 @@ class DeviceIndex:
             return ()
         known = self._values.get((attribute, shapes))
         if known is None:
-            # As many entries as there are attributes: callers ask about all shapes, or about those published.
+            # Bounded by the number of attributes: callers use all shapes or the published ones.
             known = self._values[attribute, shapes] = self._values_of(attribute, shapes)
         return known
 
@@ -251,14 +251,14 @@ class DeviceIndex:
         return self._having.keys()
 
     def match(self, selector: CompiledSelector) -> Match:
-        """Evaluate a selector on every shape.
+        """Evaluate a selector on all shapes.
 
         Raises:
             SelectorTooCostlyError: see `CompiledSelector.evaluate`.
-            SelectorUnsupportedError: likewise.
+            SelectorUnsupportedError: see there.
         """
         read = None if selector.attributes is None else tuple(sorted(selector.attributes))
-        answers: dict[object, bool | str] = {}
+        answers: dict[object, tuple[bool, str]] = {}
         matched = failing = 0
         failure = ""
         for position, shape in enumerate(self.shapes):
@@ -266,45 +266,46 @@ class DeviceIndex:
             answer = answers.get(key)
             if answer is None:
                 answer = answers[key] = _judge(selector, shape, read)
-            if answer is True:
+            matches, error = answer
+            if matches:
                 matched |= 1 << position
-            elif isinstance(answer, str):
+            elif error:
                 failing |= 1 << position
-                failure = failure or answer
+                failure = failure or error
         return Match(matched, failing, failure)
 
 
 def _projection(shape: Shape, read: Sequence[str] | None) -> object:
-    """What a selector can see of a shape."""
+    """The part of a shape that a selector reads."""
     if read is None:
         return id(shape)
     return tuple([(shape.fixed.get(attribute), shape.varying.get(attribute)) for attribute in read])
 
 
-def _judge(selector: CompiledSelector, shape: Shape, read: Sequence[str] | None) -> bool | str:
-    """Whether a selector matches a shape, or what it fails with.
+def _judge(selector: CompiledSelector, shape: Shape, read: Sequence[str] | None) -> tuple[bool, str]:
+    """Whether a selector matches a shape, and otherwise the message of its failure, if it fails.
 
-    Where a value varies, it matches if one of the values does. A value that is not known is left out: an expression
-    that fails for the lack of it may match.
+    If an attribute varies, the shape matches if one of its values does. An unknown value is left out: an expression
+    that fails because of it may match.
     """
     uncertain = False
     failure = ""
     for varying in _assignments(selector, shape, read):
         try:
             if selector.evaluate(names.DRIVER, {**shape.fixed, **varying}):
-                return True
+                return True, ""
         except SelectorRuntimeError as error:
             if None in varying.values():
                 uncertain = True
             else:
                 failure = failure or f"{error}{error.position}"
-    return uncertain or failure or False
+    return uncertain, failure
 
 
 def _assignments(
     selector: CompiledSelector, shape: Shape, read: Sequence[str] | None
 ) -> Iterator[Mapping[str, Value | None]]:
-    """The values of what varies that are worth trying."""
+    """Combinations of values of varying attributes to evaluate, at most `_MOST_TRIES` and one with unknown values."""
     attributes = [name for name in shape.varying if read is None or name in read]
     choices = [_choices(selector, name, shape.varying[name].values) for name in attributes]
     for values in itertools.islice(itertools.product(*choices), _MOST_TRIES):

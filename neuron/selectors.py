@@ -1,7 +1,7 @@
 """CEL of generated device selectors.
 
-Every lookup is guarded: a missing attribute is a run-time error, and one error on one device of one node aborts the
-scheduling of the pod everywhere (dynamic-resource-allocation/cel).
+All lookups have a guard: a missing attribute is a run-time error, and an error on one device of one node ends the
+scheduling of the pod (dynamic-resource-allocation/cel).
 """
 
 from collections.abc import Sequence
@@ -12,22 +12,22 @@ _ATTRIBUTES = f'device.attributes["{names.DRIVER}"]'
 
 
 def single_device() -> str:
-    """Not a whole node: `count: 1` without it was given an UltraServer node when that came first.
+    """Excludes whole nodes: without it the allocator gave a `count: 1` request an UltraServer node.
 
-    A device without the attribute is a device: drivers before UltraServers did not publish it.
+    A device without the attribute matches: drivers before UltraServers did not publish it.
     """
     attribute = names.ATTRIBUTE_RESOURCE_TYPE
     return f'!("{attribute}" in {_ATTRIBUTES}) || {_ATTRIBUTES}.{attribute} == "{names.RESOURCE_TYPE_DEVICE}"'
 
 
 def whole_node() -> str:
-    """An entire UltraServer node."""
+    """Selects whole UltraServer nodes."""
     attribute = names.ATTRIBUTE_RESOURCE_TYPE
     return f'"{attribute}" in {_ATTRIBUTES} && {_ATTRIBUTES}.{attribute} == "{names.RESOURCE_TYPE_NODE}"'
 
 
 def instance_types(types: Sequence[str]) -> str:
-    """One of these EC2 instance types. They come from the catalogue or the cluster, never from free text."""
+    """Selects EC2 instance types. `types` are names of the catalogue or the cluster, not user input."""
     attribute = names.ATTRIBUTE_INSTANCE_TYPE
     lookup = f"{_ATTRIBUTES}.{attribute}"
     quoted = [f'"{name}"' for name in types]

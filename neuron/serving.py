@@ -1,7 +1,7 @@
-"""Whether and how one instance type serves a pod's demand.
+"""Whether and how one instance type can serve the asks of a pod.
 
-The counts that go together are those of the Neuron scheduler extension and of the device groups that the DRA
-driver publishes; nothing is served by unconnected devices, unless a policy allows it.
+Connected counts are those of the Neuron scheduler extension and of the device groups that the DRA driver publishes.
+Unconnected devices are used only if a policy allows it.
 """
 
 import dataclasses
@@ -15,12 +15,12 @@ from neuron.layout import Layout, lay_out
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Wishes:
-    """What annotations ask of the whole pod.
+class DeviceConfig:
+    """Device settings that annotations request for all devices of a pod.
 
     Attributes:
-        lnc: logical NeuronCore setting, 1 or 2; None where the node's default is right.
-        ultraserver_mode: nodes of the UltraServer set, 1, 2 or 4; None for plain devices.
+        lnc: logical NeuronCore setting, 1 or 2; None for the node's default.
+        ultraserver_mode: nodes of the UltraServer set, 1, 2 or 4; None for single devices.
     """
 
     lnc: int | None = None
@@ -28,12 +28,12 @@ class Wishes:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Span:
-    """Requests that have to be connected with each other: one container uses them together.
+class ConnectedSet:
+    """Requests whose devices must be connected with each other, because one container uses them together.
 
     Attributes:
-        requests: request ids, in ascending order.
-        group: size of the device group that must hold them all; None where they are the whole node.
+        requests: request ids, ascending.
+        group: size of the device group that must contain them all; None if they are the whole node.
     """
 
     requests: tuple[int, ...]
@@ -46,27 +46,27 @@ class Serving:
 
     Attributes:
         entry: the instance type.
-        layout: its requests.
-        spans: the connected sets.
+        layout: the requests of the claim.
+        connected_sets: the connected sets.
         sets_lnc: whether a NeuronConfig has to set the logical NeuronCore.
-        devices: devices that every ask became, 0 for none.
+        devices: number of devices for each ask; 0 for none.
     """
 
     entry: InstanceType
     layout: Layout
-    spans: tuple[Span, ...]
+    connected_sets: tuple[ConnectedSet, ...]
     sets_lnc: bool
     devices: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Refusal:
+class TypeRefusal:
     """Why one instance type cannot serve a pod.
 
     Attributes:
-        findings: what to tell where this type is the one to name; never empty.
-        ring: whether consecutive devices of a ring would serve it.
-        unsuitable: whether the type lacks a setting that is asked for, whatever the number of devices.
+        findings: the errors, if the refusal names this type; not empty.
+        ring: whether consecutive devices of a ring could serve the pod.
+        unsuitable: whether the type lacks a requested setting, for any number of devices.
     """
 
     findings: tuple[Finding, ...]
@@ -74,53 +74,54 @@ class Refusal:
     unsuitable: bool = False
 
 
-def serve(entry: InstanceType, asks: Sequence[Ask], wishes: Wishes, *, unconnected: bool = False) -> Serving | Refusal:
-    """Serve the whole pod from one node of this type, or say why not.
+def serve(
+    entry: InstanceType, asks: Sequence[Ask], config: DeviceConfig, *, unconnected: bool = False
+) -> Serving | TypeRefusal:
+    """Serve the whole pod from one node of this type.
 
     Args:
         entry: the instance type.
-        asks: the pod's containers; init containers first.
-        wishes: what annotations ask.
-        unconnected: whether a count that cannot be connected is served by devices that need not be. Rings excepted:
-            what their counts mean is consecutive devices.
+        asks: one per container; init containers first.
+        config: device settings that annotations request.
+        unconnected: whether unconnected devices may serve a count that cannot be connected. Not on rings, where a count
+            means consecutive devices.
     """
-    refusal = _refuse_wishes(entry, wishes)
+    refusal = _refuse_config(entry, config)
     if refusal is not None:
         return refusal
-    answers = [_devices_for(entry, ask, wishes, unconnected=unconnected) for ask in asks]
-    if refusals := [answer for answer in answers if isinstance(answer, Refusal)]:
+    answers = [_devices_for(entry, ask, config, unconnected=unconnected) for ask in asks]
+    if refusals := [answer for answer in answers if isinstance(answer, TypeRefusal)]:
         findings = tuple(finding for each in refusals for finding in each.findings)
-        return Refusal(findings, ring=all(each.ring for each in refusals))
+        return TypeRefusal(findings, ring=all(each.ring for each in refusals))
     devices = [answer for answer in answers if isinstance(answer, int)]
-    # Before the layout, whose cost grows with the sums it has to try.
+    # Checked before `lay_out`, whose cost grows with the number of devices.
     held = sum(count for ask, count in zip(asks, devices, strict=True) if ask.role is not Role.INIT)
     if (refusal := _too_many(entry, held, asks)) is not None:
         return refusal
     layout = lay_out(asks, devices, entry.counts)
     if (refusal := _too_many(entry, layout.total, asks)) is not None:
         return refusal
-    if wishes.ultraserver_mode is not None and list(layout.counts.values()) != [entry.devices]:
-        return Refusal((_whole_node_only(entry, layout, wishes.ultraserver_mode, asks),))
-    spans = _spans(entry, layout, devices)
-    if spans is None:
-        return Refusal((_unconnectable(entry, layout, asks),))
-    sets_lnc = wishes.lnc is not None and entry.configures_logical_neuron_core
-    return Serving(entry, layout, spans, sets_lnc, tuple(devices))
+    if config.ultraserver_mode is not None and list(layout.counts.values()) != [entry.devices]:
+        return TypeRefusal((_whole_node_only(entry, layout, config.ultraserver_mode, asks),))
+    connected_sets = _connected_sets(entry, layout, devices)
+    if connected_sets is None:
+        return TypeRefusal((_unconnectable(entry, layout, asks),))
+    sets_lnc = config.lnc is not None and entry.configures_logical_neuron_core
+    return Serving(entry, layout, connected_sets, sets_lnc, tuple(devices))
 
 
-def _refuse_wishes(entry: InstanceType, wishes: Wishes) -> Refusal | None:
-    """Refuse settings that this type does not have."""
-    if wishes.lnc is not None and wishes.lnc not in entry.logical_neuron_cores:
+def _refuse_config(entry: InstanceType, config: DeviceConfig) -> TypeRefusal | None:
+    if config.lnc is not None and config.lnc not in entry.logical_neuron_cores:
         allowed = ", ".join(map(str, entry.logical_neuron_cores)) or "unknown"
         finding = Finding(
             "NEU111",
             f"metadata.annotations[{names.ANNOTATION_LNC}]",
-            f"Instance type {entry.name} does not support logical NeuronCore {wishes.lnc} (allowed: {allowed}).",
+            f"Instance type {entry.name} does not support logical NeuronCore {config.lnc} (allowed: {allowed}).",
             "Change the annotation, or select a trn2 or trn3 instance type.",
-            str(wishes.lnc),
+            str(config.lnc),
         )
-        return Refusal((finding,), unsuitable=True)
-    mode = wishes.ultraserver_mode
+        return TypeRefusal((finding,), unsuitable=True)
+    mode = config.ultraserver_mode
     if mode is not None and mode not in entry.ultraserver_nodes:
         finding = Finding(
             "NEU112",
@@ -129,14 +130,14 @@ def _refuse_wishes(entry: InstanceType, wishes: Wishes) -> Refusal | None:
             "Select trn2u.48xlarge, or drop the annotation.",
             str(mode),
         )
-        return Refusal((finding,), unsuitable=True)
+        return TypeRefusal((finding,), unsuitable=True)
     return None
 
 
-def _devices_for(entry: InstanceType, ask: Ask, wishes: Wishes, *, unconnected: bool) -> int | Refusal:
-    """Devices that one ask becomes; cores are rounded up to a count that can be connected.
+def _devices_for(entry: InstanceType, ask: Ask, config: DeviceConfig, *, unconnected: bool) -> int | TypeRefusal:
+    """Number of devices for one ask; cores are rounded up to a count that can be connected.
 
-    Where devices need not be connected, cores are rounded up to whole devices only: nothing else is bought with more.
+    If unconnected devices are allowed, cores are rounded up to whole devices only.
     """
     if not ask.amount:
         return 0
@@ -145,28 +146,28 @@ def _devices_for(entry: InstanceType, ask: Ask, wishes: Wishes, *, unconnected: 
         if ask.amount in entry.counts or (loose and ask.amount <= max(entry.counts)):
             return ask.amount
         ring = entry.topology is Topology.RING and entry.devices is not None and ask.amount < entry.devices
-        return Refusal((_unsupported_count(entry, ask),), ring)
-    per_device = entry.cores(wishes.lnc)
+        return TypeRefusal((_unsupported_count(entry, ask),), ring)
+    per_device = entry.cores(config.lnc)
     if per_device is None:
-        return Refusal((_unknown_cores(entry, ask),))
+        return TypeRefusal((_unknown_cores(entry, ask),))
     exact = -(-ask.amount // per_device)
     rounded = next((count for count in entry.counts if count >= exact), None)
     if rounded is None:
-        return Refusal((_too_many_cores(entry, ask, wishes.lnc),))
+        return TypeRefusal((_too_many_cores(entry, ask, config.lnc),))
     if loose:
         return exact
-    # Three devices of a ring are consecutive; rounding them up to all twelve would quadruple the bill.
+    # Three devices of a ring are consecutive. All twelve would cost four times as much.
     if entry.topology is Topology.RING and rounded != exact:
-        return Refusal((_unsupported_count(entry, ask),), ring=True)
+        return TypeRefusal((_unsupported_count(entry, ask),), ring=True)
     return rounded
 
 
-def _spans(entry: InstanceType, layout: Layout, devices: Sequence[int]) -> tuple[Span, ...] | None:
-    """The connected sets of a layout; None where one of them cannot be asked for.
+def _connected_sets(entry: InstanceType, layout: Layout, devices: Sequence[int]) -> tuple[ConnectedSet, ...] | None:
+    """The connected sets of a layout; None if one of them cannot be requested.
 
-    A container that was granted a count that is not sure to be connected needs no set.
+    A container whose count may be unconnected needs no set.
     """
-    spans: dict[tuple[int, ...], Span] = {}
+    connected_sets: dict[tuple[int, ...], ConnectedSet] = {}
     for use in {
         tuple(sorted(use)) for use, count in zip(layout.uses, devices, strict=True) if use and count in entry.counts
     }:
@@ -176,18 +177,22 @@ def _spans(entry: InstanceType, layout: Layout, devices: Sequence[int]) -> tuple
         group = next((group for group in entry.groups if group >= size), None)
         if group is None and size != entry.devices:
             return None
-        spans[use] = Span(use, group)
-    return tuple(spans[use] for use in sorted(spans)) if _satisfiable(layout, spans.values()) else None
+        connected_sets[use] = ConnectedSet(use, group)
+    return (
+        tuple(connected_sets[use] for use in sorted(connected_sets))
+        if _satisfiable(layout, connected_sets.values())
+        else None
+    )
 
 
-def _satisfiable(layout: Layout, spans: Iterable[Span]) -> bool:
-    """Whether spans that share requests fit into one group together.
+def _satisfiable(layout: Layout, connected_sets: Iterable[ConnectedSet]) -> bool:
+    """Whether sets that share requests fit into one group together.
 
-    Groups are nested: whatever overlaps has to be in the largest group of them all.
+    Groups are nested: sets that overlap must all be in the largest group among them.
     """
     islands: list[tuple[set[int], int | None]] = []
-    for span in spans:
-        island, group = set(span.requests), span.group
+    for each_set in connected_sets:
+        island, group = set(each_set.requests), each_set.group
         apart = []
         for other, other_group in islands:
             if island & other:
@@ -200,7 +205,7 @@ def _satisfiable(layout: Layout, spans: Iterable[Span]) -> bool:
 
 
 def nearest(count: int, valid: Iterable[int]) -> str:
-    """The closest valid counts below and above, as words: `4 or 8`."""
+    """The closest valid counts below and above, such as `4 or 8`."""
     counts = sorted(set(valid))
     below = [str(each) for each in counts if each < count][-1:]
     above = [str(each) for each in counts if each > count][:1]
@@ -212,7 +217,7 @@ def _unsupported_count(entry: InstanceType, ask: Ask) -> Finding:
     return Finding(
         "NEU105",
         ask.resource_path,
-        # Word for word what the Neuron scheduler extension says, so that searching for it still helps.
+        # The exact text of the Neuron scheduler extension, so that users find its documentation.
         f"Instance type {entry.name} does not support requests for {unit}: {ask.amount}."
         " Please request a different number of devices.",
         value=str(ask.amount),
@@ -242,17 +247,17 @@ def _too_many_cores(entry: InstanceType, ask: Ask, lnc: int | None) -> Finding:
     )
 
 
-def _too_many(entry: InstanceType, total: int, asks: Sequence[Ask]) -> Refusal | None:
-    """Refuse more devices than a node has, or a claim can hold."""
+def _too_many(entry: InstanceType, total: int, asks: Sequence[Ask]) -> TypeRefusal | None:
+    """Refuse more devices than a node has or a claim can contain."""
     fix = "Spread the containers over several pods, or request fewer devices."
     message = f"the pod's containers need {total} Neuron devices in all, and"
-    # Where the number of devices is unknown but groups are published, the largest group is the whole node.
+    # If the number of devices is unknown and groups are published, the largest group is the whole node.
     most = entry.devices or max(entry.groups, default=names.MAX_DEVICES_PER_CLAIM)
     if total > most:
-        return Refusal((Finding("NEU106", _where(asks), f"{message} {entry.name} has {most}.", fix, str(total)),))
+        return TypeRefusal((Finding("NEU106", _where(asks), f"{message} {entry.name} has {most}.", fix, str(total)),))
     if total > names.MAX_DEVICES_PER_CLAIM:
         limit = f"{message} a ResourceClaim holds at most {names.MAX_DEVICES_PER_CLAIM}."
-        return Refusal((Finding("NEU108", _where(asks), limit, fix, str(total)),))
+        return TypeRefusal((Finding("NEU108", _where(asks), limit, fix, str(total)),))
     return None
 
 
@@ -278,6 +283,6 @@ def _unconnectable(entry: InstanceType, layout: Layout, asks: Sequence[Ask]) -> 
 
 
 def _where(asks: Sequence[Ask]) -> str:
-    """The one container that asks, or all of them."""
+    """Field path of the limit if one container requests devices, else of all containers."""
     asking = [ask for ask in asks if ask.amount]
     return asking[0].resource_path if len(asking) == 1 else "spec.containers"

@@ -1,4 +1,4 @@
-"""ResourceClaimTemplates: a body, and a name that is made of its content."""
+"""Generated ResourceClaimTemplates: the spec, and a name with the hash of the spec."""
 
 import dataclasses
 import hashlib
@@ -12,7 +12,7 @@ from neuron import names
 _DIGEST_LENGTH: Final = 12
 _SUMMARY_LENGTH: Final = 40
 
-# A summary starts and ends with a letter or digit, or it could not be told from the dashes around it.
+# A summary starts and ends with a letter or digit, because dashes separate it.
 _NAME: Final = re.compile(
     rf"{names.TEMPLATE_PREFIX}[a-z0-9](?:[a-z0-9-]{{0,{_SUMMARY_LENGTH - 2}}}[a-z0-9])?"
     rf"-(?P<digest>[0-9a-f]{{{_DIGEST_LENGTH}}})"
@@ -25,10 +25,9 @@ KIND: Final = "ResourceClaimTemplate"
 
 
 def normalise(spec: Mapping[str, Any]) -> Any:
-    """The spec of a ResourceClaimTemplate as the API server stores it, without what is empty.
+    """The spec with the API server's defaults and without empty values, so that equivalent specs compare equal.
 
-    Fills the defaults of `k8s.io/kubernetes/pkg/apis/resource/v1/defaults.go` (allocationMode, count, toleration
-    operator), so that two specs that mean the same compare equal.
+    Source: `k8s.io/kubernetes/pkg/apis/resource/v1/defaults.go` (allocationMode, count, toleration operator).
     """
     return _normalise(spec)
 
@@ -52,18 +51,18 @@ def _normalise(value: Any) -> Any:
 
 
 def digest(spec: Mapping[str, Any]) -> str:
-    """A hash that two template specs share exactly if they mean the same."""
+    """Hash of a template spec; equal for equivalent specs."""
     canonical = json.dumps(normalise(spec), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_LENGTH]
 
 
 def is_generated(name: str) -> bool:
-    """Whether `name` is one that `Template.make` can give. Anybody can write such a name."""
+    """Whether `Template.make` can make `name`. Users can use such names, too."""
     return len(name) <= _LONGEST_NAME and _NAME.fullmatch(name) is not None
 
 
 def names_itself(name: str, spec: Mapping[str, Any]) -> bool:
-    """Whether `name` is one that `Template.make` gives to `spec`: of our pattern, and with this spec's hash."""
+    """Whether `Template.make` makes `name` for `spec`: it has our pattern and the hash of the spec."""
     match = _NAME.fullmatch(name) if len(name) <= _LONGEST_NAME else None
     return match is not None and match["digest"] == digest(spec)
 
@@ -84,13 +83,13 @@ class Template:
 
     @classmethod
     def make(cls, summary: str, spec: Mapping[str, Any]) -> "Template":
-        """Name a spec. `summary` is for readers and holds lower-case letters, digits and dashes."""
+        """Name a spec. `summary`: the readable part; lower-case letters, digits and dashes."""
         fingerprint = digest(spec)
         readable = summary[:_SUMMARY_LENGTH].strip("-")
         return cls(f"{names.TEMPLATE_PREFIX}{readable}-{fingerprint}", spec, fingerprint)
 
     def manifest(self, namespace: str = "") -> dict[str, Any]:
-        """The object to create. Without a namespace: the client's."""
+        """The object to create. Empty `namespace`: not set."""
         metadata: dict[str, Any] = {"name": self.name, "labels": {names.LABEL_MANAGED_BY: names.MANAGER}}
         if namespace:
             metadata["namespace"] = namespace

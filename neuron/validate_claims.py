@@ -1,6 +1,6 @@
-"""Claims, templates and DeviceClasses: from what was read to every finding about it. Pure.
+"""Checks claims, claim templates and DeviceClasses: a spec that was read to all findings about it. Pure.
 
-The steps, in order: form -> DeviceClass -> selectors -> what each request can match -> configs -> counts.
+The steps, in order: form -> DeviceClass -> selectors -> devices that each request can match -> configs -> counts.
 """
 
 import dataclasses
@@ -21,26 +21,26 @@ from neuron.selection import DeviceIndex, SelectorEngine
 
 _OUR_DOMAINS: Final = (names.DRIVER, "resource.aws.com")
 _FORM_ERRORS: Final = ("NEU507", "NEU508", "NEU530")
-"""Faults of form that no later API version can make right, and what is too long to be judged by this one."""
+"""Errors of form that are errors in any API version, and lists that are too long to be checked."""
 _MOST_SELECTORS: Final = 1024
-"""Selectors of one claim that are judged, those of all its requests together."""
+"""Selectors of all requests of one claim that are evaluated."""
 _MOST_HINTS: Final = 16
-"""DeviceClasses of one claim for which a known name is suggested: that costs up to some milliseconds each."""
+"""DeviceClasses of one claim for which a known name is suggested: that takes milliseconds each."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ClaimWorld:
-    """What claims are judged against; replaced as a whole when it changes.
+class ClaimContext:
+    """Facts by which claims are checked. Replaced when they change.
 
     Attributes:
-        catalogue: instance types, with what slices told of them.
+        catalogue: instance types, completed by ResourceSlices.
         index: the devices that exist.
         engine: evaluates selectors.
-        memory: what is known of selectors that were judged with `index`; None: each object begins anew.
-        classes: DeviceClasses by name; those of a cluster, or of the files at hand.
+        classes: DeviceClasses by name, of a cluster or of files.
         classes_known: whether a class that is not in `classes` does not exist.
-        device_class: the class of the driver's chart; without being listed it is taken to select the driver.
-        unconnected: whether a policy lets pods have devices that are not connected: a claim for them is then no error.
+        device_class: the class of the driver's chart. If it is not in `classes`, it is assumed to select the driver.
+        unconnected: whether a policy allows devices that are not connected, so that a claim for them is not an error.
+        memory: cache of selectors that were evaluated with `index`; None: no cache.
     """
 
     catalogue: Catalogue
@@ -55,12 +55,12 @@ class ClaimWorld:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClaimJudgement:
-    """What came of judging a claim.
+    """A checked claim.
 
     Attributes:
         spec: the claim.
-        leaves: its requests for Neuron devices, with what they can match.
-        findings: everything that was found, in the order of the steps.
+        leaves: its requests for Neuron devices, with the shapes that they can match.
+        findings: all findings, in the order of the steps.
     """
 
     spec: ClaimSpec
@@ -68,17 +68,19 @@ class ClaimJudgement:
     findings: tuple[Finding, ...]
 
 
-def validate(kind: str, api_version: str, spec: object, world: ClaimWorld, *, accepted: bool) -> tuple[Finding, ...]:
-    """Judge a ResourceClaim, ResourceClaimTemplate or DeviceClass.
+def validate(
+    kind: str, api_version: str, spec: object, context: ClaimContext, *, accepted: bool
+) -> tuple[Finding, ...]:
+    """Check a ResourceClaim, ResourceClaimTemplate or DeviceClass.
 
     Args:
         kind: which of them.
         api_version: of the object.
         spec: its `spec`, JSON-like; `opaque.parameters` may be raw JSON as bytes.
-        world: what is known outside it.
-        accepted: whether an API server has taken it, and so knows better what form it may have.
+        context: facts by which it is checked.
+        accepted: whether an API server has accepted its form.
     """
-    return judge_read(read(kind, api_version, spec), world, accepted=accepted)
+    return judge_read(read(kind, api_version, spec), context, accepted=accepted)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,15 +88,15 @@ class ReadSpec:
     """A spec that was read.
 
     Attributes:
-        spec: what it says.
-        form: what is wrong with its form.
+        spec: the claim or class.
+        form: findings about its form.
     """
 
     spec: ClaimSpec | ClassSpec
     form: tuple[Finding, ...]
 
     def expressions(self, classes: Mapping[str, ClassSpec]) -> Iterator[str]:
-        """Every selector by which it is judged, those of its DeviceClasses included."""
+        """All selectors that the check evaluates, including those of its DeviceClasses."""
         if isinstance(self.spec, ClassSpec):
             yield from (each.expression for each in self.spec.selectors)
             return
@@ -105,18 +107,18 @@ class ReadSpec:
 
 
 def read(kind: str, api_version: str, spec: object) -> ReadSpec:
-    """Read a spec; arguments as of `validate`."""
+    """Read a spec; arguments as for `validate`."""
     found, form = read_class(api_version, spec) if kind == "DeviceClass" else read_claim(kind, api_version, spec)
     return ReadSpec(found, form)
 
 
-def judge_read(what: ReadSpec, world: ClaimWorld, *, accepted: bool) -> tuple[Finding, ...]:
-    """Judge a spec that was read; arguments as of `validate`."""
+def judge_read(what: ReadSpec, context: ClaimContext, *, accepted: bool) -> tuple[Finding, ...]:
+    """Check a spec that was read; arguments as for `validate`."""
     if isinstance(what.spec, ClassSpec):
-        findings = judge_class(what.spec, world)
+        findings = judge_class(what.spec, context)
         ours = bool(findings)
     else:
-        judgement = judge_claim(what.spec, world)
+        judgement = judge_claim(what.spec, context)
         findings = judgement.findings
         ours = bool(judgement.leaves or findings)
     if not accepted:
@@ -125,37 +127,37 @@ def judge_read(what: ReadSpec, world: ClaimWorld, *, accepted: bool) -> tuple[Fi
 
 
 def _of_accepted(form: Iterable[Finding]) -> Iterator[Finding]:
-    """What is left of findings about the form of an object that an API server has taken.
+    """Findings about the form of an object that an API server has accepted.
 
-    Where it allows what is unknown here, it is newer: that must refuse nothing. Unknown fields are told only where
-    they look like misspellings.
+    A newer API server allows fields and values that are unknown here, so most errors become warnings. Unknown fields
+    are reported only if they look like misspellings.
     """
     for finding in form:
         if finding.code in _FORM_ERRORS:
             yield finding
-        elif finding.code != "NEU501" or "Did you mean" in finding.message:
+        elif finding.code != "NEU501" or finding.misspelt:
             yield as_warning(finding)
 
 
-def judge_class(device_class: ClassSpec, world: ClaimWorld) -> tuple[Finding, ...]:
-    """Judge a DeviceClass that has been read; only as far as it is about Neuron devices."""
+def judge_class(device_class: ClassSpec, context: ClaimContext) -> tuple[Finding, ...]:
+    """Check a DeviceClass that was read. A class that is not for Neuron devices has no findings."""
     placed, found = check_configs.decode(device_class.configs, Source.FROM_CLASS)
     findings = Findings(found)
     request = DeviceRequest("spec", "", "", device_class.selectors)
-    matcher = _Matcher(world)
+    matcher = _Matcher(context)
     if placed or found or matcher.mentions_us(request):
-        mask = matcher.visit(request, world.index.everything)
+        mask = matcher.visit(request, context.index.everything)
         findings.add(matcher.findings)
-        found = check_configs.check_hardware(request, placed, (), mask, world.index, world.catalogue)
+        found = check_configs.check_hardware(request, placed, (), mask, context.index, context.catalogue)
         findings.add(finding for finding in found if matcher.certain or _holds_for_fewer(finding))
     return tuple(findings)
 
 
-def judge_claim(claim: ClaimSpec, world: ClaimWorld) -> ClaimJudgement:
-    """Judge a claim that has been read."""
+def judge_claim(claim: ClaimSpec, context: ClaimContext) -> ClaimJudgement:
+    """Check a claim that was read."""
     placed, found = check_configs.decode(claim.configs, Source.FROM_CLAIM)
     findings = Findings(found)
-    matcher = _Matcher(world)
+    matcher = _Matcher(context)
     leaves, foreign = [], []
     for request in claim.requests:
         for devices in request.alternatives:
@@ -168,34 +170,34 @@ def judge_claim(claim: ClaimSpec, world: ClaimWorld) -> ClaimJudgement:
     findings.add(check_configs.check_conflicts(claim, placed))
     findings.add(check_configs.check_targets(claim, placed, foreign))
     findings.add(check_configs.check_other_drivers(claim, only_ours=bool(leaves) and not foreign))
-    rules = CountRules(claim, leaves, world.index, world.catalogue, unconnected=world.unconnected)
-    found = [finding for leaf in leaves for finding in _check_hardware(leaf, placed, matcher, world)]
-    found += check_attributes(claim, leaves, world.index)
+    rules = CountRules(claim, leaves, context.index, context.catalogue, unconnected=context.unconnected)
+    found = [finding for leaf in leaves for finding in _check_hardware(leaf, placed, matcher, context)]
+    found += check_attributes(claim, leaves, context.index)
     found += rules.findings()
     findings.add(finding for finding in found if matcher.certain or _holds_for_fewer(finding))
     return ClaimJudgement(claim, tuple(rules.leaves), tuple(findings))
 
 
 def _holds_for_fewer(finding: Finding) -> bool:
-    """Whether a finding about what a request can match stays true if it matches less."""
+    """Whether a finding about a request stays true if the request matches fewer devices."""
     return finding.severity is Severity.ERROR and finding.code != "NEU414"
 
 
-def _check_hardware(leaf: Leaf, placed: Sequence[Placed], matcher: "_Matcher", world: ClaimWorld) -> list[Finding]:
+def _check_hardware(leaf: Leaf, placed: Sequence[Placed], matcher: "_Matcher", context: ClaimContext) -> list[Finding]:
     entries = matcher.class_entries(leaf.devices.device_class)
-    return check_configs.check_hardware(leaf.devices, placed, entries, leaf.mask, world.index, world.catalogue)
+    return check_configs.check_hardware(leaf.devices, placed, entries, leaf.mask, context.index, context.catalogue)
 
 
 def _too_many_selectors(path: str) -> Finding:
     message = f"selectors were not checked: the claim has more than {_MOST_SELECTORS} of them."
-    return warning("NEU603", f"{path}.selectors", message, "Kubernetes judges them alone.")
+    return warning("NEU603", f"{path}.selectors", message, "Only Kubernetes evaluates them.")
 
 
 class _Matcher:
-    """What the requests of one claim can match, and what is wrong with their selectors."""
+    """Finds the shapes that the requests of one claim can match. Collects findings about selectors."""
 
-    def __init__(self, world: ClaimWorld) -> None:
-        self._world = world
+    def __init__(self, context: ClaimContext) -> None:
+        self._context = context
         self._left = _MOST_SELECTORS
         self._judged: dict[str, Judged] = {}
         self._admitted: dict[str, int] = {}
@@ -205,19 +207,19 @@ class _Matcher:
         self._hints: dict[str, str] = {}
         self.findings = Findings()
         self.certain = True
-        """Whether all selectors could be judged; if not, requests may match less than is thought."""
+        """Whether all selectors could be evaluated. If not, requests may match fewer shapes than returned."""
 
     def _judge(self, selector: Selector) -> Judged:
-        """The selector, judged: each expression once, in however many requests it stands."""
+        """Evaluate a selector. Each expression of the claim is evaluated once."""
         known = self._judged.get(selector.expression)
         if known is None:
-            world = self._world
-            known = check_selectors.judge(selector, world.engine, world.index, world.memory)
+            context = self._context
+            known = check_selectors.judge(selector, context.engine, context.index, context.memory)
             self._judged[selector.expression] = known
         return known
 
     def mentions_us(self, request: DeviceRequest) -> bool:
-        """Whether selectors are about Neuron devices, going by the attributes that they read."""
+        """Whether selectors read attributes of Neuron devices."""
         return any(self._is_ours(selector) for selector in request.selectors)
 
     def _is_ours(self, selector: Selector) -> bool:
@@ -232,36 +234,36 @@ class _Matcher:
         return self._ours[expression]
 
     def _admitted_by(self, name: str, device_class: ClassSpec) -> int:
-        """Shapes that a DeviceClass lets through. A selector of it that cannot be judged may let everything through."""
+        """Shapes that a DeviceClass admits. A selector that cannot be evaluated admits all shapes."""
         if name not in self._admitted:
-            admitted = self._world.index.everything
+            admitted = self._context.index.everything
             for each in map(self._judge, device_class.selectors):
                 admitted &= each.match.matched if each.match is not None else admitted
             self._admitted[name] = admitted
         return self._admitted[name]
 
     def match(self, devices: DeviceRequest) -> int | None:
-        """Shapes that a request can match; None if it does not ask for Neuron devices."""
-        world = self._world
-        device_class = world.classes.get(devices.device_class)
+        """Shapes that a request can match; None if it is not for Neuron devices."""
+        context = self._context
+        device_class = context.classes.get(devices.device_class)
         self._check_class(devices, exists=device_class is not None)
         if device_class is None:
-            ours = devices.device_class == world.device_class or self.mentions_us(devices)
+            ours = devices.device_class == context.device_class or self.mentions_us(devices)
             if not ours and not self._is_misspelt(devices.device_class):
                 return None
-            return self.visit(devices, world.index.everything)
+            return self.visit(devices, context.index.everything)
         admitted = self._admitted_by(devices.device_class, device_class)
         if not admitted or (not device_class.selectors and not self.mentions_us(devices)):
             return None
         return self.visit(devices, admitted)
 
     def visit(self, devices: DeviceRequest, admitted: int) -> int:
-        """Apply a request's own selectors to what its class admits.
+        """Apply a request's own selectors to the shapes that its class admits.
 
-        One that is wrong narrows nothing: what is too much for all devices is too much for any of them.
+        A selector with errors excludes no shape: a count that is too large for all devices stays an error.
         """
-        index = self._world.index
-        alive, said = admitted, len(self.findings)
+        index = self._context.index
+        alive, before = admitted, len(self.findings)
         selectors = devices.selectors[: max(0, self._left)]
         self._left -= len(selectors)
         if len(selectors) < len(devices.selectors):
@@ -275,38 +277,38 @@ class _Matcher:
                 continue
             self.findings.add_at(check_selectors.check_failures(each, alive, index), selector.path)
             alive &= each.match.matched
-        if judged and len(self.findings) == said:
+        if judged and len(self.findings) == before:
             path = f"{devices.path}.selectors"
             self.findings.add(check_selectors.check_nothing_matches(judged, path, alive, index))
         return alive
 
     def class_entries(self, name: str) -> Sequence[ConfigEntry]:
-        """The configs of a DeviceClass, as far as they can be read."""
+        """The readable configs of a DeviceClass."""
         entries = self._entries.get(name)
         if entries is None:
-            device_class = self._world.classes.get(name)
+            device_class = self._context.classes.get(name)
             configs = device_class.configs if device_class is not None else ()
             placed, _ = check_configs.decode(configs, Source.FROM_CLASS)
             entries = self._entries[name] = [each.entry for each in placed]
         return entries
 
     def _is_misspelt(self, name: str) -> bool:
-        """Whether a DeviceClass looks like a misspelling of ours."""
+        """Whether the name looks like a misspelling of our DeviceClass."""
         if name not in self._misspelt:
-            self._misspelt[name] = bool(did_you_mean(name, [self._world.device_class]))
+            self._misspelt[name] = bool(did_you_mean(name, [self._context.device_class]))
         return self._misspelt[name]
 
     def _check_class(self, devices: DeviceRequest, *, exists: bool) -> None:
-        """NEU513: a DeviceClass that does not exist, or is likely a misspelling."""
-        name, world = devices.device_class, self._world
-        if exists or not name or (name == world.device_class and not world.classes_known):
+        """NEU513: the DeviceClass does not exist, or is likely a misspelling."""
+        name, context = devices.device_class, self._context
+        if exists or not name or (name == context.device_class and not context.classes_known):
             return
         if name not in self._hints and len(self._hints) < _MOST_HINTS:
-            self._hints[name] = did_you_mean(name, sorted({world.device_class, *world.classes} - {name}))
+            self._hints[name] = did_you_mean(name, sorted({context.device_class, *context.classes} - {name}))
         hint = self._hints.get(name, "")
-        if not hint and not world.classes_known:
+        if not hint and not context.classes_known:
             return
-        where = "does not exist" if world.classes_known else "is not known here"
+        where = "does not exist" if context.classes_known else "is not known here"
         message = f"DeviceClass {shown(name)[:40]} {where}.{hint[:60]}"
         fix = "Pods wait until it exists."
         self.findings.add([warning("NEU513", f"{devices.path}.deviceClassName", message, fix, name)])

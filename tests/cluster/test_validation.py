@@ -91,7 +91,7 @@ class TestTemplates:
             (
                 devices(8, TRN2, constraints=GROUP_OF_4),
                 "spec.spec.devices.constraints[0].matchAttribute",
-                "NEU522: 8 devices are to agree on resource.aws.com/devicegroup4_id, and no more than 4 do. Request 4"
+                "NEU522: 8 devices must agree on resource.aws.com/devicegroup4_id, and at most 4 do. Request 4"
                 " or fewer, or use matchAttribute: resource.aws.com/devicegroup8_id.",
             ),
             (

@@ -39,7 +39,7 @@ ERRORS = {
         claim(request("neurons", 1, on(TRN2)), config=[opaque(lnc(), driver="neurn.aws.com")]),
         f"{CONFIG}.driver",
         "NEU512: no driver is called 'neurn.aws.com'. Did you mean 'neuron.aws.com'? Write driver: neuron.aws.com;"
-        " configs of other drivers are passed over in silence.",
+        " configs of other drivers are ignored without a message.",
     ),
     "two that disagree": (
         claim(request("neurons", 1, on(TRN2)), config=[opaque(lnc(1)), opaque(lnc(2))]),

@@ -7,7 +7,7 @@ import pytest
 from neuron.device_shapes import catalogue_shapes
 from neuron.instances import InstanceType, Topology
 from neuron.selection import DeviceIndex
-from neuron.validate_claims import ClaimWorld
+from neuron.validate_claims import ClaimContext
 from policies.selectors.engine import DeviceSelectors
 from tests.support.validation import (
     CATALOGUE,
@@ -80,24 +80,24 @@ REFUSED = {
     "8 in a group of 4": (
         asks(8, on(TRN2), constraint=group(4)),
         MATCH,
-        "NEU522: 8 devices are to agree on resource.aws.com/devicegroup4_id, and no more than 4 do. Request 4 or"
+        "NEU522: 8 devices must agree on resource.aws.com/devicegroup4_id, and at most 4 do. Request 4 or"
         " fewer, or use matchAttribute: resource.aws.com/devicegroup8_id.",
     ),
     "All in a group of 4": (
         asks(None, on(TRN2), constraint=group(4), mode="All"),
         MATCH,
-        "NEU522: 16 devices are to agree on resource.aws.com/devicegroup4_id, and no more than 4 do.",
+        "NEU522: 16 devices must agree on resource.aws.com/devicegroup4_id, and at most 4 do.",
     ),
     "4 with one device id": (
         asks(4, on(TRN2), constraint="neuron.aws.com/deviceId"),
         MATCH,
-        "NEU522: 4 devices are to agree on neuron.aws.com/deviceId, and no more than 1 do. Request 1 or fewer, or use"
+        "NEU522: 4 devices must agree on neuron.aws.com/deviceId, and at most 1 do. Request 1 or fewer, or use"
         " matchAttribute: resource.aws.com/devicegroup4_id.",
     ),
     "two requests in one group": (
         claim(request("a", 4, on(TRN2)), request("b", 4, on(TRN2)), constraints=[match(group(4), "a", "b")]),
         MATCH,
-        "NEU522: 8 devices are to agree on resource.aws.com/devicegroup4_id, and no more than 4 do.",
+        "NEU522: 8 devices must agree on resource.aws.com/devicegroup4_id, and at most 4 do.",
     ),
     "misspelt attribute": (
         asks(4, on(TRN2), constraint="resource.aws.com/devicegroup4id"),
@@ -277,7 +277,7 @@ class TestCounts:
     def test_a_type_of_the_administrators_own_has_its_own_counts(self) -> None:
         entry = InstanceType("trn4.96xlarge", "trn4", 24, 8, (1, 2), 2, 192, Topology.TORUS, (6, 12))
         catalogue = CATALOGUE.extended([entry])
-        where = ClaimWorld(catalogue, DeviceIndex(catalogue_shapes(catalogue)), DeviceSelectors())
+        where = ClaimContext(catalogue, DeviceIndex(catalogue_shapes(catalogue)), DeviceSelectors())
         spec = asks(13, on("trn4.96xlarge"), constraint="resource.aws.com/devicegroup12_id")
         [finding] = judge(spec, where)
         assert finding.code == "NEU522"

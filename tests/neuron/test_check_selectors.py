@@ -32,7 +32,7 @@ def say(*selectors: str, where: Any = None, device_class: str = "neuron.aws.com"
 REFUSED = {
     "unfinished": (
         "device.driver == ",
-        "NEU601: the selector is not CEL (line 1, column 18): the expression ends too early. Mend the expression.",
+        "NEU601: the selector is not CEL (line 1, column 18): the expression ends too early. Correct the expression.",
     ),
     "another language": (
         "device.driver = 'neuron.aws.com'",
@@ -45,7 +45,7 @@ REFUSED = {
     "misspelt field of the device": (
         "device.attribute['neuron.aws.com'].deviceId == 1",
         "NEU602: the selector can never be evaluated (line 1, column 8): 'device' has no field 'attribute'. Did you"
-        " mean 'attributes'? Mend the expression.",
+        " mean 'attributes'? Correct the expression.",
     ),
     "unknown variable": ("node.name == 'a'", "NEU602: the selector can never be evaluated (line 1, column 1)"),
     "no condition": ("device.driver", "NEU602: the selector can never be evaluated"),
@@ -101,7 +101,7 @@ REFUSED = {
     ),
     "text as a condition": (
         attribute("instanceType"),
-        "NEU607: instanceType is a string, and stands where a condition is needed: that fails. Compare it, as in"
+        "NEU607: instanceType is a string, and is used as a condition: that fails. Compare it, as in"
         " instanceType == '1'.",
     ),
     "semver of four parts": (
@@ -115,7 +115,7 @@ REFUSED = {
     ),
     "failing everywhere": (
         f"{attribute('deviceId')} / 0 == 1",
-        "NEU611: the selector fails on every device that it can see:",
+        "NEU611: the selector fails on every device on which it is evaluated:",
     ),
 }
 
@@ -230,8 +230,8 @@ class TestSelectors:
         [finding] = say(f"{numbers}.all(a, {numbers}.all(b, a + b + {attribute('deviceId')} >= 0))")
         assert (finding.severity, finding.path) == ("warning", SELECTOR)
         assert str(finding) == (
-            "NEU603: the selector was not checked: evaluating it on all known devices takes too long. Kubernetes judges"
-            " it alone."
+            "NEU603: the selector was not checked: evaluating it on all known devices takes too long. Only Kubernetes"
+            " evaluates it."
         )
 
     def test_every_selector_of_a_request_is_judged(self) -> None:

@@ -185,7 +185,7 @@ FORM_CASES = {
     ),
     "name twice": (
         claim(request("a"), request("a")),
-        "spec.devices.requests[1].name: NEU505: the name 'a' stands twice. Rename one of the two.",
+        "spec.devices.requests[1].name: NEU505: the name 'a' is used twice. Rename one of the two.",
     ),
     "lower-case mode": (
         claim(request("neurons", None, mode="all")),
@@ -199,12 +199,12 @@ FORM_CASES = {
     ),
     "All with a count": (
         claim(request("neurons", 4, mode="All")),
-        f"{REQUEST}.exactly.count: NEU507: allocationMode All asks for every device, and count says 4. Drop count, or"
+        f"{REQUEST}.exactly.count: NEU507: allocationMode All requests all devices, and count is 4. Drop count, or"
         " write allocationMode: ExactCount.",
     ),
     "negative count": (
         changed(count=-1),
-        f"{REQUEST}.exactly.count: NEU507: count is -1. Ask for 1 device or more.",
+        f"{REQUEST}.exactly.count: NEU507: count is -1. Request 1 device or more.",
     ),
     "dangling reference": (
         claim(request(), config=[opaque(lnc(), requests=["neuron"])]),
@@ -241,7 +241,7 @@ class TestForm:
         assert form(changed(count=-1), "resource.k8s.io/v1alpha3") == [
             "apiVersion: NEU503: apiVersion 'resource.k8s.io/v1alpha3' is not known. Did you mean"
             " 'resource.k8s.io/v1'? Write apiVersion: resource.k8s.io/v1.",
-            f"{REQUEST}.exactly.count: NEU507: count is -1. Ask for 1 device or more.",
+            f"{REQUEST}.exactly.count: NEU507: count is -1. Request 1 device or more.",
         ]
 
     def test_v1_in_v1beta1_is_told_where_the_fields_belong(self) -> None:

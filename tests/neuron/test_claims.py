@@ -3,11 +3,11 @@ from typing import Any
 
 import pytest
 
-from neuron.claims import Claim, make_claim
+from neuron.claims import Claim, Refusal, make_claim
 from neuron.demand import Ask, Role
 from neuron.findings import Finding
 from neuron.instances import DEFAULT_FAMILIES, Catalogue, InstanceType, Topology
-from neuron.serving import Wishes
+from neuron.serving import DeviceConfig
 
 DEVICE, CORE = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"
 CATALOGUE = Catalogue()
@@ -27,17 +27,23 @@ def cores(amount: int) -> Ask:
 
 
 def make(
-    asks: Sequence[Ask], candidates: Sequence[InstanceType] = DEFAULT, wishes: Wishes = Wishes(), *, only: bool = False
+    asks: Sequence[Ask],
+    candidates: Sequence[InstanceType] = DEFAULT,
+    config: DeviceConfig = DeviceConfig(),
+    *,
+    only: bool = False,
 ) -> Claim:
-    claim = make_claim(asks, candidates, wishes, "neuron.aws.com", only_these=only)
+    claim = make_claim(asks, candidates, config, "neuron.aws.com", pin_types=only)
     assert isinstance(claim, Claim), claim
     return claim
 
 
-def refuse(asks: Sequence[Ask], candidates: Sequence[InstanceType] = DEFAULT, wishes: Wishes = Wishes()) -> Finding:
-    findings = make_claim(asks, candidates, wishes, "neuron.aws.com", only_these=False)
-    assert isinstance(findings, list), findings
-    (finding,) = findings
+def refuse(
+    asks: Sequence[Ask], candidates: Sequence[InstanceType] = DEFAULT, config: DeviceConfig = DeviceConfig()
+) -> Finding:
+    refusal = make_claim(asks, candidates, config, "neuron.aws.com", pin_types=False)
+    assert isinstance(refusal, Refusal), refusal
+    (finding,) = refusal.findings
     return finding
 
 
@@ -150,7 +156,7 @@ def test_two_alternatives_of_one_family_have_different_names() -> None:
 def test_cores_become_devices_rounded_up_and_the_waste_is_said(
     amount: int, name: str, lnc: int | None, count: int, waste: int
 ) -> None:
-    claim = make([cores(amount)], types(name), Wishes(lnc))
+    claim = make([cores(amount)], types(name), DeviceConfig(lnc))
     assert devices(claim)["requests"][0]["exactly"]["count"] == count
     said = [finding.message for finding in claim.warnings if finding.code == "NEU202"]
     assert said == ([] if not waste else [said[0]])
@@ -166,7 +172,7 @@ def test_cores_on_different_families_become_alternatives_with_their_own_counts()
 
 
 def test_lnc_becomes_a_config_on_hardware_that_has_a_choice() -> None:
-    claim = make([ask(4)], DEFAULT, Wishes(lnc=1))
+    claim = make([ask(4)], DEFAULT, DeviceConfig(lnc=1))
     assert devices(claim)["config"] == [
         {
             "requests": ["n0"],
@@ -181,12 +187,12 @@ def test_lnc_becomes_a_config_on_hardware_that_has_a_choice() -> None:
 
 
 def test_lnc_1_needs_no_config_where_there_is_nothing_else() -> None:
-    claim = make([ask(4)], types("trn1.32xlarge"), Wishes(lnc=1))
+    claim = make([ask(4)], types("trn1.32xlarge"), DeviceConfig(lnc=1))
     assert "config" not in devices(claim)
 
 
 def test_an_ultraserver_is_one_whole_node() -> None:
-    claim = make([ask(16)], DEFAULT, Wishes(lnc=1, ultraserver_mode=4))
+    claim = make([ask(16)], DEFAULT, DeviceConfig(lnc=1, ultraserver_mode=4))
     (request,) = devices(claim)["requests"]
     assert request["exactly"]["count"] == 1
     assert '.resourceType == "neuron_node"' in expressions(request["exactly"])[0]
@@ -200,83 +206,83 @@ def test_an_ultraserver_is_one_whole_node() -> None:
 
 
 def test_an_init_container_may_share_the_ultraserver_node() -> None:
-    claim = make([ask(4, role=Role.INIT), ask(16, index=1)], DEFAULT, Wishes(ultraserver_mode=2))
+    claim = make([ask(4, role=Role.INIT), ask(16, index=1)], DEFAULT, DeviceConfig(ultraserver_mode=2))
     assert claim.uses == ((), ())
 
 
 @pytest.mark.parametrize(
-    ("asks", "candidates", "wishes", "code", "text"),
+    ("asks", "candidates", "config", "code", "text"),
     [
         (
-            [ask(7)], DEFAULT, Wishes(), "NEU105",
+            [ask(7)], DEFAULT, DeviceConfig(), "NEU105",
             "Instance type trn1.32xlarge does not support requests for device: 7."
             " Please request a different number of devices. Nearest valid counts: 4 or 8.",
         ),
         (
-            [ask(17)], types("trn2.48xlarge"), Wishes(), "NEU105",
+            [ask(17)], types("trn2.48xlarge"), DeviceConfig(), "NEU105",
             "Instance type trn2.48xlarge does not support requests for device: 17."
             " Please request a different number of devices. Nearest valid counts: 16.",
         ),
         (
-            [ask(3)], types("inf2.48xlarge"), Wishes(), "NEU107",
+            [ask(3)], types("inf2.48xlarge"), DeviceConfig(), "NEU107",
             "Instance type inf2.48xlarge does not support requests for device: 3."
             " Please request a different number of devices. Only consecutive devices of a ring (inf2.48xlarge) could"
             " serve it, which cannot be requested through DRA yet. Nearest valid counts: 1 or 12.",
         ),
         (
-            [ask(3)], types("trn1.32xlarge", "inf2.24xlarge"), Wishes(), "NEU107",
+            [ask(3)], types("trn1.32xlarge", "inf2.24xlarge"), DeviceConfig(), "NEU107",
             "Instance type trn1.32xlarge does not support requests for device: 3."
             " Please request a different number of devices. Only consecutive devices of a ring (inf2.24xlarge) could"
             " serve it, which cannot be requested through DRA yet. Nearest valid counts: 1 or 4.",
         ),
         (
-            [cores(9)], types("inf2.48xlarge"), Wishes(), "NEU107",
+            [cores(9)], types("inf2.48xlarge"), DeviceConfig(), "NEU107",
             "Instance type inf2.48xlarge does not support requests for core: 9."
             " Please request a different number of devices. Only consecutive devices of a ring (inf2.48xlarge) could"
             " serve it, which cannot be requested through DRA yet. Nearest valid counts: 2 or 24.",
         ),
         (
-            [cores(33)], types("trn1.32xlarge"), Wishes(), "NEU106",
+            [cores(33)], types("trn1.32xlarge"), DeviceConfig(), "NEU106",
             "Instance type trn1.32xlarge gives one container at most 32 NeuronCores at logical NeuronCore 1,"
             " and 33 are requested. Request 32 or fewer.",
         ),
         (
-            [ask(16), ask(16, index=1)], DEFAULT, Wishes(), "NEU106",
+            [ask(16), ask(16, index=1)], DEFAULT, DeviceConfig(), "NEU106",
             "the pod's containers need 32 Neuron devices in all, and trn1.32xlarge has 16."
             " Spread the containers over several pods, or request fewer devices.",
         ),
         (
-            [ask(1, index=index) for index in range(33)], DEFAULT, Wishes(), "NEU108",
+            [ask(1, index=index) for index in range(33)], DEFAULT, DeviceConfig(), "NEU108",
             "33 containers ask for Neuron devices, and a ResourceClaim holds at most 32 requests."
             " Spread the containers over several pods.",
         ),
         (
-            [ask(4)], types("trn1.32xlarge"), Wishes(lnc=2), "NEU111",
+            [ask(4)], types("trn1.32xlarge"), DeviceConfig(lnc=2), "NEU111",
             "Instance type trn1.32xlarge does not support logical NeuronCore 2 (allowed: 1)."
             " Change the annotation, or select a trn2 or trn3 instance type.",
         ),
         (
-            [ask(16)], types("trn2.48xlarge"), Wishes(ultraserver_mode=4), "NEU112",
+            [ask(16)], types("trn2.48xlarge"), DeviceConfig(ultraserver_mode=4), "NEU112",
             "Instance type trn2.48xlarge is in no UltraServer of 4 nodes."
             " Select trn2u.48xlarge, or drop the annotation.",
         ),
         (
-            [ask(8)], types("trn2u.48xlarge"), Wishes(ultraserver_mode=4), "NEU112",
+            [ask(8)], types("trn2u.48xlarge"), DeviceConfig(ultraserver_mode=4), "NEU112",
             "ultraserver-mode 4 needs the whole node: one container with 16 devices, not 8."
             " Request aws.amazon.com/neuron: 16 in one container, or drop the annotation.",
         ),
         (
-            [ask(4)], DEFAULT, Wishes(ultraserver_mode=4), "NEU112",
+            [ask(4)], DEFAULT, DeviceConfig(ultraserver_mode=4), "NEU112",
             "ultraserver-mode 4 needs the whole node: one container with 16 devices, not 4."
             " Request aws.amazon.com/neuron: 16 in one container, or drop the annotation.",
         ),
         (
-            [ask(7)], DEFAULT, Wishes(lnc=2), "NEU105",
+            [ask(7)], DEFAULT, DeviceConfig(lnc=2), "NEU105",
             "Instance type trn2.48xlarge does not support requests for device: 7."
             " Please request a different number of devices. Nearest valid counts: 4 or 8.",
         ),
         (
-            [ask(8), ask(8, index=1)], types("trn2u.48xlarge"), Wishes(ultraserver_mode=2), "NEU112",
+            [ask(8), ask(8, index=1)], types("trn2u.48xlarge"), DeviceConfig(ultraserver_mode=2), "NEU112",
             "ultraserver-mode 2 needs the whole node: one container with 16 devices, not 8 + 8."
             " Request aws.amazon.com/neuron: 16 in one container, or drop the annotation.",
         ),
@@ -287,9 +293,9 @@ def test_an_init_container_may_share_the_ultraserver_node() -> None:
     ],
 )  # fmt: skip
 def test_what_nobody_can_serve_is_refused_in_one_sentence(
-    asks: Sequence[Ask], candidates: Sequence[InstanceType], wishes: Wishes, code: str, text: str
+    asks: Sequence[Ask], candidates: Sequence[InstanceType], config: DeviceConfig, code: str, text: str
 ) -> None:
-    finding = refuse(asks, candidates, wishes)
+    finding = refuse(asks, candidates, config)
     assert (finding.code, f"{finding.message} {finding.fix}") == (code, text)
     assert finding.path
 

@@ -51,7 +51,7 @@ class TestCollected:
     def test_of_many_the_others_are_counted(self) -> None:
         found = list(Findings(many(100), most=10))
         assert found[:10] == many(10)
-        assert found[10].message == "and 90 more findings like this; mend those that are shown first."
+        assert found[10].message == "and 90 more findings like this; correct those that are shown first."
         assert len(found) == 11
 
     def test_no_number_of_warnings_hides_an_error(self) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from neuron.demand import Ask, Role
 from neuron.instances import Catalogue
 from neuron.layout import EXTRA, Layout, lay_out
-from neuron.serving import Serving, Wishes, serve
+from neuron.serving import DeviceConfig, Serving, serve
 
 COUNTS = (1, 4, 8, 16)
 DEVICE = "aws.amazon.com/neuron"
@@ -165,9 +165,9 @@ def test_what_is_served_can_be_placed(containers: list[tuple[str, int]]) -> None
         dataclasses.replace(ask, amount=count, resource=DEVICE if count else "")
         for ask, (_, count) in zip(asks(*[role for role, _ in containers]), containers, strict=True)
     ]
-    serving = serve(entry, wanted, Wishes())
+    serving = serve(entry, wanted, DeviceConfig())
     if isinstance(serving, Serving):
-        groups = {span.requests: span.group for span in serving.spans if span.group}
+        groups = {each_set.requests: each_set.group for each_set in serving.connected_sets if each_set.group}
         assert placeable(serving.layout, groups)
 
 
@@ -187,13 +187,13 @@ def test_what_is_served_unconnected_can_be_placed(containers: list[tuple[str, in
         dataclasses.replace(ask, amount=count * per_device, resource=resource if count else "")
         for ask, (_, count) in zip(asks(*[role for role, _ in containers]), containers, strict=True)
     ]
-    serving = serve(entry, wanted, Wishes(), unconnected=True)
+    serving = serve(entry, wanted, DeviceConfig(), unconnected=True)
     roles, devices = [role for role, _ in containers], [count for _, count in containers]
     if not isinstance(serving, Serving):
         # A pod of one container is refused for nothing but the size of the node.
         assert len(containers) > 1
         return
-    groups = {span.requests: span.group for span in serving.spans if span.group}
+    groups = {each_set.requests: each_set.group for each_set in serving.connected_sets if each_set.group}
     assert placeable(serving.layout, groups)
     assert serving.layout.total == legacy_total(roles, devices) <= entry.devices
     for count, use in zip(devices, serving.layout.uses, strict=True):

@@ -5,24 +5,28 @@ from typing import Any
 
 import pytest
 
-from neuron.claims import Claim, make_claim
+from neuron.claims import Claim, Refusal, make_claim
 from neuron.demand import Ask, Role
 from neuron.findings import Finding
 from neuron.instances import InstanceType, Topology
-from neuron.serving import Wishes
+from neuron.serving import DeviceConfig
 from tests.neuron.test_claims import CATALOGUE, DEFAULT, ask, cores, devices, types
 
 
-def make(asks: Sequence[Ask], candidates: Sequence[InstanceType] = DEFAULT, wishes: Wishes = Wishes()) -> Claim:
-    claim = make_claim(asks, candidates, wishes, "neuron.aws.com", only_these=False, unconnected=True)
+def make(
+    asks: Sequence[Ask], candidates: Sequence[InstanceType] = DEFAULT, config: DeviceConfig = DeviceConfig()
+) -> Claim:
+    claim = make_claim(asks, candidates, config, "neuron.aws.com", pin_types=False, unconnected=True)
     assert isinstance(claim, Claim), claim
     return claim
 
 
-def refuse(asks: Sequence[Ask], candidates: Sequence[InstanceType] = DEFAULT, wishes: Wishes = Wishes()) -> Finding:
-    findings = make_claim(asks, candidates, wishes, "neuron.aws.com", only_these=False, unconnected=True)
-    assert isinstance(findings, list), findings
-    (finding,) = findings
+def refuse(
+    asks: Sequence[Ask], candidates: Sequence[InstanceType] = DEFAULT, config: DeviceConfig = DeviceConfig()
+) -> Finding:
+    refusal = make_claim(asks, candidates, config, "neuron.aws.com", pin_types=False, unconnected=True)
+    assert isinstance(refusal, Refusal), refusal
+    (finding,) = refusal.findings
     return finding
 
 
@@ -46,7 +50,7 @@ def test_any_count_up_to_the_nodes_is_one_request_without_a_constraint(count: in
 def test_counts_that_can_be_connected_still_are(count: int) -> None:
     allowed, strict = (
         make([ask(count)]),
-        make_claim([ask(count)], DEFAULT, Wishes(), "neuron.aws.com", only_these=False),
+        make_claim([ask(count)], DEFAULT, DeviceConfig(), "neuron.aws.com", pin_types=False),
     )
     assert isinstance(strict, Claim)
     assert allowed.template.name == strict.template.name
@@ -97,7 +101,7 @@ def test_what_no_node_has_is_refused_all_the_same(
 
 
 def test_an_ultraserver_stays_the_whole_node() -> None:
-    assert refuse([ask(7)], DEFAULT, Wishes(ultraserver_mode=4)).code == "NEU112"
+    assert refuse([ask(7)], DEFAULT, DeviceConfig(ultraserver_mode=4)).code == "NEU112"
 
 
 @pytest.mark.parametrize(("amount", "count", "unused"), [(2, 1, 0), (3, 2, 1), (8, 4, 0), (9, 5, 1), (24, 12, 0)])
@@ -147,5 +151,5 @@ def test_an_added_instance_type_has_the_counts_of_its_groups_connected() -> None
 
 
 def test_without_the_policy_nothing_changes() -> None:
-    found = make_claim([ask(7)], list(CATALOGUE), Wishes(), "neuron.aws.com", only_these=False)
-    assert isinstance(found, list)
+    found = make_claim([ask(7)], list(CATALOGUE), DeviceConfig(), "neuron.aws.com", pin_types=False)
+    assert isinstance(found, Refusal)

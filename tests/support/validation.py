@@ -15,7 +15,7 @@ from neuron.device_shapes import Census, Shape, catalogue_shapes, read_slice
 from neuron.findings import Finding
 from neuron.instances import Catalogue
 from neuron.selection import CompiledSelector, DeviceIndex
-from neuron.validate_claims import ClaimWorld, validate
+from neuron.validate_claims import ClaimContext, validate
 from policies.selectors.engine import DeviceSelectors
 from tests.support.clusters import FakeCluster
 from webhook.decisions.decision import Decision
@@ -128,7 +128,7 @@ class Patient:
         return DeviceSelectors().compile(expression)
 
 
-def world(slices: Sequence[Mapping[str, Any]] = (), **fields: Any) -> ClaimWorld:
+def world(slices: Sequence[Mapping[str, Any]] = (), **fields: Any) -> ClaimContext:
     """What claims are judged against; with slices, those of a cluster."""
     index = INDEX
     if slices:
@@ -136,10 +136,10 @@ def world(slices: Sequence[Mapping[str, Any]] = (), **fields: Any) -> ClaimWorld
         for each in slices:
             census.replace(None, read_slice(each))
         index = DeviceIndex([*catalogue_shapes(CATALOGUE), *census.shapes()])
-    return ClaimWorld(CATALOGUE, index, Patient(), **fields)
+    return ClaimContext(CATALOGUE, index, Patient(), **fields)
 
 
-def judge(spec: Mapping[str, Any], where: ClaimWorld | None = None, api_version: str = V1) -> tuple[Finding, ...]:
+def judge(spec: Mapping[str, Any], where: ClaimContext | None = None, api_version: str = V1) -> tuple[Finding, ...]:
     """Everything that is found about a ResourceClaim's spec."""
     return validate("ResourceClaim", api_version, spec, where or world(), accepted=False)
 

@@ -1,1 +1,1 @@
-"""What becomes of an object, decided purely: no HTTP, no cluster, no clock."""
+"""Decides about objects. Pure: no HTTP, no cluster, no clock."""

@@ -1,9 +1,8 @@
-"""What a SchedulingHintPolicy added to a pod, so that re-applying can tell it from the user's own.
+"""What a SchedulingHintPolicy added to a pod: the member `hints` of the record (`webhook.decisions.records`).
 
-It is the member `hints` of the record (`webhook.decisions.records`); the built-in hints are known by their shape and
-not in it. A user can write anything there. That is harmless: what is put back on UPDATE is in the old object already,
-labels count only as far as a policy said so on CREATE, an entry that the pod does not hold is dropped, and a list
-longer than policies make one says nothing.
+On UPDATE it separates added entries from the user's own. Built-in hints are recognised by their content and are not in
+it. Users can forge it. That is harmless: only what the old object has is restored, labels count only if the policy set
+them on CREATE, entries that the pod does not have are dropped, and lists longer than `MOST` are ignored.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +15,7 @@ from neuron.scheduling import Entry
 from webhook.decisions.canonical import key_of, keys_of
 
 MOST: Final = 128
-"""Entries of one list. A SchedulingHintPolicy adds at most 32; a pod that passes several gets those of all."""
+"""Entries of one list. A SchedulingHintPolicy adds at most 32; several passes can add those of several policies."""
 
 
 class AddedAffinity(Struct, frozen=True, omit_defaults=True):
@@ -27,14 +26,14 @@ class AddedAffinity(Struct, frozen=True, omit_defaults=True):
 
 
 class AddedHints(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What was added, as it stands in the pod.
+    """What was added, as the pod has it.
 
     Attributes:
         tolerations: items of `spec.tolerations`.
         node_affinity: parts of `spec.affinity.nodeAffinity`.
-        scheduler_name: the scheduler name that took the place of the default or legacy one.
+        scheduler_name: the scheduler name that replaced the default or a legacy one.
         labels: labels that the pod did not have.
-        replaced_labels: labels that come before what the pod says itself.
+        replaced_labels: labels that take precedence over the pod's own values.
     """
 
     tolerations: tuple[dict[str, Any], ...] = ()
@@ -44,7 +43,7 @@ class AddedHints(Struct, frozen=True, omit_defaults=True, rename="camel"):
     replaced_labels: dict[str, str] = {}
 
     def __bool__(self) -> bool:
-        """Whether there is anything."""
+        """Whether anything was added."""
         return self != NOTHING_ADDED
 
     def held(
@@ -54,7 +53,7 @@ class AddedHints(Struct, frozen=True, omit_defaults=True, rename="camel"):
         preferred: Sequence[Entry] | None,
         scheduler: str | None,
     ) -> "AddedHints":
-        """As much of it as a pod really holds, labels apart."""
+        """The part of it that a pod really has. Without labels."""
         if self == NOTHING_ADDED:
             return self
         affinity = self.node_affinity
@@ -78,7 +77,7 @@ def _among(entries: Sequence[dict[str, Any]], others: Iterable[Entry]) -> tuple[
 
 
 def union(before: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """Entries of both, each once, and no more than a record may hold."""
+    """Entries of both, each once, at most `MOST`."""
     if not before or not now:
         return tuple(before or now)
     known = keys_of(before)
@@ -90,7 +89,7 @@ NOTHING_ADDED = AddedHints()
 
 
 def decode(value: object) -> AddedHints:
-    """Read what JSON holds; what is no such thing, or longer than any, says nothing."""
+    """Decode JSON-like data. A value of another type, or with more than `MOST` entries, is ignored."""
     try:
         added = msgspec.convert(value, AddedHints)
     except msgspec.ValidationError:
@@ -101,6 +100,6 @@ def decode(value: object) -> AddedHints:
 
 
 def encode(added: AddedHints) -> Mapping[str, Any]:
-    """As JSON-like data."""
+    """JSON-like data, without empty members."""
     found: dict[str, Any] = msgspec.to_builtins(added)
     return {key: value for key, value in found.items() if value}

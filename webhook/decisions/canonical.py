@@ -1,6 +1,6 @@
-"""JSON values by what they say: two that are equal have one key, so that lists are compared by hash.
+"""Canonical texts of JSON values, so that lists are compared by hash.
 
-Comparing every entry of one list with every entry of another takes a square of time, and users write both lists.
+Comparing each entry of one list with each entry of another takes quadratic time, and users control both lists.
 """
 
 import json
@@ -9,14 +9,13 @@ from typing import Any
 
 
 def key_of(value: Any) -> str:
-    """A text that is equal for values that JSON cannot tell apart; members of objects in any order.
+    """A text that is equal for equal JSON values; the order of members does not matter.
 
-    `value` is decoded JSON: no deeper than `webhook.decisions.nesting` lets through, no number longer than its parser
-    takes.
+    `value` is JSON that `webhook.decisions.nesting` decoded, so its depth is bounded.
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def keys_of(values: Iterable[Any]) -> frozenset[str]:
-    """The keys of all of them."""
+    """The keys of all values."""
     return frozenset(map(key_of, values))

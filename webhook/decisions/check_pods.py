@@ -1,7 +1,7 @@
-"""Pods and pod templates: do containers and claims fit each other? Pure.
+"""Checks that containers and claims of a pod or pod template fit each other. Pure.
 
-Kubernetes admits a pod whose containers never touch its claim, or name a request that the claim does not have; such a
-pod starts without devices, or hangs without a message to the user.
+Kubernetes admits a pod whose containers do not refer to its claim, or refer to a request that the claim does not have.
+Such a pod starts without devices, or stays in ContainerCreating without a message to the user.
 """
 
 import dataclasses
@@ -13,9 +13,9 @@ from neuron import demand, names
 from neuron.check_counts import Leaf, check_together
 from neuron.demand import Role
 from neuron.findings import MOST_SHOWN, Finding, Findings, did_you_mean, warning
-from neuron.validate_claims import ClaimJudgement, ClaimWorld
+from neuron.validate_claims import ClaimContext, ClaimJudgement
 from webhook.decisions import pods, records
-from webhook.decisions.convert_pods import legacy_now
+from webhook.decisions.pod_demand import legacy_now
 
 _SHOWN: Final = 40
 
@@ -25,8 +25,8 @@ class KnownClaim:
     """What is known of one entry of `spec.resourceClaims`.
 
     Attributes:
-        judgement: what it requests; None if it is not known.
-        missing: whether it names an object that does not exist.
+        judgement: the checked claim; None if it is not known.
+        missing: whether it refers to an object that does not exist.
     """
 
     judgement: ClaimJudgement | None = None
@@ -38,26 +38,35 @@ UNKNOWN: Final = KnownClaim()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Reference:
-    """One entry of a container's `resources.claims`."""
+    """One entry of a container's `resources.claims`.
+
+    Attributes:
+        container: name of the container.
+        owner: field path of the container.
+        path: field path of the entry.
+        claim: name of the pod's claim.
+        request: name of the claim's request; empty: the whole claim.
+    """
 
     container: str
+    owner: str
     path: str
     claim: str
     request: str
 
 
-def check_pod(pod: pods.Pod, known: Mapping[str, KnownClaim], world: ClaimWorld) -> list[Finding]:
-    """Everything that is wrong between a pod's containers and its claims (NEU702 to NEU709).
+def check_pod(pod: pods.Pod, known: Mapping[str, KnownClaim], context: ClaimContext) -> list[Finding]:
+    """Findings about a pod's containers and claims (NEU702 to NEU709).
 
     Args:
-        pod: its view; paths are those of a Pod.
+        pod: its view; paths of findings are those of a Pod.
         known: what is known of its claims, by name of the entry.
-        world: what claims are judged against.
+        context: for checks of claims.
     """
     entries = pod.decode_claims() or []
-    references = [reference for each in _sections(pod) for reference in _references(*each)]
+    references = [reference for _, container, path in _sections(pod) for reference in _references(container, path)]
     findings = Findings(_check_damage(pod))
-    # What conversion wrote and is gone explains why no container refers to a claim.
+    # NEU707 explains already why no container refers to the claim.
     lost = any(finding.code == "NEU707" for finding in findings)
     used = {reference.claim for reference in references}
     for index, entry in enumerate(entries):
@@ -73,14 +82,14 @@ def check_pod(pod: pods.Pod, known: Mapping[str, KnownClaim], world: ClaimWorld)
     check = _References(entries, known)
     for reference in references:
         findings.add(check.findings(reference, hint=len(findings) < MOST_SHOWN))
-    findings.add(_check_together(references, known, world))
+    findings.add(_check_together(references, known, context))
     findings.add(_check_both_ways(pod, entries, known))
     return list(findings)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Claiming:
-    """A pod, and the claims that it declares: read once, because a tenant can make the list long.
+    """A pod and the claims that it declares. Read once: a tenant can make the list long.
 
     Attributes:
         pod: the pod.
@@ -111,17 +120,22 @@ def claim_names(pod: pods.Pod) -> Iterator[tuple[str, str, str]]:
                 yield name, kind, str(entry[field])
 
 
-def _sections(pod: pods.Pod) -> Iterator[tuple[pods.Container, str]]:
+def _sections(pod: pods.Pod) -> Iterator[tuple[str, pods.Container, str]]:
+    """Section, view and field path of each container."""
     for section, containers in (("initContainers", pod.init_containers), ("containers", pod.containers)):
         for index, container in enumerate(containers):
-            yield container, f"spec.{section}[{index}]"
+            yield section, container, f"spec.{section}[{index}]"
 
 
 def _references(container: pods.Container, path: str) -> list[_Reference]:
     claims = (container.decode_resources() or {}).get("claims") or ()
     return [
         _Reference(
-            container.name, f"{path}.resources.claims[{index}]", str(each.get("name")), str(each.get("request") or "")
+            container.name,
+            path,
+            f"{path}.resources.claims[{index}]",
+            str(each.get("name")),
+            str(each.get("request") or ""),
         )
         for index, each in enumerate(claims)
     ]
@@ -141,7 +155,7 @@ def _check_missing(entry: Mapping[str, Any], path: str, known: KnownClaim) -> li
 
 
 class _References:
-    """What containers' references may name, each list of names made once."""
+    """Checks references of containers. Makes each list of known names once."""
 
     def __init__(self, entries: Sequence[Mapping[str, Any]], known: Mapping[str, KnownClaim]) -> None:
         self._declared = dict.fromkeys(str(entry.get("name") or "") for entry in entries)
@@ -149,7 +163,7 @@ class _References:
         self._requests: dict[str, dict[str, None]] = {}
 
     def findings(self, reference: _Reference, *, hint: bool) -> list[Finding]:
-        """NEU703 and NEU708; with a suggestion, which costs more than everything else here, only where one is shown."""
+        """NEU703 and NEU708. `hint`: whether to suggest a known name, the most expensive part."""
         claim, request = reference.claim, reference.request
         if claim not in self._declared:
             container = reference.container[:_SHOWN]
@@ -172,17 +186,18 @@ class _References:
 
 
 def _check_together(
-    references: Sequence[_Reference], known: Mapping[str, KnownClaim], world: ClaimWorld
+    references: Sequence[_Reference], known: Mapping[str, KnownClaim], context: ClaimContext
 ) -> list[Finding]:
-    """Judge what each container uses of each claim as one number of devices."""
+    """NEU709: check the devices that one container uses of one claim as one number."""
     uses: dict[tuple[str, str], list[_Reference]] = {}
     for reference in references:
-        uses.setdefault((reference.path.rpartition("[")[0], reference.claim), []).append(reference)
+        uses.setdefault((reference.owner, reference.claim), []).append(reference)
     findings: list[Finding] = []
-    # Containers of one pod mostly use the same requests of a claim: what is said of them differs in the path alone.
+    # Containers of one pod mostly use the same requests of a claim: their findings differ only in the path.
     answered: dict[tuple[str, frozenset[str]], list[Finding]] = {}
     leaves: dict[str, dict[str, list[Leaf]]] = {}
-    for (path, claim), together in uses.items():
+    for (owner, claim), together in uses.items():
+        path = f"{owner}.resources.claims"
         judgement = known.get(claim, UNKNOWN).judgement
         if judgement is None:
             continue
@@ -199,11 +214,10 @@ def _check_together(
             answer = answered[claim, used] = check_together(
                 judgement.spec,
                 [leaf for name in mine for leaf in leaves[claim][name]],
-                tuple(mine),
                 path,
-                world.index,
-                world.catalogue,
-                unconnected=world.unconnected,
+                context.index,
+                context.catalogue,
+                unconnected=context.unconnected,
             )
         findings += [dataclasses.replace(finding, path=path) for finding in answer]
     return findings
@@ -214,7 +228,7 @@ def _check_both_ways(
 ) -> list[Finding]:
     """NEU704: limits for the device plugin and a claim for the DRA driver, which do not share a node."""
     claim = next((entry for entry in entries if _is_ours(entry, known)), None)
-    for container, path in _sections(pod) if claim is not None else ():
+    for _, container, path in _sections(pod) if claim is not None else ():
         legacy = next(iter(legacy_now(container.decode_resources())), "")
         if legacy and claim is not None:
             message = f"container {container.name[:24]} asks for {legacy}, and claim {str(claim.get('name'))[:24]!r}"
@@ -228,14 +242,14 @@ def _is_ours(entry: Mapping[str, Any], known: Mapping[str, KnownClaim]) -> bool:
     judgement = known.get(str(entry.get("name")), UNKNOWN).judgement
     if judgement is not None:
         return bool(judgement.leaves)
-    # Its content is not known; a claim that is named after the hardware is most likely for it.
+    # The content is not known. The name of the claim or template is the best evidence.
     return any("neuron" in str(entry.get(field)) for field in ("name", "resourceClaimTemplateName"))
 
 
 def _check_damage(pod: pods.Pod) -> list[Finding]:
-    """NEU707: what conversion wrote into the pod has gone again, and with it the devices.
+    """NEU707: a converted pod has lost its claim or the reference to it.
 
-    A webhook that reads pods into an older API type and writes them back drops the fields that it does not know.
+    A webhook that decodes pods into an older API type and writes them back drops the fields that it does not know.
     """
     text = pod.annotations.converted_from
     if not pod.labelled or not text:
@@ -251,9 +265,9 @@ def _check_damage(pod: pods.Pod) -> list[Finding]:
         ]
     conversion = records.find_conversion(pod)
     findings = []
-    for container, path in _sections(pod):
-        section = record.init_containers if path.startswith("spec.init") else record.containers
-        ask, _ = demand.read(container.name, Role.APP, path, section.get(container.name, {}), {})
+    for section, container, path in _sections(pod):
+        recorded = record.init_containers if section == "initContainers" else record.containers
+        ask, _ = demand.read(container.name, Role.APP, path, recorded.get(container.name, {}), {})
         resources = container.decode_resources() or {}
         if not ask.amount or legacy_now(resources):
             continue

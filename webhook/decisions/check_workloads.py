@@ -1,7 +1,7 @@
-"""Workloads: what would become of their pods, said when the workload is applied. Pure.
+"""Checks the pods that a workload would create, when the workload is applied. Pure.
 
-A refused pod of a Deployment is seen in the events of a ReplicaSet, where users seldom look. The user who applies the
-Deployment reads the same sentence at once.
+A refused pod of a Deployment appears only in the events of its ReplicaSet, where users seldom look. A warning at apply
+time shows the same text at once.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from neuron import names
 from neuron.check_configs import decode_parameters
 from neuron.configs import UltraServerConfig
 from neuron.findings import Finding, Severity, as_warning, quoted, warning
-from neuron.validate_claims import ClaimWorld
+from neuron.validate_claims import ClaimContext
 from webhook.decisions import modes, pods
 from webhook.decisions.check_pods import KnownClaim, check_pod
 from webhook.decisions.convert_pods import convert
@@ -20,69 +20,82 @@ from webhook.decisions.decision import Outcome
 from webhook.decisions.modes import Mode
 from webhook.decisions.ports import NamespaceFacts
 from webhook.decisions.steering import NO_STEERING, Steering
-from webhook.decisions.world import World
+from webhook.decisions.world import ConversionContext
 
 _LWS: Final = "LeaderWorkerSet"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TemplateContext:
+    """Inputs of checks that all pod templates of a workload share.
+
+    Attributes:
+        facts: settings of the namespace.
+        conversion: context of conversion.
+        claims: context for checks of claims.
+    """
+
+    facts: NamespaceFacts
+    conversion: ConversionContext
+    claims: ClaimContext
 
 
 def check_template(
     path: str,
     template: pods.Pod,
     known: Mapping[str, KnownClaim],
-    facts: NamespaceFacts,
-    conversion: World,
-    claims: ClaimWorld,
+    context: TemplateContext,
     steering: Steering = NO_STEERING,
 ) -> list[Finding]:
-    """What the webhook would say of the pods of one pod template.
+    """Findings about the pods of one pod template.
 
     Args:
         path: field path of the template, e.g. `spec.template`; empty for a Pod.
         template: its view.
         known: what is known of its claims, by name of the entry.
-        facts: what the namespace says.
-        conversion: what conversion is decided by.
-        claims: what claims are judged by.
-        steering: what policies say about its pods.
+        context: namespace and contexts.
+        steering: settings of the policies that match its pods.
 
     Returns:
-        Findings with paths in the workload. An error is one for which a pod would be refused.
+        Findings with paths in the workload. An error means that pods would be refused.
     """
     own_claims = [name for name, claim in known.items() if claim.judgement is not None and claim.judgement.leaves]
-    decision = convert(template, facts, conversion, own_claims, steering)
+    decision = convert(template, context.facts, context.conversion, own_claims, steering)
     findings = [*decision.errors, *decision.warnings]
-    if decision.outcome is Outcome.SHADOWED and decision.audit.get("shadow") != Outcome.DENIED:
+    if decision.outcome is Outcome.SHADOWED and decision.shadowed is not Outcome.DENIED:
         findings = [finding for finding in findings if finding.code != "NEU208"]
     both_ways = any(finding.code == "NEU206" for finding in findings)
-    findings += [finding for finding in check_pod(template, known, claims) if finding.code != "NEU704" or not both_ways]
+    findings += [
+        finding for finding in check_pod(template, known, context.claims) if finding.code != "NEU704" or not both_ways
+    ]
     return [under(path, finding) for finding in findings]
 
 
 def under(prefix: str, finding: Finding) -> Finding:
-    """A finding about a pod, with its path in the object that holds the pod's template at `prefix`."""
+    """The finding with its path in the workload. `prefix`: field path of the pod template."""
     if not prefix or finding.path.startswith("metadata.namespace"):
         return finding
     return dataclasses.replace(finding, path=f"{prefix}.{finding.path}" if finding.path else prefix)
 
 
 def as_warnings(kind: str, findings: Iterable[Finding]) -> list[Finding]:
-    """Findings about a workload's pods as the workload's warnings: NEU701 before each refusal says what it is."""
-    told = []
+    """Findings about a workload's pods as warnings, with NEU701 before the errors of each container."""
+    warnings = []
     announced = set()
     for finding in findings:
         if finding.severity is Severity.ERROR:
             where = finding.path.partition(".resources")[0]
             if where not in announced:
                 announced.add(where)
-                told.append(warning("NEU701", where, f"pods of this {kind} would be refused: {where}"))
-        told.append(as_warning(finding))
-    return told
+                warnings.append(warning("NEU701", where, f"pods of this {kind} would be refused: {where}"))
+        warnings.append(as_warning(finding))
+    return warnings
 
 
 def ultraserver_modes(
     template: pods.Pod, known: Mapping[str, KnownClaim], facts: NamespaceFacts, default: Mode
 ) -> set[int]:
-    """UltraServer modes that pods of a template get, by annotation or by their claims."""
+    """UltraServer modes that pods of a template get by annotation or by their claims."""
     found = set()
     for claim in known.values():
         for config in claim.judgement.spec.configs if claim.judgement is not None else ():
@@ -90,27 +103,27 @@ def ultraserver_modes(
             if isinstance(decoded, UltraServerConfig):
                 found.add(decoded.ultraserver_mode)
     settings = modes.resolve(template.annotations, facts, default)
-    if settings.wishes.ultraserver_mode is not None and template.concerns_us:
-        found.add(settings.wishes.ultraserver_mode)
+    if settings.device_config.ultraserver_mode is not None and template.concerns_us:
+        found.add(settings.device_config.ultraserver_mode)
     return found
 
 
-def check_size(kind: str, manifest: object, asked: Iterable[int]) -> list[Finding]:
-    """NEU710: a group of a LeaderWorkerSet is the UltraServer set, one pod for each node."""
+def check_size(kind: str, manifest: object, sizes: Iterable[int]) -> list[Finding]:
+    """NEU710: a group of a LeaderWorkerSet must have one pod for each node of the UltraServer set."""
     if kind != _LWS:
         return []
     size = _size(manifest)
-    for nodes in sorted(set(asked)):
+    for nodes in sorted(set(sizes)):
         if size != nodes:
-            said = quoted(size)
-            message = f"groups have {said} pods, and UltraServer mode {nodes} needs {nodes}, one for each node."
-            fix = f"Set size to {nodes}" + (f", or the mode to {said}." if size in (1, 2, 4) else ".")
-            return [warning("NEU710", "spec.leaderWorkerTemplate.size", message, fix, said)]
+            shown = quoted(size)
+            message = f"groups have {shown} pods, and UltraServer mode {nodes} needs {nodes}, one for each node."
+            fix = f"Set size to {nodes}" + (f", or the mode to {shown}." if size in (1, 2, 4) else ".")
+            return [warning("NEU710", "spec.leaderWorkerTemplate.size", message, fix, shown)]
     return []
 
 
 def _size(manifest: object) -> object:
-    """`spec.leaderWorkerTemplate.size`, whatever it is; 1 where it is not set."""
+    """`spec.leaderWorkerTemplate.size` of any type; 1 if it is not set."""
     value = manifest
     for field in ("spec", "leaderWorkerTemplate", "size"):
         value = value.get(field) if isinstance(value, Mapping) else None

@@ -1,24 +1,24 @@
-"""What claims are judged against, made of the settings and of what the cluster knows."""
+"""Makes the context for checks of claims from the settings and the cluster's caches."""
 
 from neuron.device_shapes import catalogue_shapes
 from neuron.instances import Catalogue
 from neuron.selection import DeviceIndex
-from neuron.validate_claims import ClaimWorld
+from neuron.validate_claims import ClaimContext
 from policies.selectors.engine import DeviceSelectors, JudgedSelectors
 from webhook.decisions.ports import ClaimView
 from webhook.decisions.world import ConversionOptions
 
 
-def claim_world(options: ConversionOptions, catalogue: Catalogue, cluster: ClaimView) -> ClaimWorld:
-    """What claims are judged by.
+def claim_context(options: ConversionOptions, catalogue: Catalogue, cluster: ClaimView) -> ClaimContext:
+    """Build the context.
 
     Args:
         options: the server's settings.
-        catalogue: with what was observed.
-        cluster: what it publishes.
+        catalogue: instance types, completed by ResourceSlices.
+        cluster: the caches.
     """
     classes = cluster.device_classes()
-    return ClaimWorld(
+    return ClaimContext(
         catalogue,
         DeviceIndex([*catalogue_shapes(catalogue), *cluster.device_shapes()]),
         DeviceSelectors(),

@@ -1,4 +1,4 @@
-"""The answer to one review, before anybody acts on it. Frozen, and free of the review it answers."""
+"""The decision about one object. Frozen, and independent of the review that it answers, so that it can be cached."""
 
 import dataclasses
 import enum
@@ -9,25 +9,24 @@ from neuron.findings import Finding
 from neuron.templates import Template
 
 _MOST_FINDINGS: Final = 64
-_LONGEST_QUOTED: Final = 100
 
 SEVERAL: Final = "several"
-"""In place of a legacy resource's name where a pod asks for more than one."""
+"""Replaces the name of the legacy resource if a pod requests more than one."""
 
 
 class Outcome(enum.StrEnum):
-    """What happens to the object; a label of metrics and a field of every log line."""
+    """What happens to the object: a label of metrics and a field of log lines."""
 
     CONVERTED = "converted"
     """Legacy limits became a claim."""
     RESTORED = "restored"
-    """A converted pod lost something on its way here and gets it back."""
+    """A converted pod lost fields and gets them back."""
     HINTED = "hinted"
     """A workload got a scheduling hint."""
     SHADOWED = "shadowed"
-    """It would have been converted or refused, and was left alone."""
+    """Shadow mode: it would have been converted or refused, and is not changed."""
     UNCHANGED = "unchanged"
-    """Nothing to do."""
+    """Nothing is done."""
     DENIED = "denied"
 
 
@@ -41,21 +40,21 @@ class Operation(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """What to answer, and which templates have to exist before the answer may leave.
+    """The answer, and the templates that must exist before it is sent.
 
     Attributes:
         outcome: what happens to the object.
-        reason: one word for logs and metrics that says why, e.g. `legacy-resources` or `mode-off`.
-        patch: JSON patch operations against the object exactly as it was sent.
+        reason: reason for logs and metrics, e.g. `legacy-resources` or `mode-off-by-pod`.
+        patch: JSON patch operations (RFC 6902) on the object exactly as it was sent.
         templates: ResourceClaimTemplates that must exist in the object's namespace first.
         warnings: shown to the user.
-        errors: if any, the object is refused.
-        status_code: HTTP-like code of the refusal's `status`.
-        status_reason: machine-readable `status.reason` of the refusal.
-        audit: audit annotations (keys without the webhook's prefix).
-        resource: the legacy resource that the decision is about, or `SEVERAL`; empty where it is about none.
-        rendered: whatever the edge derives from this decision alone, kept by the edge so that a decision that is
-            used again is rendered once. No part of the decision: neither compared nor copied.
+        errors: if not empty, the object is refused.
+        status_code: `status.code` of the refusal.
+        status_reason: `status.reason` of the refusal.
+        audit: audit annotations, keys without the webhook's prefix.
+        resource: the legacy resource that the pod requests, or `SEVERAL`; empty if there is none.
+        shadowed: the outcome that shadow mode prevented; None in other modes.
+        rendered: cache of the edge: the bytes made of this decision. Neither compared nor copied.
     """
 
     outcome: Outcome
@@ -68,26 +67,22 @@ class Decision:
     status_reason: str = "Invalid"
     audit: Mapping[str, str] = dataclasses.field(default_factory=dict)
     resource: str = ""
+    shadowed: Outcome | None = None
     rendered: Any = dataclasses.field(default=None, init=False, repr=False, compare=False)
 
     @property
     def allowed(self) -> bool:
-        """Whether the object may be stored."""
+        """Whether the object is admitted."""
         return not self.errors
 
 
-def cut(text: str) -> str:
-    """A value as messages quote it: at most 100 characters."""
-    return text if len(text) <= _LONGEST_QUOTED else f"{text[: _LONGEST_QUOTED - 1]}…"
-
-
 def unchanged(reason: str, *warnings: Finding) -> Decision:
-    """Leave the object alone."""
+    """Admit the object without a change."""
     return Decision(Outcome.UNCHANGED, reason, warnings=warnings)
 
 
 def denied(reason: str, *errors: Finding, warnings: tuple[Finding, ...] = ()) -> Decision:
-    """Refuse the object, with every finding at once, as far as anybody would read."""
+    """Refuse the object with all findings, at most `_MOST_FINDINGS`."""
     if len(errors) > _MOST_FINDINGS:
         left_out = len(errors) - _MOST_FINDINGS
         message = f"{left_out} more findings are left out."

@@ -1,7 +1,7 @@
-"""Scheduling hints: what helps a converted pod to its node, as JSON patch operations.
+"""Scheduling hints of a converted pod, as JSON patch operations.
 
-Built-in are a toleration of the Neuron taint, required node affinity to the instance types that can serve the pod, and
-the way back from the scheduler extension's scheduler names. A SchedulingHintPolicy adds to them, or switches them off.
+Built-in hints: a toleration of the Neuron taint, required node affinity to the instance types that can serve the pod,
+and the default scheduler instead of the scheduler extension's. A SchedulingHintPolicy adds hints or switches them off.
 """
 
 import dataclasses
@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from neuron import candidates, names, scheduling
-from neuron.findings import Finding, warning
+from neuron.findings import Finding, short, warning
 from neuron.scheduling import Entry
 from webhook.decisions import pods
 from webhook.decisions.added_hints import NO_AFFINITY, NOTHING_ADDED, AddedAffinity, AddedHints, union
 from webhook.decisions.canonical import key_of, keys_of
-from webhook.decisions.decision import Operation, cut
+from webhook.decisions.decision import Operation
 from webhook.decisions.patches import add, append, pointer, replace
 from webhook.decisions.steering import Steering
 from webhook.decisions.world import ConversionOptions
@@ -22,18 +22,18 @@ from webhook.decisions.world import ConversionOptions
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _MOST_CHANGED: Final = 8
-"""Node selector terms that are changed one by one; from there on the list is replaced as a whole."""
+"""Node selector terms that are changed one by one. If more lack requirements, the whole list is replaced."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Given:
+class HintPatch:
     """The hints of one pod.
 
     Attributes:
         patch: operations on its spec.
-        labels: operations on its labels, which have to be there.
+        labels: operations on `metadata.labels`, which must exist.
         added: what a policy added, now or in an earlier pass.
-        warnings: what the user should know (NEU203).
+        warnings: NEU203.
     """
 
     patch: tuple[Operation, ...]
@@ -42,23 +42,23 @@ class Given:
     warnings: tuple[Finding, ...]
 
 
-def give(
+def hint_patch(
     pod: pods.Pod,
     selection: candidates.NodeSelection,
     types: Sequence[str] | None,
     options: ConversionOptions,
     steering: Steering,
     recorded: AddedHints = NOTHING_ADDED,
-) -> Given:
+) -> HintPatch:
     """Find the hints that a pod lacks.
 
     Args:
         pod: its view.
-        selection: what it says of its nodes, with what a policy requires.
-        types: instance types that can serve it; None where it keeps to them by itself.
-        options: which built-in hints there are, where no policy says.
-        steering: what policies say.
-        recorded: what its record says that was added before.
+        selection: its node selection, with the policy's requirements.
+        types: instance types that can serve it; None if its own node selection allows no others.
+        options: the server's settings, used where no policy sets others.
+        steering: settings of the policies that match the pod.
+        recorded: what was added before, by its record.
     """
     hints = steering.hints
     tolerations, affinity = pod.decode_tolerations(), pod.decode_affinity()
@@ -73,7 +73,7 @@ def give(
         required.append(_of_types(types))
     preferred = _lacking(hints.preferred, _preferred(affinity))
     patch += node_affinity(affinity, required, preferred)
-    return Given(
+    return HintPatch(
         tuple(patch),
         tuple(add("/metadata/labels" + pointer(key), value) for key, value in steering.labels),
         _added(
@@ -103,7 +103,7 @@ def _added(before: AddedHints, now: AddedHints, labels: dict[str, str], *, repla
 
 
 def _labels(steering: Steering, recorded: AddedHints) -> dict[str, str]:
-    """Labels that the policy sets now, or set in an earlier pass; never what a record alone says."""
+    """Labels that the policy sets now or set in an earlier pass. A label that is only in the record is ignored."""
     known = recorded.labels | recorded.replaced_labels
     now = dict(steering.labels)
     return {
@@ -112,7 +112,7 @@ def _labels(steering: Steering, recorded: AddedHints) -> dict[str, str]:
 
 
 def _lacking(wanted: Sequence[Entry], present: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Entries that are wanted and not there."""
+    """Wanted entries that are not present."""
     known = keys_of(present) if wanted else frozenset()
     return [dict(entry) for entry in wanted if key_of(entry) not in known]
 
@@ -126,7 +126,7 @@ def _lacked(terms: Sequence[Entry] | None, required: Sequence[Entry]) -> tuple[d
 
 
 def _scheduler(current: str | None, options: ConversionOptions, steering: Steering) -> tuple[str | None, list[Finding]]:
-    """The scheduler name to set, if any; a scheduler of the user's own is the user's business."""
+    """The scheduler name to set, or None; NEU203 if the pod has a custom scheduler, which is not replaced."""
     hints = steering.hints
     name = scheduling.scheduler_for(current, hints, legacy=options.hint_scheduler)
     switched = options.hint_scheduler if hints.scheduler is None else hints.scheduler
@@ -136,8 +136,8 @@ def _scheduler(current: str | None, options: ConversionOptions, steering: Steeri
     finding = warning(
         "NEU203",
         "spec.schedulerName",
-        f"scheduler {cut(current or '')!r} must support Dynamic Resource Allocation to place this pod.",
-        value=cut(current or ""),
+        f"scheduler {short(current or '')!r} must support Dynamic Resource Allocation to place this pod.",
+        value=short(current or ""),
     )
     return None, [finding]
 
@@ -155,10 +155,9 @@ def _of_types(types: Sequence[str]) -> dict[str, Any]:
 def node_affinity(
     affinity: Mapping[str, Any] | None, required: Sequence[Entry], preferred: Sequence[Entry] = ()
 ) -> list[Operation]:
-    """Require more, and prefer more, in addition to whatever the pod does.
+    """Operations that add requirements and preferences to the pod's node affinity.
 
-    Terms are ORed, so the requirements go into each; a term without any expression matches nothing, and must stay
-    that way.
+    Terms are ORed, so each term gets the requirements. A term without expressions matches no node and is not changed.
     """
     wanted = _wanted(required, preferred)
     if not wanted:
@@ -179,7 +178,7 @@ def node_affinity(
 
 
 def _narrow(path: str, terms: Sequence[Mapping[str, Any]], required: Sequence[Entry]) -> list[Operation]:
-    """Add requirements to each term of the list at `path`; where many terms lack some, to all of them at once."""
+    """Add requirements to each term of the list at `path`. More than `_MOST_CHANGED` changes replace the whole list."""
     operations: list[Operation] = []
     changed = 0
     for index, term in enumerate(terms):
@@ -189,7 +188,7 @@ def _narrow(path: str, terms: Sequence[Mapping[str, Any]], required: Sequence[En
         missing = scheduling.missing_requirements(term, required)
         changed += bool(missing)
         if changed > _MOST_CHANGED:
-            # Each operation would say the path again.
+            # Each operation repeats the path: one operation makes a smaller patch.
             keyed = [(key_of(entry), dict(entry)) for entry in required]
             return [replace(path, [_narrowed(each, keyed) for each in terms])]
         operations += append(f"{path}/{index}/matchExpressions", expressions, missing)
@@ -197,7 +196,7 @@ def _narrow(path: str, terms: Sequence[Mapping[str, Any]], required: Sequence[En
 
 
 def _wanted(required: Sequence[Entry], preferred: Sequence[Entry]) -> dict[str, Any]:
-    """Node affinity that requires and prefers just this."""
+    """Node affinity with only these requirements and preferences."""
     wanted: dict[str, Any] = {}
     if required:
         wanted[_REQUIRED] = {"nodeSelectorTerms": [{"matchExpressions": [dict(entry) for entry in required]}]}
@@ -207,7 +206,7 @@ def _wanted(required: Sequence[Entry], preferred: Sequence[Entry]) -> dict[str, 
 
 
 def required_terms(affinity: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]] | None:
-    """`nodeSelectorTerms` of required node affinity; None where there is none."""
+    """`nodeSelectorTerms` of required node affinity; None without required node affinity."""
     required = ((affinity or {}).get("nodeAffinity") or {}).get(_REQUIRED)
     return None if required is None else required.get("nodeSelectorTerms") or ()
 
@@ -222,7 +221,7 @@ def _preferred(affinity: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]
 def lacks_only_hints(
     affinity: Mapping[str, Any] | None, hinted: Mapping[str, Any] | None, added: AddedAffinity = NO_AFFINITY
 ) -> bool:
-    """Whether `hinted` is `affinity` plus the built-in hint and what a policy added, and nothing else."""
+    """Whether `hinted` is exactly `affinity` with the built-in hint and the policy's additions."""
     if not hinted:
         return False
     choices: list[list[dict[str, Any]]] = []
@@ -232,7 +231,7 @@ def lacks_only_hints(
         choices.append([*added.required, last])
     if added.required or added.preferred:
         choices.append(list(added.required))
-    # Applying the hints again must lead to the same place; that is simpler to trust than taking it apart.
+    # Apply the hints again and compare: that needs no inverse operation.
     known = keys_of(_preferred(affinity))
     preferred = [entry for entry in added.preferred if key_of(entry) not in known]
     return any(_with_hints(affinity, required, preferred) == hinted for required in choices)
@@ -241,7 +240,7 @@ def lacks_only_hints(
 def _with_hints(
     affinity: Mapping[str, Any] | None, required: Sequence[Entry], preferred: Sequence[Entry]
 ) -> Mapping[str, Any] | None:
-    """The affinity that `node_affinity` patches a pod's affinity to."""
+    """The result of the patch that `node_affinity` makes."""
     wanted = _wanted(required, preferred)
     if not wanted:
         return affinity
@@ -261,7 +260,7 @@ def _with_hints(
 
 
 def _narrowed(term: Mapping[str, Any], required: Sequence[tuple[str, dict[str, Any]]]) -> Mapping[str, Any]:
-    """A term with the requirements that it lacks; one that matches nothing stays as it is."""
+    """The term with the requirements that it lacks. A term that matches no node is not changed."""
     expressions = term.get("matchExpressions") or []
     if not expressions and not term.get("matchFields"):
         return term
@@ -271,32 +270,32 @@ def _narrowed(term: Mapping[str, Any], required: Sequence[tuple[str, dict[str, A
 
 
 def among(others: Iterable[Entry], old: Iterable[Entry]) -> Callable[[Entry], bool]:
-    """A test whether a toleration of the old object is one of others.
+    """A test: is a toleration of the old object among `others`?
 
-    One that differs in how long it holds counts as well, unless the old object has it, too: that alone, users may
-    change later.
+    A difference in `tolerationSeconds` does not count, unless the old object has both: it is the only field that users
+    may change later.
 
     Args:
-        others: the tolerations to be among.
+        others: tolerations to compare with.
         old: all tolerations of the old object.
     """
     listed, kept = list(others), keys_of(old)
     exactly = keys_of(listed)
-    roughly = keys_of(_lasting(each) for each in listed if key_of(each) not in kept)
-    return lambda toleration: key_of(toleration) in exactly or key_of(_lasting(toleration)) in roughly
+    roughly = keys_of(_without_seconds(each) for each in listed if key_of(each) not in kept)
+    return lambda toleration: key_of(toleration) in exactly or key_of(_without_seconds(toleration)) in roughly
 
 
 def ours(old: Sequence[Entry], added: AddedHints) -> Callable[[Entry], bool]:
-    """A test whether conversion added a toleration of the old object."""
+    """A test: did conversion add a toleration of the old object?"""
     return among((scheduling.NEURON_TOLERATION, *added.tolerations), old)
 
 
-def _lasting(toleration: Entry) -> dict[str, Any]:
+def _without_seconds(toleration: Entry) -> dict[str, Any]:
     return {key: value for key, value in toleration.items() if key != "tolerationSeconds"}
 
 
 def restored_scheduler(new: str | None, old: str | None, added: AddedHints) -> list[Operation]:
-    """The old scheduler name, where the new one is what conversion replaced."""
+    """Restore the old scheduler name if the new one is the name that conversion replaced."""
     from_default = new in (None, "", names.DEFAULT_SCHEDULER) and old == added.scheduler_name
     if new == old or not old or not (new in names.LEGACY_SCHEDULERS or from_default):
         return []
@@ -304,7 +303,7 @@ def restored_scheduler(new: str | None, old: str | None, added: AddedHints) -> l
 
 
 def restored_labels(new: Mapping[str, str | None], old: Mapping[str, str | None], added: AddedHints) -> list[Operation]:
-    """Labels of a policy that were taken away, or put aside by the pod's own value where the policy's comes first."""
+    """Restore a policy's labels that were removed, or changed although the policy's value takes precedence."""
     wanted = [(key, value) for key, value in added.labels.items() if key not in new]
     wanted += [(key, value) for key, value in added.replaced_labels.items() if new.get(key) != value]
     return [add("/metadata/labels" + pointer(key), value) for key, value in wanted if old.get(key) == value]

@@ -1,7 +1,7 @@
-"""A LeaderWorkerSet on CREATE: the exclusive topology that its UltraServer mode needs. Pure.
+"""Adds the exclusive topology that an UltraServer mode needs to a LeaderWorkerSet on CREATE. Pure.
 
-The one workload that is touched at all, and only its metadata: LeaderWorkerSet places groups by its own annotation,
-and pods come too late to carry it.
+It is the only workload that is changed, and only its metadata: LeaderWorkerSet places groups by its own annotation,
+before there are pods.
 """
 
 import itertools
@@ -12,13 +12,13 @@ import msgspec
 from msgspec import Struct
 
 from neuron import names
-from neuron.findings import warning
+from neuron.findings import short, warning
 from webhook.decisions import modes, pods
-from webhook.decisions.decision import Decision, Outcome, cut, unchanged
+from webhook.decisions.decision import Decision, Outcome, unchanged
 from webhook.decisions.modes import Mode
 from webhook.decisions.patches import add, set_members
 from webhook.decisions.ports import ClusterView, NamespaceFacts
-from webhook.decisions.steering import NO_STEERING, Steering, settled
+from webhook.decisions.steering import NO_STEERING, Steering, combined
 
 
 class _Annotations(Struct, frozen=True):
@@ -39,7 +39,7 @@ class _Spec(Struct, frozen=True):
 
 
 class LeaderWorkerSet(Struct, frozen=True):
-    """`leaderworkerset.x-k8s.io/v1`, as far as it is read."""
+    """The fields of a `leaderworkerset.x-k8s.io/v1` LeaderWorkerSet that are read."""
 
     metadata: _Metadata | None = None
     spec: _Spec = _Spec()
@@ -55,7 +55,7 @@ _DECODER = msgspec.json.Decoder(LeaderWorkerSet)
 
 
 def decode(raw: bytes | msgspec.Raw) -> LeaderWorkerSet:
-    """Read a LeaderWorkerSet out of JSON.
+    """Decode a LeaderWorkerSet from JSON.
 
     Raises:
         webhook.decisions.pods.UnreadableError: it is not JSON, or a field has the wrong type.
@@ -64,7 +64,7 @@ def decode(raw: bytes | msgspec.Raw) -> LeaderWorkerSet:
 
 
 def pod_templates(workload: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The pod templates of a whole LeaderWorkerSet, in the order of `LeaderWorkerSet.templates`."""
+    """The pod templates of a decoded LeaderWorkerSet, in the order of `LeaderWorkerSet.templates`."""
     both = (workload.get("spec") or {}).get("leaderWorkerTemplate") or {}
     return [both[name] for name in ("leaderTemplate", "workerTemplate") if both.get(name) is not None]
 
@@ -79,7 +79,7 @@ def named_templates(workload: LeaderWorkerSet) -> frozenset[str]:
 
 
 def ultraserver_modes(named: Iterable[str], namespace: str, cluster: ClusterView) -> dict[str, int]:
-    """UltraServer modes of ResourceClaimTemplates, by name, as far as they are known and have one."""
+    """UltraServer modes of the known ResourceClaimTemplates that have one, by name."""
     known = ((name, cluster.template_ultraserver_mode(namespace, name)) for name in named)
     return {name: mode for name, mode in known if mode is not None}
 
@@ -96,9 +96,9 @@ def place(
     Args:
         workload: its view.
         modes_of: UltraServer modes of ResourceClaimTemplates of its namespace, by name.
-        facts: what its namespace says.
+        facts: settings of its namespace.
         default: the server's mode.
-        steerings: what policies say about the pods of each of its templates; empty where there are none.
+        steerings: settings of the policies that match the pods of each template; empty without policies.
     """
     nodes = {
         mode
@@ -106,7 +106,7 @@ def place(
         if isinstance(template, pods.Pod)
         and (mode := _ultraserver_mode(template, modes_of, facts, default, steering)) is not None
     }
-    # A set of one node needs no neighbours.
+    # A set of one node needs no topology.
     nodes.discard(1)
     if not nodes:
         return unchanged("no-ultraserver")
@@ -119,10 +119,10 @@ def place(
         finding = warning(
             "NEU212",
             f"metadata.annotations[{names.LWS_EXCLUSIVE_TOPOLOGY}]",
-            f"exclusive-topology is {None if current is None else cut(current)!r}, and the pods ask for UltraServers of"
-            f" {' and '.join(map(str, sorted(nodes)))} nodes.",
+            f"exclusive-topology is {None if current is None else short(current)!r}, and the pods ask for UltraServers"
+            f" of {' and '.join(map(str, sorted(nodes)))} nodes.",
             f"Use {label}.",
-            cut(current or ""),
+            short(current or ""),
         )
         return unchanged("topology-mismatch", finding)
     known = None if annotations is None else {names.LWS_EXCLUSIVE_TOPOLOGY: current}
@@ -134,18 +134,18 @@ def place(
 def _ultraserver_mode(
     template: pods.Pod, modes_of: Mapping[str, int], facts: NamespaceFacts, default: Mode, steering: Steering
 ) -> int | None:
-    """The mode that its pods will have: by annotation, or by a template that they name."""
+    """The UltraServer mode of its pods: by a ResourceClaimTemplate that they use, or by annotation."""
     for name in _templates_of(template):
         if name in modes_of:
             return modes_of[name]
-    settings = settled(modes.resolve(template.annotations, facts, default), steering)
+    settings = combined(modes.resolve(template.annotations, facts, default), steering)
     if settings.mode in (Mode.OFF, Mode.SHADOW) or not template.concerns_us:
         return None
-    return settings.wishes.ultraserver_mode
+    return settings.device_config.ultraserver_mode
 
 
 def _templates_of(template: pods.Pod) -> list[str]:
-    """Names of the ResourceClaimTemplates that its pods use; none where the list is longer than any that is meant."""
+    """Names of the ResourceClaimTemplates that its pods use; empty if a part of the template is too large."""
     if template.excess() is not None:
         return []
     return [entry.get("resourceClaimTemplateName") or "" for entry in template.decode_claims() or ()]

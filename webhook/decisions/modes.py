@@ -1,4 +1,4 @@
-"""Whether a pod is converted, and with which settings: annotations, the namespace's defaults, the server's flag."""
+"""Reads mode and settings of a pod's conversion: pod annotations, Namespace annotations, the server's flag."""
 
 import dataclasses
 import enum
@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from neuron import names
 from neuron.findings import Finding, did_you_mean
-from neuron.serving import Wishes
+from neuron.serving import DeviceConfig
 from webhook.decisions.pods import Annotations
 from webhook.decisions.ports import NamespaceFacts
 
@@ -21,7 +21,7 @@ class Mode(enum.StrEnum):
 
 
 MODE_WORDS = {mode.value: mode for mode in Mode} | {"true": Mode.CONVERT, "false": Mode.OFF}
-"""What the annotation may say."""
+"""Values that the annotation allows."""
 _MOST_TYPES = 32
 _LONGEST_TYPE = 63
 _LNC_VALUES = ("1", "2")
@@ -29,52 +29,51 @@ _ULTRASERVER_VALUES = ("1", "2", "4")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Settings:
-    """What annotations say about one pod.
+class ModeSettings:
+    """Mode and settings of one pod's conversion.
 
     Attributes:
-        mode: what to do.
-        source: who said so, for logs: `pod`, `namespace` or `flag`.
-        wishes: logical NeuronCore and UltraServer mode.
+        mode: of conversion.
+        source: where the mode is set: `pod`, `namespace`, `policy` or `flag`.
+        device_config: logical NeuronCore and UltraServer mode.
         instance_types: the only types allowed; empty for any.
         findings: values that are not allowed (NEU109).
-        lnc_source: who gave the logical NeuronCore: `pod` or `namespace`; empty where nothing does.
+        mode_findings: those of them that are about the mode.
+        lnc_source: where the logical NeuronCore is set: `pod` or `namespace`; empty if it is not set.
     """
 
     mode: Mode
     source: str
-    wishes: Wishes
+    device_config: DeviceConfig
     instance_types: tuple[str, ...]
     findings: tuple[Finding, ...]
+    mode_findings: tuple[Finding, ...] = ()
     lnc_source: str = ""
 
-    @property
-    def misspelt_mode(self) -> tuple[Finding, ...]:
-        """The findings about the mode itself."""
-        return tuple(finding for finding in self.findings if f" {names.ANNOTATION_CONVERT} is " in finding.message)
 
-
-def resolve(annotations: Annotations, facts: NamespaceFacts, default: Mode) -> Settings:
+def resolve(annotations: Annotations, facts: NamespaceFacts, default: Mode) -> ModeSettings:
     """Apply the precedence: pod annotation, then Namespace annotation, then flag.
 
-    A value that is not allowed is a finding and counts as not given, so that `mode` still says how loud to be.
+    A value that is not allowed is a finding and counts as not set.
     """
     reader = _Reader(annotations, dict(facts.annotations))
     word, source = reader.choice(names.ANNOTATION_CONVERT, annotations.convert, MODE_WORDS)
+    mode_findings = tuple(reader.findings)
     lnc, lnc_source = reader.choice(names.ANNOTATION_LNC, annotations.logical_neuron_core, _LNC_VALUES)
     ultraserver, _ = reader.choice(names.ANNOTATION_ULTRASERVER_MODE, annotations.ultraserver_mode, _ULTRASERVER_VALUES)
-    return Settings(
+    return ModeSettings(
         mode=MODE_WORDS[word] if word is not None else default,
         source=source if word is not None else "flag",
-        wishes=Wishes(int(lnc) if lnc else None, int(ultraserver) if ultraserver else None),
+        device_config=DeviceConfig(int(lnc) if lnc else None, int(ultraserver) if ultraserver else None),
         instance_types=reader.instance_types(annotations.instance_type),
         findings=tuple(reader.findings),
+        mode_findings=mode_findings,
         lnc_source=lnc_source if lnc is not None else "",
     )
 
 
 class _Reader:
-    """Reads annotations and collects what is wrong with them."""
+    """Reads annotations and collects findings."""
 
     def __init__(self, annotations: Annotations, defaults: dict[str, str]) -> None:
         self._annotations = annotations

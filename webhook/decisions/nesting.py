@@ -1,11 +1,11 @@
-"""How deep and how large JSON may be before it becomes Python data.
+"""Bounds the depth and size of JSON before it is decoded to Python data.
 
-Parsers recurse in C and stop at a limit of their own, which differs between versions of Python; what works on the
-parsed data recurses in Python, where a few hundred levels end in a RecursionError. So whatever turns text from outside
-into Python data asks here first. Text that is skipped, or read into declared fields, is never recursed into by us.
+Parsers recurse in C and stop at a limit that differs between versions of Python. Code that walks decoded data recurses
+in Python, where a few hundred levels raise RecursionError. So external text is checked here before it is decoded to
+Python data. Text that is skipped or decoded into declared fields needs no check.
 
-A byte of JSON can become fifty of Python data, and the parser works them off in one call, in which the interpreter
-cannot switch threads. So lists, objects and values are counted before, piece by piece.
+A byte of JSON can become fifty bytes of Python data, in one call of the parser during which no other thread runs. So
+lists, objects and values are counted first, piece by piece.
 """
 
 import itertools
@@ -18,25 +18,25 @@ MOST_LEVELS: Final = 100
 """Kubernetes' own types nest about 15 levels."""
 
 MOST_CONTAINERS: Final = 100_000
-"""Lists and objects of one text. Each is some 60 to 200 bytes of Python data; an object of 3 MiB, which is what the API
-server takes, has a quarter of that."""
+"""Lists and objects of one text. Each takes 60 to 200 bytes of Python data. An object of 3 MiB, the most that the API
+server accepts, has a quarter of that."""
 MOST_VALUES: Final = 250_000
-"""Values of one text, lists and objects included. Each is up to 120 bytes with its name."""
+"""Values of one text, lists and objects included. Each takes up to 120 bytes with its name."""
 
 PARSED_LEVELS: Final = 500
-"""Levels of what is skipped. Parsers recurse there too, and end at a limit of their own."""
+"""Levels of skipped text. Parsers recurse there too, and stop at their own limit."""
 
 TOO_DEEP: Final = f"it is nested deeper than {MOST_LEVELS} levels"
 _TOO_MANY: Final = f"it has more than {MOST_CONTAINERS} lists and objects"
 _TOO_MANY_VALUES: Final = f"it has more than {MOST_VALUES} values"
 
 _PIECE: Final = 32 * 1024
-"""Bytes that are looked at without a chance for others: a millisecond at most."""
+"""Bytes that are scanned in one step: at most a millisecond."""
 BEGINNING: Final = 64 * 1024
-"""Bytes of a review in which its object has to begin, for what is before it to be found."""
+"""Bytes of a review in which its object must begin, for `without_objects` to find it."""
 _IN_REQUEST: Final = 2
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
-"""A text that does not end is one too, else each quote in it would be tried as the beginning of another."""
+"""An unterminated string is a token too. Otherwise each quote in it would be tried as the start of a string."""
 _DELETED: Final = bytes(set(range(256)) - set(b'"[]{},'))
 _STEPS: Final = bytes(1 if byte in b"[{" else 255 for byte in range(256))
 """One level down or up, as signed bytes."""
@@ -44,14 +44,14 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 class TooDeepError(msgspec.DecodeError):
-    """The text is deeper than `MOST_LEVELS`, or has more than `MOST_CONTAINERS` or `MOST_VALUES`."""
+    """The text exceeds `MOST_LEVELS`, `MOST_CONTAINERS` or `MOST_VALUES`."""
 
 
 def decode(raw: bytes | msgspec.Raw) -> Any:
-    """JSON as Python data.
+    """Decode JSON to Python data.
 
     Raises:
-        TooDeepError: it nests too deeply, or has too much in it.
+        TooDeepError: it exceeds a limit.
         msgspec.DecodeError: it is not JSON.
     """
     check(raw)
@@ -62,12 +62,12 @@ def decode(raw: bytes | msgspec.Raw) -> Any:
 
 
 def check(text: bytes | msgspec.Raw) -> None:
-    """Pass unless the text nests too deeply, or has too much in it.
+    """Check depth and size of a text.
 
-    Costs two counts for nearly everything: as many levels need as many brackets, each with its counterpart.
+    Costs two counts for nearly every text: n levels need at least n opening brackets.
 
     Raises:
-        TooDeepError: it does.
+        TooDeepError: it exceeds a limit.
     """
     view = memoryview(text)
     if len(view) <= _PIECE:
@@ -80,13 +80,13 @@ def check(text: bytes | msgspec.Raw) -> None:
 
 
 class Scan:
-    """A look at a text, piece by piece, each in time proportional to its size. Nothing is copied but the piece.
+    """Scans a text piece by piece, in linear time. Copies only the current piece.
 
-    Between pieces the caller may let others have their turn.
+    Between pieces the caller may let other tasks run.
     """
 
     def __init__(self, text: bytes | bytearray | memoryview, levels: int = MOST_LEVELS) -> None:
-        """Look at how much is in the text, and whether it is deeper than `levels`."""
+        """Scan `text` for its size and for a depth of at most `levels`."""
         self._view = memoryview(text)
         self._levels = levels
         self._at = 0
@@ -94,10 +94,10 @@ class Scan:
         self._depth = self._containers = self._values = 0
 
     def goes_on(self) -> bool:
-        """Look at the next piece; whether there is another.
+        """Scan the next piece. Returns whether there is another.
 
         Raises:
-            TooDeepError: there is too much.
+            TooDeepError: the text exceeds a limit.
         """
         self._look(self._next())
         return self._at < len(self._view)
@@ -105,7 +105,7 @@ class Scan:
     def _next(self) -> bytes:
         piece = bytes(self._view[self._at : self._at + _PIECE])
         if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
-            # What a backslash escapes comes with it.
+            # The piece must include the character that its last backslash escapes.
             piece = bytes(self._view[self._at : self._at + _PIECE + 1])
         self._at += len(piece)
         return piece
@@ -121,7 +121,7 @@ class Scan:
                 raise TooDeepError(TOO_DEEP)
             self._depth = levels[-1]
             if min(levels) < 0:
-                # More ends than beginnings: a parser stops there.
+                # More closing than opening brackets: a parser stops there.
                 self._at = len(self._view)
         self._containers += containers
         self._values += containers + len(marks) - len(brackets)
@@ -134,7 +134,7 @@ class Scan:
         """Brackets and commas that are not in strings."""
         if b"\\" in piece:
             piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
-        # Two quotes that meet can go: what is inside a string stays inside, and strings without a mark vanish.
+        # Two adjacent quotes cancel out: strings without a mark vanish, and marks in strings stay in strings.
         marks = piece.translate(None, _DELETED).replace(b'""', b"")
         parts = marks.split(b'"')
         outside = b"".join(parts[self._in_string :: 2])
@@ -143,10 +143,10 @@ class Scan:
 
 
 def without_objects(review: bytes | bytearray) -> bytes | bytearray | None:
-    """The beginning of a review, closed where its object would begin; None where that is not found.
+    """The beginning of a review with null in place of its object; None if the object is not found.
 
-    The API server writes what a review is about before the object, so an object that no parser would follow can
-    still be refused in its own name.
+    The API server writes uid, kind and name before the object. So an object that is too deep for a parser can still be
+    refused by name.
     """
     depth = 0
     for token in _TOKEN.finditer(review, 0, BEGINNING):

@@ -1,4 +1,4 @@
-"""Claims of a pod for our devices. All but the one of its conversion are the user's own. Pure."""
+"""Finds the claims of a pod that request Neuron devices: the user's own and that of its conversion. Pure."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from webhook.decisions.wire import ABSENT
 
 
 def claims_from_templates(pod: pods.Pod) -> tuple[tuple[str, str], ...]:
-    """Claims in `spec.resourceClaims` that come from templates: names of the claims and of the templates."""
+    """Claims in `spec.resourceClaims` that use a template: names of claim and template."""
     if pod.spec.resourceClaims is ABSENT or pod.excess() is not None:
         return ()
     return tuple(
@@ -21,12 +21,12 @@ def claims_from_templates(pod: pods.Pod) -> tuple[tuple[str, str], ...]:
 def requesting(
     named: Sequence[tuple[str, str]], namespace: str, cluster: ClusterView, device_class: str
 ) -> tuple[str, ...]:
-    """Names of the claims that request a DeviceClass, as far as templates are known.
+    """Names of the claims whose template requests a DeviceClass. Unknown templates are ignored.
 
     Args:
-        named: what `claims_from_templates` found.
+        named: result of `claims_from_templates`.
         namespace: the pod's.
-        cluster: what is known of templates.
+        cluster: the caches.
         device_class: name of the DeviceClass.
     """
     return tuple(
@@ -35,5 +35,5 @@ def requesting(
 
 
 def find_claims(pod: pods.Pod, namespace: str, cluster: ClusterView, device_class: str) -> tuple[str, ...]:
-    """Names of a pod's claims that request a DeviceClass, as far as templates are known."""
+    """Names of a pod's claims whose template requests a DeviceClass. Unknown templates are ignored."""
     return requesting(claims_from_templates(pod), namespace, cluster, device_class)

@@ -1,7 +1,6 @@
 """Minimal JSON patches (RFC 6902) on an object exactly as it was sent.
 
-Lists are not rebuilt from what this program knows: fields that it does not know survive, whatever API version they come
-from.
+No list is rebuilt from decoded fields, so unknown fields of any API version survive.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,14 +12,14 @@ from webhook.decisions.canonical import key_of
 from webhook.decisions.decision import Operation
 
 MOST_BYTES: Final = 44 * 1024
-"""Of a patch as JSON. An answer holds it in base64, which makes 59 KiB of it, and has at most 64 KiB."""
+"""Of a patch as JSON. In base64 it has 59 KiB, and an answer has at most 64 KiB."""
 
 
 def size_of(value: object) -> int:
-    """Bytes of JSON-like data, such as a patch, as JSON."""
+    """Bytes of JSON-like data as JSON."""
     try:
         return len(orjson.dumps(value))
-    except TypeError:  # an integer of more than 64 bits, or half a surrogate pair
+    except TypeError:  # an integer of more than 64 bits, or a single surrogate
         return len(key_of(value).encode(errors="surrogatepass"))
 
 
@@ -40,7 +39,7 @@ def remove(path: str) -> Operation:
 
 
 def replace(path: str, value: Any) -> Operation:
-    """Replace what is there."""
+    """Replace a member or an item."""
     return {"op": "replace", "path": path, "value": value}
 
 
@@ -54,14 +53,14 @@ def append(path: str, current: Sequence[Any] | None, values: Sequence[Any]) -> l
 
 
 def set_members(path: str, current: Mapping[str, Any] | None, members: Mapping[str, Any]) -> list[Operation]:
-    """Set members of an object that may be absent; what is there already with that value is left alone."""
+    """Set members of an object that may be absent. Members that have the value already need no operation."""
     if current is None:
         return [add(path, dict(members))] if members else []
     return [add(path + pointer(key), value) for key, value in members.items() if current.get(key) != value]
 
 
 def remove_members(path: str, current: Mapping[str, Any] | None, keys: Iterable[str]) -> list[Operation]:
-    """Remove members where they are; an object that would be left empty goes as a whole."""
+    """Remove members that exist. An object that would become empty is removed."""
     present = [key for key in keys if key in (current or {})]
     if not present:
         return []

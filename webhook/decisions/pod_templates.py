@@ -1,4 +1,4 @@
-"""Where objects hold pod templates, by kind. Pure."""
+"""Finds the pod templates of an object by its kind. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,15 +52,15 @@ POD_TEMPLATES: Final[Mapping[tuple[str, str], tuple[Path, ...]]] = {
     ("ray.io", "RayService"): tuple(("spec", "rayClusterConfig", *path) for path in _RAY_GROUPS),
     ("batch.volcano.sh", "Job"): (("spec", "tasks", _ANY, "template"),),
     ("argoproj.io", "Rollout"): (_TEMPLATE,),
-    # AWS's own documents spell it both ways.
+    # AWS's documents use both spellings.
     ("sagemaker.amazonaws.com", "HyperPodPyTorchJob"): (("spec", "replicaSpecs", _ANY, "template"),),
     ("sagemaker.amazonaws.com", "HyperPodPytorchJob"): (("spec", "replicaSpecs", _ANY, "template"),),
 }
-"""Where objects hold pod templates, by API group and kind, whatever the version; `*` is every item or member."""
+"""Paths of pod templates by API group and kind, for all versions; `*` is each item or member."""
 
 
 def pod_templates(data: Any, group: str, kind: str) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The pod templates of an object of a known kind, with their paths in it. A Pod is its own template."""
+    """The pod templates of an object of a known kind, with their paths. A Pod is its own template."""
     for pattern in POD_TEMPLATES.get((group, kind), ()):
         for path, value in _walk(data, pattern):
             if isinstance(value, dict):
@@ -74,7 +74,7 @@ def path_text(path: Sequence[str | int]) -> str:
 
 
 def _walk(value: Any, pattern: Path) -> Iterator[tuple[Path, Any]]:
-    """Everything that a pattern leads to."""
+    """All values that match a pattern, with their paths."""
     found: list[tuple[Path, Any]] = [((), value)]
     for step in pattern:
         found = [((*path, name), child) for path, parent in found for name, child in _children(parent, step)]

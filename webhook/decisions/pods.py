@@ -1,14 +1,14 @@
-"""The parts of a Pod that conversion reads, and nothing else.
+"""The view of a Pod: exactly the fields that conversion reads.
 
-A view is decoded straight from the review's bytes: what is not declared here is skipped, so that a decision cannot
-depend on it. `key()` is everything a decision does depend on: replicas of one workload have equal keys, and share
-the decision.
+It is decoded from the review's bytes. Fields that are not declared here are skipped, so that a decision cannot depend
+on them. `key()` contains everything that a decision depends on: replicas of one workload have equal keys and share one
+decision.
 """
 
 import json
 import re
 from collections.abc import Hashable, Sequence
-from typing import Any, Final, TypedDict
+from typing import Any, Final, NamedTuple, TypedDict
 
 import msgspec
 from msgspec import Raw, Struct
@@ -19,7 +19,7 @@ from webhook.decisions.wire import ABSENT
 
 _EMPTY = (b"", b"null")
 _MEMBER = re.compile(r"^(metadata\.(?:annotations|labels))\.(.+)$")
-# The shortest of the legacy names, and the beginning of the others.
+# The shortest legacy name. The others start with it.
 _RESOURCE = names.RESOURCE_NEURON.encode()
 _LABEL = names.LABEL_CONVERTED.encode()
 _VARIABLE = b"NEURON_RT_"
@@ -27,17 +27,29 @@ MOST_CONTAINERS: Final = 512
 """Containers of a pod, init containers included."""
 _LARGEST_PART: Final = 64 * 1024
 _MOST_OBJECTS: Final = 1024
-"""JSON objects in one of the lists of a pod's spec: claims, tolerations, terms and expressions of affinity."""
+"""JSON objects in one field of a pod's spec: claims, tolerations, terms and expressions of affinity."""
+
+
+class Excess(NamedTuple):
+    """A part of a pod that is larger than its limit.
+
+    Attributes:
+        path: field path of the part.
+        text: the part, its size and the limit, for messages.
+    """
+
+    path: str
+    text: str
 
 
 def mentions(raw: bytes, word: bytes) -> bool:
-    """Whether a piece of JSON can contain a word. Yes where in doubt: an escape could spell it differently."""
-    # Of the letters of a name only the slash has an escape of its own; all have one by number.
+    """Whether JSON may contain a word. True if an escape could spell the word differently."""
+    # JSON can escape a slash as `\/`, and every character as `\u....`.
     return word in raw or b"\\u" in raw or b"\\/" in raw
 
 
 def may_concern_us(raw: bytes) -> bool:
-    """Whether there can be anything to do for a Pod; False, without decoding it, for nearly all of a cluster."""
+    """Cheap pre-filter on bytes: may this Pod request Neuron devices?"""
     return mentions(raw, _RESOURCE) or _LABEL in raw
 
 
@@ -86,11 +98,11 @@ class _PodResourceClaim(TypedDict, total=False):
 
 
 def _part(raw: Raw, shape: Any, where: str) -> Any:
-    """The value of an undecoded part, None where it is absent or null; its types are checked, its content is kept.
+    """Decode a part and check its types; unknown fields are kept. None if it is absent or null.
 
     Raises:
-        msgspec.ValidationError: a type is wrong; the message names the place in the pod.
-        nesting.TooDeepError: it nests too deeply.
+        msgspec.ValidationError: a type is wrong; the message has the field path in the pod.
+        nesting.TooDeepError: it is nested too deeply.
     """
     if bytes(raw) in _EMPTY:
         return None
@@ -112,39 +124,39 @@ class Container(Struct, frozen=True):
 
     @property
     def may_ask(self) -> bool:
-        """Whether `resources` can hold a legacy resource; a cheap test on the bytes."""
+        """Cheap pre-filter on bytes: may `resources` name a legacy resource?"""
         return mentions(bytes(self.resources), _RESOURCE)
 
     @property
     def has_env(self) -> bool:
-        """Whether there is a list to append to."""
+        """Whether `env` is a list, so that a patch can append to it."""
         return bytes(self.env) not in _EMPTY
 
     @property
     def variables(self) -> list[str]:
-        """Names of the container's variables, in order."""
+        """Names of the environment variables, in order."""
         entries: list[dict[str, Any]] = _part(self.env, list[_EnvVar], "spec.containers[*].env") or []
         return [entry.get("name", "") for entry in entries]
 
     @property
     def core_variables(self) -> tuple[str, ...]:
-        """The core-choosing variables that the container sets."""
+        """Those of `names.CORE_VARIABLES` that the container sets."""
         if not mentions(bytes(self.env), _VARIABLE):
             return ()
         return tuple(name for name in self.variables if name in names.CORE_VARIABLES)
 
     def decode_resources(self, path: str = "") -> dict[str, Any] | None:
-        """`resources`, whole. `path` is the container's field path, for the error."""
+        """`resources` with all fields. `path`: field path of the container, for errors."""
         value: dict[str, Any] | None = _part(self.resources, _Resources, f"{path}.resources".lstrip("."))
         return value
 
     def key(self) -> Hashable:
-        """What a decision depends on."""
+        """Everything that a decision depends on."""
         return (self.name, bytes(self.resources), self.has_env, self.core_variables, self.restartPolicy)
 
 
 class Annotations(Struct, frozen=True):
-    """The annotations that mean something here."""
+    """The annotations that conversion reads."""
 
     convert: str | None = msgspec.field(name=names.ANNOTATION_CONVERT, default=None)
     logical_neuron_core: str | None = msgspec.field(name=names.ANNOTATION_LNC, default=None)
@@ -155,7 +167,7 @@ class Annotations(Struct, frozen=True):
 
 
 class Labels(Struct, frozen=True):
-    """The label that means something here."""
+    """The label that conversion reads."""
 
     converted: str | None = msgspec.field(name=names.LABEL_CONVERTED, default=None)
 
@@ -181,34 +193,34 @@ class PodSpec(Struct, frozen=True):
 
 
 class Pod(Struct, frozen=True):
-    """A Pod, or the pod template of a workload: both have metadata and a spec of the same shape."""
+    """A Pod, or the pod template of a workload: both have `metadata` and `spec`."""
 
     metadata: Metadata | None = None
     spec: PodSpec = PodSpec()
 
     @property
     def annotations(self) -> Annotations:
-        """Never None."""
+        """`metadata.annotations`; never None."""
         return (self.metadata.annotations if self.metadata else None) or _NO_ANNOTATIONS
 
     @property
     def labelled(self) -> bool:
-        """Whether it says of itself that it was converted. Anyone can say that."""
+        """Whether it has the label of converted pods. Users can set it: `records.find_conversion` decides."""
         labels = self.metadata.labels if self.metadata else None
         return labels is not None and labels.converted == "true"
 
     @property
     def containers(self) -> Sequence[Container]:
-        """Never None."""
+        """`spec.containers`; never None."""
         return self.spec.containers or ()
 
     @property
     def init_containers(self) -> Sequence[Container]:
-        """Never None."""
+        """`spec.initContainers`; never None."""
         return self.spec.initContainers or ()
 
     def decode_claims(self) -> list[dict[str, Any]] | None:
-        """`spec.resourceClaims`, whole."""
+        """`spec.resourceClaims` with all fields."""
         value: list[dict[str, Any]] | None = _part(
             self.spec.resourceClaims, list[_PodResourceClaim], "spec.resourceClaims"
         )
@@ -220,35 +232,33 @@ class Pod(Struct, frozen=True):
         return value or {}
 
     def decode_affinity(self) -> dict[str, Any] | None:
-        """`spec.affinity`, whole."""
+        """`spec.affinity` with all fields."""
         value: dict[str, Any] | None = _part(self.spec.affinity, _Affinity, "spec.affinity")
         return value
 
     def decode_tolerations(self) -> list[dict[str, Any]] | None:
-        """`spec.tolerations`, whole."""
+        """`spec.tolerations` with all fields."""
         value: list[dict[str, Any]] | None = _part(self.spec.tolerations, list[dict[str, Any]], "spec.tolerations")
         return value
 
-    def excess(self) -> str | None:
-        """The part that is too large to be meant: no cluster has use for it, and every step costs time.
-
-        Looks at sizes only, nothing is decoded.
-        """
+    def excess(self) -> Excess | None:
+        """The first part that is larger than its limit. Decodes nothing."""
         spec = self.spec
-        if len(self.containers) + len(self.init_containers) > MOST_CONTAINERS:
-            return f"spec has {len(self.containers) + len(self.init_containers)} containers, at most {MOST_CONTAINERS}"
+        containers = len(self.containers) + len(self.init_containers)
+        if containers > MOST_CONTAINERS:
+            return Excess("spec", f"spec has {containers} containers, at most {MOST_CONTAINERS}")
         for field in ("affinity", "nodeSelector", "tolerations", "resourceClaims"):
             raw = bytes(getattr(spec, field))
             if len(raw) > _LARGEST_PART:
-                return f"spec.{field} has {len(raw)} bytes, at most {_LARGEST_PART}"
+                return Excess(f"spec.{field}", f"spec.{field} has {len(raw)} bytes, at most {_LARGEST_PART}")
             if len(raw) > _MOST_OBJECTS and (objects := raw.count(b"{")) > _MOST_OBJECTS:
-                return f"spec.{field} has {objects} entries, at most {_MOST_OBJECTS}"
+                return Excess(f"spec.{field}", f"spec.{field} has {objects} entries, at most {_MOST_OBJECTS}")
         return None
 
     def repeated(self) -> tuple[str, str] | None:
-        """Field path and name of the first container that is called like one before it.
+        """Field path and name of the first container whose name an earlier container has.
 
-        The API server refuses such a pod, but only after mutation; records tell containers apart by name.
+        The API server refuses such a pod, but only after mutation. The record identifies containers by name.
         """
         seen: set[str] = set()
         for section, containers in (("initContainers", self.init_containers), ("containers", self.containers)):
@@ -260,13 +270,13 @@ class Pod(Struct, frozen=True):
 
     @property
     def concerns_us(self) -> bool:
-        """Whether there can be anything to do; False for nearly every pod of a cluster."""
+        """Cheap pre-filter: may this Pod request Neuron devices, or was it converted?"""
         if self.labelled:
             return True
         return any(each.may_ask for each in self.containers) or any(each.may_ask for each in self.init_containers)
 
     def key(self) -> Hashable:
-        """What a decision depends on: equal keys, equal decisions."""
+        """Everything that a decision depends on: equal keys give equal decisions."""
         spec = self.spec
         return (
             self.metadata,
@@ -286,7 +296,7 @@ _NO_ANNOTATIONS = Annotations()
 _DECODER = msgspec.json.Decoder(Pod)
 
 UnreadableError = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
-"""What decoding raises: the message names the field and what was expected there, or that it nests too deeply."""
+"""Errors of decoding: the message has the field path and the expected type, or says that it is nested too deeply."""
 
 
 class _AllLabels(Struct, frozen=True):
@@ -301,24 +311,24 @@ _LABELS_DECODER = msgspec.json.Decoder(_Labelled)
 
 
 def decode_labels(raw: bytes | Raw) -> dict[str, str | None]:
-    """All labels of a Pod. Not part of the view: most of them say which replica it is, and decide nothing.
+    """All labels of a Pod. Not part of the view: some differ between replicas and would make every key unique.
 
     Raises:
-        UnreadableError: it is not JSON, or a label is no text.
+        UnreadableError: it is not JSON, or a label is not a string.
     """
     metadata = _LABELS_DECODER.decode(raw).metadata
     return (metadata.labels if metadata else None) or {}
 
 
 def place(error: BaseException) -> tuple[str, str]:
-    """Where an `UnreadableError` is, as a field path ("" for the whole object), and what it is."""
+    """Field path of an `UnreadableError` (empty: the whole object), and its message without the path."""
     what, _, where = str(error).partition(" - at `$")
     path = where.rstrip("`").lstrip(".")
     return _MEMBER.sub(r"\1[\2]", path), what
 
 
 def decode(raw: bytes | Raw) -> Pod:
-    """Read a Pod out of JSON.
+    """Decode a Pod from JSON.
 
     Raises:
         UnreadableError: it is not JSON, or a field has the wrong type.
@@ -327,10 +337,10 @@ def decode(raw: bytes | Raw) -> Pod:
 
 
 def view(manifest: Any) -> Pod:
-    """Read a Pod, or a pod template, that is already Python data, such as parsed YAML.
+    """The view of a Pod or a pod template that is Python data, such as parsed YAML.
 
     Raises:
         UnreadableError: a field has the wrong type.
     """
-    # YAML knows more types than JSON: dates, and integers of any size. None of them is in a field that is read.
+    # YAML has types that JSON lacks, such as dates. No field of the view has such a type.
     return decode(json.dumps(manifest, default=str).encode())

@@ -1,4 +1,4 @@
-"""What the webhook needs of the world, as it needs it. `kube` and `standalone` provide it; tests fake it."""
+"""Interfaces to the cluster for decisions and reviews. `webhook/cluster/` and `webhook/server/` implement them."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,8 +19,8 @@ class LegacyQuota:
 
     Attributes:
         name: its name.
-        resources: those that it counts, sorted.
-        scoped: whether it has scopes. Such a quota counts no claim, whatever its lines are.
+        resources: the legacy resources that it counts, sorted.
+        scoped: whether it has scopes. A quota with scopes counts no claim.
     """
 
     name: str
@@ -30,7 +30,7 @@ class LegacyQuota:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NamespaceFacts:
-    """What a namespace says about its pods. Hashable: it is part of what a decision depends on.
+    """Settings of a namespace that apply to its pods. Hashable: part of the key of cached decisions.
 
     Attributes:
         annotations: its annotations under `neuron.aws.com/`, sorted.
@@ -47,55 +47,56 @@ NO_FACTS = NamespaceFacts()
 
 
 class ClusterView(Protocol):
-    """What is known of the cluster, answered from memory: never I/O, never a wait."""
+    """Facts about the cluster. Reads caches. Does not block."""
 
     @property
     def version(self) -> int:
         """Grows whenever `observations` or `extended_resources` changes."""
 
     def observations(self) -> Mapping[str, Observation]:
-        """Instance types ever seen in ResourceSlices, by name. They stay when slices vanish."""
+        """Instance types ever seen in ResourceSlices, by name. They stay when slices are deleted."""
 
     def extended_resources(self) -> Mapping[str, str]:
         """`extendedResourceName` -> name of the DeviceClass that serves it (KEP-5004)."""
 
     def namespace(self, name: str) -> NamespaceFacts:
-        """What the namespace says; `NO_FACTS` where it is unknown."""
+        """Settings of a namespace; `NO_FACTS` if it is unknown."""
 
     def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:
-        """DeviceClasses that a ResourceClaimTemplate requests; empty where it is unknown."""
+        """DeviceClasses that a ResourceClaimTemplate requests; empty if it is unknown."""
 
     def template_ultraserver_mode(self, namespace: str, name: str) -> int | None:
-        """`ultraserverMode` of a ResourceClaimTemplate's UltraServerConfig, where it has one."""
+        """`ultraserverMode` of a ResourceClaimTemplate's UltraServerConfig; None if it has none."""
 
 
 class TemplateStore(Protocol):
-    """ResourceClaimTemplates, kept so that a converted pod always finds its own."""
+    """ResourceClaimTemplates of converted pods."""
 
     def holds(self, namespace: str, template: Template) -> bool:
-        """Whether exactly this template is known to exist. Answered from memory."""
+        """Whether exactly this template is known to exist. Reads the cache."""
 
     async def ensure(self, namespace: str, template: Template) -> None:
-        """Return when the template exists in the namespace, creating it if it does not.
+        """Create the template in the namespace unless it exists.
 
         Raises:
-            TemplateUnavailableError: it does not exist and cannot be made.
+            TemplateUnavailableError: it does not exist and cannot be created.
         """
 
     async def check(self, namespace: str, template: Template) -> bool:
-        """Whether the template exists in the namespace, for a dry run: nothing is created or changed.
+        """Whether the template exists in the namespace. For a dry run: creates and changes nothing.
 
         Raises:
-            TemplateUnavailableError: `ensure` would fail: another object has its name, or the API server is silent.
+            TemplateUnavailableError: `ensure` would fail: another object has its name, or the API server does not
+                answer.
         """
 
 
 class TemplateUnavailableError(Exception):
-    """A template that a pod needs does not exist and cannot be made.
+    """A template that a pod needs does not exist and cannot be created.
 
     Attributes:
-        finding: cause and cure, for the user.
-        status_code: what the API server answered, or what stands for it (503: unreachable).
+        finding: cause and fix, for the user.
+        status_code: HTTP status of the API server's answer; 503 if it is unreachable.
         status_reason: the matching `metav1.StatusReason`.
     """
 
@@ -107,7 +108,7 @@ class TemplateUnavailableError(Exception):
 
 
 class ClaimView(Protocol):
-    """What `/validate` has to know of the cluster beyond `ClusterView`. Answered from memory, but for `exist`."""
+    """Facts that `/validate` needs in addition to `ClusterView`. Reads caches, except for `exist`."""
 
     @property
     def claim_version(self) -> int:
@@ -117,21 +118,20 @@ class ClaimView(Protocol):
         """The distinct devices in our driver's ResourceSlices (`neuron.device_shapes.Census`)."""
 
     def device_classes(self) -> Mapping[str, ClassSpec] | None:
-        """Every DeviceClass by name; None where none can be known."""
+        """All DeviceClasses by name; None if they cannot be known."""
 
     def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
-        """What a ResourceClaimTemplate asks for; None where it is unknown."""
+        """The claim spec of a ResourceClaimTemplate; None if it is unknown."""
 
     async def exist(self, kind: str, namespace: str, names: Iterable[str]) -> Mapping[str, bool | None]:
-        """Ask the API server which ResourceClaims or ResourceClaimTemplates exist.
+        """Request from the API server which ResourceClaims or ResourceClaimTemplates exist.
 
-        Needed where the caches know nothing: an object that was applied a moment ago is not in them yet. Takes a
-        second at most, and not the whole time of the review (`webhook.reviews.lane.seconds_left`), however many names
-        there are; those that there is no time for are not known.
+        The caches do not have an object that was applied a moment ago. Takes at most a second, and less than the time
+        that the review has left (`webhook.reviews.lane.seconds_left`), for any number of names. Does not raise.
 
         Returns:
-            For every name whether it exists; None if it is not known: no cluster, no permission, too many names, no
-            answer in time. Never raises.
+            For each name whether it exists; None if it is not known: no cluster, no permission, too many names, or no
+            answer in time.
         """
 
 
@@ -139,28 +139,28 @@ class Refusals(Protocol):
     """Receives refused conversions."""
 
     def refused(self, request: AdmissionRequest, decision: Decision) -> None:
-        """Take notice. Called before the answer leaves: never waits, never raises."""
+        """Report a refusal. Called before the answer is sent: does not block or raise."""
 
 
 class NamespaceView(Protocol):
-    """What policies see of namespaces. Answered from memory."""
+    """Facts about namespaces for policies. Reads caches."""
 
     def namespace(self, name: str) -> NamespaceFacts:
-        """What the namespace says; `NO_FACTS` where it is unknown."""
+        """Settings of a namespace; `NO_FACTS` if it is unknown."""
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
-        """Labels of a namespace; None where it is unknown."""
+        """Labels of a namespace; None if it is unknown."""
 
     def quotas(self, name: str) -> Mapping[str, int] | None:
         """Devices that the ResourceQuotas of a namespace allow, by the resource's name in `spec.hard`.
 
-        Empty where no quota bounds them; None if the quotas are not known.
+        Empty if no quota limits them; None if the quotas are not known yet.
         """
 
 
 class ValidationView(ClusterView, ClaimView, Protocol):
-    """Everything that `/validate` has to know of the cluster."""
+    """All facts about the cluster that `/validate` needs."""
 
 
 class WorldView(ValidationView, NamespaceView, Protocol):
-    """Everything that the server has to know of the cluster."""
+    """All facts about the cluster that the server needs."""

@@ -1,23 +1,23 @@
-"""Which quotas stop to count a pod when it is converted, and what counts it instead.
+"""Finds ResourceQuotas that do not count a converted pod, and suggests the quota line that counts it.
 
-Source: `pkg/quota/v1/evaluator/core/resource_claims.go` of Kubernetes. A claim is counted by its DeviceClass, and
-by the class's `extendedResourceName` where it has one (KEP-5004); never by a quota with scopes.
+Source: `pkg/quota/v1/evaluator/core/resource_claims.go` of Kubernetes. A quota counts a claim by its DeviceClass and by
+the class's `extendedResourceName`, if it has one (KEP-5004). A quota with scopes counts no claim.
 """
 
 from collections.abc import Iterable
 
 from neuron.findings import Finding, warning
 from webhook.decisions.ports import LegacyQuota
-from webhook.decisions.world import World
+from webhook.decisions.world import ConversionContext
 
 
-def uncounted(quotas: Iterable[LegacyQuota], world: World) -> list[Finding]:
+def uncounted(quotas: Iterable[LegacyQuota], context: ConversionContext) -> list[Finding]:
     """NEU204 for each quota that does not count a converted pod."""
-    return [_told(quota, world.options.device_class) for quota in quotas if not _counts_claims(quota, world)]
+    return [_told(quota, context.options.device_class) for quota in quotas if not _counts_claims(quota, context)]
 
 
-def _counts_claims(quota: LegacyQuota, world: World) -> bool:
-    served = (world.extended_resources.get(resource) == world.options.device_class for resource in quota.resources)
+def _counts_claims(quota: LegacyQuota, context: ConversionContext) -> bool:
+    served = (context.extended_resources.get(resource) == context.options.device_class for resource in quota.resources)
     return not quota.scoped and all(served)
 
 

@@ -1,14 +1,12 @@
-"""What a converted pod says of its former self, and whether to believe it.
+"""Reads and verifies the record of a converted pod, the annotation `neuron.aws.com/converted-from`.
 
-The annotation `neuron.aws.com/converted-from` is the record:
-`{"containers": {"main": {"aws.amazon.com/neuron": "4"}}, "initContainers": {…}}`, in canonical whole numbers. A
-container that asked for zero is in it: a LimitRange default may put the name back between two passes, and a
-container that is not in the record is taken for a new one. Where a SchedulingHintPolicy added something, the member
-`hints` says what. Where the pod has a claim of its own called `neuron` that could be taken for ours, the member
-`claim` says how ours is called.
+`{"containers": {"main": {"aws.amazon.com/neuron": "4"}}, "initContainers": {…}}`, in canonical whole numbers.
+Containers that requested zero are included: a LimitRange default may add the resource again between two passes, and a
+container that is not in the record counts as new. Member `hints`: what a SchedulingHintPolicy added. Member `claim`:
+the name of our claim, if the user's own claim `neuron` looks like ours.
 
-Users can write all of that themselves. `find_conversion` is the only place that decides whether a pod was converted by
-us, as far as the pod can show; `verified_conversion` also looks at the template.
+Users can forge a record. `find_conversion` alone decides by the pod whether it was converted. `verified_conversion`
+also checks the template.
 """
 
 import dataclasses
@@ -32,9 +30,9 @@ MOST_BYTES: Final = 128 * 1024
 _MEMBERS: Final = frozenset({"containers", "initContainers", "hints", "claim"})
 _CLAIM_NAMES: Final = (names.POD_CLAIM, names.POD_CLAIM_FALLBACK)
 _COUNTS: Final = (1, 4, 8, 16)
-"""Devices that conversion rounds cores up to (docs/conversion.md). Above, a core is counted as a device."""
+"""Device counts to which conversion rounds cores up (docs/conversion.md). Above, each core counts as a device."""
 _DEVICES_OF_A_NODE: Final = 16
-"""Devices of a `neuron_node`; only nodes of UltraServers have one."""
+"""Devices of a `neuron_node`; only UltraServer nodes publish one."""
 _LEGACY: Final = frozenset(names.LEGACY_RESOURCES)
 _SINGLE_DEVICE: Final = selectors.single_device()
 _WHOLE_NODE: Final = selectors.whole_node()
@@ -45,10 +43,10 @@ class Record:
     """Legacy resources by container name, and what a policy added.
 
     Attributes:
-        containers: what app containers asked for, in canonical whole numbers.
-        init_containers: the same of init containers.
+        containers: requests of app containers, in canonical whole numbers.
+        init_containers: requests of init containers.
         hints: what a SchedulingHintPolicy added.
-        claim: name of our entry in `spec.resourceClaims`; empty: `neuron`, or else `neuron-dra`.
+        claim: name of our entry in `spec.resourceClaims`; empty: `neuron`, or `neuron-dra` if there is no `neuron`.
     """
 
     containers: Mapping[str, Amounts]
@@ -57,7 +55,7 @@ class Record:
     claim: str = ""
 
     def of(self, container: str) -> Amounts:
-        """What one container asked for; names are unique in a pod."""
+        """Requests of one container; names are unique in a pod."""
         return self.containers.get(container) or self.init_containers.get(container) or {}
 
     def encode(self) -> str:
@@ -72,13 +70,8 @@ class Record:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 
-def is_generated(template: str) -> bool:
-    """Whether a template's name is one that we give (`neuron.templates.Template.make`). Users can write one, too."""
-    return templates.is_generated(template)
-
-
 def decode(text: str) -> Record | None:
-    """Read the annotation; None where it is no record, or larger than any that we write."""
+    """Decode the annotation; None if it is not a record or exceeds `MOST_BYTES`."""
     if len(text) > MOST_BYTES:
         return None
     try:
@@ -95,7 +88,7 @@ def decode(text: str) -> Record | None:
 
 
 def _amounts(section: object) -> dict[str, Amounts] | None:
-    """One section of a record in canonical numbers; None where something in it is no amount."""
+    """One section of a record in canonical numbers; None if a value is not a valid amount."""
     if not isinstance(section, dict) or len(section) > pods.MOST_CONTAINERS:
         return None
     read: dict[str, Amounts] = {}
@@ -113,12 +106,12 @@ class Converted:
     """Evidence that a pod was converted.
 
     Attributes:
-        record: what it asked for.
-        claim: name of its entry in `spec.resourceClaims`.
-        index: where that entry is.
-        template: the ResourceClaimTemplate it names.
-        asks: what the record asks for every container of the pod, init containers first.
-        lost: names of containers whose reference to the claim has gone since, and with it their devices.
+        record: the decoded annotation.
+        claim: name of our entry in `spec.resourceClaims`.
+        index: index of that entry.
+        template: the ResourceClaimTemplate that it uses.
+        asks: recorded asks of all containers of the pod, init containers first.
+        lost: names of containers that have lost their reference to the claim, and so their devices.
     """
 
     record: Record
@@ -130,19 +123,18 @@ class Converted:
 
 
 def find_conversion(pod: pods.Pod) -> Converted | None:
-    """The pod's conversion, or None for a pod that is not converted.
+    """The pod's conversion, or None if the pod is not converted.
 
-    The only place that decides whether a record is ours, as far as the pod can show. It is, where
+    A pod is converted if all of this holds:
 
-    - the pod has the label, and a record that can be read, no larger than we write any;
-    - every container in the record is in the pod, every amount is one that conversion accepts, and at least one asks
-      for devices;
-    - `spec.resourceClaims` has an entry of the record's name, for a template with a name as we give it;
-    - no container that the record has devices for still has its limits and lacks the claim. One that has neither has
-      lost the reference to another webhook: it is among `lost`.
+    - It has the label, and a record of at most `MOST_BYTES` that can be decoded.
+    - Each container in the record is in the pod, each amount is valid, and at least one container requests devices.
+    - `spec.resourceClaims` has an entry of the record's name, with the name of a generated template.
+    - No container with recorded devices has its limits and lacks the claim. A container without both has lost its
+      reference, most likely to another webhook: it is in `lost`.
 
-    It says nothing of what the template asks for. Who changes the pod makes the template again from the record; who
-    only judges it uses `verified_conversion`.
+    The template is not checked. Code that changes the pod makes the template again from the record. Code that only
+    judges the pod must use `verified_conversion`.
     """
     text = pod.annotations.converted_from
     if not pod.labelled or not text or pod.excess() is not None:
@@ -169,7 +161,7 @@ def find_conversion(pod: pods.Pod) -> Converted | None:
 
 
 def _asks(pod: pods.Pod, record: Record) -> tuple[Ask, ...] | None:
-    """What the record asks for every container; None where it is no record of this pod."""
+    """Recorded asks of all containers; None if the record does not fit this pod."""
     sections = (
         ("initContainers", pod.init_containers, record.init_containers),
         ("containers", pod.containers, record.containers),
@@ -196,27 +188,27 @@ def role_of(section: str, container: pods.Container) -> Role:
 
 
 def _entry(pod: pods.Pod, record: Record) -> tuple[int, str, str] | None:
-    """Index, name and template of our entry in `spec.resourceClaims`."""
+    """Index, name and template of our entry in `spec.resourceClaims`; None without one."""
     found: dict[str, tuple[int, str, str]] = {}
     for index, entry in enumerate(pod.decode_claims() or ()):
         name, template = entry.get("name"), entry.get("resourceClaimTemplateName") or ""
         if name in _CLAIM_NAMES:
             if name in found:
-                return None  # The API server refuses two entries of one name: neither is more ours than the other.
+                return None  # The API server refuses two entries with one name.
             found[name] = (index, name, template)
     wanted = (record.claim,) if record.claim else _CLAIM_NAMES
-    return next((found[name] for name in wanted if name in found and is_generated(found[name][2])), None)
+    return next((found[name] for name in wanted if name in found and templates.is_generated(found[name][2])), None)
 
 
-def claim_to_say(pod: pods.Pod, claim: str) -> str:
-    """What `Record.claim` has to be for a pod whose entry has this name."""
+def claim_to_record(pod: pods.Pod, claim: str) -> str:
+    """`Record.claim` for a pod whose entry has this name."""
     return claim if claim == names.POD_CLAIM_FALLBACK and _resembles_ours(pod) else ""
 
 
 def _resembles_ours(pod: pods.Pod) -> bool:
-    """Whether there is an entry called `neuron` that could be taken for ours."""
+    """Whether a claim `neuron` of the user looks like a generated one."""
     return any(
-        entry.get("name") == names.POD_CLAIM and is_generated(entry.get("resourceClaimTemplateName") or "")
+        entry.get("name") == names.POD_CLAIM and templates.is_generated(entry.get("resourceClaimTemplateName") or "")
         for entry in pod.decode_claims() or ()
     )
 
@@ -224,20 +216,20 @@ def _resembles_ours(pod: pods.Pod) -> bool:
 def verified_conversion(
     pod: pods.Pod | Mapping[str, Any], template: Callable[[str], ClaimSpec | None], *, dry_run: bool = False
 ) -> Converted | None:
-    """The conversion of a pod whose claim holds no more than its record says.
+    """The conversion of a pod whose claim requests no more devices than its record.
 
-    For all that judges a pod and does not change it, such as policies. Pure.
+    For code that judges a pod and does not change it, such as policies.
 
     Args:
         pod: its view, or the whole object.
-        template: what a ResourceClaimTemplate of the pod's namespace asks for; None where it is unknown.
-        dry_run: the pod is not stored. Conversion makes no template in a dry run, so an unknown one is believed to be
-            the one that it would make; as nothing is stored, nothing can come of a record that somebody made up.
+        template: gives the spec of a ResourceClaimTemplate of the pod's namespace; None if it is unknown.
+        dry_run: whether the pod is not stored. In a dry run conversion creates no template, so an unknown template is
+            taken for the one that it would create. A forged record is harmless, because nothing is stored.
 
     Returns:
-        None where the pod does not show that it was converted (`find_conversion`), where a container has lost its
-        reference, and where the template is unknown or asks for more than the record: then its limits and claims have
-        to be judged as they stand, and an unknown template as one that can hold anything.
+        None if the pod is not converted (`find_conversion`), a container has lost its reference, or the template is
+        unknown or requests more than the record. Then limits and claims must be judged as the pod has them, and an
+        unknown template as one that can request any number of devices.
 
     Raises:
         webhook.decisions.pods.UnreadableError: a field of the pod has the wrong type.
@@ -252,7 +244,7 @@ def verified_conversion(
 
 
 def _is_covered(spec: ClaimSpec, asks: Sequence[Ask]) -> bool:
-    """Whether a claim holds at most the devices that conversion gives these asks, on any instance type."""
+    """Whether a claim requests at most the devices that conversion requests for these asks, on any instance type."""
     held = 0
     for request in spec.requests:
         most = [_held(alternative) for alternative in request.alternatives]
@@ -263,7 +255,7 @@ def _is_covered(spec: ClaimSpec, asks: Sequence[Ask]) -> bool:
 
 
 def _held(request: DeviceRequest) -> int | None:
-    """Devices that a request of a generated template holds; None where it is not generated."""
+    """Devices of one request of a generated template; None if the request is not generated."""
     first = request.selectors[0].expression if request.selectors else ""
     if request.everything or request.admin_access or first not in (_SINGLE_DEVICE, _WHOLE_NODE):
         return None
@@ -271,7 +263,7 @@ def _held(request: DeviceRequest) -> int | None:
 
 
 def _most_devices(asks: Sequence[Ask]) -> int:
-    """The most devices that conversion gives to a pod: the total of `neuron.layout.lay_out`, on any instance type."""
+    """The most devices that conversion requests for a pod: the total of `neuron.layout.lay_out`, on any type."""
     apps = sum(_rounded(ask) for ask in asks if ask.role is Role.APP)
     later = apps
     extra = 0

@@ -1,10 +1,9 @@
-"""A Pod on UPDATE: applying the original manifest again must change nothing. Pure.
+"""Decides about a Pod on UPDATE: applying the original manifest again must change nothing. Pure.
 
-`kubectl apply` over a converted pod arrives with the old claims and the legacy limits; with claims of the user's own
-in the manifest ours has gone from the list; `kubectl replace` arrives without anything that conversion added. Nearly
-all of that is immutable, so what is missing comes back from the old object, at its old place: the API server
-compares lists in order. A changed count is refused here, never swallowed. Policies are not asked: what they said when
-the pod was created is in its record.
+`kubectl apply` over a converted pod sends the old claims and the legacy limits. If the manifest has claims of its own,
+the generated claim is missing. `kubectl replace` sends nothing that conversion added. Most of these fields are
+immutable, so missing items are restored from the old object at their old index: the API server compares lists in order.
+A changed count is refused. Policies are not evaluated: the record has what they added on CREATE.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,12 +11,12 @@ from typing import Any, TypeAlias
 
 from neuron import demand, names, quantities
 from neuron.demand import Role
-from neuron.findings import Finding
+from neuron.findings import Finding, short
 from webhook.decisions import hints, patches, pods, records
 from webhook.decisions.added_hints import AddedHints
 from webhook.decisions.canonical import key_of, keys_of
-from webhook.decisions.convert_pods import mark, strip_legacy
-from webhook.decisions.decision import Decision, Operation, Outcome, cut, denied, unchanged
+from webhook.decisions.claim_patches import mark, strip_legacy
+from webhook.decisions.decision import Decision, Operation, Outcome, denied, unchanged
 from webhook.decisions.patches import add, pointer, replace
 from webhook.decisions.records import Converted
 
@@ -32,12 +31,12 @@ def restore(
     Args:
         new: the object as it would be stored.
         old: the object as it is stored.
-        read_labels: gives all labels of both, where a policy set some.
+        read_labels: gives all labels of both. Called only if a policy set labels.
     """
     conversion = records.find_conversion(old)
     if conversion is None:
         return unchanged("not-converted")
-    # No converted pod is like that; the API server refuses the change.
+    # Conversion accepts no such pod, so this is a change that the API server refuses.
     if new.excess() is not None:
         return unchanged("too-large")
     if new.repeated() is not None:
@@ -67,7 +66,7 @@ def restore(
         return denied("immutable", *findings)
     if reapplied:
         patch += _restore_spec(new, old, conversion)
-    # They belong to the claim, which cannot go: they stay as long as the pod does.
+    # Label and record stay as long as the claim, which is immutable.
     patch += mark(new, old.annotations.converted_from)
     added = conversion.record.hints
     if added.labels or added.replaced_labels:
@@ -79,13 +78,13 @@ def restore(
 
 def _restored(patch: list[Operation], reason: str) -> Decision:
     if patches.size_of(patch) > patches.MOST_BYTES:
-        # Conversion refuses to add as much, and the API server refuses the change.
+        # Conversion makes no patch of this size, so this is a change that the API server refuses.
         return unchanged("too-large")
     return Decision(Outcome.RESTORED, reason, patch=tuple(patch))
 
 
 def _changes(container: str, path: str, resources: Mapping[str, Any], recorded: Mapping[str, str]) -> list[Finding]:
-    """NEU115 where the container asks for something else than it was converted from."""
+    """NEU115 if the container's request differs from the recorded one."""
     now, findings = demand.read(
         container, Role.APP, path, resources.get("limits") or {}, resources.get("requests") or {}
     )
@@ -94,7 +93,7 @@ def _changes(container: str, path: str, resources: Mapping[str, Any], recorded: 
         return findings
     asks = f"{now.resource}: {now.amount}" if now.amount else "no Neuron devices"
     had = f"{before.resource}: {before.amount}" if before.amount else "none"
-    called = cut(container)
+    called = short(container)
     return [
         Finding(
             "NEU115",
@@ -113,9 +112,9 @@ def _removal(
     old: pods.Container | None,
     conversion: Converted,
 ) -> list[Finding]:
-    """NEU115 where the container gives up its devices: neither limits nor a reference to the claim are left.
+    """NEU115 if the container has neither limits nor a reference to the claim any more.
 
-    The API server refuses that too, with a diff of Go structures.
+    The API server would refuse that too, but its message is a diff of Go structures.
     """
     before = [] if old is None else (old.decode_resources() or {}).get("claims") or []
     now = (resources or {}).get("claims") or []
@@ -128,7 +127,7 @@ def _removal(
 def _restore_container(
     path: str, resources: Mapping[str, Any], new: pods.Container, old: pods.Container, conversion: Converted
 ) -> list[Operation]:
-    """Put back the container's references to the claim, and the variable that conversion set."""
+    """Restore the container's references to the claim, and the variable that conversion set."""
     old_claims = (old.decode_resources() or {}).get("claims")
     operations = _reinsert(
         f"{path}/resources/claims",
@@ -137,7 +136,7 @@ def _restore_container(
         lambda entry: entry.get("name") == conversion.claim,
     )
     if names.ENV_NUM_CORES in old.core_variables and not new.core_variables:
-        # A view holds only the names of variables, so the value comes from the record that made it.
+        # A view has only the names of variables. The value is in the record.
         value = conversion.record.of(new.name).get(names.RESOURCE_NEURONCORE)
         if value is not None:
             position = min(old.variables.index(names.ENV_NUM_CORES), len(new.variables))
@@ -155,14 +154,14 @@ def _reinsert(
     is_ours: Callable[[Any], bool],
     is_there: Callable[[Any], bool] | None = None,
 ) -> list[Operation]:
-    """Insert our items of the old list where they were, if the new list is the old one without them.
+    """Insert our items of the old list that the new list lacks, at their old index.
 
     Args:
         path: JSON pointer of the list.
         new: the list as it would be stored, or None.
         old: the list as it is stored, or None.
-        is_ours: whether conversion made an item of the old list.
-        is_there: whether the new list has an item of the old one; None: an equal one.
+        is_ours: whether conversion added an item of the old list.
+        is_there: whether the new list has an item of the old one; None: compares for equality.
     """
     old_items, new_items = list(old or ()), list(new or ())
     if old_items == new_items:
@@ -180,7 +179,7 @@ def _reinsert(
 
 
 def _restore_spec(new: pods.Pod, old: pods.Pod, conversion: Converted) -> list[Operation]:
-    """Put back what conversion added to the pod's spec: the claim and the scheduling hints."""
+    """Restore the claim and the scheduling hints in the pod's spec."""
     operations = _reinsert(
         "/spec/resourceClaims",
         new.decode_claims(),
@@ -201,9 +200,9 @@ def _restore_spec(new: pods.Pod, old: pods.Pod, conversion: Converted) -> list[O
 
 
 def _restore_affinity(new: Any, old: Any, added: AddedHints) -> list[Operation]:
-    """Put the old affinity back if all the new one lacks is the hints.
+    """Restore the old affinity if the new one differs only in the hints.
 
-    Anything else that differs is the user's change, and the API server's to refuse.
+    Any other difference is a change by the user, which the API server refuses.
     """
     if new == old or not hints.lacks_only_hints(new, old, added.node_affinity):
         return []

@@ -1,4 +1,4 @@
-"""What policy files say about one pod's conversion, as conversion takes it. Pure, and free of the policies' schema."""
+"""Applies the settings of matching policies to one pod's conversion. Pure, and independent of the policies' schema."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -8,25 +8,25 @@ from neuron import names
 from neuron.findings import Finding, warning
 from neuron.instances import InstanceType
 from neuron.scheduling import NO_HINTS, SchedulingHints
-from webhook.decisions.modes import Mode, Settings
+from webhook.decisions.modes import Mode, ModeSettings
 from webhook.decisions.wire import AdmissionRequest
-from webhook.decisions.world import World
+from webhook.decisions.world import ConversionContext
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Steering:
-    """What the policies that match a pod say. Hashable: it is part of what a decision depends on.
+    """Settings of the policies that match a pod. Hashable: part of the key of cached decisions.
 
     Attributes:
-        policy: name of the one on conversion; empty where none matches.
-        mode: the mode where no annotation gives one; None: the server's.
-        locked: `mode` and `lnc` come before annotations.
+        policy: name of the ConversionPolicy; empty if none matches.
+        mode: used if no annotation sets one; None: the server's.
+        locked: whether `mode` and `lnc` take precedence over annotations.
         families: the only families allowed; empty for any.
-        device_class: DeviceClass to request from; None: the server's.
-        lnc: logical NeuronCore where no annotation gives one, or where the policy is locked.
-        unconnected: counts that cannot be connected are served all the same.
-        hints: what the policy on scheduling hints says.
-        labels: labels of `hints` that this pod is to get: the view of a pod does not have its labels.
+        device_class: DeviceClass of generated requests; None: the server's.
+        lnc: logical NeuronCore, used if no annotation sets one or the policy is locked.
+        unconnected: whether counts that cannot be connected are allowed.
+        hints: settings of the SchedulingHintPolicy.
+        labels: labels of `hints` that this pod must get. The view of a pod does not have its labels.
     """
 
     policy: str = ""
@@ -44,46 +44,46 @@ NO_STEERING = Steering()
 
 
 class Steer(Protocol):
-    """Finds what policies say about a Pod that is being created."""
+    """Finds the policies' settings for a Pod that is being created."""
 
     def __call__(self, request: AdmissionRequest) -> Steering:
-        """The steering; never raises for what the object holds."""
+        """The settings. Does not raise for any content of the object."""
 
     def of_template(self, template: Mapping[str, Any], namespace: str) -> Steering:
-        """The steering of the pods that a workload makes of a pod template."""
+        """The settings for the pods that a workload creates from a pod template."""
 
     def fixed(self, namespace: str) -> "Steer":
-        """The same with what is known of a namespace now, to be used beside the event loop."""
+        """The same with the namespace's current facts, for use outside the event loop."""
 
 
 class SteerTemplate(Protocol):
-    """Finds what policies say about the pods of a pod template."""
+    """Finds the policies' settings for the pods of a pod template."""
 
     def __call__(self, template: Mapping[str, Any], namespace: str) -> Steering:
-        """The steering; never raises for what the template holds."""
+        """The settings. Does not raise for any content of the template."""
 
 
-def overruled(settings: Settings, steering: Steering) -> list[Finding]:
-    """NEU214 for every annotation that says something else than a locked policy, which comes before it.
+def overridden(settings: ModeSettings, steering: Steering) -> list[Finding]:
+    """NEU214 for each annotation that a locked policy overrides.
 
     Args:
-        settings: what annotations say, before the policy.
-        steering: what the policy says.
+        settings: by annotations alone.
+        steering: by policies.
     """
     if not steering.locked:
         return []
     found = []
     if steering.mode not in (None, settings.mode) and settings.source != "flag":
-        said = (names.ANNOTATION_CONVERT, settings.mode.value)
-        found.append(_overruled(steering, f"mode {steering.mode}", settings.source, *said))
-    lnc = settings.wishes.lnc
+        annotation = (names.ANNOTATION_CONVERT, settings.mode.value)
+        found.append(_overridden(steering, f"mode {steering.mode}", settings.source, *annotation))
+    lnc = settings.device_config.lnc
     if steering.mode is not Mode.OFF and steering.lnc is not None and lnc not in (None, steering.lnc):
         locked_to = f"logical NeuronCore {steering.lnc}"
-        found.append(_overruled(steering, locked_to, settings.lnc_source, names.ANNOTATION_LNC, str(lnc)))
+        found.append(_overridden(steering, locked_to, settings.lnc_source, names.ANNOTATION_LNC, str(lnc)))
     return found
 
 
-def _overruled(steering: Steering, locked_to: str, source: str, annotation: str, value: str) -> Finding:
+def _overridden(steering: Steering, locked_to: str, source: str, annotation: str, value: str) -> Finding:
     owner = "the pod's" if source == "pod" else "the Namespace's"
     return warning(
         "NEU214",
@@ -95,24 +95,26 @@ def _overruled(steering: Steering, locked_to: str, source: str, annotation: str,
     )
 
 
-def settled(settings: Settings, steering: Steering) -> Settings:
-    """What annotations say, completed by the policy, or overruled by one that is locked."""
+def combined(settings: ModeSettings, steering: Steering) -> ModeSettings:
+    """Settings by annotations and policy: a locked policy takes precedence, another one only fills what is not set."""
     if steering.mode is not None and (steering.locked or settings.source == "flag"):
         settings = dataclasses.replace(settings, mode=steering.mode, source="policy")
-    if steering.lnc is not None and (steering.locked or settings.wishes.lnc is None):
-        settings = dataclasses.replace(settings, wishes=dataclasses.replace(settings.wishes, lnc=steering.lnc))
+    if steering.lnc is not None and (steering.locked or settings.device_config.lnc is None):
+        settings = dataclasses.replace(
+            settings, device_config=dataclasses.replace(settings.device_config, lnc=steering.lnc)
+        )
     return settings
 
 
-def owned_up(findings: Sequence[Finding], said: Settings, steering: Steering) -> tuple[Finding, ...]:
-    """The findings, with NEU111 where it belongs: at the policy, if no annotation gives the logical NeuronCore.
+def attributed(findings: Sequence[Finding], annotated: ModeSettings, steering: Steering) -> tuple[Finding, ...]:
+    """The errors, where NEU111 names the policy if the policy sets the logical NeuronCore.
 
     Args:
-        findings: why nothing can serve a pod.
-        said: what annotations say, before the policy.
-        steering: what the policy says.
+        findings: errors of the decision.
+        annotated: settings by annotations alone.
+        steering: by policies.
     """
-    if steering.lnc is None or (said.wishes.lnc is not None and not steering.locked):
+    if steering.lnc is None or (annotated.device_config.lnc is not None and not steering.locked):
         return tuple(findings)
     annotate = "" if steering.locked else f"annotate the pod with {names.ANNOTATION_LNC}, "
     fix = (
@@ -124,18 +126,18 @@ def owned_up(findings: Sequence[Finding], said: Settings, steering: Steering) ->
     )
 
 
-def steered(world: World, steering: Steering) -> World:
-    """The world as it is for a pod that a policy steers."""
+def steered(context: ConversionContext, steering: Steering) -> ConversionContext:
+    """The context with the policy's families and DeviceClass."""
     if not steering.families and steering.device_class is None:
-        return world
-    options = world.options
+        return context
+    options = context.options
     if steering.device_class is not None:
         options = dataclasses.replace(options, device_class=steering.device_class)
-    return dataclasses.replace(world, families=steering.families or world.families, options=options)
+    return dataclasses.replace(context, families=steering.families or context.families, options=options)
 
 
-def disagree(steering: Steering) -> Finding:
-    """NEU110 where a pod has candidates, and none of them is where its policy requires it to be."""
+def excluded_by_affinity(steering: Steering) -> Finding:
+    """NEU110: the pod has candidates, and the policy's required node affinity excludes all of them."""
     keys = ", ".join(str(entry.get("key")) for entry in steering.hints.required)
     return Finding(
         "NEU110",
@@ -149,15 +151,15 @@ def disagree(steering: Steering) -> Finding:
 def allowed(
     found: tuple[InstanceType, ...], findings: list[Finding], steering: Steering
 ) -> tuple[tuple[InstanceType, ...], list[Finding]]:
-    """Those of a pod's candidates that its policy allows.
+    """Filter the candidates by the policy's families.
 
     Args:
-        found: the candidates by the pod's own words.
-        findings: why there are none.
-        steering: what the policy says.
+        found: candidates by the pod's node selection.
+        findings: the reasons if there are none.
+        steering: by policies.
 
     Returns:
-        The candidates that are left; without any, a finding that says why.
+        The remaining candidates; without any, NEU110.
     """
     left = tuple(entry for entry in found if entry.family in steering.families) if steering.families else found
     if left or findings:

@@ -1,6 +1,6 @@
-"""`admission.k8s.io/v1` AdmissionReview as it comes in: shapes only, no logic.
+"""Types of an incoming `admission.k8s.io/v1` AdmissionReview.
 
-Only what is read is declared; msgspec skips the rest without building objects for it.
+Only fields that are read are declared. msgspec skips the others without building objects.
 """
 
 from msgspec import Raw, Struct
@@ -25,11 +25,11 @@ class GroupVersionResource(Struct, frozen=True):
 
 
 class AnyObject(Struct, frozen=True):
-    """A JSON object, whatever is in it."""
+    """A JSON object of any content."""
 
 
 class AdmissionRequest(Struct, frozen=True):
-    """`request`; what is `Raw` stays undecoded until somebody needs it."""
+    """`request`. `Raw` fields are not decoded here."""
 
     uid: str
     kind: GroupVersionKind

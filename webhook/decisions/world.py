@@ -1,4 +1,4 @@
-"""What conversion depends on besides the pod: the server's settings, and what the cluster knows."""
+"""Inputs of conversion other than the pod: the server's settings and facts about the cluster."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -11,16 +11,16 @@ from webhook.decisions.ports import ClusterView
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ConversionOptions:
-    """The server's settings that decide about conversion.
+    """The server's settings for conversion.
 
     Attributes:
-        mode: what to do where neither pod nor namespace says.
-        device_class: DeviceClass that generated claims request from.
-        excluded_namespaces: namespaces whose pods are never touched.
+        mode: used if neither pod, namespace nor policy sets one.
+        device_class: DeviceClass of generated requests.
+        excluded_namespaces: namespaces whose pods are not changed.
         hint_toleration: whether to add the toleration of the Neuron taint.
         hint_affinity: whether to require the instance types that can serve the pod.
-        hint_scheduler: whether to replace the scheduler extension's scheduler names.
-        on_template_failure: `deny` or `admit`: what becomes of a pod whose template cannot be made.
+        hint_scheduler: whether to replace the scheduler names of the scheduler extension.
+        on_template_failure: `deny` or `admit` a pod whose template cannot be created.
     """
 
     mode: str = Mode.CONVERT
@@ -33,12 +33,12 @@ class ConversionOptions:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class World:
-    """What is known outside the pod and its namespace; replaced as a whole when it changes.
+class ConversionContext:
+    """Settings of the server and facts about the cluster. Replaced when they change.
 
     Attributes:
-        catalogue: instance types, with what slices told of them.
-        families: families seen in ResourceSlices; None where none ever was.
+        catalogue: instance types, completed by ResourceSlices.
+        families: families seen in ResourceSlices; None if none was ever seen.
         extended_resources: `extendedResourceName` -> DeviceClass (KEP-5004).
         options: the server's settings.
     """
@@ -49,10 +49,10 @@ class World:
     options: ConversionOptions
 
 
-def conversion_world(options: ConversionOptions, catalogue: Catalogue, cluster: ClusterView) -> World:
-    """The world as the cluster knows it now."""
+def conversion_context(options: ConversionOptions, catalogue: Catalogue, cluster: ClusterView) -> ConversionContext:
+    """The context by the current state of the cluster's caches."""
     observations = cluster.observations()
     known = catalogue.observed(observations)
     seen = {entry.family for entry in known if entry.name in observations}
     families = tuple(family for family in known.families() if family in seen) or None
-    return World(known, families, dict(cluster.extended_resources()), options)
+    return ConversionContext(known, families, dict(cluster.extended_resources()), options)

@@ -23,7 +23,7 @@ from webhook.decisions.modes import Mode
 from webhook.decisions.own_claims import find_claims
 from webhook.decisions.pod_templates import POD_TEMPLATES, Path, path_text
 from webhook.decisions.steering import NO_STEERING, Steering
-from webhook.decisions.world import ConversionOptions, World
+from webhook.decisions.world import ConversionContext, ConversionOptions
 from webhook.offline.manifest_advice import advice
 from webhook.offline.manifest_cluster import ManifestCluster
 from webhook.offline.manifests import Document, Manifest, manifests, path_steps
@@ -135,7 +135,7 @@ class _Converter:
         self._cluster = ManifestCluster(
             manifest for source in sources for document in source.documents for manifest in manifests(document)
         )
-        self._world = World(
+        self._world = ConversionContext(
             policies.catalogue if policies else Catalogue(), None, dict(self._cluster.extended_resources()), options
         )
         self._printed: set[tuple[str, str]] = set()

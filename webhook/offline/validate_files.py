@@ -11,11 +11,11 @@ from neuron.claim_reader import VERSIONS, read_claim, read_class, shown
 from neuron.claim_specs import GROUP, KINDS, ClaimSpec, ClassSpec
 from neuron.findings import Finding, Severity, did_you_mean
 from neuron.instances import Catalogue
-from neuron.validate_claims import ClaimJudgement, ClaimWorld, judge_claim, validate
+from neuron.validate_claims import ClaimContext, ClaimJudgement, judge_claim, validate
 from policies.selectors.engine import DeviceSelectors
 from webhook.decisions import check_workloads, pods
 from webhook.decisions.check_pods import KnownClaim, claim_names
-from webhook.decisions.claim_world import claim_world
+from webhook.decisions.claim_world import claim_context
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision
 from webhook.decisions.modes import Mode
@@ -23,7 +23,7 @@ from webhook.decisions.own_claims import find_claims
 from webhook.decisions.pod_templates import POD_TEMPLATES, Path, path_text
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts, WorldView
 from webhook.decisions.steering import NO_STEERING, Steering
-from webhook.decisions.world import ConversionOptions, conversion_world
+from webhook.decisions.world import ConversionOptions, conversion_context
 from webhook.offline.convert_files import Source
 from webhook.offline.manifest_cluster import ManifestCluster
 from webhook.offline.manifests import Document, Manifest, manifests, path_steps
@@ -231,13 +231,13 @@ class _FileValidator:
         self._options = options
         self._policies = policies
         self._view = FileView(list(_all(sources)), live)
-        self._conversion = conversion_world(options, policies.catalogue if policies else Catalogue(), self._view)
-        world = claim_world(options, self._conversion.catalogue, self._view)
+        self._conversion = conversion_context(options, policies.catalogue if policies else Catalogue(), self._view)
+        world = claim_context(options, self._conversion.catalogue, self._view)
         classes = {**world.classes, **self._view.file_classes()}
         unconnected = policies is not None and policies.unconnected
         self._world = dataclasses.replace(world, classes=classes, unconnected=unconnected)
 
-    def _for_one_object(self) -> ClaimWorld:
+    def _for_one_object(self) -> ClaimContext:
         return dataclasses.replace(self._world, engine=DeviceSelectors())
 
     async def judge(self, manifest: Manifest) -> list[Finding] | None:
@@ -269,6 +269,7 @@ class _FileValidator:
         if manifest.namespace in self._options.excluded_namespaces:
             return []
         facts = self._view.namespace(manifest.namespace)
+        context = check_workloads.TemplateContext(facts, self._conversion, self._world)
         findings: list[Finding] = []
         modes: set[int] = set()
         for steps, template in manifest.pod_templates():
@@ -277,7 +278,7 @@ class _FileValidator:
             path = path_text(steps)
             steering, faults = self._steering(manifest, template)
             findings += [check_workloads.under(path, fault) for fault in faults if pod.concerns_us]
-            findings += check_workloads.check_template(path, pod, known, facts, self._conversion, self._world, steering)
+            findings += check_workloads.check_template(path, pod, known, context, steering)
             modes |= check_workloads.ultraserver_modes(pod, known, facts, Mode(self._options.mode))
         return findings + check_workloads.check_size(manifest.kind, manifest.data, modes)
 

@@ -21,7 +21,7 @@ from webhook.decisions.ports import ClusterView, NamespaceFacts, TemplateStore, 
 from webhook.decisions.restore_pods import Labels, restore
 from webhook.decisions.steering import NO_STEERING, Steer, Steering
 from webhook.decisions.wire import ABSENT, AdmissionRequest
-from webhook.decisions.world import ConversionOptions, World, conversion_world
+from webhook.decisions.world import ConversionContext, ConversionOptions, conversion_context
 from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane
 
 _LWS_GROUP = "leaderworkerset.x-k8s.io"
@@ -66,7 +66,7 @@ class Mutator:
         self._steer = steer
         self._decisions: Remembered[Hashable, Decision] = Remembered(_MOST_REMEMBERED)
         self._version = cluster.version
-        self._world = conversion_world(options, catalogue, cluster)
+        self._world = conversion_context(options, catalogue, cluster)
 
     async def review(self, request: AdmissionRequest) -> Decision:
         """Answer one review.
@@ -142,10 +142,10 @@ class Mutator:
 
         return work
 
-    def _current_world(self) -> World:
+    def _current_world(self) -> ConversionContext:
         if self._version != self._cluster.version:
             self._version = self._cluster.version
-            self._world = conversion_world(self._options, self._catalogue, self._cluster)
+            self._world = conversion_context(self._options, self._catalogue, self._cluster)
             self._decisions.clear()
         return self._world
 

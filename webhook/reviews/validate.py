@@ -18,18 +18,18 @@ from neuron.check_configs import ratcheted
 from neuron.claim_specs import GROUP, ClaimSpec
 from neuron.findings import Finding, Severity, for_answer, short
 from neuron.instances import Catalogue
-from neuron.validate_claims import ClaimJudgement, ClaimWorld, ReadSpec, judge_claim, judge_read, read
+from neuron.validate_claims import ClaimContext, ClaimJudgement, ReadSpec, judge_claim, judge_read, read
 from policies.selectors.engine import DeviceSelectors
 from runtime.remembered import Remembered, fingerprint
 from webhook.decisions import nesting, pods
 from webhook.decisions.check_pods import Claiming, KnownClaim, check_pod
-from webhook.decisions.claim_world import claim_world
+from webhook.decisions.claim_world import claim_context
 from webhook.decisions.decision import Decision, Outcome, unchanged
 from webhook.decisions.pod_templates import POD_TEMPLATES
 from webhook.decisions.ports import ValidationView
 from webhook.decisions.steering import NO_STEERING, SteerTemplate
 from webhook.decisions.wire import ABSENT, AdmissionRequest
-from webhook.decisions.world import ConversionOptions, World, conversion_world
+from webhook.decisions.world import ConversionContext, ConversionOptions, conversion_context
 from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane, LaneTimeoutError, seconds_left
 from webhook.reviews.messages import fitting
 from webhook.reviews.workloads import TemplateFacts, check_workload, read_workload
@@ -131,9 +131,9 @@ class Validator:
     def _refresh(self) -> None:
         """Read the cluster's facts again, and clear the caches."""
         self._seen = (self._cluster.version, self._cluster.claim_version)
-        self._conversion: World = conversion_world(self._options, self._catalogue, self._cluster)
-        world = claim_world(self._options, self._conversion.catalogue, self._cluster)
-        self._world: ClaimWorld = dataclasses.replace(world, unconnected=self._unconnected)
+        self._conversion: ConversionContext = conversion_context(self._options, self._catalogue, self._cluster)
+        world = claim_context(self._options, self._conversion.catalogue, self._cluster)
+        self._world: ClaimContext = dataclasses.replace(world, unconnected=self._unconnected)
         self._decisions.clear()
         self._judgements.clear()
 
@@ -291,7 +291,7 @@ class Validator:
         return known
 
 
-def _for_one_object(world: ClaimWorld) -> ClaimWorld:
+def _for_one_object(world: ClaimContext) -> ClaimContext:
     """The same facts with a new engine, whose time limit is for one object."""
     return dataclasses.replace(world, engine=DeviceSelectors())
 
@@ -305,20 +305,20 @@ def _read_specs(kind: str, api_version: str, spec: bytes, old: bytes) -> list[Re
     return [read(kind, api_version, read_spec(kind, raw)) for raw in ((spec, old) if old else (spec,))]
 
 
-def _is_quick(what: ReadSpec, world: ClaimWorld) -> bool:
+def _is_quick(what: ReadSpec, world: ClaimContext) -> bool:
     """Whether a spec can be judged on the event loop: no selector of it has to be compiled or evaluated."""
     memory = world.memory
     return memory is not None and all(memory.get(each) is not None for each in what.expressions(world.classes))
 
 
-def _judge_specs(specs: Iterable[ReadSpec], world: ClaimWorld) -> Decision:
+def _judge_specs(specs: Iterable[ReadSpec], world: ClaimContext) -> Decision:
     """Judge a spec; findings that the old spec has too are only warnings (ratcheting). Pure."""
     world = _for_one_object(world)
     findings, *before = [judge_read(each, world, accepted=True) for each in specs]
     return _decision(ratcheted(findings, before[0]) if before else findings, "valid")
 
 
-def _judge_claims(specs: Mapping[str, ClaimSpec], world: ClaimWorld) -> dict[str, ClaimJudgement]:
+def _judge_claims(specs: Mapping[str, ClaimSpec], world: ClaimContext) -> dict[str, ClaimJudgement]:
     """Judge several claims within the time limit of one object. Pure."""
     world = _for_one_object(world)
     return {name: judge_claim(spec, world) for name, spec in specs.items()}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final
 
 from neuron.findings import Finding, Findings, warning
-from neuron.validate_claims import ClaimWorld
+from neuron.validate_claims import ClaimContext
 from webhook.decisions import check_workloads, nesting, pods
 from webhook.decisions.check_pods import Claiming, KnownClaim
 from webhook.decisions.modes import Mode
@@ -17,7 +17,7 @@ from webhook.decisions.pod_templates import path_text, pod_templates
 from webhook.decisions.ports import NamespaceFacts
 from webhook.decisions.steering import Steering
 from webhook.decisions.wire import AdmissionRequest
-from webhook.decisions.world import World
+from webhook.decisions.world import ConversionContext
 
 MOST_TEMPLATES: Final = 64
 """Pod templates of one workload that are checked."""
@@ -91,8 +91,8 @@ def check_workload(
     workload: Workload,
     templates: Sequence[TemplateFacts],
     facts: NamespaceFacts,
-    conversion: World,
-    claims: ClaimWorld,
+    conversion: ConversionContext,
+    claims: ClaimContext,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Finding, ...]:
     """The findings that the pods of a workload would get, as warnings. Pure.
@@ -112,6 +112,7 @@ def check_workload(
     deadline = clock() + SECONDS
     findings = Findings()
     modes: set[int] = set()
+    context = check_workloads.TemplateContext(facts, conversion, claims)
     # Equal templates have equal findings: the templates of a JobSet often differ only in their names.
     answered: dict[Hashable, tuple[Steering, list[Finding]]] = {}
     left_out = workload.left_out
@@ -122,7 +123,7 @@ def check_workload(
         pod, key = each.template.claiming.pod, each.template.claiming.pod.key()
         answer = answered.get(key)
         if answer is None or answer[0] != each.steering:
-            found = check_workloads.check_template("", pod, each.known, facts, conversion, claims, each.steering)
+            found = check_workloads.check_template("", pod, each.known, context, each.steering)
             answer = answered[key] = (each.steering, found)
             modes |= check_workloads.ultraserver_modes(pod, each.known, facts, mode)
         findings.add(check_workloads.under(each.template.path, finding) for finding in answer[1])

@@ -162,7 +162,7 @@ class TestCreate:
         terms = [{"matchFields": [{}]} for _ in range(count)]
         (error,) = quick(pod(container(neuron="4"), affinity=requiring(*terms))).errors
         assert str(error) == (
-            f"NEU114: the pod has too many node selector terms: {count}, at most 64. Say the same with fewer terms."
+            f"NEU114: the pod has too many node selector terms: {count}, at most 64. Write it with fewer terms."
         )
         assert error.path == f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
 
@@ -184,9 +184,7 @@ class TestCreate:
 
     def test_more_terms_than_are_meant(self) -> None:
         (error,) = quick(pod(container(neuron="4"), affinity=requiring(*[{}] * 1100))).errors
-        assert error.message == (
-            "the pod is larger than any that was meant: spec.affinity has 1103 entries, at most 1024."
-        )
+        assert error.message == ("the pod is too large: spec.affinity has 1103 entries, at most 1024.")
 
     def test_containers_of_one_name_are_refused_with_the_place(self) -> None:
         (error,) = quick(pod(*(container(neuron="4") for _ in range(512)))).errors

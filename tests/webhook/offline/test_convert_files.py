@@ -18,7 +18,7 @@ from webhook.decisions import pods
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.pod_templates import POD_TEMPLATES
 from webhook.decisions.ports import NO_FACTS
-from webhook.decisions.world import ConversionOptions, World
+from webhook.decisions.world import ConversionContext, ConversionOptions
 from webhook.offline.manifests import read
 
 CONVERT = "neuron.aws.com/convert"
@@ -92,7 +92,7 @@ def pod_manifests(draw: st.DrawFn) -> dict[str, Any]:
 def test_pods_become_what_the_webhook_makes_of_them(case: tuple[dict[str, Any], str]) -> None:
     manifest, written_text = case
     done = convert_texts(written_text)
-    decision = convert(pods.view(manifest), NO_FACTS, World(Catalogue(), None, {}, ConversionOptions()))
+    decision = convert(pods.view(manifest), NO_FACTS, ConversionContext(Catalogue(), None, {}, ConversionOptions()))
     wanted = jsonpatch.apply_patch(manifest, list(decision.patch))
     assert done.named("Pod") == wanted
     templates = [each for each in done.objects if each["kind"] == "ResourceClaimTemplate"]

@@ -1,0 +1,108 @@
+"""The JSON patch that replaces legacy resources by a claim, and the label and record of a converted pod. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from neuron import names
+from neuron.claims import Claim
+from webhook.decisions import pods
+from webhook.decisions.added_hints import AddedHints
+from webhook.decisions.canonical import key_of, keys_of
+from webhook.decisions.decision import Operation
+from webhook.decisions.patches import add, append, pointer, remove, remove_members, replace, set_members
+from webhook.decisions.pod_demand import ContainerDemand, PodDemand
+from webhook.decisions.records import Record
+
+_CORE_VARIABLES: Final = frozenset(names.CORE_VARIABLES)
+
+
+def free_name(demand: PodDemand) -> str | None:
+    """A name for the claim that the pod neither declares nor refers to; None if both names are taken."""
+    taken = {entry.get("name") for entry in demand.pod.decode_claims() or ()}
+    taken.update(
+        entry.get("name") for each in demand.containers for entry in (each.resources or {}).get("claims") or ()
+    )
+    return next((name for name in (names.POD_CLAIM, names.POD_CLAIM_FALLBACK) if name not in taken), None)
+
+
+def claim_patch(demand: PodDemand, claim: Claim, claim_name: str) -> list[Operation]:
+    """Remove the legacy resources and add the claim."""
+    operations: list[Operation] = []
+    for each, use in zip(demand.containers, claim.uses, strict=True):
+        operations += strip_legacy(each.pointer, each.resources)
+        operations += _refer(each, _entries(claim_name, use))
+        # `variables` decodes and checks the whole list: an operation that appends needs a list.
+        if each.ask.in_cores and each.ask.amount and _CORE_VARIABLES.isdisjoint(each.container.variables):
+            # Keeps the container to the cores that it requests: rounding up and a node's LNC default can give more.
+            variable = {"name": names.ENV_NUM_CORES, "value": str(each.ask.amount)}
+            environment = () if each.container.has_env else None
+            operations += append(f"{each.pointer}/env", environment, [variable])
+    conversion = demand.conversion
+    if conversion is None:
+        current = demand.pod.decode_claims()
+        entry = {"name": claim_name, "resourceClaimTemplateName": claim.template.name}
+        operations += append("/spec/resourceClaims", current, [entry])
+    elif conversion.template != claim.template.name:
+        path = pointer("spec", "resourceClaims", conversion.index, "resourceClaimTemplateName")
+        operations.append(replace(path, claim.template.name))
+    return operations
+
+
+def strip_legacy(path: str, resources: Mapping[str, Any] | None) -> list[Operation]:
+    """Remove the legacy resources from limits and requests. One that stays in either would be allocated twice."""
+    operations: list[Operation] = []
+    for field in ("limits", "requests"):
+        current = (resources or {}).get(field)
+        operations += remove_members(f"{path}/resources/{field}", current, names.LEGACY_RESOURCES)
+    return operations
+
+
+def _entries(claim_name: str, use: tuple[str, ...] | None) -> list[dict[str, str]]:
+    """Entries of `resources.claims`; `use` as in `Claim.uses`."""
+    if use is None:
+        return []
+    return [{"name": claim_name, "request": request} for request in use] or [{"name": claim_name}]
+
+
+def _refer(demand: ContainerDemand, entries: list[dict[str, str]]) -> list[Operation]:
+    """Make a container refer to the claim by exactly these entries; entries of other claims stay."""
+    if demand.resources is None:
+        return [add(f"{demand.pointer}/resources", {"claims": entries})] if entries else []
+    if not entries:
+        return []
+    current = demand.resources.get("claims")
+    path = f"{demand.pointer}/resources/claims"
+    wanted, present = keys_of(entries), keys_of(current or ())
+    stale = [
+        index
+        for index, entry in enumerate(current or ())
+        if entry.get("name") == entries[0]["name"] and key_of(entry) not in wanted
+    ]
+    missing = [entry for entry in entries if key_of(entry) not in present]
+    return [remove(f"{path}/{index}") for index in reversed(stale)] + append(path, current, missing)
+
+
+def encode_record(demand: PodDemand, added: AddedHints, claim: str) -> str:
+    """The value of the annotation `converted-from`. `claim`: see `Record.claim`."""
+    amounts = {
+        section: {
+            each.container.name: each.amounts for each in demand.containers if each.section == section and each.amounts
+        }
+        for section in ("containers", "initContainers")
+    }
+    return Record(amounts["containers"], amounts["initContainers"], added, claim).encode()
+
+
+def mark(pod: pods.Pod, record: str | None) -> list[Operation]:
+    """Set the label and the record, unless the pod has them already."""
+    metadata = pod.metadata or pods.Metadata()
+    labels = None if metadata.labels is None else {names.LABEL_CONVERTED: metadata.labels.converted}
+    annotations = (
+        None if metadata.annotations is None else {names.ANNOTATION_CONVERTED_FROM: metadata.annotations.converted_from}
+    )
+    parents = [add("/metadata", {})] if pod.metadata is None else []
+    return [
+        *parents,
+        *set_members("/metadata/labels", labels, {names.LABEL_CONVERTED: "true"}),
+        *set_members("/metadata/annotations", annotations, {names.ANNOTATION_CONVERTED_FROM: record}),
+    ]

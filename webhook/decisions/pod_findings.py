@@ -1,0 +1,96 @@
+"""Errors and warnings about pods that conversion refuses, leaves alone or changes. Pure."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from neuron import names
+from neuron.findings import Finding, short, warning
+from webhook.decisions import pods
+from webhook.decisions.pods import Excess
+from webhook.decisions.ports import NamespaceFacts
+from webhook.decisions.quota_advice import uncounted
+from webhook.decisions.steering import Steering
+from webhook.decisions.world import ConversionContext
+
+_MOST_WARNED: Final = 16
+"""The user's own claims that are named in warnings."""
+
+
+def side_effects(facts: NamespaceFacts, context: ConversionContext, own_claims: Sequence[str]) -> list[Finding]:
+    """NEU204 to NEU206: what works differently for a converted pod."""
+    options = context.options
+    found = uncounted(facts.quotas, context)
+    found += [
+        warning(
+            "NEU205",
+            "metadata.namespace",
+            f"LimitRange {limits} has a min or max for a Neuron resource, which refuses this pod.",
+            f"Drop it; bound Neuron devices by quota {options.device_class}.deviceclass.resource.k8s.io/devices.",
+            limits,
+        )
+        for limits in facts.limit_ranges
+    ]
+    found += [
+        warning(
+            "NEU206",
+            "spec.resourceClaims",
+            f"claim {short(name)} already requests {options.device_class} devices; the limits add more of them.",
+            value=short(name),
+        )
+        for name in own_claims[:_MOST_WARNED]
+    ]
+    return found
+
+
+def has_node_name(node: str) -> Finding:
+    """NEU201 as a warning."""
+    message = f"nodeName is {short(node)!r}: the pod is not converted, because no scheduler would allocate its claim."
+    return warning("NEU201", "spec.nodeName", message, "Use a nodeSelector.", short(node))
+
+
+def has_node_name_but_locked(pod: pods.Pod, steering: Steering) -> Finding:
+    """NEU201 as an error: the policy requires conversion."""
+    node = short(pod.spec.nodeName or "")
+    message = (
+        f"nodeName is {node!r}, and policy '{steering.policy}' is locked to mode {steering.mode}: a pod that the"
+        " scheduler does not place cannot be converted, because nothing else allocates its claim."
+    )
+    return Finding("NEU201", "spec.nodeName", message, "Use a nodeSelector.", node)
+
+
+def is_mirror_but_locked(steering: Steering) -> Finding:
+    """NEU201 for a mirror pod that no kubelet creates."""
+    annotation = names.ANNOTATION_MIRROR_POD
+    message = (
+        f"only a kubelet may create mirror pods, and policy '{steering.policy}' is locked to mode {steering.mode}:"
+        f" a pod with annotation {annotation} would not be converted."
+    )
+    return Finding("NEU201", f"metadata.annotations[{annotation}]", message, "Remove the annotation.")
+
+
+def too_large(excess: Excess) -> Finding:
+    """NEU114: a part of the pod exceeds its limit."""
+    return Finding("NEU114", excess.path, f"the pod is too large: {excess.text}.", "Make it smaller.")
+
+
+def too_many_terms(count: int, most: int) -> Finding:
+    """NEU114: conversion would have to change too many node selector terms."""
+    path = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+    message = f"the pod has too many node selector terms: {count}, at most {most}."
+    return Finding("NEU114", path, message, "Write it with fewer terms.", str(count))
+
+
+def same_name(path: str, name: str) -> Finding:
+    """NEU114: the record tells containers apart by name."""
+    message = f"two containers of the pod are called {short(name)!r}."
+    return Finding("NEU114", path, message, "Give every container a name of its own.", short(name))
+
+
+def names_taken() -> Finding:
+    """NEU113: there is no free name for the claim."""
+    return Finding(
+        "NEU113",
+        "spec.resourceClaims",
+        f"the claim names {names.POD_CLAIM} and {names.POD_CLAIM_FALLBACK} are both taken.",
+        "Rename one of the pod's own claims.",
+    )
