@@ -1,5 +1,5 @@
-# Everything runs from .venv, made from the hash-locked requirements: `make run` and `make test` need
-# nothing but Python >= 3.11, pip and make.
+# All targets use .venv, created from the hash-locked requirements. `make run` and `make test` need only
+# Python >= 3.11, pip and make.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help install run test lint lint-ruff lint-mypy lint-imports format bench cluster-test manifests images sbom proto lock clean
 
-help: ## say what each target does
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## create .venv from the hash-locked requirements
@@ -34,7 +34,7 @@ run: $(STAMP) ## serve the webhook on https://127.0.0.1:9443 and convert an exam
 test: $(STAMP) ## run every test that needs no control plane
 	$(BIN)/python -m pytest --ignore=tests/cluster -n auto --dist loadfile $(ARGS)
 
-lint: lint-ruff lint-mypy lint-imports ## ruff, mypy --strict, import contracts
+lint: lint-ruff lint-mypy lint-imports ## run ruff, mypy --strict and the import contracts
 
 lint-ruff: $(STAMP)
 	$(BIN)/ruff check .
@@ -46,26 +46,26 @@ lint-mypy: $(STAMP)
 lint-imports: $(STAMP)
 	$(BIN)/lint-imports
 
-format: $(STAMP) ## let ruff rewrite the sources
+format: $(STAMP) ## format the sources with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP) ## measure, side by side in one run
+bench: $(STAMP) ## run the benchmarks
 	$(BIN)/python -m benchmarks $(ARGS)
 	$(BIN)/python -m benchmarks.prepare
 	$(BIN)/python -m benchmarks.policies
 
-cluster-test: $(STAMP) ## tests on a real control plane from KUBEBUILDER_ASSETS
+cluster-test: $(STAMP) ## run the tests that need a control plane (binaries from KUBEBUILDER_ASSETS)
 	$(BIN)/python -m pytest tests/cluster $(ARGS)
 
-manifests: $(STAMP) ## render deploy/manifests from the chart, and copy the policy packs into it
+manifests: $(STAMP) ## render deploy/manifests from the chart, and copy the policy packs into the chart
 	$(BIN)/python deploy/render.py
 
 images: ## build both images with docker (BUILDER=podman for another; PYTHON_IMAGE=name@sha256:... pins the base)
 	$(BUILDER) build -f deploy/Dockerfile $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) --target webhook -t neuron-dra:$(VERSION) .
 	$(BUILDER) build -f deploy/Dockerfile $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) --target kubelet-plugin -t neuron-dra-kubelet-plugin:$(VERSION) .
 
-sbom: $(STAMP) ## write dist/sbom.cdx.json: what the images have from the lock, as CycloneDX
+sbom: $(STAMP) ## write dist/sbom.cdx.json: the locked packages of the images, as CycloneDX
 	@mkdir -p dist
 	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --of JSON -o dist/sbom.cdx.json requirements/runtime.txt
 
@@ -80,5 +80,5 @@ lock: $(STAMP) ## resolve the requirements again (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  --no-emit-index-url --no-emit-find-links --upgrade --extra dev pyproject.toml -o requirements/dev.txt
 
-clean: ## remove what make made
+clean: ## remove .venv, caches and build output
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info

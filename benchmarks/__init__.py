@@ -1,1 +1,1 @@
-"""What `make bench` runs: everything is measured side by side in one run, and only ratios are claimed."""
+"""Benchmarks of `make bench`. All cases are measured in one run; compare only their ratios."""

@@ -1,6 +1,6 @@
-"""`make bench`: the webhook beside a bare Starlette route, one pinned core each, TLS keep-alive, 1 and 64 connections.
+"""`make bench`: the webhook and a bare Starlette route, one pinned core each, TLS keep-alive, 1 and 64 connections.
 
-Rounds alternate between the cases, so that a machine that slows down slows all of them; the table shows medians.
+Rounds alternate between the cases, so that a slow machine affects all of them. The table shows medians.
 """
 
 import contextlib
@@ -68,7 +68,7 @@ def _webhook(port: int, metrics_port: int, tls: Path) -> list[str]:
 
 
 def _cold_start(tls: Path, folder: Path) -> float:
-    """Seconds from starting the process to an answer from /readyz over TLS; the certificate exists already."""
+    """Seconds from process start to an answer of /readyz over TLS. The certificate exists already."""
     port = _free_port()
     started = time.perf_counter()
     with _running(_webhook(port, _free_port(), tls), folder / "cold.log"):
@@ -123,7 +123,7 @@ def _report(results: dict[tuple[str, int], list[dict[str, float]]]) -> None:
 @click.option("--seconds", default=4.0, show_default=True, help="Length of one measurement.")
 @click.option("--rounds", default=3, show_default=True, help="Measurements of each case; the table shows medians.")
 def main(seconds: float, rounds: int) -> None:
-    """Measure the webhook beside a bare Starlette route."""
+    """Measure the webhook and a bare Starlette route."""
     with tempfile.TemporaryDirectory(prefix="neuron-dra-bench-") as name:
         folder = Path(name)
         tls = folder / "tls"

@@ -1,4 +1,4 @@
-"""The yardstick: an ordinary Starlette route that returns a constant, behind the same server settings and TLS."""
+"""The baseline: a Starlette route that returns a constant, with the same server settings and TLS."""
 
 import sys
 

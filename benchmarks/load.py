@@ -1,6 +1,6 @@
-"""A load generator: keep-alive connections over TLS, each sending the next review when the last is answered.
+"""A load generator: keep-alive connections over TLS. Each sends its next review after the last answer.
 
-Runs in a process of its own, so that it can be pinned to another core than the server:
+It runs in a separate process, so that it can be pinned to another core than the server:
 `python -m benchmarks.load PORT PATH CA REVIEWS CONNECTIONS SECONDS` prints one line of JSON.
 """
 
@@ -20,7 +20,7 @@ WARM_UP = 0.5
 
 
 class Connection(asyncio.Protocol):
-    """One connection. Parses no more of an answer than it needs to know where it ends and whether it is good."""
+    """One connection. Parses only the length and the success of an answer."""
 
     def __init__(self, requests: Iterator[bytes], done: Callable[[float, bool], bool]) -> None:
         self._requests = requests
@@ -29,7 +29,7 @@ class Connection(asyncio.Protocol):
         self._sent = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports do not inherit from it
         self._send()
 
     def data_received(self, data: bytes) -> None:

@@ -1,9 +1,9 @@
-"""`python -m benchmarks.policies`: what policy files cost per review over HTTPS, beside the same server without any.
+"""`python -m benchmarks.policies`: the cost of policy files per review, compared with a server without policies.
 
-Three servers share one core: without policies, with 20 policies of three expressions that all match, and with 20 of
-which none matches. Only one of them is busy at a time. Each measurement is short, and the servers take turns, another
-one first in every round, so that a machine that slows down slows all of them; a ratio or a difference is made within a
-round, and the table shows the medians.
+Three servers share one core: without policies, with 20 policies of three expressions that all match, and with 20
+policies that do not match. They are measured one after the other, in short measurements, and each round starts with
+another server, so that a slow machine affects all of them. Ratios and differences are computed within a round; the
+table shows medians.
 """
 
 import contextlib
@@ -30,8 +30,8 @@ _ABOUT_OTHERS: Final = (
     '{apiGroups: [""], apiVersions: [v1], operations: [DELETE], resources: [pods]}',
     '{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [secrets]}',
 )
-# What admins check of pods, one body per kind of work that expressions do: a variable, a condition or a message, and
-# validations; three expressions each.
+# Typical checks of pods, one body per kind of expression: a variable, a condition or a message, and validations. Each
+# has three expressions.
 _BODIES: Final = (
     """
   variables:
@@ -68,11 +68,11 @@ _BODIES: Final = (
   - {expression: "object.spec.containers.all(c, c.?env.orValue([]).all(e, e.name != 'NEURON_RT_VISIBLE_CORES'))"}
 """,
 )
-"""The policies of a folder are these in turn."""
+"""The policies of a folder repeat these bodies."""
 
 
 def write_policies(folder: Path, *, matching: bool) -> None:
-    """Write a folder of policies on pods, or one of policies on everything else."""
+    """Write policies that match pods (`matching`), or policies that match other objects."""
     folder.mkdir()
     for at in range(POLICIES):
         rule = _ABOUT_PODS if matching else _ABOUT_OTHERS[at % len(_ABOUT_OTHERS)]
@@ -87,7 +87,7 @@ Round = dict[str, dict[str, float]]
 
 
 def measure(servers: dict[str, Callable[[], dict[str, float]]], rounds: int) -> list[Round]:
-    """Let every server take its turn; another one begins in every round."""
+    """Measure every server in every round; each round starts with another server."""
     names = list(servers)
     found = []
     for number in range(rounds):
@@ -126,7 +126,7 @@ _TITLES: Final = {
 
 
 def _turn(target: tuple[int, int], ca: Path, requests: Path, connections: int, seconds: float) -> dict[str, float]:
-    """One measurement, with the server's CPU time per review: what a busy machine changes least."""
+    """One measurement, with the server's CPU time per review, which a busy machine changes least."""
     result = _load(*target, "/validate", ca, requests, connections, seconds)
     return {**result, "cpu_ms": result["cpu"] / result["answered"] * 1000}
 
@@ -172,17 +172,19 @@ def main(seconds: float, rounds: int) -> None:
 
 
 def _missed(found: list[Round], connections: int) -> list[str]:
-    """Targets that the medians miss; on a machine that does other things as well, they say little.
+    """Targets that the medians miss. On a busy machine, they mean little.
 
-    Added latency is what one review waits for, hence that of one connection.
+    Added latency is measured at one connection, where reviews do not wait for each other.
     """
     ratio = _median(found, lambda each: each["idle"]["rps"] / each["none"]["rps"])
     added = _median(found, lambda each: (each["busy"]["p99"] - each["none"]["p99"]) * 1000)
     told = []
     if ratio < LEAST_RATIO:
-        told.append(f"{connections} connections: none matching is {ratio:.2f} x, and not at least {LEAST_RATIO:.2f} x.")
+        told.append(
+            f"{connections} connections: {ratio:.2f} x if no policy matches; the target is {LEAST_RATIO:.2f} x."
+        )
     if connections == 1 and added > MOST_ADDED_P99_MS:
-        told.append(f"All matching adds {added:.2f} ms to the 99th percentile, and not at most {MOST_ADDED_P99_MS} ms.")
+        told.append(f"Matching policies add {added:.2f} ms at p99; the target is at most {MOST_ADDED_P99_MS} ms.")
     return told
 
 

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.prepare`: how long the driver takes to prepare one claim with 16 devices, and to undo it.
+"""`python -m benchmarks.prepare`: the time to prepare and unprepare one claim with 16 devices.
 
-The files are real: the checkpoint and the CDI spec are synced to the disk of `--directory`. Not part of it are the
-API server, from which the claim is read, and the kubelet's call.
+The files are real: the checkpoint and the CDI spec are synced to the disk of `--directory`. The time excludes the API
+server, from which the driver reads the claim, and the kubelet's call.
 """
 
 import statistics
@@ -67,10 +67,20 @@ def _measure(root: Path, claims: int) -> dict[str, list[float]]:
 
 
 @click.command()
-@click.option("--claims", default=400, show_default=True, type=click.IntRange(2), help="Claims to prepare in turn.")
-@click.option("--directory", type=click.Path(exists=True, file_okay=False), help="Where to write; a temporary one.")
+@click.option(
+    "--claims",
+    default=400,
+    show_default=True,
+    type=click.IntRange(2),
+    help="Number of claims to prepare, one after the other.",
+)
+@click.option(
+    "--directory",
+    type=click.Path(exists=True, file_okay=False),
+    help="Directory for the files; default: a temporary one.",
+)
 def main(claims: int, directory: str | None) -> None:
-    """Measure preparing one claim with 16 devices; milliseconds."""
+    """Measure preparing one claim with 16 devices, in milliseconds."""
     with tempfile.TemporaryDirectory(dir=directory) as root:
         for operation, times in _measure(Path(root), claims).items():
             percentiles = statistics.quantiles(times, n=100, method="inclusive")

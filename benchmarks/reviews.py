@@ -1,4 +1,4 @@
-"""The reviews that are sent: what the API server sends for a pod of a ReplicaSet, each with its own uid."""
+"""The reviews of the benchmarks, as the API server sends them for a pod of a ReplicaSet, each with its own uid."""
 
 import copy
 import json
@@ -10,7 +10,7 @@ VARIANTS = 256
 
 
 def pod(neuron: str | None) -> dict[str, Any]:
-    """A pod of about 3 KB, as it looks after the API server's defaulting and in-tree admission."""
+    """A pod of about 3 KB, after the API server's defaulting and in-tree admission."""
     amounts = {"cpu": "8", "memory": "64Gi"} | ({"aws.amazon.com/neuron": neuron} if neuron else {})
     container = {
         "name": "trainer",
@@ -82,7 +82,7 @@ def pod(neuron: str | None) -> dict[str, Any]:
 
 
 def template() -> dict[str, Any]:
-    """A ResourceClaimTemplate of about 1.5 KB, as people write them: connected devices, LNC, a driver version."""
+    """A typical ResourceClaimTemplate of about 1.5 KB: connected devices, LNC, a driver version."""
     attributes = 'device.attributes["neuron.aws.com"]'
     selectors = [
         f'"instanceType" in {attributes} && {attributes}.instanceType == "trn2.48xlarge"',
@@ -147,7 +147,7 @@ def review(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def write(path: Path, manifest: dict[str, Any], *, distinct: bool = False) -> int:
-    """Write variants of a review, one per line; `distinct` makes each a demand of its own. Returns bytes of one."""
+    """Write variants of a review, one per line. With `distinct`, each has another demand. Returns the bytes of one."""
     lines = []
     for index in range(VARIANTS * (8 if distinct else 1)):
         variant = copy.deepcopy(manifest)

@@ -1,6 +1,4 @@
-"""Certificates of the webhook's own making: a CA, and the serving certificate it vouches for.
+"""CA and serving certificates: issue, store in files, check, and plan their rotation.
 
-Belongs here: making, storing and checking certificates.
-Must not be here: anything about Neuron, Kubernetes or HTTP.
-Imported by `webhook`; imports none of ours.
+Nothing here knows Neuron, Kubernetes or HTTP. Imported by `webhook`.
 """

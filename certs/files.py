@@ -1,7 +1,7 @@
-"""`ca.crt`, `tls.crt` and `tls.key` in a directory: kept while they are good, made again when they are not.
+"""`ca.crt`, `tls.crt` and `tls.key` in a directory: used while they are valid, else created again.
 
-The CA's key is thrown away once the serving certificate is signed, so no second one can be signed. Making
-the files again makes a new CA, and clients read `ca.crt` again.
+The CA's key is not stored, so it signs one certificate only. New files have a new CA, and clients must read `ca.crt`
+again.
 """
 
 import contextlib
@@ -27,18 +27,18 @@ KEY_FILE: Final = "tls.key"
 
 LIFETIME: Final = dt.timedelta(days=365)
 RENEW_BEFORE: Final = dt.timedelta(days=30)
-"""Files with less time left than this are made again."""
+"""Files that are valid for less than this are created again."""
 
 _KEY_MODE: Final = 0o600
 _PUBLIC_MODE: Final = 0o644
 
 
 class CertificateFilesError(Exception):
-    """The files are missing or unusable and cannot be made; the message says which and why."""
+    """The files are missing or unusable and cannot be created; the message says which and why."""
 
 
 class _NotGoodError(Exception):
-    """Why files that are there cannot be used."""
+    """Existing files cannot be used; the message says why."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class CertificateFiles:
     Attributes:
         certificate: path of the serving certificate chain.
         key: path of its private key.
-        ca: path of the CA to trust; it need not exist where somebody else made the certificate.
+        ca: path of the CA to trust; may be missing if others issued the certificate.
         not_after: end of the serving certificate's validity.
     """
 
@@ -59,10 +59,10 @@ class CertificateFiles:
 
 
 def load(directory: Path) -> CertificateFiles:
-    """The files that somebody else, such as cert-manager, has put there.
+    """The files that others, such as cert-manager, have written.
 
     Raises:
-        CertificateFilesError: one is missing or unreadable, or they do not belong together.
+        CertificateFilesError: a file is missing or unreadable, or key and certificate do not match.
     """
     paths = (directory / CERTIFICATE_FILE, directory / KEY_FILE)
     try:
@@ -80,15 +80,15 @@ def load(directory: Path) -> CertificateFiles:
 
 
 def ensure(directory: Path, hosts: Sequence[str], *, now: dt.datetime) -> tuple[CertificateFiles, str | None]:
-    """The files for these hosts, made where there are none that are good for more than 30 days.
+    """The files for these hosts; created unless they are valid for more than 30 days.
 
     Args:
-        directory: made if it is not there.
-        hosts: DNS names and IP addresses that the serving certificate has to cover.
-        now: an aware time.
+        directory: created if it does not exist.
+        hosts: DNS names and IP addresses that the serving certificate must contain.
+        now: a time with time zone.
 
     Returns:
-        The files, and why they were made; None when those that were there are used.
+        The files, and why they were created; None: existing files are used.
 
     Raises:
         CertificateFilesError: they cannot be written.
@@ -141,7 +141,7 @@ def _read_certificate(path: Path) -> x509.Certificate:
 
 
 def _check_pair(certificate: Path, key: Path) -> None:
-    """Raise unless the key is readable and belongs to the certificate."""
+    """Raise `_NotGoodError` unless the key is readable and matches the certificate."""
     chain = _read_certificate(certificate)
     try:
         private = serialization.load_pem_private_key(read_regular(key), password=None)
@@ -158,7 +158,7 @@ def _check_pair(certificate: Path, key: Path) -> None:
     if private.public_key() != public:
         raise _NotGoodError(f"{key.name} does not belong to {certificate.name}")
     try:
-        # The judge in the end is the TLS library: it refuses keys and digests that it finds too weak.
+        # The TLS library also refuses keys and digests that are too weak for it.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
     except ssl.SSLError as error:
         raise _NotGoodError(f"TLS refuses {certificate.name}: {error.reason}") from error
@@ -180,7 +180,7 @@ def _uncovered(serving: x509.Certificate, hosts: Sequence[str]) -> list[str]:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Replace a file as a whole: no reader ever sees half of it, nor the key under a wider mode."""
+    """Replace a file atomically: no reader sees a part of it, or the key with a wider mode."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:

@@ -1,7 +1,7 @@
-"""A CA and the serving certificates it signs: ECDSA P-256, made in memory, at a time that the caller gives.
+"""Issues a CA and serving certificates: ECDSA P-256, in memory, at a time that the caller passes.
 
-The extensions are what RFC 5280 and OpenSSL's strict mode ask of a server certificate, and nothing more: clients find
-the server under subjectAltName only (RFC 6125), so there is no host in the subject.
+Certificates have the extensions that RFC 5280 and OpenSSL's strict mode require, and no others. Clients match hosts
+with subjectAltName only (RFC 6125), so the subject contains no host.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 BACKDATE: Final = dt.timedelta(minutes=5)
-"""How much earlier a certificate begins than it was made, so that clocks may differ a little."""
+"""A certificate is valid from this long before its creation, because clocks may differ."""
 
 LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 
@@ -35,13 +35,13 @@ class Authority:
 
     @property
     def certificate_pem(self) -> bytes:
-        """What clients have to trust."""
+        """PEM of the certificate that clients must trust."""
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeyPair:
-    """What a TLS server loads.
+    """Certificate and key, as a TLS server loads them.
 
     Attributes:
         certificate_pem: the serving certificate, PEM.
@@ -53,15 +53,15 @@ class KeyPair:
 
 
 def make_authority(common_name: str, *, now: dt.datetime, lifetime: dt.timedelta) -> Authority:
-    """A new CA that may sign server certificates but no further CA.
+    """A new CA, which may sign server certificates but no other CA.
 
     Args:
-        common_name: whom users see as the issuer; at most 64 characters (RFC 5280).
-        now: an aware time.
+        common_name: the name of the issuer; at most 64 characters (RFC 5280).
+        now: a time with time zone.
         lifetime: validity from `now` on.
 
     Raises:
-        ValueError: the name is empty or too long, or `now` carries no time zone.
+        ValueError: the name is empty or too long, or `now` has no time zone.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(common_name)
@@ -85,11 +85,11 @@ def issue_serving(
     """A serving certificate for `hosts`, with a new key.
 
     Args:
-        authority: who signs.
-        common_name: for readers; at most 64 characters.
+        authority: the CA that signs.
+        common_name: for people; at most 64 characters.
         hosts: DNS names and IP addresses that clients connect to.
-        now: an aware time.
-        lifetime: validity from `now` on; cut to the CA's.
+        now: a time with time zone.
+        lifetime: validity from `now` on; at most until the end of the CA.
 
     Raises:
         ValueError: there is no host, or one is neither an IP address nor a DNS name.
@@ -117,7 +117,7 @@ def issue_serving(
 
 
 def general_name(host: str) -> x509.GeneralName:
-    """A host as subjectAltName carries it: an IP address or a DNS name.
+    """A host as an entry of subjectAltName: an IP address or a DNS name.
 
     Raises:
         ValueError: the host is empty or not ASCII.
@@ -143,7 +143,7 @@ def _builder(
     lifetime: dt.timedelta,
 ) -> x509.CertificateBuilder:
     if now.tzinfo is None:
-        raise ValueError(f"The time {now.isoformat()} carries no time zone.")
+        raise ValueError(f"The time {now.isoformat()} has no time zone.")
     return (
         x509.CertificateBuilder()
         .subject_name(subject)

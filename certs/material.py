@@ -1,7 +1,7 @@
-"""What a Secret of certificates holds: a CA bundle, the key to sign with, the certificate in service, a CA to come.
+"""Reads and encodes the Secret of certificates: CA bundle, CA key, serving certificate and key, next CA.
 
-`ca.crt` is the bundle that clients trust, the current CA first. The keys are those of `kubernetes.io/tls` and
-cert-manager where these have one, so that a Secret of theirs can be read and taken over.
+`ca.crt` is the bundle that clients trust, with the current CA first. Keys have the names of `kubernetes.io/tls` and
+cert-manager where those exist, so that such a Secret can be read and taken over.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ KEYS: Final = (CA, CA_KEY, CERTIFICATE, KEY, NEXT_CA, NEXT_CA_KEY)
 
 
 class UnusableError(Exception):
-    """Nothing can be served from this; the message says what is wrong with which key of the Secret."""
+    """The content cannot be used; the message names the key of the Secret and the fault."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class Leaf:
     """A serving certificate with its key.
 
     Attributes:
-        pair: as a TLS server loads it; the certificate may be followed by intermediates.
+        pair: PEM of both; intermediate certificates may follow the certificate.
         certificate: the serving certificate itself.
-        anchor: the CA of the bundle that vouches for it; None where none does.
+        anchor: the CA of the bundle that verifies it; None if no CA does.
     """
 
     pair: issue.KeyPair = dataclasses.field(repr=False)
@@ -48,14 +48,14 @@ class Leaf:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Material:
-    """The content of a Secret, read.
+    """The content of a Secret.
 
     Attributes:
         bundle: the CAs that clients trust, each once, the current one first.
-        key: signs for the current CA; None where it is missing or of another kind than we make.
-        leaf: what is in service; None where it cannot be used.
-        leaf_fault: why not.
-        next: the CA that waits to be taken.
+        key: key of the current CA; None if it is missing or not an EC key.
+        leaf: the serving certificate; None if it cannot be used.
+        leaf_fault: why the leaf cannot be used; empty if it can.
+        next: the CA that waits until all replicas have its bundle; None: no rotation.
     """
 
     bundle: tuple[x509.Certificate, ...]
@@ -66,21 +66,21 @@ class Material:
 
     @property
     def current(self) -> x509.Certificate:
-        """The CA that signs."""
+        """The CA that signs new leaves."""
         return self.bundle[0]
 
     @property
     def authority(self) -> issue.Authority | None:
-        """The current CA with its key, where the key is there."""
+        """The current CA with its key; None without a key."""
         return issue.Authority(self.current, self.key) if self.key is not None else None
 
     @property
     def bundle_pem(self) -> bytes:
-        """The bundle as `caBundle` carries it before base64."""
+        """The bundle for `caBundle`, before base64."""
         return bundle_pem(self.bundle)
 
     def encode(self) -> dict[str, bytes]:
-        """The content again, as a Secret's data before base64."""
+        """The content as `data` of a Secret, before base64."""
         data = {CA: self.bundle_pem}
         if self.key is not None:
             data[CA_KEY] = key_pem(self.key)
@@ -92,10 +92,10 @@ class Material:
 
 
 def read(data: Mapping[str, bytes]) -> Material:
-    """Read a Secret's data, decoded from base64.
+    """Read `data` of a Secret, decoded from base64.
 
     Raises:
-        UnusableError: there is no CA to build on.
+        UnusableError: there is no usable CA.
     """
     cas = certificates(data.get(CA, b""), CA)
     key = _ec_key(data.get(CA_KEY))
@@ -113,7 +113,7 @@ def certificates(pem: bytes, name: str) -> tuple[x509.Certificate, ...]:
     """The certificates of a bundle, each once, in their order.
 
     Raises:
-        UnusableError: there is none, or one cannot be read.
+        UnusableError: no certificate, or an unreadable one.
     """
     if not pem.strip():
         raise UnusableError(f"there is no {name}")
@@ -124,12 +124,12 @@ def certificates(pem: bytes, name: str) -> tuple[x509.Certificate, ...]:
 
 
 def bundle_pem(cas: Iterable[x509.Certificate]) -> bytes:
-    """CAs as a PEM bundle."""
+    """PEM of several CAs."""
     return b"".join(ca.public_bytes(serialization.Encoding.PEM) for ca in cas)
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A key as PKCS #8 PEM, not encrypted."""
+    """PKCS #8 PEM of a key, not encrypted."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -149,7 +149,7 @@ def read_pair(pair: issue.KeyPair) -> tuple[x509.Certificate, ...]:
     """The chain of a pair, the serving certificate first.
 
     Raises:
-        UnusableError: one part cannot be read, or they do not belong together.
+        UnusableError: one part cannot be read, or key and certificate do not match.
     """
     chain = certificates(pair.certificate_pem, CERTIFICATE)
     if not pair.key_pem.strip():
@@ -166,7 +166,7 @@ def read_pair(pair: issue.KeyPair) -> tuple[x509.Certificate, ...]:
 
 
 def anchor(chain: Sequence[x509.Certificate], cas: Iterable[x509.Certificate]) -> x509.Certificate | None:
-    """The CA that vouches for the first certificate of a chain, directly or through the others; None: none does."""
+    """The CA that verifies the first certificate of a chain, directly or through the others; None: no CA does."""
     cas, others, link = tuple(cas), list(chain[1:]), chain[0]
     while True:
         for ca in cas:
@@ -180,7 +180,7 @@ def anchor(chain: Sequence[x509.Certificate], cas: Iterable[x509.Certificate]) -
 
 
 def fault(certificate: x509.Certificate, now: dt.datetime) -> str:
-    """Why a certificate is not valid at that time; empty where it is."""
+    """Why a certificate is not valid at that time; empty if it is."""
     if certificate.not_valid_after_utc <= now:
         return f"expired on {certificate.not_valid_after_utc.isoformat()}"
     if certificate.not_valid_before_utc > now:
@@ -189,13 +189,13 @@ def fault(certificate: x509.Certificate, now: dt.datetime) -> str:
 
 
 def uncovered(certificate: x509.Certificate, hosts: Iterable[str]) -> list[str]:
-    """Hosts that a serving certificate does not name."""
+    """The hosts that a serving certificate does not contain."""
     covered = _names(certificate)
     return [host for host in hosts if issue.general_name(host) not in covered]
 
 
 def hosts(certificate: x509.Certificate) -> list[str]:
-    """DNS names and IP addresses that a serving certificate names."""
+    """DNS names and IP addresses of a serving certificate."""
     return [str(name.value) for name in _names(certificate) if isinstance(name, x509.DNSName | x509.IPAddress)]
 
 
@@ -224,7 +224,7 @@ def _leaf(data: Mapping[str, bytes], cas: Sequence[x509.Certificate]) -> tuple[L
 
 
 def _next(data: Mapping[str, bytes]) -> issue.Authority | None:
-    """The CA to come, if both of its parts are there and belong together; half of one is as good as none."""
+    """The next CA; None unless its certificate and key are both present and match."""
     key = _ec_key(data.get(NEXT_CA_KEY))
     try:
         certificate = certificates(data.get(NEXT_CA, b""), NEXT_CA)[0]
@@ -238,7 +238,7 @@ def _next(data: Mapping[str, bytes]) -> issue.Authority | None:
 def _belongs(key: PrivateKeyTypes, certificate: x509.Certificate) -> bool:
     try:
         return certificate.public_key() == key.public_key()
-    except (ValueError, UnsupportedAlgorithm):  # a kind of key that the library does not know
+    except (ValueError, UnsupportedAlgorithm):  # the library does not know this kind of key
         return False
 
 

@@ -1,14 +1,14 @@
-"""What to do next with a Secret of certificates: one pure step, from its content and the time to new content.
+"""The next step of a Secret of certificates. Pure: content and time in, new content out.
 
-A CA is replaced in three writes, and between two of them no reader has to be quick:
+A CA is replaced in three writes (C: current CA, N: next CA):
 
     steady    ca.crt = C        leaf by C
-    joining   ca.crt = C N      leaf by C    next-ca.* = N   until all who verify have long had the bundle
-    leaving   ca.crt = N C      leaf by N                    until all who serve have long had the leaf
+    joining   ca.crt = C N      leaf by C    next-ca.* = N   until all clients have had the bundle for `settle`
+    leaving   ca.crt = N C      leaf by N                    until all replicas have served the leaf for `retire`
     steady    ca.crt = N        leaf by N
 
-So at every moment each leaf that anybody may still serve chains to a CA in each bundle that anybody may still hold.
-A leaf alone is replaced in one write, since its CA stays.
+So every leaf that a replica may still serve is signed by a CA of every bundle that a client may still have. To replace
+only a leaf takes one write, because its CA stays.
 """
 
 import dataclasses
@@ -21,29 +21,28 @@ from cryptography import x509
 from certs import issue, material
 from certs.material import Leaf, Material
 
-ASK_CA: Final = "ca"
-ASK_LEAF: Final = "leaf"
+ROTATE_CA: Final = "ca"
+ROTATE_LEAF: Final = "leaf"
 
 _CA_RENEWAL: Final = 10
-"""A CA is replaced when a tenth of its lifetime is left: a year of ten, enough to notice and mend what blocks it."""
+"""A CA is replaced when 1/10 of its lifetime is left: one year of ten, enough time to fix what blocks it."""
 _LEAF_RENEWAL: Final = 3
-"""A leaf is replaced when a third of its lifetime is left, as cert-manager and ACME clients do."""
-
-
+"""A leaf is replaced when 1/3 of its lifetime is left, as by cert-manager and ACME clients."""
 _MOST_HOSTS: Final = 100
+"""Hosts of a leaf."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rules:
-    """What the certificates have to be like.
+    """Requirements for the certificates.
 
     Attributes:
-        hosts: DNS names and IP addresses that the leaf has to cover.
+        hosts: DNS names and IP addresses that the leaf must contain.
         ca_lifetime: of a new CA.
         leaf_lifetime: of a new leaf.
-        settle: how long everybody must have had a new CA in the bundle before it signs. API servers read webhook
-            configurations through watches, which may lag; the API does not say when the last one has caught up.
-        retire: how long everybody must have served a leaf of the new CA before the old one goes.
+        settle: how long all bundles must contain a new CA before it signs. API servers watch webhook configurations
+            with a delay, and the API does not report when the last one has caught up.
+        retire: how long all replicas must serve a leaf of the new CA before the old CA leaves the bundle.
     """
 
     hosts: tuple[str, ...]
@@ -55,11 +54,11 @@ class Rules:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Confirmed:
-    """For how long everybody has had what the Secret holds; None: somebody has not.
+    """For how long the content of the Secret has been in use; None: not everywhere yet.
 
     Attributes:
-        bundle: every living replica has taken the bundle, and every webhook configuration carries it.
-        serving: every living replica serves the leaf.
+        bundle: every live replica has loaded the bundle, and every webhook configuration contains it.
+        serving: every live replica serves the leaf.
     """
 
     bundle: dt.timedelta | None = None
@@ -68,12 +67,12 @@ class Confirmed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Step:
-    """What to do.
+    """The next step.
 
     Attributes:
-        data: the whole new content; None: leave it.
-        reason: what is done and why, or what is waited for, in words; empty where there is nothing to do.
-        answered: whether a rotation that was asked for is taken up, so that the request can go.
+        data: the whole new content; None: no change.
+        reason: for people: the change and its reason, or the condition that the rotation waits for; empty: no step.
+        answered: whether the requested rotation has begun or is invalid, so that the request can be removed.
     """
 
     data: dict[str, bytes] | None = dataclasses.field(repr=False)
@@ -87,7 +86,7 @@ class _Case:
     now: dt.datetime
     rules: Rules
     confirmed: Confirmed
-    asked: str
+    requested: str
     known: Mapping[str, bytes] | None
     refused: str
 
@@ -98,33 +97,35 @@ def advance(
     now: dt.datetime,
     rules: Rules,
     confirmed: Confirmed,
-    asked: str = "",
+    requested: str = "",
     known: Mapping[str, bytes] | None = None,
     refused: str = "",
 ) -> Step:
     """The next step.
 
     Args:
-        data: the Secret's content; None where there is no Secret.
-        now: an aware time, by the clock of those who verify.
-        rules: what the certificates have to be like.
-        confirmed: what everybody has, of exactly this content.
-        asked: a rotation that somebody asks for: `ca` or `leaf`; empty: none.
-        known: content that was good when it was last seen; written back where the Secret lost it, or where making the
-            best of what is there would cut off those who trust the known one.
-        refused: why those who serve can take neither the leaf of this content nor its bundle; empty where they can.
+        data: content of the Secret; None: no Secret.
+        now: a time with time zone, by the API server's clock.
+        rules: requirements for the certificates.
+        confirmed: for how long exactly this content has been in use.
+        requested: the rotation to begin: `ca` or `leaf`; empty: none.
+        known: the last content that could be served. It is written back if the Secret lost it, or if a repair of the
+            new content would break clients that trust the known content.
+        refused: why this replica can use neither the leaf of this content nor its bundle; empty if it can.
 
     Raises:
-        ValueError: a host of the rules cannot be in a certificate.
+        ValueError: a host of the rules is not valid in a certificate.
     """
     try:
         held = material.read(data or {})
     except material.UnusableError as why:
         lost = f"the Secret cannot be used: {why}" if data is not None else "there is no Secret"
         return _restored(lost, known, now) or Step(_all_new(now, rules), f"{lost}; new CA and serving certificate made")
-    if asked not in ("", ASK_CA, ASK_LEAF):
-        return Step(None, f"there is no rotation '{asked}': ask for '{ASK_CA}' or '{ASK_LEAF}'", answered=True)
-    case = _Case(held, now, rules, confirmed, asked, known if known != data else None, refused)
+    if requested not in ("", ROTATE_CA, ROTATE_LEAF):
+        return Step(
+            None, f"there is no rotation '{requested}': ask for '{ROTATE_CA}' or '{ROTATE_LEAF}'", answered=True
+        )
+    case = _Case(held, now, rules, confirmed, requested, known if known != data else None, refused)
     for rule in (_refused, _unfit_ca, _unfit_leaf, _ending_leaf, _joining, _leaving, _ending_ca):
         step = rule(case)
         if step is not None:
@@ -133,7 +134,7 @@ def advance(
 
 
 def serves(data: Mapping[str, bytes], now: dt.datetime) -> bool:
-    """Whether clients that trust the bundle accept the leaf at that time."""
+    """Whether the bundle verifies the leaf at that time."""
     try:
         held = material.read(data)
     except material.UnusableError:
@@ -148,7 +149,7 @@ def _refused(case: _Case) -> Step | None:
 
 
 def _unfit_ca(case: _Case) -> Step | None:
-    """A CA that is not valid verifies no certificate, so there is nothing to overlap with."""
+    """Replace an invalid CA at once: it verifies no certificate, so an overlap has no use."""
     why = material.fault(case.held.current, case.now)
     if not why:
         return None
@@ -169,7 +170,7 @@ def _unfit_leaf(case: _Case) -> Step | None:
     if case.held.authority is None:
         why = f"the serving certificate cannot be used ({why}), and the key of its CA is missing"
         return _restored(why, case.known, case.now) or _at_once(case, why)
-    # Those who trust what was good before would not accept a leaf of a CA that they do not know.
+    # Clients that trust the known content would not accept a leaf of a new CA.
     restored = _restored(f"the CA was exchanged, and {why}", case.known, case.now)
     if restored is not None and case.held.current not in material.read(case.known or {}).bundle:
         return restored
@@ -186,7 +187,7 @@ def _leaf_fault(case: _Case) -> str:
     if leaf.anchor is None or (leaf.anchor != held.current and held.key is not None):
         return "the old one was not signed by the current CA"
     missing = material.uncovered(leaf.certificate, case.rules.hosts)
-    # Without its CA's key a leaf that clients accept is better than none.
+    # Without the CA's key no new leaf can be signed, so an accepted leaf with missing hosts stays.
     if missing and held.key is not None:
         return f"the old one does not name {', '.join(missing)}"
     return ""
@@ -195,12 +196,12 @@ def _leaf_fault(case: _Case) -> str:
 def _ending_leaf(case: _Case) -> Step | None:
     if case.held.authority is None or case.held.leaf is None:
         return None
-    if case.asked == ASK_LEAF:
-        step = _new_leaf(case, "new serving certificate: somebody asked for it")
+    if case.requested == ROTATE_LEAF:
+        step = _new_leaf(case, "new serving certificate: requested")
         return dataclasses.replace(step, answered=True)
     lifetime, ends = case.rules.leaf_lifetime, case.held.leaf.certificate.not_valid_after_utc
     new_end = min(case.now + lifetime, case.held.current.not_valid_after_utc)
-    # A leaf cannot outlive its CA: near the CA's end another one would gain nothing.
+    # A leaf cannot outlive its CA: near the end of the CA, a new leaf would not be valid much longer.
     if ends - case.now > lifetime / _LEAF_RENEWAL or new_end - ends < lifetime / _LEAF_RENEWAL:
         return None
     return _new_leaf(case, f"new serving certificate: the old one ends on {ends.isoformat()}")
@@ -218,7 +219,9 @@ def _joining(case: _Case) -> Step | None:
         return Step(joined.encode(), "the next CA was not in the bundle; put there")
     since = case.confirmed.bundle
     if since is None or since < case.rules.settle:
-        return Step(None, "the next CA is in the bundle, and used once every replica and configuration has had it long")
+        return Step(
+            None, "the next CA is in the bundle, and signs once every replica and configuration has had it long enough"
+        )
     return _promoted(case, "the next CA took over")
 
 
@@ -228,21 +231,23 @@ def _leaving(case: _Case) -> Step | None:
     if not others:
         return None
     if held.leaf is None or held.leaf.anchor != held.current:
-        return None  # what is in service needs one of them
+        return None  # the served leaf needs one of them
     gone = [ca for ca in others if material.fault(ca, now)]
     since = case.confirmed.serving
     if since is not None and since >= case.rules.retire:
         gone = others
     if not gone:
-        return Step(None, "an old CA stays in the bundle until every replica has served a newer certificate long")
+        return Step(
+            None, "an old CA stays in the bundle until every replica has served a newer certificate long enough"
+        )
     kept = dataclasses.replace(held, bundle=tuple(ca for ca in held.bundle if ca not in gone))
     return Step(kept.encode(), f"old CA left the bundle: {', '.join(_name(ca) for ca in gone)}")
 
 
 def _ending_ca(case: _Case) -> Step | None:
     held = case.held
-    if case.asked == ASK_CA:
-        why = "somebody asked for it"
+    if case.requested == ROTATE_CA:
+        why = "requested"
     elif held.key is None:
         why = "the key of the old one is missing"
     elif _ends_soon(held.current, case):
@@ -251,11 +256,11 @@ def _ending_ca(case: _Case) -> Step | None:
         return None
     coming = _new_ca(case.now, case.rules)
     joined = dataclasses.replace(held, bundle=(*held.bundle, coming.certificate), next=coming)
-    return Step(joined.encode(), f"new CA joins the bundle: {why}", answered=case.asked == ASK_CA)
+    return Step(joined.encode(), f"new CA joins the bundle: {why}", answered=case.requested == ROTATE_CA)
 
 
 def _at_once(case: _Case, why: str) -> Step:
-    """Without overlap: the CA that waits takes over, or everything is made anew."""
+    """Replace the CA without overlap: the next CA takes over, or all certificates are new."""
     coming = case.held.next
     if coming is not None and not material.fault(coming.certificate, case.now):
         return _promoted(case, f"{why}; the next CA took over at once")
@@ -280,10 +285,10 @@ def _new_leaf(case: _Case, reason: str) -> Step:
 
 
 def _hosts(case: _Case) -> tuple[str, ...]:
-    """What a new leaf has to name.
+    """The hosts of a new leaf.
 
-    Replicas may be told different hosts, each its own address or an old and a new one in a rollout. Would each drop the
-    other's, they would replace the leaf for ever. Names that are not needed go with the next renewal.
+    Replicas may have different hosts in their settings, for example during a rollout. If each removed the hosts of the
+    others, they would replace the leaf in a loop. Hosts that no replica needs are dropped at the next renewal.
     """
     needed, leaf = case.rules.hosts, case.held.leaf
     if leaf is None or not material.uncovered(leaf.certificate, needed):
@@ -298,7 +303,7 @@ def _all_new(now: dt.datetime, rules: Rules) -> dict[str, bytes]:
 
 
 def _new_ca(now: dt.datetime, rules: Rules) -> issue.Authority:
-    # A name of its own, so that people can tell them apart; clients do by key identifier.
+    # A different name for each CA is for people; clients use the key identifier.
     return issue.make_authority(f"neuron-dra CA {now:%Y-%m-%dT%H:%M:%SZ}", now=now, lifetime=rules.ca_lifetime)
 
 

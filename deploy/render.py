@@ -1,7 +1,7 @@
-"""Writes what is made from the chart and for it: `make manifests`.
+"""Writes files from and for the chart: `make manifests`.
 
-- `deploy/manifests/*.yaml`: the chart with its default values, for those who have no Helm;
-- `deploy/chart/files/packs/`: the shipped policy files. A chart cannot read outside of its folder.
+- `deploy/manifests/*.yaml`: the chart with its default values, for use without Helm.
+- `deploy/chart/files/packs/`: copies of the shipped policy files, because a chart cannot read outside its folder.
 """
 
 import re
@@ -20,11 +20,11 @@ NAMESPACE: Final = "neuron-dra"
 
 FILES: Final = {
     "rbac.yaml": (
-        "Namespace, ServiceAccounts and rights.",
+        "Namespace, ServiceAccounts and permissions.",
         ("webhook/rbac.yaml", "kubelet-plugin/rbac.yaml"),
     ),
     "webhook.yaml": (
-        "The webhook. Needs rbac.yaml. Until its Deployment is available, Neuron pods are refused.",
+        "The webhook. Needs rbac.yaml. Until its Deployment is available, Neuron pods are denied.",
         (
             "webhook/certificates.yaml",
             "webhook/service.yaml",
@@ -39,18 +39,18 @@ FILES: Final = {
         ("webhook/validating.yaml",),
     ),
     "kubelet-plugin.yaml": (
-        "The DRA driver on nodes with Neuron devices, and its DeviceClass. Needs rbac.yaml.",
+        "The DRA driver for nodes with Neuron devices, and its DeviceClass. Needs rbac.yaml.",
         ("kubelet-plugin/admission-policy.yaml", "kubelet-plugin/daemonset.yaml", "deviceclasses.yaml"),
     ),
     "prune.yaml": (
-        "Removes generated templates that no pod needs, every night. Needs rbac.yaml.",
+        "Every night, removes generated templates that no pod needs. Needs rbac.yaml.",
         ("prune/cronjob.yaml",),
     ),
 }
-"""File -> what its first line says, and the templates it is made of."""
+"""File -> its first line, and its templates."""
 
 VALUES: Final[dict[str, dict[str, Any]]] = {"prune.yaml": {"prune": {"enabled": True}}}
-"""File -> values of the chart that it takes, where these are not the defaults."""
+"""File -> values of the chart that differ from the defaults."""
 
 _NAMESPACE: Final = f"""\
 apiVersion: v1
@@ -59,14 +59,14 @@ metadata:
   name: {NAMESPACE}
   labels:
     app.kubernetes.io/name: neuron-dra
-    # The driver's pods mount directories of the host.
+    # The driver's pods mount host directories.
     pod-security.kubernetes.io/enforce: privileged
 """
 _HELM_ONLY: Final = re.compile(r"^ *(helm\.sh/chart|app\.kubernetes\.io/managed-by): .*\n", re.MULTILINE)
 
 
 def manifests() -> dict[str, str]:
-    """Name -> content of every file of plain manifests."""
+    """File name -> content, for all plain manifests."""
     made = {}
     with helm.Chart.load(CHART) as chart:
         for file, (about, templates) in FILES.items():
@@ -80,7 +80,7 @@ def manifests() -> dict[str, str]:
 
 
 def main() -> None:
-    """Write all of it."""
+    """Write the manifests and the packs."""
     packs = CHART / "files" / "packs"
     for stale in packs.glob("*.yaml"):
         stale.unlink()

@@ -1,4 +1,4 @@
-"""What an evaluation may cost: limits by purpose, and the budget that is charged before the work is done.
+"""Limits of an evaluation, by purpose, and the budget. The budget is charged before the work is done.
 
 Costs are those of Kubernetes: cel-go's interpreter/runtimecost.go, and apiserver/pkg/cel/library/cost.go.
 """
@@ -24,31 +24,31 @@ _PAIRS_WITHOUT_CLOCK: Final = 250_000
 _PAIRS_PER_WORK: Final = 256
 _WORK_PER_MICROSECOND: Final = 10
 _SECONDS_PER_PAIR: Final = 20e-9
-"""Measured with RE2 where it gives up its DFA: `(a?){900}x$` on a text of `a`."""
+"""Measured with RE2 when it cannot use its DFA: `(a?){900}x$` on a text of `a`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """How large an expression and its evaluation may get.
+    """Limits of an expression and its evaluation.
 
     Cost is counted in the units of Kubernetes (cel-go interpreter/runtimecost.go, k8s.io/apiserver
     pkg/cel/library/cost.go): 1 for a variable, a field or a call, and more by the size of what a function reads.
-    Kubernetes counts some functions far below what they do: a deep `==` costs what a shallow one costs. So what is
-    really walked is counted beside it, as work.
+    Kubernetes charges too little for some functions: a deep `==` costs as much as a shallow one. So the values that
+    are really read are counted separately, as work.
 
     Attributes:
         expression_bytes: UTF-8 bytes of the source; the default is that of DRA device selectors
             (`resource.k8s.io/v1` CELSelectorExpressionMaxLength).
         nesting: depth of the syntax tree.
-        comprehension_nesting: macros such as `all` inside each other.
+        comprehension_nesting: depth of macros such as `all` inside each other.
         steps: cost of all evaluations that share a budget.
         call: cost of one evaluation.
-        work: what is walked, of all evaluations that share a budget; one unit is about 0.1 microseconds.
+        work: values that all evaluations of a budget may read; one unit is about 0.1 microseconds.
         seconds: wall-clock time of all evaluations that share a budget.
-        text: characters of a string that is built, bytes of bytes.
-        items: elements of a list or map that is built.
-        patterns: microseconds that compiling regular expressions takes, as estimated before.
-        built: characters and elements (8 each) of everything that is built by evaluations that share a budget.
+        text: characters of a new string, or bytes of a new bytes value.
+        items: elements of a new list or map.
+        patterns: estimated microseconds to compile all regular expressions.
+        built: characters and elements (an element counts 8) of all values that evaluations of a budget build.
     """
 
     expression_bytes: int = 10 * 1024
@@ -75,11 +75,11 @@ MATCH_CONDITION_LIMITS: Final = Limits(steps=2_500_000, work=5_000_000)
 
 
 class Budget:
-    """What is left for one evaluation, or for several that share it. Not for use by two threads.
+    """The remaining cost, work and time of one or several evaluations. Not thread-safe.
 
     Attributes:
-        left: cost that is left. What is known when an expression is compiled is taken from it directly; the next
-            `spend` or `enter` looks whether it was enough.
+        left: remaining cost. Compiled code subtracts costs that are known in advance directly; the next `spend` or
+            `enter` checks the limit.
     """
 
     __slots__ = (
@@ -118,10 +118,10 @@ class Budget:
         return self._limits.work - self._work
 
     def enter(self, cost: int) -> None:
-        """Begin one evaluation, and take the part of its cost that is known before.
+        """Begin one evaluation, and charge the part of its cost that is known in advance.
 
         Raises:
-            CelBudgetExceededError: as `spend`.
+            CelBudgetExceededError: see `spend`.
         """
         self._floor = max(0, self.left - self._limits.call)
         if self._mark < self._floor:
@@ -131,7 +131,7 @@ class Budget:
             self._check()
 
     def spend(self, cost: int) -> None:
-        """Take cost, and look at the clock now and then.
+        """Charge cost. Reads the clock every 512 units.
 
         Raises:
             CelBudgetExceededError: cost or time are used up.
@@ -159,7 +159,7 @@ class Budget:
         )
 
     def work(self, amount: int) -> None:
-        """Take work: before values are walked, by as much as will be walked.
+        """Charge work, before the values are read.
 
         Raises:
             CelBudgetExceededError: work or time are used up.
@@ -168,18 +168,18 @@ class Budget:
         if self._work < self._work_mark:
             if self._work < 0:
                 raise CelBudgetExceededError(
-                    f"evaluation walks more than {self._limits.work} values: loop over less, or compare less"
+                    f"evaluation reads more than {self._limits.work} values: loop over less, or compare less"
                 )
             self._read_clock()
             self._work_mark = max(0, self._work - _WORK_BETWEEN_CLOCK_READS)
 
     def read(self, length: int) -> None:
-        """Take the work of looking through a text of that many characters."""
+        """Charge the work of reading a text of `length` characters."""
         if length >= _CHARACTERS_PER_WORK:
             self.work(length // _CHARACTERS_PER_WORK)
 
     def scan(self, length: int) -> None:
-        """Take the cost of one look through a text of that many characters, beyond the 1 of every call."""
+        """Charge the cost of reading a text of `length` characters once, without the 1 of the call."""
         if length > _FEW_CHARACTERS:
             self.spend((length - 1) // _CHARACTERS_PER_COST)
             self.read(length)
@@ -187,9 +187,9 @@ class Budget:
             self.left -= (length - 1) // _CHARACTERS_PER_COST
 
     def match(self, length: int, size: int) -> None:
-        """Ask to run a regular expression of `size` instructions on a text of `length` bytes.
+        """Charge a match of a regular expression of `size` instructions with a text of `length` bytes.
 
-        At worst that takes 20 ns for each pair of them, in one call that nothing can stop.
+        The worst case is 20 ns for each pair of instruction and byte, in one call that cannot be interrupted.
 
         Raises:
             CelBudgetExceededError: it may take longer than the time that is left.
@@ -206,10 +206,10 @@ class Budget:
         self.work(pairs // _PAIRS_PER_WORK)
 
     def pattern(self, microseconds: int) -> None:
-        """Ask to compile a regular expression that takes about as long.
+        """Charge the estimated time to compile a regular expression.
 
         Raises:
-            CelBudgetExceededError: the time for regular expressions, or all time, is used up.
+            CelBudgetExceededError: the time for regular expressions, or the time of the evaluation, is used up.
         """
         self._patterns -= microseconds
         if self._patterns < 0:
@@ -221,10 +221,10 @@ class Budget:
         self.work(_WORK_PER_MICROSECOND * microseconds)
 
     def text(self, length: int, added: int | None = None) -> None:
-        """Ask to build a text of that many characters; `added` of them are new, all if it is None.
+        """Charge a new text of `length` characters; `added` is how many are new, None for all.
 
         Raises:
-            CelSizeExceededError: it would be too long.
+            CelSizeExceededError: it is too long.
             CelBudgetExceededError: work or time are used up.
         """
         if length > self._limits.text:
@@ -239,10 +239,10 @@ class Budget:
             self.work(new // _CHARACTERS_PER_WORK)
 
     def items(self, count: int, added: int | None = None) -> None:
-        """Ask to build a list or map of that many elements; `added` of them are new, all if it is None.
+        """Charge a new list or map of `count` elements; `added` is how many are new, None for all.
 
         Raises:
-            CelSizeExceededError: it would be too long.
+            CelSizeExceededError: it is too long.
             CelBudgetExceededError: work or time are used up.
         """
         if count > self._limits.items:

@@ -1,12 +1,12 @@
 """The backend: cel-python's grammar, our tree, our closures.
 
-cel-python's own interpreter takes 0.1 to 4 ms per expression, converts every object first, and lacks optional access
-and the libraries of Kubernetes; its grammar is sound. So Lark parses by that grammar, extended here by what cel-go's
-has and it has not, and `kubecel.closures` does the rest. Agreement with cel-python and with a real API server is
-tested (tests/policies).
+cel-python's interpreter takes 0.1 to 4 ms per expression, converts every object first, and has neither optional access
+nor the libraries of Kubernetes. So only its grammar is used: Lark parses with it, with the rules of cel-go's grammar
+that it does not have, and `kubecel.closures` compiles the tree. Tests in tests/kubecel compare the results with
+cel-python and with a real API server.
 
 The grammar is read from the installed package without importing it: `import celpy` would load its interpreter, a
-date library and a JSON query language, 40 ms and 5 MiB that nothing here uses.
+date library and a JSON query language (40 ms, 5 MiB) that are not used here.
 """
 
 import dataclasses
@@ -42,11 +42,11 @@ from kubecel.types import DYN, Type
 from kubecel.values import kind_of
 
 COMPILED_BY: Final = (access, aggregates, calls, comprehensions, operators)
-"""The modules that register how each kind of node is compiled."""
+"""These modules register a compile function for each kind of node."""
 
 _ESCAPE: Final = r"""\\(?:[abfnrtv"'\\?`]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2})"""
-# What cel-go's grammar (parser/gen/CEL.g4) has over cel-python's: optional access and optional elements, trailing
-# commas, and literals taken as strictly. (In a character class the backslash follows the quote: Lark drops it before.)
+# Rules of cel-go's grammar (parser/gen/CEL.g4) that cel-python's does not have: optional access and elements, trailing
+# commas, and stricter literals. (In a character class the backslash follows the quote: Lark drops it before.)
 _EXTENSION: Final = rf"""
 %extend member : member_optional_dot | member_optional_index
 member_optional_dot : member "." "?" IDENT
@@ -77,7 +77,7 @@ optional_entry : "?" expr ":" expr
 
 @functools.cache
 def _parser() -> tuple[Any, TreeBuilder]:
-    """Lark with the extended grammar. Building it takes 0.1 s: only who compiles expressions pays."""
+    """Lark with the extended grammar. Built at the first use, because it takes 0.1 s."""
     import lark
 
     package = importlib.util.find_spec("celpy")
@@ -141,14 +141,14 @@ def _parse(source: str, deadline: Deadline) -> Node:
 
 def _bad_character(character: str) -> str:
     if character in "\"'":
-        return "a string does not end, or holds an unknown escape"
+        return "a string does not end, or contains an unknown escape"
     if character == "`":
         return "fields in backquotes are not supported: write map['a.b']"
     return f"unexpected '{character}'"
 
 
 def estimate(tree: Node, compiler: Compiler, source: str, size_of: SizeOf) -> int:
-    """What a compiled expression costs at most, in the API server's units (`kubecel.estimating.estimate`)."""
+    """The estimated highest cost, in the API server's units (`kubecel.estimating.estimate`)."""
     return Estimator(size_of, library_estimate, compiler.deadline).cost(Expander(compiler, source).expand(tree))
 
 
@@ -172,7 +172,7 @@ class CelProgram:
         self._code = code
         self._roots = tuple((index, name) for name, index in compiler.roots.items())
         self._blank: tuple[object, ...] = (None,) * compiler.slots
-        # A value of static type dyn shows only at run time what it is.
+        # The type of a dyn value is known only at run time.
         self._wanted = wanted if wanted != DYN and code.type == DYN else None
 
     @property
@@ -194,7 +194,7 @@ class CelProgram:
             value = self._code.run(frame)
             if self._wanted is not None and kind_of(value).name != self._wanted.name:
                 raise CelRuntimeError(
-                    f"the expression gives a {kind_of(value).name}, wanted is a {self._wanted}", self.syntax.offset
+                    f"the expression returns {kind_of(value).name}, but must return {self._wanted}", self.syntax.offset
                 )
         except CelError as error:
             if not error.source:
@@ -202,16 +202,18 @@ class CelProgram:
             raise
         except RecursionError:
             raise CelBudgetExceededError(
-                "evaluation goes too deep: nest less, or loop over values that are nested less", None, self.source
+                "evaluation is nested too deeply: nest less, or loop over values that are nested less",
+                None,
+                self.source,
             ) from None
         return value
 
 
 class Cel:
-    """The engine (`kubecel.engine.CelEngine`). May be shared by threads."""
+    """The engine (`kubecel.engine.CelEngine`). Thread-safe."""
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS, library: Library = LIBRARY, hint: Hint = no_hint) -> None:
-        """Compile within `limits`; `hint` suggests a known name for an unknown one."""
+        """`hint` suggests a known name for an unknown one."""
         self._limits = limits
         self._hint = hint
         self._library = library
@@ -232,7 +234,7 @@ class Cel:
         try:
             code = compiler.compile(tree)
             if not compiler.types.assignable(code.type, result):
-                raise CelTypeError(f"the expression gives {code.type}, wanted is {result}", tree.offset)
+                raise CelTypeError(f"the expression returns {code.type}, but must return {result}", tree.offset)
             compiler.check_literals()
             code = dataclasses.replace(code, type=compiler.types.final(code.type))
             if limit is not None:

@@ -1,4 +1,4 @@
-"""When reading and compiling an expression has to end."""
+"""The time limit for reading and compiling an expression."""
 
 import math
 import time
@@ -8,35 +8,35 @@ from kubecel.budget import Clock
 from kubecel.errors import CelTimeExceededError
 
 _LOOKS_BETWEEN_CLOCK_READS: Final = 16
-"""A node takes 20 to 100 microseconds to parse and some 10 in every later step, so the clock is read within 2 ms."""
+"""A node takes 20 to 100 microseconds to parse and about 10 in each later step: the clock is read within 2 ms."""
 
 
 class Deadline:
-    """The end of the time for one expression, or for several that share it. Not for use by two threads."""
+    """The time limit of one or several expressions. Not thread-safe."""
 
     __slots__ = ("_clock", "_end", "_looks")
 
     def __init__(self, clock: Clock, end: float) -> None:
-        """End when `clock` shows `end`."""
+        """The deadline is when `clock` shows `end`."""
         self._clock = clock
         self._end = end
         self._looks = 0
 
     @property
     def clock(self) -> Clock:
-        """The clock that it looks at."""
+        """The clock that it reads."""
         return self._clock
 
     @property
     def left(self) -> float:
-        """Seconds, at least 0."""
+        """Remaining seconds, at least 0."""
         return max(0.0, self._end - self._clock()) if self._end < math.inf else math.inf
 
     def look(self) -> None:
-        """Look at the clock now and then: once for every token, node or step.
+        """Check the time. Call it for every token, node or step; it reads the clock every 16th time.
 
         Raises:
-            CelTimeExceededError: the time is over.
+            CelTimeExceededError: the deadline passed.
         """
         self._looks += 1
         if self._looks >= _LOOKS_BETWEEN_CLOCK_READS:
@@ -46,5 +46,5 @@ class Deadline:
 
 
 def never() -> Deadline:
-    """A deadline for what an administrator writes: it is compiled once, when it is loaded."""
+    """No time limit, for expressions of administrators: they are compiled once, when they are loaded."""
     return Deadline(time.monotonic, math.inf)

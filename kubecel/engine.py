@@ -1,4 +1,4 @@
-"""The engine's interface: compile an expression once, evaluate it often, within a budget."""
+"""The interface of the engine: compile an expression once, then evaluate it within a budget."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -11,11 +11,11 @@ from kubecel.types import DYN, Type
 
 
 class Program(Protocol):
-    """A compiled expression. Immutable; may be evaluated by several threads at once."""
+    """A compiled expression. Immutable and thread-safe."""
 
     @property
     def source(self) -> str:
-        """The expression as it was written."""
+        """The text of the expression."""
 
     @property
     def result(self) -> Type:
@@ -23,32 +23,32 @@ class Program(Protocol):
 
     @property
     def syntax(self) -> Node:
-        """Its tree, for `policies.selectors.analysis`."""
+        """Its syntax tree, for analyses."""
 
     @property
     def references(self) -> frozenset[tuple[str, ...]]:
-        """Every path that it reads, from the root variable on, e.g. `("object", "spec", "containers")`."""
+        """Every path that it reads, starting at a variable, e.g. `("object", "spec", "containers")`."""
 
     def evaluate(self, variables: Mapping[str, object], budget: Budget) -> object:
         """Evaluate.
 
         Args:
-            variables: a value for every root variable that the expression uses: JSON-like data as `json` decodes
-                it (or the values of `kubecel.values`), used as it is and never changed.
-            budget: spent as it goes.
+            variables: a value for every variable that the expression uses: data as `json` decodes it, or values of
+                `kubecel.values`. They are not copied and not changed.
+            budget: charged during the evaluation.
 
         Returns:
             None, bool, int, float, str, bytes, list, dict, or a value of `kubecel.values`,
             `kubecel.library.quantity` or `kubecel.library.semver`.
 
         Raises:
-            CelRuntimeError: with the place that failed.
-            CelBudgetExceededError: it was stopped.
+            CelRuntimeError: the evaluation failed; with the position.
+            CelBudgetExceededError: a limit is reached.
         """
 
 
 class CelEngine(Protocol):
-    """Turns source text into programs."""
+    """Compiles expressions to programs."""
 
     def compile(
         self,
@@ -63,15 +63,14 @@ class CelEngine(Protocol):
 
         Args:
             source: the expression.
-            variables: root variables by name; use `types.record` where the fields are known, so that a misspelt
-                one is found here.
-            result: what the value has to be, e.g. BOOL.
-            limit: the highest estimated cost that is accepted, where there is one.
-            deadline: when reading, checking and estimating have to end; None: when they are done.
+            variables: types of the variables by name; with `types.record`, an unknown field is an error here.
+            result: the required type of the value, e.g. BOOL.
+            limit: the highest accepted estimate of the cost; None for no limit.
+            deadline: time limit for reading, checking and estimating; None for no limit.
 
         Raises:
-            CelCompileError: with the place that is wrong.
+            CelCompileError: the expression is wrong; with the position.
             CelCostExceededError: the estimated cost is above the limit.
-            CelTimeExceededError: the time was over before.
-            CelBudgetExceededError: a part that depends on nothing is too large to compute.
+            CelTimeExceededError: the deadline passed.
+            CelBudgetExceededError: a constant part is too large to compute.
         """

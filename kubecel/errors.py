@@ -3,10 +3,10 @@
 CelError
   CelCompileError          the expression can never be evaluated
     CelSyntaxError         it is not CEL
-    CelTypeError           an unknown name or field, or operands that never fit
-    CelUnsupportedError    CEL that this engine does not evaluate
+    CelTypeError           an unknown name or field, or operands of types that never match
+    CelUnsupportedError    CEL that this engine does not support
   CelRuntimeError          it could not be evaluated on these values
-  CelBudgetExceededError   it was stopped: too many steps, too much time or too large values
+  CelBudgetExceededError   it was stopped: too many steps, too much time, or values that are too large
 """
 
 from typing import Final
@@ -16,12 +16,12 @@ _QUOTED: Final = 100
 
 
 class CelError(Exception):
-    """What is wrong with an expression, and where.
+    """An error of an expression, with its position.
 
     Attributes:
-        message: one sentence without position.
-        source: the expression; empty until it is known.
-        offset: character offset into `source`, or None where no place is to blame.
+        message: one sentence, without the position.
+        source: the expression; empty if it is not known yet.
+        offset: character offset into `source`, None if the error has no position.
     """
 
     def __init__(self, message: str, offset: int | None = None, source: str = "") -> None:
@@ -43,7 +43,7 @@ class CelError(Exception):
 
     @property
     def excerpt(self) -> str:
-        """The offending line with a caret under the offending place; empty where either is unknown."""
+        """The line of the error with a caret under the position; empty if one of them is not known."""
         if self.offset is None or not self.source:
             return ""
         text = self.source.split("\n")[self.line - 1]
@@ -67,11 +67,11 @@ class CelSyntaxError(CelCompileError):
 
 
 class CelTypeError(CelCompileError):
-    """It uses an unknown name or field, or operands that never fit."""
+    """It uses an unknown name or field, or operands of types that never match."""
 
 
 class CelUnsupportedError(CelCompileError):
-    """It uses CEL that this engine does not evaluate."""
+    """It uses CEL that this engine does not support."""
 
 
 class CelRuntimeError(CelError):
@@ -79,21 +79,21 @@ class CelRuntimeError(CelError):
 
 
 class CelBudgetExceededError(CelError):
-    """It was stopped. Nothing absorbs this."""
+    """The evaluation was stopped. No operator absorbs this error."""
 
 
 class CelSizeExceededError(CelBudgetExceededError):
-    """It would build too large a value."""
+    """It builds a value that is too large."""
 
 
 class CelTimeExceededError(CelBudgetExceededError):
-    """Its time was over. That says nothing of the expression: there may be more time at the next attempt."""
+    """Its time is used up. Retryable: the next attempt may have more time."""
 
 
 class CelCostExceededError(CelBudgetExceededError):
-    """Its estimated cost is above the limit. That is so on every machine, whatever time there is."""
+    """Its estimated cost is above the limit. The result is the same on every machine. Not retryable."""
 
 
 def quoted(text: str) -> str:
-    """A text as messages show it: a long one is cut."""
+    """A text in quotes, for messages; a long one is cut."""
     return f"'{text}'" if len(text) <= _QUOTED else f"'{text[:_QUOTED]}…'"

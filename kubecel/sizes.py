@@ -1,4 +1,4 @@
-"""The sizes by which values are charged, and walks over values that are charged as they go.
+"""The sizes by which values are charged, and charged reads of values.
 
 Source: cel-go interpreter/runtimecost.go and k8s.io/apiserver pkg/cel/library/cost.go.
 """
@@ -24,15 +24,15 @@ def size_of(value: Any) -> int:
 
 
 def charge_pair(budget: Budget, a: Any, b: Any) -> None:
-    """Take the cost of comparing two values, beyond the 1 of every call."""
+    """Charge the comparison of two values, without the 1 of the call."""
     budget.scan(min(size_of(a), size_of(b)))
 
 
 def charge_traversal(budget: Budget, value: Any) -> None:
-    """Take the cost of walking a value to its leaves, beyond the 1 of every call.
+    """Charge reading a value with all its leaves, without the 1 of the call.
 
     A tenth of the characters of each text, 1 for any other leaf (k8s.io/apiserver cel/library/cost.go, traversalCost).
-    What is walked to find that out is charged as work, also where it is shared.
+    Finding the leaves is charged as work; a value that is used at several places is charged at each.
     """
     cost = _traversal(budget, value, 0)
     if cost > 1:
@@ -55,7 +55,7 @@ def _traversal(budget: Budget, value: Any, depth: int) -> int:
 
 
 def paced(budget: Budget, values: Iterable[Any]) -> Iterator[Any]:
-    """The values one by one, each charged as work before."""
+    """The values one by one; each is charged as work before it is read."""
     remaining = iter(values)
     while part := list(itertools.islice(remaining, _AT_ONCE)):
         budget.work(WORK_OF_A_PAIR * len(part))

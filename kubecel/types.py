@@ -1,7 +1,7 @@
-"""Static types of CEL, and when one fits another.
+"""Static types of CEL, and which type is assignable to which.
 
-Source: cel-spec doc/langdef.md (gradual type checking) and cel-go's checker. `dyn` fits everything: what is known of
-a Kubernetes object is known only at run time, so a mistake is found here where both sides are known.
+Source: cel-spec doc/langdef.md (gradual type checking) and cel-go's checker. `dyn` is assignable to every
+type: fields of a Kubernetes object often have a type only at run time, so errors are found where both types are known.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from typing import Final
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Type:
-    """A CEL type; as a value, what `type(x)` returns.
+    """A CEL type; also the value that `type(x)` returns.
 
     Attributes:
         name: CEL's name.
@@ -24,14 +24,14 @@ class Type:
     fields: Mapping[str, "Type"] | None = dataclasses.field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """As cel-go writes it in messages, e.g. `map(string, int)`; what is not known yet is dyn."""
+        """As in messages of cel-go, e.g. `map(string, int)`; a type that is not known yet is dyn."""
         if self.name[0] == "<":
             return "dyn"
         inner = ", ".join(map(str, self.parameters))
         return f"{self.name}({inner})" if inner else self.name
 
     def with_parameters(self, parameters: Iterable["Type"]) -> "Type":
-        """The same type of other parameters."""
+        """The same type with other parameters."""
         return Type(self.name, tuple(parameters), self.fields)
 
 
@@ -52,7 +52,7 @@ IP: Final = Type("net.IP")
 CIDR: Final = Type("net.CIDR")
 
 A: Final = Type("<A>")
-"""A type parameter of a function's signature: the same type wherever it stands."""
+"""A type parameter of a signature: it stands for one type in the whole signature."""
 B: Final = Type("<B>")
 
 _NULLABLE: Final = frozenset(
@@ -76,12 +76,12 @@ def optional_of(value: Type) -> Type:
 
 
 def type_of(described: Type) -> Type:
-    """The type of a type."""
+    """`type(described)`."""
     return Type("type", (described,))
 
 
 def record(name: str, fields: Mapping[str, Type]) -> Type:
-    """A map with string keys of which all are known: any other is an error when an expression is compiled."""
+    """A map with known string keys. Any other key is an error when the expression is compiled."""
     return Type(name, (), fields)
 
 
@@ -99,15 +99,15 @@ NAMED: Final = {
 
 
 def is_variable(described: Type) -> bool:
-    """Whether it is a type parameter, or stands for a type that is not known yet (`unify`)."""
+    """Is it a type parameter, or a type variable of `unify`?"""
     return described.name[0] == "<"
 
 
 def is_open(described: Type) -> bool:
-    """Whether any value may turn out to be of the type: dyn, or not known yet."""
+    """Is it dyn, or not known yet?"""
     return described.name == "dyn" or is_variable(described)
 
 
 def nullable(described: Type) -> bool:
-    """Whether null may stand where the type is wanted: objects, optionals and times."""
+    """Is null assignable to it? True for objects, optionals and times."""
     return described.fields is not None or described.name in _NULLABLE

@@ -1,8 +1,8 @@
-"""Values at run time, and what equality, order and membership mean for them.
+"""Values at run time: types, equality, order and membership.
 
-JSON-like data is used as it is: None, bool, int, float, str, list and dict. `kubecel.library.quantity` and
-`kubecel.library.semver` have what Python has no type for. Where Python's own `==` is not CEL's, functions here compare:
-`True == 1` is false in CEL, and a quantity cannot be compared with a string at all.
+Decoded JSON is not converted: None, bool, int, float, str, list and dict. `kubecel.library.quantity` and
+`kubecel.library.semver` define types that Python does not have. Python's `==` differs from CEL's, so functions here
+compare: `True == 1` is false in CEL, and the comparison of a quantity with a string is an error.
 
 Source: cel-spec doc/langdef.md (equality and ordering), cel-go common/types.
 """
@@ -22,7 +22,7 @@ MAX_INT: Final = 2**63 - 1
 MAX_UINT: Final = 2**64 - 1
 MAX_DEPTH: Final = 100
 WORK_OF_A_PAIR: Final = 5
-"""Looking at one value in Python, or at one of each side: half a microsecond."""
+"""Work of reading one value, or one pair of values, in Python: half a microsecond."""
 
 _NANOSECONDS: Final = 10**9
 MIN_TIMESTAMP: Final = -62135596800 * _NANOSECONDS
@@ -38,7 +38,7 @@ class UInt(int):
 
 
 class BoolKey(int):
-    """A bool as the key of a map: in Python, `True` and `1` would be the same key."""
+    """A bool as the key of a map: in Python, `True` and `1` are the same key."""
 
     __slots__ = ()
 
@@ -50,7 +50,7 @@ class BoolKey(int):
 
 
 class Opaque:
-    """A value that compares only with its own type, as cel-go's object types do."""
+    """A value that is compared only with values of its type, like object types of cel-go."""
 
     __slots__ = ()
     cel_type: ClassVar[Type]
@@ -73,7 +73,7 @@ class Timestamp:
     """A CEL `timestamp`: nanoseconds since 1970 in UTC.
 
     Attributes:
-        offset: minutes east of UTC that it was written with; `string()` keeps them, nothing else cares.
+        offset: minutes east of UTC in its text; only `string()` uses them.
     """
 
     nanoseconds: int
@@ -85,7 +85,7 @@ class Timestamp:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Optional:
-    """A CEL optional: a value, or none (`present` is false)."""
+    """A CEL optional. It has a value if `present`."""
 
     present: bool
     value: Any = None
@@ -95,7 +95,7 @@ NONE: Final = Optional(False)
 
 
 def some(value: object) -> Optional:
-    """An optional that has a value."""
+    """An optional with a value."""
     return Optional(True, value)
 
 
@@ -118,7 +118,7 @@ def kind_of(value: object) -> Type:
     """The CEL type of a value, as `type()` gives it: without element types.
 
     Raises:
-        CelRuntimeError: the value was put in from outside and is none that CEL knows.
+        CelRuntimeError: the value comes from the caller and has a Python type without a CEL type.
     """
     plain = _PLAIN.get(type(value))
     if plain is not None:
@@ -141,17 +141,17 @@ def name_of(value: object) -> str:
 
 
 def is_list(value: object) -> bool:
-    """Whether it is a CEL list."""
+    """Is it a CEL list?"""
     return isinstance(value, list | tuple)
 
 
 def is_int(value: object) -> bool:
-    """Whether it is a CEL `int`."""
+    """Is it a CEL `int`?"""
     return isinstance(value, int) and not isinstance(value, bool | UInt)
 
 
 def no_overload(function: str, *arguments: object) -> CelRuntimeError:
-    """The error for arguments of a type that a function does not take."""
+    """The error for arguments of types that the function does not take."""
     shown = ", ".join(name_of(argument) for argument in arguments)
     return CelRuntimeError(f"'{function}' does not take ({shown})")
 
@@ -160,10 +160,10 @@ def no_overload(function: str, *arguments: object) -> CelRuntimeError:
 
 
 def key_of(value: object) -> Any:
-    """A CEL value as the key under which a dict holds it: numbers of any type are one key, bools are not numbers.
+    """The dict key of a CEL value: equal numbers of any type have one key, and a bool is not a number.
 
     Raises:
-        CelRuntimeError: no map has such a key.
+        CelRuntimeError: the type is not allowed for keys.
     """
     if type(value) is str or type(value) is int:
         return value
@@ -179,7 +179,7 @@ def key_of(value: object) -> Any:
 
 
 def value_of_key(key: object) -> object:
-    """The CEL value that a dict's key stands for."""
+    """The CEL value of a dict key."""
     return bool(key) if type(key) is BoolKey else key
 
 
@@ -192,15 +192,15 @@ def keys_of(mapping: Mapping[Any, Any]) -> list[object]:
 
 _SAME_AS_PYTHON: Final = frozenset({str, int, bool, type(None), bytes, UInt, Duration, Timestamp, float, Type})
 _CHARACTERS_AT_ONCE: Final = 1 << 20
-"""Of texts that are compared in one call: 0.1 ms."""
+"""Characters that one call compares: 0.1 ms."""
 
 
 def equal(budget: Budget, a: Any, b: Any, depth: int = 0) -> bool:
-    """CEL's `a == b`. Every value that is looked at is charged before, one that is shared at every place.
+    """CEL's `a == b`. Every value is charged before it is read, at each place where it is used.
 
     Raises:
         CelRuntimeError: `a` is of a Kubernetes type (quantity, semver, ip, …) and `b` of another.
-        CelBudgetExceededError: the values are nested too deeply to compare, or too large.
+        CelBudgetExceededError: the values are nested too deeply or too large.
     """
     if type(a) is type(b) and type(a) in _SAME_AS_PYTHON:
         if type(a) is str or type(a) is bytes:
@@ -258,7 +258,7 @@ def _equal_maps(budget: Budget, a: Mapping[Any, Any], b: Mapping[Any, Any], dept
 
 
 def contains(budget: Budget, items: Sequence[Any], value: object) -> bool:
-    """CEL's `value in items`: what cannot be compared is not equal."""
+    """CEL's `value in items`: values that cannot be compared are not equal."""
     if type(value) is str:
         return _contains_text(budget, items, value)
     for item in items:
@@ -272,7 +272,7 @@ def contains(budget: Budget, items: Sequence[Any], value: object) -> bool:
 
 
 def _contains_text(budget: Budget, items: Sequence[Any], text: str) -> bool:
-    """Python compares a text as CEL does. It compares those of the same length character by character."""
+    """`in` for a text. Python compares texts as CEL does, and reads only texts of the same length."""
     count = len(items)
     at_once = max(1, _CHARACTERS_AT_ONCE // (len(text) + 16))
     if count <= at_once:
@@ -291,10 +291,10 @@ _ORDERED: Final = frozenset({int, str, UInt, bytes, bool, Duration, Timestamp})
 
 
 def less(a: Any, b: Any, operator: str = "<") -> bool:
-    """Whether `a` comes before `b`.
+    """CEL's `a < b`.
 
     Raises:
-        CelRuntimeError: they have no order: different types (numbers of any type are one), NaN, lists, null.
+        CelRuntimeError: they have no order: NaN, lists, null, or different types (except numbers).
     """
     if type(a) is type(b) and type(a) in _ORDERED:
         return bool(a < b)
@@ -311,7 +311,7 @@ def less(a: Any, b: Any, operator: str = "<") -> bool:
 
 
 def orderable(a: object, b: object) -> bool:
-    """Whether two values are of types that `<` compares."""
+    """Does `<` accept the types of the two values?"""
     if isinstance(a, int | float) and isinstance(b, int | float):
         return isinstance(a, bool) is isinstance(b, bool)
     return any(isinstance(a, kind) and isinstance(b, kind) for kind in (str, bytes, Duration, Timestamp))
@@ -321,10 +321,10 @@ def orderable(a: object, b: object) -> bool:
 
 
 def utf8(text: str) -> bytes:
-    """The text in UTF-8.
+    """The text as UTF-8.
 
     Raises:
-        CelRuntimeError: it holds half a surrogate pair, which JSON can spell and UTF-8 cannot.
+        CelRuntimeError: it contains half a surrogate pair, which JSON allows and UTF-8 does not.
     """
     try:
         return text.encode()
@@ -336,7 +336,7 @@ def utf8(text: str) -> bytes:
 
 
 def checked_int(value: int, operation: str) -> int:
-    """The value, if it fits an int64.
+    """The value, if it fits into an int64.
 
     Raises:
         CelRuntimeError: it overflows.
@@ -347,7 +347,7 @@ def checked_int(value: int, operation: str) -> int:
 
 
 def checked_uint(value: int, operation: str) -> UInt:
-    """The value, if it fits a uint64.
+    """The value, if it fits into a uint64.
 
     Raises:
         CelRuntimeError: it overflows.
@@ -358,7 +358,7 @@ def checked_uint(value: int, operation: str) -> UInt:
 
 
 def checked_duration(nanoseconds: int, operation: str) -> Duration:
-    """The duration, if its nanoseconds fit an int64.
+    """The duration, if its nanoseconds fit into an int64.
 
     Raises:
         CelRuntimeError: it overflows.
@@ -367,11 +367,11 @@ def checked_duration(nanoseconds: int, operation: str) -> Duration:
 
 
 def checked_timestamp(nanoseconds: int, offset: int, operation: str) -> Timestamp:
-    """The timestamp, if it lies in the years 1 to 9999.
+    """The timestamp, if its year is 1 to 9999.
 
     Raises:
-        CelRuntimeError: it does not.
+        CelRuntimeError: it is not.
     """
     if MIN_TIMESTAMP <= nanoseconds <= MAX_TIMESTAMP:
         return Timestamp(nanoseconds, offset)
-    raise CelRuntimeError(f"{operation} leaves the years 1 to 9999 that a timestamp can have")
+    raise CelRuntimeError(f"{operation} gives a timestamp outside the years 1 to 9999")

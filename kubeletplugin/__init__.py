@@ -1,13 +1,7 @@
 """The kubelet plugin: a DRA driver for Neuron devices. sysfs -> slices; claim -> checkpoint -> CDI spec.
 
-Belongs here: discovery, ResourceSlices, the kubelet's gRPC services, prepared claims and what survives a crash.
-Must not be here: Neuron rules (they live in `neuron`), anything of the webhook.
-Nothing imports this package.
-
-Layers, each importing only what stands to its right:
-`cli` > `app` > `probe`, `sweep`, `publish` > `register` > `service` > `driver` > `health`, `prepare`, `pools`, `kube` >
-`cdi`, `slices`, `environment`, `emulate` > `checkpoint`, `sysfs` > `files`, `metrics`, `settings`, `logs`, `clock` >
-`ports`.
+It has discovery, ResourceSlices, the kubelet's gRPC services and the state that survives a crash. The Neuron rules are
+in `neuron`, its layers in pyproject.toml.
 
 Read in this order: `ports` -> `sysfs` -> `slices` -> `publish`, and `checkpoint` -> `cdi` -> `prepare` -> `service`.
 """

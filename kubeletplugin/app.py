@@ -1,5 +1,4 @@
-"""The composition root: makes the parts, starts them in the order in which they depend on each other, stops them in
-the opposite one."""
+"""The composition root: creates the parts, starts them in the order of their dependencies, stops them in reverse."""
 
 import asyncio
 import contextlib
@@ -13,17 +12,18 @@ from pathlib import Path
 from typing import Final
 
 import grpc
+import msgspec
 
 from kubeletplugin import emulate, kube
 from kubeletplugin.cdi import SpecFiles
 from kubeletplugin.clock import SystemClock
-from kubeletplugin.driver import Driver
+from kubeletplugin.driver import Driver, NodeClaims
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.health import HealthMonitor
 from kubeletplugin.metrics import Metrics, MetricsServer
 from kubeletplugin.prepare import NodeView, Preparer
 from kubeletplugin.probe import Prober
-from kubeletplugin.publish import Publisher
+from kubeletplugin.publish import Instance, Publisher
 from kubeletplugin.register import (
     Registration,
     SocketError,
@@ -33,10 +33,11 @@ from kubeletplugin.register import (
     socket_paths,
 )
 from kubeletplugin.service import handlers
-from kubeletplugin.settings import Settings, StartupError
+from kubeletplugin.settings import DriverSettings
 from kubeletplugin.sweep import Sweeper
 from kubeletplugin.sysfs import discover, read_ultraserver
 from neuron.instances import Catalogue
+from runtime.startup import StartupError
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -49,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 def driver_version(python_version: str | None = None) -> str:
-    """This driver's version as a semantic version: the API server refuses an attribute that is none.
+    """This driver's version as a semantic version: the API server denies an attribute with another one.
 
     Args:
         python_version: the version by PEP 440; None: that of the installed distribution.
@@ -64,7 +65,7 @@ def driver_version(python_version: str | None = None) -> str:
     return f"{release}-{_PRE_RELEASES[stage]}.{int(number)}" if stage else release
 
 
-async def run(settings: Settings, stop: asyncio.Event) -> None:
+async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
     """Run the plugin until `stop` is set.
 
     Raises:
@@ -89,24 +90,16 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     async with contextlib.AsyncExitStack() as stack:
         api = await _connected(settings)
         stack.push_async_callback(api.close)
-        driver = Driver(preparer, api, view, settings.node_name, clock=clock, metrics=metrics)
+        node = NodeClaims(preparer, api, view, settings.node_name)
+        driver = Driver(node, clock=clock, metrics=metrics)
         stack.callback(driver.close)
         await driver.count()
         publisher = _publisher(settings, api, monitor, clock, metrics)
-        sweeper = Sweeper(
-            driver,
-            preparer,
-            api,
-            view,
-            settings.node_name,
-            interval=settings.sweep_interval,
-            clock=clock,
-            metrics=metrics,
-        )
+        sweeper = Sweeper(driver, node, settings.sweep_interval, clock=clock, metrics=metrics)
         registration = Registration(paths.plugin)
         if settings.metrics_port:
             stack.callback(_serve_metrics(settings, metrics).close)
-        # The kubelet dials the driver's socket as soon as it sees the other one, so that comes last.
+        # Registration comes last: the kubelet calls the driver's socket as soon as it sees the registration socket.
         await stack.enter_async_context(
             _serving(UnixServer(paths.plugin, handlers(driver, monitor, settings.node_name, clock)))
         )
@@ -118,23 +111,14 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
 
 
 def _publisher(
-    settings: Settings, api: kube.KubeApi, monitor: HealthMonitor, clock: SystemClock, metrics: Metrics
+    settings: DriverSettings, api: kube.KubeApi, monitor: HealthMonitor, clock: SystemClock, metrics: Metrics
 ) -> Publisher:
-    return Publisher(
-        api,
-        api,
-        monitor,
-        driver_version=driver_version(),
-        taint_effect=settings.taint_effect,
-        lock_dir=settings.state,
-        clock=clock,
-        metrics=metrics,
-        jitter=random.uniform,
-    )
+    instance = Instance(driver_version(), settings.taint_effect, settings.state)
+    return Publisher(api, monitor, instance, clock=clock, metrics=metrics, jitter=random.uniform)
 
 
 async def _until_stopped(stop: asyncio.Event, *parts: HealthMonitor | Publisher | Sweeper) -> None:
-    """Keep the background parts running. They handle what can go wrong; anything else ends the process, loudly."""
+    """Run the background parts. They handle expected errors; any other error ends the process with a traceback."""
     tasks = [asyncio.create_task(part.run()) for part in parts]
     stopped = asyncio.create_task(stop.wait())
     try:
@@ -148,8 +132,8 @@ async def _until_stopped(stop: asyncio.Event, *parts: HealthMonitor | Publisher 
         _log.info("stopping")
 
 
-def _emulated(settings: Settings) -> Settings:
-    """Settings that point to fake files, where a type is to be emulated."""
+def _emulated(settings: DriverSettings) -> DriverSettings:
+    """DriverSettings that point to fake files, if a type is emulated."""
     if settings.emulate is None:
         return settings
     root = settings.state / "emulated"
@@ -165,10 +149,10 @@ def _emulated(settings: Settings) -> Settings:
     except OSError as error:
         raise StartupError(f"The files of the emulated node cannot be written: {error}. Check --state-dir.") from error
     _log.warning("emulating", extra={"type": settings.emulate, "root": str(root)})
-    return settings.model_copy(update={"sysfs_root": root / "sys", "dev_root": root / "dev"})
+    return msgspec.structs.replace(settings, sysfs_root=root / "sys", dev_root=root / "dev")
 
 
-def _socket_paths(settings: Settings) -> SocketPaths:
+def _socket_paths(settings: DriverSettings) -> SocketPaths:
     try:
         paths = socket_paths(settings.plugin_dir, settings.kubelet_registry_dir, settings.pod_uid)
         for path in remove_stale_sockets(settings.plugin_dir, settings.kubelet_registry_dir):
@@ -180,7 +164,7 @@ def _socket_paths(settings: Settings) -> SocketPaths:
     return paths
 
 
-def _recovered(settings: Settings) -> Preparer:
+def _recovered(settings: DriverSettings) -> Preparer:
     files = DiskFiles()
     try:
         boot_id = BOOT_ID.read_text().strip()
@@ -197,25 +181,25 @@ def _recovered(settings: Settings) -> Preparer:
     return preparer
 
 
-async def _connected(settings: Settings) -> kube.KubeApi:
+async def _connected(settings: DriverSettings) -> kube.KubeApi:
     try:
         return await kube.connect(settings.kubeconfig, settings.node_name)
-    except kube.ConnectionSettingsError as error:
-        raise StartupError(str(error)) from error
+    except kube.ClusterUnavailableError as error:
+        raise StartupError(f"The API server cannot be used: {error}.") from error
 
 
-def _host(settings: Settings) -> str:
-    """The address to bind to, without the brackets that some write around one of IPv6."""
+def _host(settings: DriverSettings) -> str:
+    """The address to bind to; brackets around an IPv6 address are removed."""
     return settings.bind_address.removeprefix("[").removesuffix("]")
 
 
-def _host_and_port(settings: Settings, port: int) -> str:
+def _host_and_port(settings: DriverSettings, port: int) -> str:
     """`host:port`, an IPv6 address in brackets (RFC 3986)."""
     host = _host(settings)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _serve_metrics(settings: Settings, metrics: Metrics) -> MetricsServer:
+def _serve_metrics(settings: DriverSettings, metrics: Metrics) -> MetricsServer:
     try:
         return MetricsServer(metrics, _host(settings), settings.metrics_port)
     except OSError as error:
@@ -236,7 +220,7 @@ async def _serving(server: UnixServer) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def _health_service(settings: Settings, paths: SocketPaths) -> AsyncIterator[None]:
+async def _health_service(settings: DriverSettings, paths: SocketPaths) -> AsyncIterator[None]:
     where = _host_and_port(settings, settings.health_port)
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((Prober(paths).handler(),))

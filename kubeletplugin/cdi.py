@@ -1,8 +1,8 @@
-"""CDI specs: what a container runtime adds to the containers of a prepared claim.
+"""CDI specs: device nodes and environment that a container runtime adds to the containers of a prepared claim.
 
-Format: Container Device Interface 0.6.0. One file per claim, which also carries the prepared claim itself in an
-annotation: a lost checkpoint is rebuilt from it. The claim's UID is in the file's name and in every device's
-name, so neither is ever used again (KEP-4381).
+Format: Container Device Interface 0.6.0. There is one file per claim. An annotation contains the prepared claim, to
+rebuild a lost checkpoint. The names of the file and of all devices contain the claim's UID, so no name is used twice
+(KEP-4381).
 """
 
 import re
@@ -30,15 +30,15 @@ _DEFAULT_DEV_ROOT: Final = Path("/dev")
 
 
 class DamagedSpecError(Exception):
-    """A spec file of ours cannot be read back; the message says why."""
+    """A spec file of the driver cannot be read; the message has the reason."""
 
 
 def device_ids(claim: PreparedClaim, position: int) -> tuple[str, ...]:
     """The qualified CDI device ids of one of the claim's devices.
 
-    The first device of a request carries the request's environment as well: a container that uses a request gets
-    all of its devices, so it gets the environment exactly once. The device comes first, because pod status shows
-    the first id as the device's name.
+    The first device of a request also gets an id for the request's environment. A container that uses a request gets
+    all of its devices, so it gets the environment once. The device's own id is first, because pod status shows the
+    first id as the device's name.
     """
     device = claim.devices[position]
     ids = [f"{KIND}={_device_name(claim, device)}"]
@@ -54,7 +54,7 @@ def spec(claim: PreparedClaim, boot_id: str, dev_root: Path = _DEFAULT_DEV_ROOT)
     Args:
         claim: the claim.
         boot_id: of the running kernel.
-        dev_root: where the host has the device nodes; containers see them in /dev under the host's numbers.
+        dev_root: the host's directory of device nodes; in containers they are in /dev with the host's numbers.
     """
     devices = [
         {
@@ -84,7 +84,7 @@ def _device_node(index: int, dev_root: Path) -> dict[str, str]:
 
 
 def _device_name(claim: PreparedClaim, device: PreparedDevice) -> str:
-    # With the request: one claim can have a device twice, once to use and once to look at.
+    # With the request's name: a claim can have a device twice, to use it and with adminAccess.
     return f"{claim.uid}_{device.parent_request}_{device.device}"
 
 
@@ -102,13 +102,13 @@ class SpecFiles:
         self._dev_root = dev_root
 
     def path(self, uid: str) -> Path:
-        """The spec file of a claim. Raises ValueError for a UID that could lead out of the directory."""
+        """The spec file of a claim. Raises ValueError for a UID that could point outside the directory."""
         if not _UID.fullmatch(uid):
             raise ValueError(f"{uid!r} is not the UID of a ResourceClaim.")
         return self._directory / f"{_PREFIX}{uid}{_SUFFIX}"
 
     def ensure(self, claim: PreparedClaim) -> None:
-        """Return when the claim's spec is on the disk and right."""
+        """Write the claim's spec, unless the file has this content already."""
         path = self.path(claim.uid)
         content = msgspec.json.format(msgspec.json.encode(spec(claim, self._boot_id, self._dev_root)), indent=1)
         if self._files.identity(path) is not None and self._files.read(path) == content:
@@ -117,13 +117,13 @@ class SpecFiles:
         durable_write(self._files, path, content)
 
     def remove(self, uid: str) -> None:
-        """Return when the claim has no spec on the disk."""
+        """Remove the claim's spec if there is one."""
         path = self.path(uid)
         if self._files.identity(path) is not None:
             durable_remove(self._files, path)
 
     def uids(self) -> list[str]:
-        """UIDs of the claims that have a spec; leftovers of a crash are removed on the way."""
+        """UIDs of the claims that have a spec. Removes temporary files that a crash left."""
         self._files.make_directory(self._directory)
         found = []
         for name in self._files.names(self._directory):
@@ -134,10 +134,10 @@ class SpecFiles:
         return [uid for uid in found if _UID.fullmatch(uid)]
 
     def read(self, uid: str) -> PreparedClaim:
-        """The prepared claim that a spec carries.
+        """The prepared claim in a spec.
 
         Raises:
-            DamagedSpecError: the spec cannot be read back, or is of another boot.
+            DamagedSpecError: the spec cannot be read, or is of another boot.
         """
         try:
             annotations = _annotations(msgspec.json.decode(self._files.read(self.path(uid))))

@@ -1,4 +1,4 @@
-"""Prepared claims, kept so that they survive a crash: one versioned file with a checksum."""
+"""The checkpoint: prepared claims in one versioned file with a checksum, which survives a crash."""
 
 import dataclasses
 import hashlib
@@ -17,7 +17,7 @@ KIND: Final = "NeuronCheckpoint"
 
 
 class DamagedCheckpointError(Exception):
-    """The checkpoint is there but cannot be used; the message says why."""
+    """The checkpoint exists but cannot be used; the message has the reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class PreparedDevice:
     """One allocated device of a prepared claim.
 
     Attributes:
-        request: as the allocation names it, `req` or `req/sub`.
+        request: its name in the allocation, `req` or `req/sub`.
         pool: the pool's name.
         device: the device's name.
-        indices: N of each `/dev/neuronN` that it stands for; several for a whole node.
-        admin_access: whether it is only looked at and may belong to another claim.
+        indices: N of each of its `/dev/neuronN`; several for a whole node.
+        admin_access: whether the request has `adminAccess`; another claim may hold the device.
     """
 
     request: str
@@ -40,21 +40,21 @@ class PreparedDevice:
 
     @property
     def parent_request(self) -> str:
-        """The request's name as containers refer to it: the kubelet compares it with theirs."""
+        """The request's name without its alternative: containers and the kubelet use this name."""
         return self.request.partition("/")[0]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PreparedClaim:
-    """All that is needed to answer for a prepared claim again, and to write its CDI spec again.
+    """A prepared claim: enough to repeat the answer to the kubelet and to write the CDI spec again.
 
     Attributes:
         uid: of the claim.
         namespace: of the claim.
         name: of the claim.
-        allocation: digest of the allocation that was prepared; another one is another preparation.
+        allocation: digest of the prepared allocation; if it differs, the claim is prepared again.
         devices: in the order of the allocation.
-        environment: by request without its alternative, the variables that its containers get.
+        environment: variables of the containers, by request without its alternative.
     """
 
     uid: str
@@ -73,10 +73,10 @@ class Checkpoint:
     """The state of one node.
 
     Attributes:
-        boot_id: of the kernel that was running. After a reboot nothing is prepared any more.
+        boot_id: of the kernel. After a reboot no claim is prepared.
         claims: prepared claims by UID.
-        incomplete: whether claims may be missing, because a damaged checkpoint was replaced and the API server has
-            not been asked since.
+        incomplete: whether claims may be missing: a damaged checkpoint was replaced, and claims have not been read from
+            the API server since.
     """
 
     boot_id: str
@@ -84,11 +84,11 @@ class Checkpoint:
     incomplete: bool = False
 
     def with_claim(self, claim: PreparedClaim) -> "Checkpoint":
-        """The state in which the claim is prepared."""
+        """This state with the claim."""
         return dataclasses.replace(self, claims={**self.claims, claim.uid: claim})
 
     def without_claim(self, uid: str) -> "Checkpoint":
-        """The state in which the claim is not prepared."""
+        """This state without the claim."""
         rest = {key: claim for key, claim in self.claims.items() if key != uid}
         return dataclasses.replace(self, claims=rest)
 
@@ -111,7 +111,7 @@ class _Version(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class CheckpointStore:
-    """The checkpoint file. Callers take turns (`files.locked`): two instances of the driver share it."""
+    """The checkpoint file. Callers hold a lock (`files.locked`): two instances of the driver share the file."""
 
     def __init__(self, files: Files, directory: Path) -> None:
         self._files = files
@@ -119,7 +119,7 @@ class CheckpointStore:
         self._loaded: tuple[tuple[int, ...] | None, Checkpoint | None] = (None, None)
 
     def load(self) -> Checkpoint | None:
-        """The state on the disk; None if none was ever saved.
+        """The state on the disk; None if there is no file.
 
         Raises:
             DamagedCheckpointError: it cannot be decoded, fails its checksum or is of a newer version.
@@ -133,12 +133,12 @@ class CheckpointStore:
         return self._loaded[1]
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Replace the state. Raises OSError; the old state stays then."""
+        """Replace the state. Raises OSError; then the old state stays."""
         durable_write(self._files, self.path, encode(checkpoint))
         self._loaded = (self._files.identity(self.path), checkpoint)
 
     def set_aside(self) -> Path:
-        """Keep a copy of the damaged file for people to look at; returns its path. Raises OSError."""
+        """Copy the damaged file, for operators; returns the path of the copy. Raises OSError."""
         data = self._files.read(self.path)
         aside = self.path.with_name(f"{FILE_NAME}.damaged-{hashlib.sha256(data).hexdigest()[:12]}")
         durable_write(self._files, aside, data)

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import click
 
-from kubeletplugin.settings import Declaration, Settings, StartupError, declarations, load
+from kubeletplugin.settings import Declaration, DriverSettings, declarations, load
 from runtime import logs
+from runtime.startup import StartupError
 
 STARTUP_FAILURE: Final = 3
 """Exit code of a plugin that could not start."""
@@ -36,7 +37,7 @@ def _main(**flags: Any) -> None:
         sys.exit(STARTUP_FAILURE)
 
 
-async def _run(settings: Settings) -> None:
+async def _run(settings: DriverSettings) -> None:
     from kubeletplugin import app  # the API client and gRPC take a while to load; --help does not need them
 
     stop = asyncio.Event()

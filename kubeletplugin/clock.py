@@ -1,4 +1,4 @@
-"""Time as it passes."""
+"""The clock of the system."""
 
 import asyncio
 import time

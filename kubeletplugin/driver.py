@@ -1,6 +1,6 @@
-"""The kubelet's calls, free of gRPC: fetch the claims, prepare or unprepare each, answer for every one.
+"""Handles the kubelet's calls without gRPC: reads each claim, prepares or unprepares it, returns a result per claim.
 
-One claim's error never spoils its siblings: each gets its own.
+An error of one claim does not affect the others.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from neuron import names
 from neuron.allocation import AllocatedClaim, AllocationError, read_allocation
 
 CALL_BUDGET: Final = 40.0
-"""Seconds to try within one call: the kubelet gives up after 45 (KEP-4381), and an answer says more than that."""
+"""Seconds for retries within one call: the kubelet's time-out is 45 s (KEP-4381), and an answer has the reason."""
 
 HELD_SECONDS: Final = 15.0
-"""Seconds to wait for devices of another claim; a user waits as long for the event that names it."""
+"""Seconds to wait for devices of another claim; the pod's event, which names that claim, comes after them."""
 
 _FIRST_LOOK: Final = 0.05
 _LAST_LOOK: Final = 1.0
@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClaimReference:
-    """How the kubelet names a claim."""
+    """A claim in a call of the kubelet."""
 
     namespace: str
     name: str
@@ -42,58 +42,64 @@ class ClaimReference:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of one claim: its devices, or an error for the pod's event."""
+class PrepareResult:
+    """The result for one claim: its devices, or an error for the pod's event."""
 
     devices: tuple[Answer, ...] = ()
     error: str = ""
 
 
-class Driver:
-    """Prepares and unprepares what the kubelet asks for."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeClaims:
+    """The claims of one node: their prepared state, their objects, and the node's hardware.
 
-    def __init__(
-        self,
-        preparer: Preparer,
-        claims: ClaimReader,
-        view: Callable[[], NodeView],
-        pool: str,
-        *,
-        clock: Clock,
-        metrics: Metrics,
-    ) -> None:
-        self._preparer = preparer
-        self._claims = claims
-        self._view = view
-        self._pool = pool
+    Attributes:
+        preparer: keeps the prepared claims.
+        objects: reads ResourceClaims from the API server.
+        view: returns the hardware as last discovered.
+        pool: name of the node's pool.
+    """
+
+    preparer: Preparer
+    objects: ClaimReader
+    view: Callable[[], NodeView]
+    pool: str
+
+
+class Driver:
+    """Prepares and unprepares the claims of the kubelet's requests."""
+
+    def __init__(self, node: NodeClaims, *, clock: Clock, metrics: Metrics) -> None:
+        self._node = node
+        self._preparer = node.preparer
         self._clock = clock
         self._metrics = metrics
-        # One thread: the state has one lock, and waiting for it in line is cheaper than polling for it.
+        # One thread: the state has one lock, and a queue is cheaper than to poll for the lock.
         self._state_thread = ThreadPoolExecutor(1, "state")
 
     def close(self) -> None:
-        """Finish what has begun."""
+        """Wait for running operations."""
         self._state_thread.shutdown()
 
-    async def prepare(self, claims: Iterable[ClaimReference], budget: float = CALL_BUDGET) -> dict[str, Outcome]:
+    async def prepare(self, claims: Iterable[ClaimReference], budget: float = CALL_BUDGET) -> dict[str, PrepareResult]:
         """Prepare claims.
 
         Args:
-            claims: as the kubelet names them.
-            budget: seconds within which an unreachable API server is asked again.
+            claims: of the call.
+            budget: seconds for retries if the API server cannot be reached.
 
         Returns:
-            An outcome for every UID.
+            A result for every UID.
         """
         deadline = self._clock.monotonic() + budget
         return await self._each(claims, "prepare", lambda claim: self._prepare(claim, deadline))
 
-    async def unprepare(self, claims: Iterable[ClaimReference]) -> dict[str, Outcome]:
-        """Undo the preparation of claims; one that is not prepared is no error, and none needs to exist."""
+    async def unprepare(self, claims: Iterable[ClaimReference]) -> dict[str, PrepareResult]:
+        """Unprepare claims. A claim need not be prepared, nor exist."""
         return await self._each(claims, "unprepare", self._unprepare)
 
     async def in_state(self, call: Callable[[], _T]) -> _T:
-        """Run something that uses the state, in line with everything else that does."""
+        """Run an operation on the state in the state's thread."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._state_thread, call)
         finally:
@@ -102,7 +108,7 @@ class Driver:
                 _log.error("state damaged", extra={"problem": problem})
 
     async def count(self) -> None:
-        """Bring the metrics of what is prepared up to date."""
+        """Update the metrics of prepared claims."""
         try:
             checkpoint = await self.in_state(self._preparer.checkpoint)
         except (OSError, TimeoutError) as error:
@@ -112,8 +118,11 @@ class Driver:
         self._metrics.prepared_devices.set(devices_held(checkpoint.claims))
 
     async def _each(
-        self, claims: Iterable[ClaimReference], operation: str, handle: Callable[[ClaimReference], Awaitable[Outcome]]
-    ) -> dict[str, Outcome]:
+        self,
+        claims: Iterable[ClaimReference],
+        operation: str,
+        handle: Callable[[ClaimReference], Awaitable[PrepareResult]],
+    ) -> dict[str, PrepareResult]:
         unique = {claim.uid: claim for claim in claims}
         calls = (self._one(claim, operation, handle) for claim in unique.values())
         results = await asyncio.gather(*calls, return_exceptions=True)
@@ -125,46 +134,46 @@ class Driver:
         }
 
     async def _one(
-        self, claim: ClaimReference, operation: str, handle: Callable[[ClaimReference], Awaitable[Outcome]]
-    ) -> Outcome:
+        self, claim: ClaimReference, operation: str, handle: Callable[[ClaimReference], Awaitable[PrepareResult]]
+    ) -> PrepareResult:
         start = self._clock.monotonic()
         fields: JsonObject = {"claim": f"{claim.namespace}/{claim.name}", "uid": claim.uid, "operation": operation}
         try:
             with self._metrics.measured(operation):
-                outcome = await handle(claim)
+                result = await handle(claim)
         except (AllocationError, PrepareError, KubeError, TimeoutError) as error:
-            outcome = Outcome(error=str(error))
+            result = PrepareResult(error=str(error))
         except OSError as error:
-            outcome = Outcome(error=f"The driver's state on the node cannot be written: {error}. {_cure(error)}")
+            result = PrepareResult(error=f"The driver's state on the node cannot be written: {error}. {_fix(error)}")
         fields["ms"] = round((self._clock.monotonic() - start) * 1000, 1)
-        if outcome.error:
-            _log.error("claim failed", extra=fields | {"error": outcome.error})
+        if result.error:
+            _log.error("claim failed", extra=fields | {"error": result.error})
         else:
-            _log.info("claim done", extra=fields | {"devices": [answer.device for answer in outcome.devices]})
-        return outcome
+            _log.info("claim done", extra=fields | {"devices": [answer.device for answer in result.devices]})
+        return result
 
-    async def _prepare(self, claim: ClaimReference, deadline: float) -> Outcome:
+    async def _prepare(self, claim: ClaimReference, deadline: float) -> PrepareResult:
         body = await self._fetch(claim, deadline)
         if body is None:
             raise PrepareError(
                 f"ResourceClaim {claim.namespace}/{claim.name} does not exist (any more); the kubelet asked for it."
             )
-        allocated = read_allocation(body, names.DRIVER, self._pool, claim.uid)
+        allocated = read_allocation(body, names.DRIVER, self._node.pool, claim.uid)
         for finding in allocated.warnings:
             extra = {"claim": f"{claim.namespace}/{claim.name}", "finding": str(finding)}
             _log.warning("claim has an odd config", extra=extra)
-        return Outcome(await self._prepare_when_free(allocated, deadline))
+        return PrepareResult(await self._prepare_when_free(allocated, deadline))
 
     async def _prepare_when_free(self, claim: AllocatedClaim, deadline: float) -> tuple[Answer, ...]:
-        """Prepare a claim; devices that another one holds are waited for a little.
+        """Prepare a claim; wait up to `HELD_SECONDS` for devices that another claim holds.
 
-        After a deletion without a grace period the scheduler gives the devices to the next pod before the kubelet has
-        unprepared the last one, mostly within a second. The kubelet would not try again for a minute.
+        After a deletion without a grace period the scheduler allocates the devices to the next pod before the kubelet
+        has unprepared them, which takes about a second. The kubelet itself retries only after a minute.
         """
         until = min(deadline, self._clock.monotonic() + HELD_SECONDS)
         delay = _FIRST_LOOK
         while True:
-            view = self._view()
+            view = self._node.view()
             try:
                 return await self.in_state(functools.partial(self._preparer.prepare, claim, view))
             except DeviceHeldError:
@@ -173,20 +182,17 @@ class Driver:
             await self._clock.sleep(delay)
             delay = min(delay * 2, _LAST_LOOK)
 
-    async def _unprepare(self, claim: ClaimReference) -> Outcome:
+    async def _unprepare(self, claim: ClaimReference) -> PrepareResult:
         await self.in_state(lambda: self._preparer.unprepare(claim.uid))
-        return Outcome()
+        return PrepareResult()
 
     async def _fetch(self, claim: ClaimReference, deadline: float) -> JsonObject | None:
-        """The claim; an API server that does not answer is asked again until the deadline.
-
-        The last attempt ends at the deadline as well: an answer after the kubelet's 45 s would say nothing to anybody.
-        """
+        """The claim. Retryable errors are retried until the deadline, which also ends the last attempt."""
         delay = _FIRST_RETRY
         while True:
             try:
                 async with asyncio.timeout(deadline - self._clock.monotonic()):
-                    return await self._claims.claim(claim.namespace, claim.name)
+                    return await self._node.objects.claim(claim.namespace, claim.name)
             except TimeoutError as error:
                 raise PrepareError(
                     f"ResourceClaim {claim.namespace}/{claim.name} cannot be read: the API server did not answer in "
@@ -203,12 +209,12 @@ class Driver:
             delay = min(delay * 2, _LAST_RETRY)
 
 
-def _unexpected(uid: str, operation: str, error: BaseException) -> Outcome:
-    """An error of the program itself: the siblings are still answered for."""
+def _unexpected(uid: str, operation: str, error: BaseException) -> PrepareResult:
+    """The result for an error of the program; the other claims keep their results."""
     _log.error("unexpected error", extra={"uid": uid, "operation": operation}, exc_info=error)
-    return Outcome(error=f"The driver failed unexpectedly ({type(error).__name__}); its log has the details.")
+    return PrepareResult(error=f"The driver failed unexpectedly ({type(error).__name__}); its log has the details.")
 
 
-def _cure(error: OSError) -> str:
+def _fix(error: OSError) -> str:
     where = error.filename or "the state and CDI directories"
     return f"Check free space and write permission of {where}; the kubelet tries again by itself."

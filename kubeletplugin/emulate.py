@@ -1,6 +1,6 @@
-"""A fake node: the files that the Neuron kernel driver writes, for tests and `--emulate`.
+"""An emulated node: writes the files of the Neuron kernel driver, for tests and `--emulate`.
 
-Only the files are fake. Discovery reads them like real ones, so everything after it is the real thing.
+Only the files are fake. Discovery reads them like real files, and all other parts are unchanged.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ class UnknownTypeError(ValueError):
 
 
 def emulated_type(name: str) -> InstanceType:
-    """The catalogue's entry, its number of devices filled in. Raises UnknownTypeError."""
+    """The catalogue's entry. Raises UnknownTypeError."""
     catalogue = Catalogue()
     entry = catalogue.get(name)
     if entry is None:
@@ -56,23 +56,23 @@ def emulated_type(name: str) -> InstanceType:
 
 
 def devices_of(entry: InstanceType) -> int:
-    """How many devices to fake: the catalogue's number, or a likely one where only a real node would know."""
+    """Number of devices to emulate: that of the catalogue, or a likely one if the catalogue has none."""
     return entry.devices or _UNKNOWN_COUNTS.get(entry.name.partition(".")[2], 16)
 
 
 def write_tree(
     root: Path, entry: InstanceType, *, driver_version: str = DRIVER_VERSION, node_id: int = 0, server: str = "us-0"
 ) -> None:
-    """Write `root/sys` and `root/dev` of one node; a tree of the same type that is there is left as it is.
+    """Write `root/sys` and `root/dev` of one node. An existing tree with the same parameters is not changed.
 
-    A tree of another type makes room: only files that an emulation wrote are removed.
+    A tree with other parameters is removed first: only files that an emulation wrote.
 
     Args:
         root: where to write.
-        entry: the type to fake.
+        entry: the type to emulate.
         driver_version: version of the kernel driver; newer ones have more files.
         node_id: the node's number in its UltraServer, from 0.
-        server: any name that the nodes of one UltraServer share.
+        server: name of the UltraServer; the same for all of its nodes.
 
     Raises:
         OSError: the tree cannot be written.
@@ -84,7 +84,7 @@ def write_tree(
     sysfs_root, dev_root = root / "sys", root / "dev"
     if marker.exists():
         _remove_tree(sysfs_root, dev_root)
-    # Empty until the tree is complete: what a crash leaves is written again, and known to be ours.
+    # The marker is empty until the tree is complete: after a crash the tree is removed and written again.
     _write(marker, "")
     _write(sysfs_root / sysfs.PRODUCT_NAME, f"{entry.name}\n")
     _write(sysfs_root / sysfs.DRIVER_VERSION, f"{driver_version}\n")
@@ -106,7 +106,7 @@ def _remove_tree(sysfs_root: Path, dev_root: Path) -> None:
 
 
 def write_device(sysfs_root: Path, entry: InstanceType, index: int, driver_version: str = DRIVER_VERSION) -> None:
-    """Write one device's files, with the quirks of the driver's format."""
+    """Write one device's files, with the driver's blanks and newlines."""
     directory = sysfs_root / sysfs.DEVICES / f"neuron{index}"
     generation = entry.family[:4]
     device, core = _ARCHITECTURE[generation]
@@ -132,7 +132,7 @@ def write_device(sysfs_root: Path, entry: InstanceType, index: int, driver_versi
 
 
 def write_device_node(dev_root: Path, index: int) -> None:
-    """Make `/dev/neuronN`: a null device where we may, so that a container runtime accepts it, else a plain file."""
+    """Create `/dev/neuronN`: a null device, which container runtimes accept; without the permission, a plain file."""
     path = dev_root / f"neuron{index}"
     with contextlib.suppress(FileExistsError):
         try:

@@ -1,7 +1,7 @@
-"""The Neuron runtime's environment that a claim's configs ask for.
+"""Environment variables of the Neuron runtime, from a claim's configs and the node's UltraServer files.
 
-Sources: the Neuron runtime's configuration (NEURON_LOGICAL_NC_CONFIG, NEURON_RT_ULTRASERVER_*), and AWS's published
-init script for UltraServer jobs, whose choice of a mode is followed.
+Sources: the Neuron runtime's configuration (NEURON_LOGICAL_NC_CONFIG, NEURON_RT_ULTRASERVER_*), and for the choice of
+the mode AWS's published init script for UltraServer jobs.
 """
 
 from typing import Final
@@ -15,25 +15,25 @@ ULTRASERVER_SERVER_ID: Final = "NEURON_RT_ULTRASERVER_SERVER_ID"
 ULTRASERVER_NODE_ID: Final = "NEURON_RT_ULTRASERVER_NODE_ID"
 
 _MODES_FOR_NODES: Final = {4: (1,), 2: (3, 2), 1: (4,)}
-"""Number of nodes -> values of the kernel driver's mode enum that mean it, best first.
+"""Number of nodes -> values of the kernel driver's mode enum, best first.
 
-The same digits mean other things on both sides: 4 is "four nodes" in the config and "one node" in the enum. Two
-nodes can stand on top of each other (3, preferred) or side by side (2).
+The digits differ: 4 is "four nodes" in the config and "one node" in the enum. Two nodes can be on top of each other (3,
+preferred) or side by side (2).
 """
 
 _STANDALONE: Final = Membership("0" * 16, -1)
 
 
 class UltraServerError(Exception):
-    """The node cannot be part of the UltraServer set that a claim asks for; the message says why."""
+    """The node cannot be part of the requested UltraServer set; the message has the reason."""
 
 
 def environment(in_force: ConfigsInForce, ultraserver: UltraServer | None) -> dict[str, str]:
     """Variables for the containers of one request.
 
     Args:
-        in_force: the request's settings. What is not set is left to the runtime's defaults.
-        ultraserver: the node's UltraServer as read just now; used only if a mode is set.
+        in_force: the request's settings. The runtime's defaults apply to missing ones.
+        ultraserver: the node's UltraServer, read just before; used only if a mode is set.
 
     Raises:
         UltraServerError: the node has no such set, or its nodes are still electing.
@@ -52,7 +52,7 @@ def environment(in_force: ConfigsInForce, ultraserver: UltraServer | None) -> di
 def _ultraserver(nodes: int, ultraserver: UltraServer | None) -> tuple[int, Membership]:
     candidates = _MODES_FOR_NODES[nodes]
     if nodes == 1:
-        # Every node can stand alone, whatever it lists.
+        # Every node supports this, also if its list of modes does not have it.
         return candidates[0], _STANDALONE
     if ultraserver is None:
         raise UltraServerError(

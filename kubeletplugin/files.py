@@ -1,4 +1,4 @@
-"""Files as the plugin's state needs them: what was written survives a crash, or was never there."""
+"""Durable files and locks for the plugin's state: after a crash a file has its old content or its new one."""
 
 import contextlib
 import fcntl
@@ -64,13 +64,13 @@ class DiskFiles:
 
 
 def durable_write(files: Files, path: Path, data: bytes) -> None:
-    """Replace a file so that a crash at any moment leaves either the old content or the new, never a mixture.
+    """Replace a file so that after a crash it has either the old content or the new.
 
-    Writers of one path take turns (`locked`), so one temporary name is enough, and a leftover of a crash is
-    overwritten. The name ends neither in `.json` nor in `.yaml`: a container runtime never loads it as a CDI spec.
+    Writers of a path hold a lock (`locked`), so one temporary name is enough; a file that a crash left is overwritten.
+    The name ends neither in `.json` nor in `.yaml`, so that container runtimes do not load it as a CDI spec.
 
     Raises:
-        OSError: the old content is untouched.
+        OSError: the file has its old content.
     """
     temporary = path.with_name(f".{path.name}{_TEMPORARY}")
     try:
@@ -84,28 +84,28 @@ def durable_write(files: Files, path: Path, data: bytes) -> None:
 
 
 def durable_remove(files: Files, path: Path) -> None:
-    """Remove a file so that it does not come back after a crash. Raises OSError."""
+    """Remove a file and sync its directory. Raises OSError."""
     files.remove(path)
     files.sync_directory(path.parent)
 
 
 def is_leftover(name: str) -> bool:
-    """Whether a name is that of a temporary file, which only a crash leaves behind."""
+    """Whether this is the name of a temporary file, which a crash left."""
     return name.startswith(".") and name.endswith(_TEMPORARY)
 
 
 @contextlib.contextmanager
 def locked(path: Path, timeout: float) -> Iterator[None]:
-    """Hold an exclusive lock that the kernel releases when the process ends, however it ends.
+    """Hold an exclusive lock. The kernel releases it when the process ends.
 
-    Two instances of the driver run at once during an upgrade and share all state.
+    During an upgrade two instances of the driver run and share all state.
 
     Args:
-        path: the lock file; made if it is not there, never removed.
+        path: the lock file; it is created if it is missing, and not removed.
         timeout: seconds to wait.
 
     Raises:
-        TimeoutError: another process held the lock all the time.
+        TimeoutError: another process held the lock until the time-out.
         OSError: the lock file cannot be opened.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -121,7 +121,7 @@ def locked(path: Path, timeout: float) -> Iterator[None]:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Take an exclusive `flock(2)` without waiting; says whether it was free."""
+    """Try to take an exclusive `flock(2)`; returns whether it was free."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,7 +1,7 @@
-"""Device health: what the driver's files say, as the kubelet's health stream and the scheduler's taints want it.
+"""Device health, from the hardware to the kubelet's health stream and to device taints.
 
-A device is unhealthy once it has an uncorrected ECC error, a subsystem that the firmware calls unhealthy, no device
-node, or has vanished; it is healthy again when none of that holds, e.g. after a reset or a reload of the driver.
+A device is unhealthy if it has an uncorrected ECC error, a subsystem that the firmware reports as unhealthy, no device
+node, or if it has vanished. It is healthy again when the cause is gone, e.g. after a reset or a reload of the driver.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ MAX_MESSAGE: Final = 1024
 """Characters that the kubelet keeps of a message (KEP-4680)."""
 
 _FATAL_COUNTERS: Final = {"mem_ecc_uncorrected": "hbm-ecc", "sram_ecc_uncorrected": "sram-ecc"}
-"""Counters of errors that were neither corrected nor are repairable, and how a taint names them."""
+"""Counters of errors that are neither corrected nor repairable, and the taint's value for each."""
 
 _log = logging.getLogger(__name__)
 
@@ -42,8 +42,8 @@ class DeviceHealth:
     Attributes:
         device: its name in the pool.
         status: health.
-        reason: one word for the taint; empty unless unhealthy.
-        message: for people.
+        reason: value of the taint; empty unless unhealthy.
+        message: for pod status and log.
     """
 
     device: str
@@ -59,8 +59,8 @@ class Snapshot:
     Attributes:
         hardware: as discovered.
         instance: the node's type; None if it is not known.
-        health: of every device, those that vanished and the whole node included.
-        vanished: indices of devices that should be there and are not.
+        health: of every device, also of vanished ones and of the whole node.
+        vanished: indices of missing devices.
     """
 
     hardware: NodeHardware
@@ -70,13 +70,13 @@ class Snapshot:
 
 
 def assess(hardware: NodeHardware, instance: InstanceType | None, seen: Iterable[int] = ()) -> Snapshot:
-    """Judge every device.
+    """Assess every device.
 
     Args:
         hardware: as discovered.
-        instance: the node's type. Devices that its catalogue entry counts and the node lacks have vanished, unless
-            the node has none at all: then the driver is not loaded, and there is nothing to publish.
-        seen: indices that were there before.
+        instance: the node's type. Devices that its catalogue entry counts and the node lacks have vanished. If the
+            node has no device at all, the kernel driver is not loaded, and nothing is published.
+        seen: indices of devices that were found before.
     """
     present = {device.index for device in hardware.devices}
     expected = set(seen)
@@ -95,8 +95,8 @@ def taints(health: Iterable[DeviceHealth], effect: str | None) -> Mapping[str, T
     """The taints of unhealthy devices by device name; none if `effect` is None."""
     if effect is None:
         return {}
-    sick = [device for device in health if device.status is Status.UNHEALTHY]
-    return {device.device: Taint(TAINT_KEY, device.reason, effect) for device in sick}
+    unhealthy = [device for device in health if device.status is Status.UNHEALTHY]
+    return {device.device: Taint(TAINT_KEY, device.reason, effect) for device in unhealthy}
 
 
 def _judge(device: NeuronDevice) -> DeviceHealth:
@@ -123,7 +123,7 @@ def _vanished(index: int) -> DeviceHealth:
 
 
 def _whole_node(health: Iterable[DeviceHealth]) -> DeviceHealth:
-    """The whole node is as healthy as its worst device."""
+    """The health of the whole node is that of its worst device."""
     order = (Status.UNHEALTHY, Status.UNKNOWN, Status.HEALTHY)
     worst = min(health, key=lambda device: order.index(device.status))
     if worst.status is Status.HEALTHY:
@@ -132,9 +132,9 @@ def _whole_node(health: Iterable[DeviceHealth]) -> DeviceHealth:
 
 
 class HealthMonitor:
-    """Looks at the hardware again and again, and notifies waiting streams when something has changed.
+    """Checks the hardware at intervals, and notifies waiting streams of changes.
 
-    Belongs to the event loop's thread; only discovery runs in another one.
+    To be used in the event loop's thread; only discovery runs in another thread.
     """
 
     def __init__(
@@ -149,30 +149,30 @@ class HealthMonitor:
         self._changed = asyncio.Event()
         self.snapshot = Snapshot(NodeHardware(None, None), None)
         self.generation = 0
-        """Grows with every change of `snapshot`."""
+        """Increases with every change of `snapshot`."""
 
     @property
     def interval(self) -> float:
-        """Seconds between two looks."""
+        """Seconds between two checks."""
         return self._interval
 
     async def refresh(self) -> None:
-        """Look at the hardware now."""
+        """Check the hardware now."""
         self._take(await asyncio.to_thread(self._discover))
 
     def use_facts(self, facts: NodeFacts) -> None:
-        """Learn what the Node object says: its label names the instance type where DMI does not."""
+        """Use the Node object's facts: its label has the instance type if DMI does not."""
         self._facts = facts
         self._take(self.snapshot.hardware)
 
     async def run(self) -> None:
-        """Look at the hardware until cancelled."""
+        """Check the hardware until cancelled."""
         while True:
             await self._clock.sleep(self._interval)
             await self.refresh()
 
     async def wait(self, generation: int, timeout: float) -> int:  # noqa: ASYNC109 - not an error when it runs out
-        """Return the present generation as soon as it is not `generation`, or after `timeout` seconds."""
+        """Return the present generation as soon as it differs from `generation`, or after `timeout` seconds."""
         if generation == self.generation:
             changed = self._changed
             try:

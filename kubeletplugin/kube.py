@@ -1,28 +1,28 @@
-"""The API server, as far as a kubelet plugin needs it. The only module that knows the Kubernetes client.
+"""The API server for the driver: claims, the node and its ResourceSlices. Implements the ports of `ports`.
 
-The client contributes credentials and transport. Objects stay plain JSON: its models refuse fields that are newer
-than they are. Everything above this module sees `resource.k8s.io/v1`; on older clusters the beta versions are
-translated here.
+The transport is `runtime.api_transport`. Objects stay plain JSON. All callers see `resource.k8s.io/v1`; for clusters
+that serve only beta versions, slices are translated here.
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-import aiohttp
 import msgspec
-from kubernetes.aio.client import ApiClient, Configuration
-from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
-from yaml import YAMLError
 
 from kubeletplugin.ports import JsonObject, KubeError, SliceEvent, UnreadableObjectError
 from neuron import api_objects, names
-from runtime import answers
+from runtime import answers, paging
+from runtime.api_errors import NOT_FOUND, ApiServerError, ClusterUnavailableError, StatusError, TooLongError
+from runtime.api_transport import LONGEST_ANSWER, Connection, load_configuration
+
+__all__ = ["ClusterUnavailableError", "KubeApi", "connect", "from_v1", "to_v1"]
 
 GROUP: Final = "resource.k8s.io"
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
@@ -33,59 +33,37 @@ _REQUEST_SECONDS: Final = 10.0
 _WATCH_SECONDS: Final = 290
 _WATCH_GRACE_SECONDS: Final = 30
 _PAGE: Final = 500
-_LONGEST_ANSWER: Final = 16 * 1024 * 1024
-_SHRINK: Final = 4
-_NOT_FOUND: Final = 404
+_USER_AGENT: Final = "neuron-dra-kubelet-plugin"
+_OUTSIDE: Final = "outside a pod, name a kubeconfig with --kubeconfig"
 
 _log = logging.getLogger(__name__)
 
 
-class ConnectionSettingsError(Exception):
-    """Neither kubeconfig nor service account lead to an API server; the message says why."""
-
-
 async def connect(kubeconfig: Path | None, node_name: str) -> "KubeApi":
-    """Make a client. Does not talk to the API server yet.
+    """Make a client; nothing is sent yet.
 
     Args:
-        kubeconfig: file to use; None: the pod's service account.
-        node_name: the node whose slices are ours.
+        kubeconfig: file with cluster and user; None: the pod's service account.
+        node_name: the node of the driver.
 
     Raises:
-        ConnectionSettingsError: the settings cannot be used.
+        ClusterUnavailableError: the configuration cannot be used.
     """
-    configuration = Configuration()
-    # Certificate authorities of clusters often lack the key identifiers that Python >= 3.13 insists on; Go, and so
-    # kubectl, does not.
-    configuration.disable_strict_ssl_verification = True
-    try:
-        if kubeconfig is None:
-            load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-        else:
-            await load_kube_config(  # type: ignore[no-untyped-call]
-                str(kubeconfig), client_configuration=configuration, persist_config=False
-            )
-    except (ConfigException, OSError, KeyError, TypeError, ValueError, AttributeError, YAMLError) as error:
-        source = "the pod's service account" if kubeconfig is None else f"kubeconfig {kubeconfig}"
-        # The client takes whatever YAML it finds for a mapping; what it says then is about its own code.
-        odd = kubeconfig is not None and isinstance(error, TypeError | AttributeError)
-        reason = "the file is empty or is no kubeconfig" if odd else str(error).rstrip(".")
-        hint = " Outside a pod, name a file with --kubeconfig." if kubeconfig is None else ""
-        raise ConnectionSettingsError(f"Cannot connect to the API server with {source}: {reason}.{hint}") from error
-    return KubeApi(ApiClient(configuration), node_name)
+    connection = await Connection.open(lambda: load_configuration(kubeconfig, otherwise=_OUTSIDE), _USER_AGENT)
+    return KubeApi(connection, node_name)
 
 
 class KubeApi:
     """Claims, the node and its slices. Implements `ports.ClaimReader`, `ports.NodeReader` and `ports.SliceStore`."""
 
-    def __init__(self, client: ApiClient, node_name: str) -> None:
-        self._client = client
+    def __init__(self, connection: Connection, node_name: str) -> None:
+        self._connection = connection
         self._node_name = node_name
         self._version: str | None = None
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._client.close()  # type: ignore[no-untyped-call]
+        await self._connection.close()
 
     # --- reading ------------------------------------------------------------------------------------------
 
@@ -99,7 +77,7 @@ class KubeApi:
         try:
             return await self._call("GET", path)
         except KubeError as error:
-            if error.status == _NOT_FOUND and error.reason == "NotFound":
+            if error.status == NOT_FOUND and error.reason == "NotFound":
                 return None
             raise
 
@@ -130,20 +108,21 @@ class KubeApi:
             "timeoutSeconds": str(_WATCH_SECONDS),
             "allowWatchBookmarks": "true",
         }
-        timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=_REQUEST_SECONDS, sock_read=_WATCH_SECONDS + _WATCH_GRACE_SECONDS
-        )
+        path = f"{await self._root()}/resourceslices"
+        stall = _WATCH_SECONDS + _WATCH_GRACE_SECONDS
         try:
-            response = await self._send("GET", f"{await self._root()}/resourceslices", query, None, timeout)
-            async with response:
-                await _raise_for_status(response)
-                while line := await response.content.readline():
-                    event = json.loads(line)
-                    if event["type"] == "ERROR":
-                        raise _status_error(event["object"].get("code", 0), event["object"])
-                    if event["type"] != "BOOKMARK":
-                        yield SliceEvent(event["type"], to_v1(event["object"]))
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError) as error:
+            with _kube_errors("The watch on ResourceSlices broke off"):
+                async with (
+                    self._connection.stream(path, query=query, stall=stall) as pieces,
+                    contextlib.aclosing(answers.lines(pieces, LONGEST_ANSWER, api_objects.WINDOW)) as lines,
+                ):
+                    async for line in lines:
+                        event = json.loads(line)
+                        if event["type"] == "ERROR":
+                            raise StatusError.from_status(event["object"])
+                        if event["type"] != "BOOKMARK":
+                            yield SliceEvent(event["type"], to_v1(event["object"]))
+        except (ValueError, KeyError) as error:
             raise KubeError(f"The watch on ResourceSlices broke off: {error!r}") from error
 
     async def create(self, body: Mapping[str, Any]) -> JsonObject:
@@ -161,7 +140,7 @@ class KubeApi:
         try:
             await self._call("DELETE", f"{await self._root()}/resourceslices/{quote(name)}")
         except KubeError as error:
-            if error.status != _NOT_FOUND:
+            if error.status != NOT_FOUND:
                 raise
 
     # --- transport ----------------------------------------------------------------------------------------
@@ -178,7 +157,7 @@ class KubeApi:
             try:
                 group = await self._call("GET", f"/apis/{GROUP}")
             except KubeError as error:
-                if error.status != _NOT_FOUND:
+                if error.status != NOT_FOUND:
                     raise
                 group = {}
             served = {entry["version"] for entry in group.get("versions", ())}
@@ -197,33 +176,29 @@ class KubeApi:
         query: Mapping[str, str],
         project: Callable[[JsonObject], JsonObject | None] = lambda item: item,
     ) -> tuple[list[JsonObject], str]:
-        """What `project` makes of each object, and the resourceVersion; objects that cannot be read are left out."""
-        items: list[JsonObject] = []
-        limit = _PAGE
-        token: dict[str, str] = {}
-        while True:
+        """The results of `project` that are not None, and the resourceVersion. Unreadable objects are left out."""
+
+        async def fetch(page_query: Mapping[str, str]) -> api_objects.Page:
             path = f"{await self._root()}/{plural}"
             try:
-                body = await self._exchange("GET", path, {**query, "limit": str(limit), **token})
-            except UnreadableObjectError:
-                if limit == 1:
-                    raise
-                limit = max(1, limit // _SHRINK)
-                continue
+                return _page(await self._exchange("GET", path, page_query), path)
             except KubeError as error:
-                if error.status == _NOT_FOUND:
-                    self._version = None  # the cluster was upgraded or downgraded: look again next time
+                if error.status == NOT_FOUND:
+                    self._version = None  # the cluster was upgraded or downgraded
                 raise
-            page = _page(body, path)
-            for raw in page.items or ():
-                item = _read(bytes(raw), plural)
-                kept = project(item) if item is not None else None
-                if kept is not None:
-                    items.append(kept)
-                await asyncio.sleep(0)  # other calls of the kubelet are answered in between
-            if not page.metadata.continue_:
-                return items, page.metadata.resourceVersion
-            token = {"continue": page.metadata.continue_}
+
+        items: list[JsonObject] = []
+        version = ""
+        async with contextlib.aclosing(paging.pages(fetch, query, _PAGE, UnreadableObjectError)) as listed:
+            async for page in listed:
+                for raw in page.items or ():
+                    item = _read(bytes(raw), plural)
+                    kept = project(item) if item is not None else None
+                    if kept is not None:
+                        items.append(kept)
+                    await asyncio.sleep(0)  # lets the event loop answer the kubelet
+                version = page.metadata.resourceVersion
+        return items, version
 
     async def _call(
         self, method: str, path: str, query: Mapping[str, str] | None = None, body: JsonObject | None = None
@@ -247,43 +222,28 @@ class KubeApi:
         """The body of an answer that is a success.
 
         Raises:
-            UnreadableObjectError: it is longer than our memory is for.
+            UnreadableObjectError: it is longer than the bound of the transport.
             KubeError: there is none.
         """
-        timeout = aiohttp.ClientTimeout(total=_REQUEST_SECONDS)
         try:
-            response = await self._send(method, path, query, body, timeout)
-            async with response:
-                await _raise_for_status(response)
-                return await _content(response, path)
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            text = str(error) or type(error).__name__
-            raise KubeError(f"The API server did not answer {method} {path}: {text}") from error
+            with _kube_errors(f"The API server did not answer {method} {path}"):
+                return await self._connection.request(method, path, timeout=_REQUEST_SECONDS, query=query, body=body)
+        except TooLongError as error:
+            raise UnreadableObjectError(f"{path} cannot be read: {error}") from error
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        body: JsonObject | None,
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - of the transport, for connecting and reading
-    ) -> aiohttp.ClientResponse:
-        try:
-            serialized = await self._client.param_serialize(
-                method,
-                path,
-                query_params=list(query.items()),
-                # Not compressed: little gzip may hold very much of what a tenant has stored.
-                header_params={"Accept": "application/json", "Accept-Encoding": "identity"},
-                body=body,
-                auth_settings=["BearerToken"],
-            )
-            method, url, headers, payload, _ = serialized
-            answer = await self._client.call_api(method, url, headers, payload, _request_timeout=timeout)
-        except ConfigException as error:
-            raise KubeError(f"The API server's credentials cannot be read: {error}") from error
-        response: aiohttp.ClientResponse = answer.response
-        return response
+
+@contextlib.contextmanager
+def _kube_errors(failed: str) -> Iterator[None]:
+    """Turns errors of the transport into `KubeError`, except `TooLongError`; `failed` begins those without a status."""
+    try:
+        yield
+    except TooLongError:
+        raise
+    except StatusError as error:
+        message = error.message or error.reason or "no reason given"
+        raise KubeError(f"The API server answered {error.code}: {message}", error.code, error.reason) from error
+    except ApiServerError as error:
+        raise KubeError(f"{failed}: {error}") from error
 
 
 def _page(body: bytes, path: str) -> api_objects.Page:
@@ -294,19 +254,19 @@ def _page(body: bytes, path: str) -> api_objects.Page:
 
 
 def _read(raw: bytes, plural: str) -> JsonObject | None:
-    """An object of a list; None, with a line in the log, for one that cannot be read."""
+    """An object of a list; None, with a line in the log, if it cannot be read."""
     try:
         item = json.loads(raw)
     except (RecursionError, ValueError) as error:
-        who = api_objects.identity(raw)
-        name = f"{who.namespace}/{who.name}" if who.namespace else who.name
+        found = api_objects.identity(raw)
+        name = f"{found.namespace}/{found.name}" if found.namespace else found.name
         _log.warning("object left out", extra={"object": f"{plural} {name}", "error": type(error).__name__})
         return None
     return item if isinstance(item, dict) else None
 
 
 def _allocated_by_us(claim: JsonObject) -> JsonObject | None:
-    """What is kept of a claim that has devices of our driver; None for others."""
+    """The fields of a claim that preparation needs; None if it has no devices of this driver."""
     status = claim.get("status") or {}
     devices = (status.get("allocation") or {}).get("devices") or {}
     if not any(result.get("driver") == names.DRIVER for result in devices.get("results") or ()):
@@ -316,31 +276,8 @@ def _allocated_by_us(claim: JsonObject) -> JsonObject | None:
     return {"metadata": kept, "status": {key: status.get(key) for key in ("allocation", "reservedFor")}}
 
 
-async def _content(response: aiohttp.ClientResponse, path: str) -> bytes:
-    content = await answers.content_of(response, _LONGEST_ANSWER)
-    if content is None:
-        raise UnreadableObjectError(f"{path} is longer than {_LONGEST_ANSWER} bytes")
-    return content
-
-
-async def _raise_for_status(response: aiohttp.ClientResponse) -> None:
-    if response.ok:
-        return
-    text = await response.text(errors="replace")
-    try:
-        status = json.loads(text)
-    except ValueError:
-        status = None
-    raise _status_error(response.status, status if isinstance(status, dict) else {"message": text[:200].strip()})
-
-
-def _status_error(code: int, status: Mapping[str, Any]) -> KubeError:
-    message = status.get("message") or status.get("reason") or "no reason given"
-    return KubeError(f"The API server answered {code}: {message}", code, str(status.get("reason") or ""))
-
-
 def to_v1(body: JsonObject) -> JsonObject:
-    """A ResourceSlice of any version as v1: v1beta1 wraps what a device has into `basic`."""
+    """A ResourceSlice of any version as v1: v1beta1 wraps a device's fields into `basic`."""
     spec = body.get("spec") or {}
     if any("basic" in device for device in spec.get("devices") or ()):
         devices = [{"name": device["name"]} | device.get("basic", {}) for device in spec["devices"]]

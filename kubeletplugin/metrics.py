@@ -17,7 +17,7 @@ _BUCKETS: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 
 
 class Metrics:
-    """All series, in a registry of their own."""
+    """All series and their registry."""
 
     def __init__(self) -> None:
         self.registry: Final = CollectorRegistry()
@@ -29,7 +29,7 @@ class Metrics:
         )
         self._seconds = Histogram(
             f"{PREFIX}_claim_duration_seconds",
-            "Time per claim, the API server's included.",
+            "Time per claim, including the API server's.",
             ("operation",),
             buckets=_BUCKETS,
             registry=self.registry,
@@ -38,7 +38,7 @@ class Metrics:
             f"{PREFIX}_prepared_claims", "Claims that are prepared now.", registry=self.registry
         )
         self.prepared_devices: Final = Gauge(
-            f"{PREFIX}_prepared_devices", "Devices that prepared claims hold now.", registry=self.registry
+            f"{PREFIX}_prepared_devices", "Devices that are held by prepared claims now.", registry=self.registry
         )
         self.slices_published: Final = Gauge(
             f"{PREFIX}_slices_published", "ResourceSlices of this node that are published.", registry=self.registry
@@ -66,7 +66,7 @@ class Metrics:
 
     @contextlib.contextmanager
     def measured(self, operation: str) -> Iterator[None]:
-        """Count and time the handling of one claim; an exception makes it an error."""
+        """Count and time one claim; an exception counts as an error."""
         start = time.perf_counter()
         result = "error"
         try:
@@ -78,10 +78,10 @@ class Metrics:
 
 
 class MetricsServer:
-    """Serves `/metrics` on a plain HTTP port, in threads of its own, until it is closed."""
+    """Serves `/metrics` on a plain HTTP port until it is closed."""
 
     def __init__(self, metrics: Metrics, host: str, port: int) -> None:
-        """Listen. Raises OSError if the port cannot be had."""
+        """Listen. Raises OSError if the port cannot be used."""
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, *_, address = found[0]
         dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
@@ -91,7 +91,7 @@ class MetricsServer:
 
     @property
     def port(self) -> int:
-        """The port, also where any free one was asked for."""
+        """The port; if 0 was requested, the one that was assigned."""
         return self._server.address[1]
 
     def close(self) -> None:

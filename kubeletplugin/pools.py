@@ -1,4 +1,4 @@
-"""A pool of ResourceSlices: from the slices that exist to those that should. Pure.
+"""A pool of ResourceSlices: computes the writes from the existing slices to the desired ones. Pure.
 
 Rules: `resourceslicecontroller.go` of `k8s.io/dynamic-resource-allocation` and the pool fields of
 `resource.k8s.io/v1`.
@@ -16,7 +16,7 @@ API_VERSION: Final = "resource.k8s.io/v1"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Writes:
-    """What to write, in this order: deletions, updates, creations. Bodies are complete ResourceSlices."""
+    """The writes, in this order: deletions, updates, creations. Bodies are complete ResourceSlices."""
 
     delete: tuple[str, ...] = ()
     update: tuple[JsonObject, ...] = ()
@@ -29,19 +29,16 @@ class Writes:
 def plan_writes(
     facts: NodeFacts, desired: Iterable[DesiredSlice], existing: Mapping[str, JsonObject], last_generation: int = 0
 ) -> Writes:
-    """How to get from the slices that exist to those that should.
+    """The writes that turn the existing slices into the desired ones; none if they are equal.
 
-    All slices of a pool carry one generation and the number of slices. The generation grows with every change
-    that touches more than one slice, so that the scheduler never mixes old and new ones.
+    All slices of a pool have the same generation and the number of slices. A change of more than one slice increases
+    the generation, so that the scheduler does not mix old and new slices.
 
     Args:
         facts: of the node.
-        desired: the slices that should exist.
-        existing: our driver's slices of this node, by name.
-        last_generation: the highest one ever written, also when its slices have been wiped.
-
-    Returns:
-        The writes; none if all is as it should be.
+        desired: the desired slices.
+        existing: the driver's slices of this node, by name.
+        last_generation: the highest one that was written, also if its slices have been deleted.
     """
     wanted = {piece.name: piece for piece in desired}
     generations = {body["spec"]["pool"]["generation"] for body in existing.values()}
@@ -99,7 +96,7 @@ def _body(facts: NodeFacts, piece: DesiredSlice, pool: JsonObject, existing: Jso
 
 
 def _keep_times(content: JsonObject, existing: JsonObject | None) -> JsonObject:
-    """Content whose taints keep the time at which they were added; NoExecute counts tolerationSeconds from it."""
+    """Content with the existing `timeAdded` of taints: `tolerationSeconds` of NoExecute begin at that time."""
     devices = (existing or {}).get("spec", {}).get("devices") or ()
     times = {
         (device["name"], *_identity(taint)): {"timeAdded": taint["timeAdded"]}
@@ -115,7 +112,7 @@ def _identity(taint: Mapping[str, str]) -> tuple[str, str, str]:
 
 
 def dropped_fields(sent: Any, stored: Any, path: str = "spec") -> tuple[str, ...]:
-    """Paths that were sent and are not stored: the API server drops, in silence, fields of disabled features."""
+    """Paths that were sent and not stored: the API server drops fields of disabled features without an error."""
     if isinstance(sent, Mapping) and isinstance(stored, Mapping):
         lost = []
         for key, value in sent.items():

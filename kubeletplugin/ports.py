@@ -1,4 +1,4 @@
-"""What the plugin needs of the world, as it needs it. `files` and `kube` provide it; tests fake or break it."""
+"""The interfaces to files, API server and clock. `files`, `kube` and `clock` implement them; tests replace them."""
 
 import dataclasses
 from collections.abc import AsyncIterator, Mapping
@@ -10,7 +10,7 @@ JsonObject = dict[str, Any]
 
 
 class Files(Protocol):
-    """The file operations that state is made of, each one a step at which a crash may come. All raise OSError."""
+    """The file operations of the driver's state. A crash may happen between any two. All raise OSError."""
 
     def read(self, path: Path) -> bytes:
         """The content of a file."""
@@ -19,26 +19,26 @@ class Files(Protocol):
         """Names in a directory, sorted."""
 
     def write(self, path: Path, data: bytes) -> None:
-        """Make or replace a file and return when its content is on the disk. Not atomic."""
+        """Create or replace a file and sync it. Not atomic."""
 
     def rename(self, source: Path, target: Path) -> None:
         """Replace `target` with `source`, atomically."""
 
     def remove(self, path: Path) -> None:
-        """Remove a file; one that is not there is no error."""
+        """Remove a file if it exists."""
 
     def sync_directory(self, directory: Path) -> None:
-        """Return when the names in the directory are on the disk."""
+        """Sync the names in the directory."""
 
     def make_directory(self, directory: Path) -> None:
-        """Make a directory and its parents; one that is there is no error."""
+        """Create a directory and its parents if they are missing."""
 
     def identity(self, path: Path) -> tuple[int, ...] | None:
-        """Something that changes whenever the file is replaced; None if there is no file."""
+        """A value that changes when the file is replaced; None if there is no file."""
 
 
 class KubeError(Exception):
-    """The API server could not do what was asked.
+    """A request to the API server failed.
 
     Attributes:
         status: HTTP status; 0 if there was no answer.
@@ -52,12 +52,12 @@ class KubeError(Exception):
 
     @property
     def retryable(self) -> bool:
-        """Whether the same call may succeed later: no answer, overload, or the server's own failure."""
+        """Whether the same request may succeed later: no answer, overload, or a failure of the server."""
         return self.status in (0, 429) or self.status >= 500
 
 
 class UnreadableObjectError(KubeError):
-    """The API server has the object, and nothing can be done with it; asking again changes nothing."""
+    """The API server has the object, but it cannot be read; a retry does not help."""
 
     @property
     def retryable(self) -> bool:
@@ -77,12 +77,12 @@ class ClaimReader(Protocol):
     """ResourceClaims. All methods raise `KubeError`."""
 
     async def claim(self, namespace: str, name: str) -> JsonObject | None:
-        """The claim, or None if there is none of that name."""
+        """The claim; None if it does not exist."""
 
     async def claims(self) -> list[JsonObject]:
-        """All claims of the cluster that have devices of our driver, with name, namespace, UID and status.
+        """All claims of the cluster with devices of this driver: name, namespace, UID and status.
 
-        Those that cannot be read are left out: tenants decide what is in a claim.
+        Claims that cannot be read are left out: tenants choose their content.
         """
 
 
@@ -97,13 +97,13 @@ class SliceStore(Protocol):
     """The ResourceSlices of this driver on this node, in `resource.k8s.io/v1` form. All methods raise `KubeError`."""
 
     async def separates_counters(self) -> bool:
-        """Whether shared counters need a slice of their own (Kubernetes 1.35 and later)."""
+        """Whether shared counters need a separate slice (Kubernetes 1.35 and later)."""
 
     async def slices(self) -> tuple[list[JsonObject], str]:
         """The slices and the resourceVersion from which to watch."""
 
     def watch(self, resource_version: str) -> AsyncIterator[SliceEvent]:
-        """Changes after a resourceVersion, until the server ends the watch."""
+        """Changes since a resourceVersion, until the server ends the watch."""
 
     async def create(self, body: Mapping[str, Any]) -> JsonObject:
         """Create a slice; returns it as stored."""
@@ -112,17 +112,21 @@ class SliceStore(Protocol):
         """Replace a slice whose resourceVersion is `body`'s; returns it as stored."""
 
     async def delete(self, name: str) -> None:
-        """Delete a slice; one that is not there is no error."""
+        """Delete a slice if it exists."""
+
+
+class NodeStore(NodeReader, SliceStore, Protocol):
+    """The node and its slices."""
 
 
 class Clock(Protocol):
-    """Time, so that tests need not wait for it."""
+    """Time; tests replace it."""
 
     def now(self) -> float:
         """Seconds since the epoch."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
+        """Seconds of a monotonic clock."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""

@@ -1,9 +1,7 @@
-"""Prepared claims: decided, written down, made visible to the container runtime - in this order, and undone in the
-opposite one.
+"""Prepares claims: decide, write the checkpoint, write the CDI spec. Unpreparing uses the reverse order.
 
-The order is what makes a crash harmless. A claim is in the checkpoint before its CDI spec exists and until it is
-gone, so whatever is on the disk belongs to a claim that is known, and no device is handed out twice. `recover`
-brings both into step again.
+The order makes a crash harmless: a claim is in the checkpoint as long as its CDI spec exists. So every spec on the
+disk belongs to a known claim, and no device is prepared twice. `recover` makes both consistent after a crash.
 """
 
 import contextlib
@@ -37,16 +35,16 @@ _LOCK_TIMEOUT: Final = 10.0
 
 
 class PrepareError(Exception):
-    """The claim cannot be prepared; the message says why and what to do."""
+    """The claim cannot be prepared; the message has the reason and the fix."""
 
 
 class DeviceHeldError(PrepareError):
-    """A device is still held by another claim; it may become free at any moment."""
+    """Another claim still holds a device. Retryable."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """What the kubelet is told of one device."""
+    """The answer to the kubelet for one device."""
 
     request: str
     pool: str
@@ -56,11 +54,11 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Recovery:
-    """What had to be done to trust the state on the disk; one sentence each, for the log.
+    """Repairs of the state on the disk; one sentence each, for the log.
 
     Attributes:
-        errors: what people should look at.
-        notes: what is worth knowing.
+        errors: for operators.
+        notes: for information.
     """
 
     errors: tuple[str, ...] = ()
@@ -69,12 +67,12 @@ class Recovery:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeView:
-    """The hardware as preparation sees it.
+    """The hardware, for preparation.
 
     Attributes:
         hardware: as last discovered.
         instance: the node's type; None if it is not known.
-        read_ultraserver: reads the UltraServer files anew: they change while nodes elect.
+        read_ultraserver: reads the UltraServer files again: they change while nodes elect.
     """
 
     hardware: NodeHardware
@@ -86,13 +84,13 @@ class NodeView:
 
 
 def allocation_digest(claim: AllocatedClaim) -> str:
-    """A digest of what was allocated and how it is configured."""
+    """A digest of the allocated devices and their configs."""
     content = msgspec.json.encode((claim.devices, [dataclasses.asdict(entry) for entry in claim.configs]))
     return hashlib.sha256(content).hexdigest()[:16]
 
 
 def decide(claim: AllocatedClaim, view: NodeView, others: Iterable[PreparedClaim]) -> PreparedClaim:
-    """Work out how to prepare a claim. Changes nothing.
+    """Decide how to prepare a claim. Changes nothing.
 
     Args:
         claim: the claim as allocated.
@@ -100,8 +98,8 @@ def decide(claim: AllocatedClaim, view: NodeView, others: Iterable[PreparedClaim
         others: all other prepared claims.
 
     Raises:
-        PrepareError: a device that the node does not have, or that another claim holds, or settings that the
-            hardware cannot take.
+        PrepareError: a device is not on the node or is held by another claim, or the hardware does not support the
+            settings.
     """
     devices = tuple(_prepared_device(result, view) for result in claim.devices)
     _refuse_overlaps(claim, devices, others)
@@ -150,7 +148,7 @@ def _prepared_device(result: AllocatedDevice, view: NodeView) -> PreparedDevice:
 
 
 def _refuse_overlaps(claim: AllocatedClaim, devices: Iterable[PreparedDevice], others: Iterable[PreparedClaim]) -> None:
-    """KEP-4381: a force-deleted pod may still run, and its devices are not free before it is unprepared."""
+    """KEP-4381: a force-deleted pod may still run; its devices are free only after unpreparation."""
     holders = {
         index: (device.device, other)
         for other in others
@@ -172,7 +170,7 @@ def _refuse_overlaps(claim: AllocatedClaim, devices: Iterable[PreparedDevice], o
 
 
 class Preparer:
-    """Prepares and unprepares claims. Thread-safe across processes: every method takes the state's lock."""
+    """Prepares and unprepares claims. Every method takes the state's lock, which other processes share."""
 
     def __init__(
         self,
@@ -192,10 +190,10 @@ class Preparer:
         self._problems: list[str] = []
 
     def recover(self) -> Recovery:
-        """Bring checkpoint and CDI specs into step after a start.
+        """Make checkpoint and CDI specs consistent after a start.
 
         Raises:
-            OSError: the checkpoint can neither be read nor written; nothing could be prepared.
+            OSError: the checkpoint can neither be read nor written, so no claim could be prepared.
             TimeoutError: another instance holds the lock.
         """
         notes: list[str] = []
@@ -211,11 +209,11 @@ class Preparer:
         return Recovery(self.take_problems(), tuple(notes))
 
     def prepare(self, claim: AllocatedClaim, view: NodeView) -> tuple[Answer, ...]:
-        """Prepare a claim, or answer for it again.
+        """Prepare a claim, or repeat the answer if it is prepared.
 
         Raises:
             PrepareError: it cannot be prepared.
-            OSError: the state cannot be written; nothing has changed, or the next call completes it.
+            OSError: the state cannot be written; nothing has changed, or the next call completes the change.
             TimeoutError: another instance holds the lock.
         """
         with self._locked():
@@ -228,15 +226,15 @@ class Preparer:
         return answers(prepared)
 
     def unprepare(self, uid: str) -> PreparedClaim | None:
-        """Undo the preparation of a claim; returns what was undone, None if it was not prepared.
+        """Unprepare a claim; returns it, None if it was not prepared.
 
         Raises:
-            OSError: the state cannot be written; the next call completes it.
+            OSError: the state cannot be written; the next call completes the change.
             TimeoutError: another instance holds the lock.
         """
         with self._locked():
             checkpoint = self._load()
-            with contextlib.suppress(ValueError):  # no claim of ours ever had such a UID
+            with contextlib.suppress(ValueError):  # such a UID has no spec
                 self._specs.remove(uid)
             prepared = checkpoint.claims.get(uid)
             if prepared is not None:
@@ -249,10 +247,10 @@ class Preparer:
             return self._load()
 
     def complete(self, allocated: Iterable[AllocatedClaim], view: NodeView) -> Recovery:
-        """Fill in what a damaged checkpoint may have lost, from the claims that pods on this node have reserved.
+        """Add the claims that a damaged checkpoint may have lost.
 
         Args:
-            allocated: all claims with devices of this node that pods have reserved.
+            allocated: all claims that have devices of this node and are reserved for pods.
             view: the node.
 
         Raises:
@@ -276,7 +274,7 @@ class Preparer:
         return Recovery((*self.take_problems(), *errors), tuple(notes))
 
     def take_problems(self) -> tuple[str, ...]:
-        """What went wrong with the state since the last call, for the log and the metrics."""
+        """Problems of the state since the last call, for log and metrics."""
         problems, self._problems = tuple(self._problems), []
         return problems
 
@@ -307,7 +305,7 @@ class Preparer:
         return checkpoint
 
     def _rebuild(self) -> Checkpoint:
-        """A state made of the CDI specs of this boot, and saved."""
+        """Build a state from the CDI specs of this boot, and save it."""
         claims: dict[str, PreparedClaim] = {}
         try:
             uids = self._specs.uids()
@@ -325,10 +323,10 @@ class Preparer:
         return checkpoint
 
     def _align(self, checkpoint: Checkpoint) -> list[str]:
-        """Make the CDI specs those of the checkpoint."""
+        """Write missing CDI specs and remove those without a claim."""
         notes = []
         for uid in self._specs.uids():
-            # A spec without a claim is a claim yet to be restored, as long as claims may be missing.
+            # While claims may be missing, a spec without a claim may belong to a claim that is not restored yet.
             if uid not in checkpoint.claims and not checkpoint.incomplete:
                 self._specs.remove(uid)
                 notes.append(f"The CDI spec of claim {uid}, which is not prepared, was removed.")
@@ -338,7 +336,7 @@ class Preparer:
 
 
 def answers(claim: PreparedClaim) -> tuple[Answer, ...]:
-    """What the kubelet is told of a prepared claim; always the same."""
+    """The answers to the kubelet for a prepared claim; always the same."""
     return tuple(
         Answer(device.parent_request, device.pool, device.device, cdi.device_ids(claim, position))
         for position, device in enumerate(claim.devices)
@@ -346,6 +344,6 @@ def answers(claim: PreparedClaim) -> tuple[Answer, ...]:
 
 
 def devices_held(claims: Mapping[str, PreparedClaim]) -> int:
-    """How many devices prepared claims hold, for the metrics; those that are only looked at are not held."""
+    """Number of devices that prepared claims hold; `adminAccess` does not hold a device."""
     devices = (device for claim in claims.values() for device in claim.devices if not device.admin_access)
     return len({index for device in devices for index in device.indices})

@@ -1,4 +1,4 @@
-"""The gRPC health service for the pod's probes. It asks the driver the way the kubelet does: over its sockets."""
+"""The gRPC health service for the pod's probes. It calls the driver's sockets, as the kubelet does."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -32,7 +32,7 @@ class Prober:
         return unary(_SERVICE, {"Check": (check, health_v1_pb2.HealthCheckRequest)})
 
     async def serves(self) -> bool:
-        """Whether both sockets answer: registration with the driver's data, preparation with nothing to do."""
+        """Whether both sockets answer: GetInfo for registration, an empty NodePrepareResources on the other."""
         calls: tuple[tuple[Path, str, Any], ...] = (
             (self._paths.registration, "/pluginregistration.Registration/GetInfo", registration_v1_pb2.InfoRequest()),
             (

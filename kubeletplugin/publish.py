@@ -1,7 +1,6 @@
-"""Keeps the node's ResourceSlices as they should be, whatever the kubelet or anybody else does to them.
+"""Reconciles the node's ResourceSlices: watches them and writes every difference from the desired ones.
 
-The kubelet deletes them all when it starts, and when the driver was away for 30 s. So publishing never ends: the
-slices are watched, and every difference is written again.
+The kubelet deletes all slices of the node when it starts, and when the driver was away for 30 s.
 """
 
 import asyncio
@@ -17,8 +16,9 @@ from kubeletplugin.files import try_lock
 from kubeletplugin.health import HealthMonitor, Snapshot, Status, taints
 from kubeletplugin.metrics import Metrics
 from kubeletplugin.pools import dropped_fields, plan_writes, without_times
-from kubeletplugin.ports import Clock, JsonObject, KubeError, NodeReader, SliceStore
-from kubeletplugin.slices import ClusterFeatures, NodeFacts, desired_slices, node_facts
+from kubeletplugin.ports import Clock, JsonObject, KubeError, NodeStore
+from kubeletplugin.slices import ClusterFeatures, NodeDevices, NodeFacts, desired_slices, node_facts
+from runtime.once import Once
 
 LOCK_NAME: Final = "publish.lock"
 
@@ -30,18 +30,33 @@ _FIRST_PAUSE: Final = 0.2
 _LAST_PAUSE: Final = 30.0
 _QUIET: Final = 60.0
 _NODE_SECONDS: Final = 30.0
-"""Age from which what was read of the Node is read again; an idle publisher looks every `_QUIET` seconds."""
+"""Seconds after which the Node is read again; an idle publisher checks this every `_QUIET` seconds."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Kept:
-    """What was sent for a slice, and what the API server made of it."""
+    """A slice as it was sent, as the API server stored it, and the paths of the fields that it dropped."""
 
     sent: JsonObject
     stored: JsonObject
     dropped: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Instance:
+    """This instance of the driver as it publishes.
+
+    Attributes:
+        driver_version: published as an attribute; a semantic version.
+        taint_effect: of unhealthy devices; None for no taint.
+        lock_dir: shared by all instances on the node; only one of them publishes.
+    """
+
+    driver_version: str
+    taint_effect: str | None
+    lock_dir: Path
 
 
 class Publisher:
@@ -49,24 +64,18 @@ class Publisher:
 
     def __init__(
         self,
-        store: SliceStore,
-        node: NodeReader,
+        store: NodeStore,
         monitor: HealthMonitor,
+        instance: Instance,
         *,
-        driver_version: str,
-        taint_effect: str | None,
-        lock_dir: Path,
         clock: Clock,
         metrics: Metrics,
         jitter: Callable[[float, float], float],
     ) -> None:
-        """Args: `jitter(a, b)` is a random number between both, so that nodes do not all call at once."""
+        """`jitter(a, b)` returns a random number between both: the nodes' retries are spread over time."""
         self._store = store
-        self._node = node
         self._monitor = monitor
-        self._driver_version = driver_version
-        self._taint_effect = taint_effect
-        self._lock = lock_dir / LOCK_NAME
+        self._instance = instance
         self._clock = clock
         self._metrics = metrics
         self._jitter = jitter
@@ -79,10 +88,10 @@ class Publisher:
         self._node_doubtful = True
         self._pause = _FIRST_PAUSE
         self._last_write = 0.0
-        self._told: set[str] = set()
+        self._told: Once[str] = Once()
 
     async def run(self) -> None:
-        """Publish. Errors are reported and tried again: without the API server, prepared pods run on."""
+        """Publish until cancelled. Errors are logged and retried: prepared pods run without the API server."""
         async with self._alone():
             delay = _FIRST_RETRY
             while True:
@@ -93,15 +102,15 @@ class Publisher:
                     self._metrics.background_errors.labels("publish").inc()
                     _log.warning("publishing failed", extra={"error": str(error)})
                 if self._clock.monotonic() - start > _QUIET:
-                    delay = _FIRST_RETRY  # it went well for a while; the end of a watch is nothing special
+                    delay = _FIRST_RETRY  # the end of a long watch is normal
                     continue
                 await self._clock.sleep(self._jitter(delay / 2, delay))
                 delay = min(delay * 2, _LAST_RETRY)
 
     @contextlib.asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
-        """Wait until no other instance publishes: during an upgrade, two would correct each other for ever."""
-        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Wait until no other instance publishes: during an upgrade, two would overwrite each other's slices."""
+        descriptor = os.open(self._instance.lock_dir / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             while not try_lock(descriptor):
                 self._tell("another instance publishes; waiting for its end")
@@ -111,7 +120,7 @@ class Publisher:
             os.close(descriptor)
 
     async def _session(self) -> None:
-        """Publish as long as one watch lasts."""
+        """Publish until the watch ends."""
         facts = await self._read_node()
         apart = await self._store.separates_counters()
         self._features = dataclasses.replace(self._features, separate_counters=apart)
@@ -136,7 +145,7 @@ class Publisher:
 
     async def _read_node(self) -> NodeFacts:
         self._node_doubtful = False
-        facts = node_facts(await self._node.node())
+        facts = node_facts(await self._store.node())
         self._node_read = self._clock.monotonic()
         self._monitor.use_facts(facts)
         return facts
@@ -146,10 +155,10 @@ class Publisher:
             name = event.slice["metadata"]["name"]
             known = self._known.get(name)
             if known is not None and _version(event.slice) < _version(known):
-                continue  # news from before our own last write
+                continue  # older than the last write of this process
             if event.type == "DELETED":
                 self._known.pop(name, None)
-                # They also go when the Node does: those of a Node that registered again belong to its new UID.
+                # Slices are also deleted with their Node. If it registers again, it has another UID.
                 self._node_doubtful = True
             else:
                 self._known[name] = event.slice
@@ -162,7 +171,7 @@ class Publisher:
             self._wake.set()
 
     async def _reconcile(self, facts: NodeFacts) -> None:
-        """Write what differs; the more often in a row, the slower: somebody may be writing against us."""
+        """Write differences. Repeated writes are delayed more and more: another writer may undo them."""
         self._report(self._monitor.snapshot)
         if not await self._write(facts):
             return
@@ -173,15 +182,9 @@ class Publisher:
 
     async def _write(self, facts: NodeFacts) -> bool:
         snapshot = self._monitor.snapshot
-        desired = desired_slices(
-            facts,
-            snapshot.hardware,
-            snapshot.instance,
-            self._driver_version,
-            vanished=snapshot.vanished,
-            taints=taints(snapshot.health, self._taint_effect),
-            features=self._features,
-        )
+        tainted = taints(snapshot.health, self._instance.taint_effect)
+        found = NodeDevices(snapshot.hardware, snapshot.instance, snapshot.vanished, tainted)
+        desired = desired_slices(facts, found, self._instance.driver_version, self._features)
         features = self._features
         writes = plan_writes(facts, desired, {n: self._as_sent(b) for n, b in self._known.items()}, self._generation)
         for name in writes.delete:
@@ -196,7 +199,7 @@ class Publisher:
                 self._remember(body, await call(body))
                 self._metrics.slice_writes.labels(operation).inc()
                 if self._features is not features:
-                    return True  # the cluster cannot hold the rest as it was meant
+                    return True  # the other slices have to be computed for the new features
         if writes:
             extra = {"slices": len(desired), "generation": self._generation}
             _log.info("slices published", extra=extra)
@@ -218,13 +221,13 @@ class Publisher:
             "disabled (DRAPartitionableDevices for counters, DRADeviceTaints for taints)"
         )
         if self._features.counters and any(path.endswith(_COUNTER_FIELDS) for path in dropped):
-            # Without counters the scheduler would give the whole node to one pod and its devices to others.
+            # Without counters the scheduler could allocate the whole node to one pod and its devices to others.
             self._tell("the whole UltraServer node is not published: nothing would keep its devices apart from it")
             self._features = dataclasses.replace(self._features, counters=False)
             self._wake.set()
 
     def _as_sent(self, body: JsonObject) -> JsonObject:
-        """A slice as it was sent, if the API server has it as it stored it then: dropped fields are no difference."""
+        """A slice as it was sent, if it is still stored as it was then: dropped fields are not a difference."""
         kept = self._kept.get(body["metadata"]["name"])
         if kept is None or kept.stored != _content(body):
             return body
@@ -243,15 +246,14 @@ class Publisher:
             )
 
     def _tell(self, message: str) -> None:
-        """Say something that stays true once."""
-        if message not in self._told:
-            self._told.add(message)
+        """Log a lasting limitation once."""
+        if self._told.first(message):
             self._metrics.background_errors.labels("publish").inc()
             _log.warning("publishing is limited", extra={"reason": message})
 
 
 def _version(body: JsonObject) -> int:
-    # Comparable for resources of one kind since Kubernetes 1.35 (KEP-5504), and in fact before.
+    # Comparable for objects of one kind: specified since Kubernetes 1.35 (KEP-5504), true also before.
     text = body["metadata"].get("resourceVersion", "")
     return int(text) if text.isdecimal() else 0
 

@@ -1,7 +1,7 @@
-"""Registration with the kubelet: where the sockets are, what is said on them, and which of them are left over.
+"""Registration with the kubelet: paths of the sockets, the registration service, removal of stale sockets.
 
-With a pod UID the names carry it, so that two instances can serve side by side during an upgrade (kubelet 1.33 and
-later); without one they are the fixed names that every kubelet knows.
+With a pod UID the socket names contain it, so that two instances can serve during an upgrade (kubelet 1.33 and later).
+Without one the names are fixed, for every kubelet.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class SocketError(Exception):
-    """A socket cannot be had; the message says which, why and what to do."""
+    """A socket cannot be used; the message has the path, the reason and the fix."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def socket_paths(plugin_dir: Path, registry_dir: Path, pod_uid: str = "") -> Soc
 
     Args:
         plugin_dir: the driver's own directory below the kubelet's plugin directory.
-        registry_dir: the directory that the kubelet watches.
+        registry_dir: the directory of registration sockets, which the kubelet watches.
         pod_uid: of the driver's pod; empty for the fixed names.
 
     Raises:
@@ -71,11 +71,7 @@ def socket_paths(plugin_dir: Path, registry_dir: Path, pod_uid: str = "") -> Soc
 
 
 def remove_stale_sockets(plugin_dir: Path, registry_dir: Path) -> tuple[Path, ...]:
-    """Remove our sockets that no process serves any more; the kubelet would dial them again and again.
-
-    Returns:
-        What was removed.
-    """
+    """Remove sockets of the driver that no process serves, because the kubelet would call them; returns their paths."""
     ours = re.escape(names.DRIVER)
     candidates = [
         *_matching(plugin_dir, re.compile(r"dra(-[A-Za-z0-9-]+)?\.sock|\.[0-9]+\.dra", re.ASCII)),
@@ -107,8 +103,8 @@ def _is_served(path: Path) -> bool:
 class UnixServer:
     """A gRPC server on one unix socket.
 
-    It listens under another name first and moves the socket into place: the kubelet never dials one that does not
-    answer yet, and gRPC, which removes the name that it was given when it stops, never removes that of a successor.
+    It listens on a temporary name and then renames the socket. So the kubelet does not call a socket that does not
+    answer yet. gRPC removes the name on which it listened when it stops; that is not the name of a newer instance.
     """
 
     def __init__(self, path: Path, handlers: Iterable[grpc.GenericRpcHandler]) -> None:
@@ -134,9 +130,9 @@ class UnixServer:
             raise SocketError(f"The driver cannot serve on {self.path}: {error}. Check the directory.") from error
 
     async def stop(self, grace: float) -> None:
-        """Remove the socket, so that the kubelet dials it no more, and let calls finish for `grace` seconds."""
+        """Remove the socket, so that the kubelet stops calling it, and let calls finish for `grace` seconds."""
         with contextlib.suppress(OSError):
-            # A newer instance may have put its own in the same place.
+            # A newer instance may have replaced it by its own.
             if self.path.stat().st_ino == self._inode:
                 self.path.unlink()
         if self._server is not None:
@@ -144,12 +140,12 @@ class UnixServer:
 
 
 class Registration:
-    """The registration service, and what the kubelet has said on it."""
+    """The registration service, and the kubelet's last answer."""
 
     def __init__(self, endpoint: Path) -> None:
         self._endpoint = endpoint
         self.registered: bool | None = None
-        """Whether the kubelet took the plugin; None before it has said so."""
+        """Whether the kubelet accepted the plugin; None before its answer."""
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The gRPC service."""

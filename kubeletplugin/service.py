@@ -1,5 +1,4 @@
-"""gRPC <-> domain, nothing else: DRAPlugin v1 and v1beta1, which differ in their package only, and the health
-stream."""
+"""The gRPC services: DRAPlugin v1 and v1beta1, which differ only in their package, and the health stream."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import ModuleType
@@ -7,16 +6,16 @@ from typing import Any, Final
 
 import grpc
 
-from kubeletplugin.driver import CALL_BUDGET, ClaimReference, Driver, Outcome
+from kubeletplugin.driver import CALL_BUDGET, ClaimReference, Driver, PrepareResult
 from kubeletplugin.health import HealthMonitor
 from kubeletplugin.pb import dra_health_v1alpha1_pb2, dra_v1_pb2, dra_v1beta1_pb2
 from kubeletplugin.ports import Clock
 
 SERVICES: Final = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth")
-"""As the registration names them, best first: the kubelet takes the first that it knows."""
+"""For the registration, best first: the kubelet uses the first one that it knows."""
 
 RESEND_SECONDS: Final = 10.0
-"""The kubelet calls a device's health unknown unless it hears of it again in time."""
+"""The kubelet sets a device's health to unknown if no update arrives in time."""
 
 _TIMEOUT_SECONDS: Final = 30
 _ANSWER_SECONDS: Final = 3.0
@@ -30,21 +29,21 @@ Handler = Callable[[Any, Any], Awaitable[Any]]
 
 
 def handlers(driver: Driver, monitor: HealthMonitor, pool: str, clock: Clock) -> tuple[grpc.GenericRpcHandler, ...]:
-    """Everything that the driver's socket serves."""
+    """The services of the driver's socket."""
     services = [_dra_plugin(name, messages, driver) for name, messages in _VERSIONS.items()]
     return (*services, _health(monitor, pool, clock))
 
 
 def _dra_plugin(name: str, messages: ModuleType, driver: Driver) -> grpc.GenericRpcHandler:
     async def prepare(request: Any, context: Any) -> Any:
-        outcomes = await driver.prepare(_references(request), _budget(context))
-        claims = {uid: _prepared(messages, outcome) for uid, outcome in outcomes.items()}
+        results = await driver.prepare(_references(request), _budget(context))
+        claims = {uid: _prepared(messages, result) for uid, result in results.items()}
         return messages.NodePrepareResourcesResponse(claims=claims)
 
     async def unprepare(request: Any, _context: Any) -> Any:
-        outcomes = await driver.unprepare(_references(request))
+        results = await driver.unprepare(_references(request))
         answer = messages.NodeUnprepareResourceResponse
-        claims = {uid: answer(error=outcome.error) for uid, outcome in outcomes.items()}
+        claims = {uid: answer(error=result.error) for uid, result in results.items()}
         return messages.NodeUnprepareResourcesResponse(claims=claims)
 
     return unary(
@@ -61,7 +60,7 @@ def unary(name: str, methods: dict[str, tuple[Handler, Any]]) -> grpc.GenericRpc
 
     Args:
         name: full name of the service.
-        methods: by name, what handles the call and the type of its request.
+        methods: by name, the handler and the type of its request.
     """
     return grpc.method_handlers_generic_handler(
         name,
@@ -81,14 +80,14 @@ def _references(request: Any) -> list[ClaimReference]:
 
 
 def _budget(context: Any) -> float:
-    """Seconds that may be spent on retries so that the answer still arrives in time."""
+    """Seconds for retries, so that the answer arrives before the kubelet's time-out."""
     remaining = context.time_remaining()
     if remaining is None:
         return CALL_BUDGET
     return min(CALL_BUDGET, max(0.0, float(remaining) - _ANSWER_SECONDS))
 
 
-def _prepared(messages: ModuleType, outcome: Outcome) -> Any:
+def _prepared(messages: ModuleType, result: PrepareResult) -> Any:
     devices = [
         messages.Device(
             request_names=[answer.request],
@@ -96,9 +95,9 @@ def _prepared(messages: ModuleType, outcome: Outcome) -> Any:
             device_name=answer.device,
             cdi_device_ids=answer.cdi_device_ids,
         )
-        for answer in outcome.devices
+        for answer in result.devices
     ]
-    return messages.NodePrepareResourceResponse(devices=devices, error=outcome.error)
+    return messages.NodePrepareResourceResponse(devices=devices, error=result.error)
 
 
 def _health(monitor: HealthMonitor, pool: str, clock: Clock) -> grpc.GenericRpcHandler:

@@ -7,7 +7,7 @@ the validation of `resource.k8s.io/v1`.
 import dataclasses
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from kubeletplugin.ports import JsonObject
@@ -36,14 +36,14 @@ _DEVICE_NAME: Final = re.compile(r"neuron-?device-?([0-9]{1,3})", re.ASCII)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What the Node object contributes.
+    """The facts from the Node object.
 
     Attributes:
         name: of the node, and so of the pool.
         uid: of the Node object, which owns the slices.
-        instance_type: by the well-known label, for nodes whose DMI does not tell; None without the label.
-        network_nodes: EC2 network node by layer, where labelled.
-        capacity_block: EC2 capacity block, where labelled.
+        instance_type: from the well-known label, for nodes whose DMI does not have it; None without the label.
+        network_nodes: EC2 network node by layer, from labels.
+        capacity_block: EC2 capacity block, from a label.
     """
 
     name: str
@@ -55,7 +55,7 @@ class NodeFacts:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Taint:
-    """A device taint (KEP-5055), without the time at which it was added: the API server fills that in."""
+    """A device taint (KEP-5055), without `timeAdded`, which the API server sets."""
 
     key: str
     value: str
@@ -64,11 +64,11 @@ class Taint:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClusterFeatures:
-    """What the cluster can store.
+    """Fields of slices that the cluster supports.
 
     Attributes:
-        counters: shared counters (KEP-4815), without which a whole node and its devices cannot exclude each other.
-        separate_counters: whether they need a slice of their own (1.35 and later).
+        counters: shared counters (KEP-4815); a whole node and its devices exclude each other by them.
+        separate_counters: whether they need a separate slice (1.35 and later).
     """
 
     counters: bool = True
@@ -77,15 +77,32 @@ class ClusterFeatures:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DesiredSlice:
-    """One slice as it should be.
+    """A slice to publish.
 
     Attributes:
-        name: of the ResourceSlice; stable, and sorted like the slices.
+        name: of the ResourceSlice; stable, and in the order of the slices.
         content: the spec without `pool`.
     """
 
     name: str
     content: JsonObject
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeDevices:
+    """The devices to publish.
+
+    Attributes:
+        hardware: as discovered.
+        instance: the node's type; None if it is not known, and then no device is published.
+        vanished: indices of devices that are gone but stay published, so that their taint is seen.
+        taints: by device name.
+    """
+
+    hardware: NodeHardware
+    instance: InstanceType | None
+    vanished: Collection[int] = ()
+    taints: Mapping[str, Taint] = dataclasses.field(default_factory=dict)
 
 
 def node_facts(node: Mapping[str, Any]) -> NodeFacts:
@@ -105,7 +122,7 @@ def node_facts(node: Mapping[str, Any]) -> NodeFacts:
 
 
 def instance_type(hardware: NodeHardware, facts: NodeFacts | None, catalogue: Catalogue) -> InstanceType | None:
-    """The node's instance type; one that the catalogue does not list has what the node shows and no more.
+    """The node's instance type. For a type that the catalogue does not have, only discovered facts are set.
 
     Returns:
         None if neither DMI nor the node's label names a type.
@@ -126,13 +143,13 @@ def device_name(index: int) -> str:
 
 
 def device_index(name: str) -> int | None:
-    """The index in a device's name, in either spelling that AWS has used; None for other names."""
+    """The index in a device's name, in both spellings of AWS; None for other names."""
     match = _DEVICE_NAME.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def slice_name(node: str, number: int) -> str:
-    """The name of a node's slice: stable, so that a slice that was wiped comes back as itself."""
+    """The name of a node's slice: stable, so that a deleted slice gets the same name again."""
     ending = f"-{names.DRIVER}-{number:03d}"
     if len(node) + len(ending) > MAX_NAME:
         digest = hashlib.sha256(node.encode()).hexdigest()[:8]
@@ -142,30 +159,23 @@ def slice_name(node: str, number: int) -> str:
 
 def desired_slices(
     facts: NodeFacts,
-    hardware: NodeHardware,
-    instance: InstanceType | None,
+    found: NodeDevices,
     driver_version: str,
-    *,
-    vanished: Iterable[int] = (),
-    taints: Mapping[str, Taint] | None = None,
     features: ClusterFeatures = ClusterFeatures(),
 ) -> tuple[DesiredSlice, ...]:
     """The slices of a node's pool.
 
     Args:
         facts: of the node.
-        hardware: as discovered.
-        instance: the node's type; None if it is not known, and then nothing can be published of its devices.
+        found: the devices.
         driver_version: of this driver, a semantic version.
-        vanished: indices of devices that are gone but stay listed, so that their taint is seen.
-        taints: by device name.
-        features: what the cluster can store.
+        features: of the cluster.
 
     Returns:
-        At least one slice: an empty one says "no devices", none at all would say "no driver".
+        At least one slice: an empty slice means "no devices", no slice would mean "no driver".
     """
-    taints = taints or {}
-    indices = sorted({device.index for device in hardware.devices} | set(vanished)) if instance else []
+    hardware, instance, taints = found.hardware, found.instance, found.taints
+    indices = sorted({device.index for device in hardware.devices} | set(found.vanished)) if instance else []
     counters: list[JsonObject] = []
     devices: list[JsonObject] = []
     if instance is not None:
@@ -180,7 +190,7 @@ def desired_slices(
                 device["consumesCounters"] = [_consumption([index])]
             devices.append(device)
         if whole_node:
-            # Last: the scheduler takes the first fit, and an unselective request means a device, not the node.
+            # Last: the scheduler takes the first match, and a request without selectors means a device, not the node.
             devices.append(_node_device(common, indices))
             counters = [{"name": _COUNTER_SET, "counters": _counters(indices)}]
     for entry in devices:
@@ -212,7 +222,7 @@ def _common_attributes(
         strings[f"networkNodeLayer{layer}"] = facts.network_nodes.get(layer)
     if instance.ultraserver_nodes:
         strings["capacityBlockId"] = facts.capacity_block
-    # Longer strings make the API server refuse the whole slice.
+    # The API server denies a slice with longer strings.
     attributes: JsonObject = {
         name: {"string": value} for name, value in strings.items() if value and len(value) <= MAX_STRING
     }
@@ -221,7 +231,7 @@ def _common_attributes(
 
 def _device_attributes(instance: InstanceType, index: int, devices: int) -> JsonObject:
     numbers = {"deviceId": index}
-    # UltraServer nodes are part of a larger torus, in which a place on the node says nothing.
+    # UltraServer nodes are part of a larger torus, so the position on the node has no meaning.
     if instance.topology is Topology.TORUS and not instance.ultraserver_nodes and devices > 1:
         numbers["topology_x"], numbers["topology_y"] = divmod(index, _TORUS_WIDTH)
         numbers["topology4_id"] = index // 4
@@ -235,10 +245,10 @@ def _device_attributes(instance: InstanceType, index: int, devices: int) -> Json
 
 
 def _node_device(common: JsonObject, indices: list[int]) -> JsonObject:
-    """The whole node as one device, which excludes its single devices and they it.
+    """The whole node as one device; it and the single devices exclude each other.
 
-    It has a `deviceId` past those of the devices: selectors that read one without a guard must not fail on this
-    node, and none that means a device may match. It has no group ids: a group of it makes no sense.
+    Its `deviceId` is one above those of the devices: a selector that reads it without a guard does not fail, and a
+    selector for a device does not match. It has no group ids.
     """
     attributes = common | {
         "deviceId": {"int": max(indices) + 1},

@@ -1,22 +1,20 @@
-"""Releases claims that are gone, and asks the API server for those that a damaged checkpoint has lost."""
+"""Releases claims that no longer exist, and restores claims that a damaged checkpoint lost from the API server."""
 
 import asyncio
 import functools
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from kubeletplugin.checkpoint import Checkpoint, PreparedClaim
-from kubeletplugin.driver import Driver
+from kubeletplugin.driver import Driver, NodeClaims
 from kubeletplugin.metrics import Metrics
-from kubeletplugin.ports import ClaimReader, Clock, JsonObject, KubeError, UnreadableObjectError
-from kubeletplugin.prepare import NodeView, Preparer
+from kubeletplugin.ports import Clock, JsonObject, KubeError, UnreadableObjectError
 from neuron import names
 from neuron.allocation import AllocatedClaim, AllocationError, read_allocation
 
 _RETRY: Final = 10.0
 _ODD: Final = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
-"""What reading a claim of another shape than the API's raises; it must not keep others from being swept."""
+"""Errors of a claim with another structure than the API's; the other claims are swept all the same."""
 
 _log = logging.getLogger(__name__)
 
@@ -24,40 +22,28 @@ _log = logging.getLogger(__name__)
 class Sweeper:
     """Sweeps until cancelled.
 
-    The kubelet unprepares what it prepared, so there is something to sweep only if it lost its own state. A claim
-    has to be missing for two sweeps in a row: a pod that was deleted by force may still be stopping.
+    The kubelet unprepares its claims, so claims remain only if it lost its state. A claim is released after it was
+    missing in two consecutive sweeps: a pod that was deleted by force may still be stopping.
     """
 
-    def __init__(
-        self,
-        driver: Driver,
-        preparer: Preparer,
-        claims: ClaimReader,
-        view: Callable[[], NodeView],
-        pool: str,
-        *,
-        interval: float,
-        clock: Clock,
-        metrics: Metrics,
-    ) -> None:
+    def __init__(self, driver: Driver, node: NodeClaims, interval: float, *, clock: Clock, metrics: Metrics) -> None:
+        """`interval` is in seconds."""
         self._driver = driver
-        self._preparer = preparer
-        self._claims = claims
-        self._view = view
-        self._pool = pool
+        self._node = node
+        self._preparer = node.preparer
         self._interval = interval
         self._clock = clock
         self._metrics = metrics
         self._missing: dict[str, PreparedClaim] = {}
 
     async def run(self) -> None:
-        """Sweep every now and then; sooner while claims may be missing."""
+        """Sweep at intervals; shorter ones while claims may be missing."""
         while True:
             complete = await self.sweep()
             await self._clock.sleep(self._interval if complete else min(_RETRY, self._interval))
 
     async def sweep(self) -> bool:
-        """Sweep once; says whether all prepared claims are known."""
+        """Sweep once; returns whether all prepared claims are known."""
         try:
             checkpoint = await self._driver.in_state(self._preparer.checkpoint)
             if checkpoint.incomplete:
@@ -71,8 +57,8 @@ class Sweeper:
         return True
 
     async def _complete(self) -> None:
-        allocated = [claim for body in await self._claims.claims() if (claim := self._allocated_here(body))]
-        view = self._view()
+        allocated = [claim for body in await self._node.objects.claims() if (claim := self._allocated_here(body))]
+        view = self._node.view()
         recovery = await self._driver.in_state(lambda: self._preparer.complete(allocated, view))
         for error in recovery.errors:
             self._metrics.background_errors.labels("sweep").inc()
@@ -80,11 +66,11 @@ class Sweeper:
         _log.info("prepared claims restored", extra={"notes": list(recovery.notes)})
 
     def _allocated_here(self, body: JsonObject) -> AllocatedClaim | None:
-        """The claim, if pods have reserved it and it has devices of this node."""
+        """The claim, if it is reserved for pods and has devices of this node; else None."""
         if not (body.get("status") or {}).get("reservedFor"):
             return None
         try:
-            return read_allocation(body, names.DRIVER, self._pool, body["metadata"]["uid"])
+            return read_allocation(body, names.DRIVER, self._node.pool, body["metadata"]["uid"])
         except (AllocationError, *_ODD):
             return None
 
@@ -99,24 +85,24 @@ class Sweeper:
         self._missing = missing
 
     def _release(self, claim: PreparedClaim) -> bool:
-        """Release a claim, unless it was prepared anew while the API server was asked."""
+        """Release a claim, unless it was prepared again while the API server was called."""
         if self._preparer.checkpoint().claims.get(claim.uid) != claim:
             return False
         self._preparer.unprepare(claim.uid)
         return True
 
     async def _exists(self, claim: PreparedClaim) -> bool:
-        """Whether the claim still is what was prepared: the same UID, and the same devices of this node."""
+        """Whether the claim still has the same UID and the prepared devices of this node."""
         try:
-            body = await self._claims.claim(claim.namespace, claim.name)
+            body = await self._node.objects.claim(claim.namespace, claim.name)
         except UnreadableObjectError:
-            return True  # there is one of that name; the other claims are looked at all the same
+            return True  # a claim of that name exists
         if body is None:
             return False
         try:
-            allocated = read_allocation(body, names.DRIVER, self._pool, claim.uid)
+            allocated = read_allocation(body, names.DRIVER, self._node.pool, claim.uid)
         except AllocationError as error:
-            # Findings say that the config is not ours to read, e.g. of a newer driver: the devices are still in use.
+            # With findings, only the config cannot be read, e.g. that of a newer driver: the devices are still in use.
             return bool(error.findings)
         except _ODD:
             return True

@@ -1,9 +1,8 @@
-"""Discovery: what the Neuron kernel driver tells of a node's devices, read from sysfs, DMI and /dev.
+"""Discovery: reads a node's Neuron devices from sysfs, DMI and /dev.
 
-Sources: the Neuron sysfs user guide and release notes of the kernel driver. The files are tolerated as they come:
-with or without a newline, in any order, readable by root only (before driver 2.28), absent (older drivers, inf1),
-"busy" while UltraServers elect their nodes. Driver 2.31 moved files inside a device's directory, so they are looked
-up by name, wherever they lie.
+Sources: the Neuron sysfs user guide and release notes of the kernel driver. Files may end with or without a newline, be
+readable by root only (before driver 2.28), be missing (older drivers, inf1), or contain "busy" while UltraServers elect
+their nodes. Driver 2.31 moved files inside a device's directory, so they are found by name at any depth.
 """
 
 import dataclasses
@@ -33,8 +32,8 @@ _BUSY: Final = "busy"
 _NONE_WORDS: Final = frozenset({"", "none", "0"})
 
 
-class UnreadableError(OSError):
-    """A file is there, but cannot be read; the message says which and why."""
+class SysfsError(OSError):
+    """A file exists but cannot be read; the message has the path and the reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,13 +42,13 @@ class NeuronDevice:
 
     Attributes:
         index: N of `/dev/neuronN`.
-        cores: physical NeuronCores, whatever the LNC; None if only root may know.
-        connected: indices of its neighbours; None if only root may know.
-        serial: serial number; None where the device has none.
+        cores: physical NeuronCores, independent of the LNC; None if only root may read it.
+        connected: indices of its neighbours; None if only root may read it.
+        serial: serial number; None if the device has none.
         has_node: whether its device node is in /dev.
-        counters: ECC events since the driver was loaded, by file name; those that exist.
-        unhealthy: subsystems that the firmware calls unhealthy (driver 2.30.2 and later).
-        unreadable: what could not be read and why; empty on a sound device.
+        counters: ECC events since the driver was loaded, by the name of existing files.
+        unhealthy: subsystems that the firmware reports as unhealthy (driver 2.30.2 and later).
+        unreadable: files that could not be read, with the reasons.
     """
 
     index: int
@@ -72,13 +71,13 @@ class Membership:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UltraServer:
-    """What the kernel driver says of the node's UltraServer.
+    """The kernel driver's facts about the node's UltraServer.
 
     Attributes:
         modes: values of the driver's mode enum that the node can take (1 = 4 nodes, 2 = 2 nodes side by side,
             3 = 2 nodes on top of each other, 4 = 1 node). Not counts of nodes.
-        members: its place in the set of 2 and of 4 nodes, where it has one.
-        busy: whether the nodes are still electing; the rest is not reliable then.
+        members: its place in the set of 2 and of 4 nodes, if it has one.
+        busy: whether the nodes are still electing; then the other fields are not reliable.
     """
 
     modes: frozenset[int] = frozenset()
@@ -94,7 +93,7 @@ class NodeHardware:
         instance_type: EC2 instance type by DMI; None if DMI does not name one.
         driver_version: version of the kernel driver, four numbers; None if the module is not loaded.
         devices: in order of their index.
-        ultraserver: None where the driver offers no such files.
+        ultraserver: None if the driver has no such files.
     """
 
     instance_type: str | None
@@ -115,8 +114,8 @@ def discover(sysfs_root: Path, dev_root: Path) -> NodeHardware:
         dev_root: usually `/dev`.
 
     Returns:
-        What could be read. A device that vanishes meanwhile is left out; one whose files cannot be read says so
-        in `unreadable`.
+        The hardware as far as it could be read. A device that vanishes meanwhile is left out; files that cannot be
+        read are in the device's `unreadable`.
     """
     product = _text(sysfs_root / PRODUCT_NAME)
     found = []
@@ -133,14 +132,14 @@ def discover(sysfs_root: Path, dev_root: Path) -> NodeHardware:
 
 
 def read_ultraserver(sysfs_root: Path) -> UltraServer | None:
-    """Read the UltraServer files alone: they change while nodes elect, devices do not."""
+    """Read only the UltraServer files, which change while nodes elect."""
     directory = sysfs_root / CLASS
     modes = _text(directory / "ultraserver_mode")
     if modes is None:
         return None
     texts = {}
     for nodes in (2, 4):
-        # The later generation has one set only and names its files without a number.
+        # The later generation has only one set, and no number in the names of its files.
         server = _text(directory / f"server_id_{nodes}") or _text(directory / "reservation_id")
         node = _text(directory / f"node_id_{nodes}") or _text(directory / "node_id")
         texts[nodes] = (server or "", node or str(_NO_NODE))
@@ -172,7 +171,7 @@ def _device(directory: Path, dev_root: Path, index: int) -> NeuronDevice | None:
     def read(name: str) -> str | None:
         try:
             return _read(files[name]) if name in files else None
-        except UnreadableError as error:
+        except SysfsError as error:
             unreadable.append(str(error))
             return None
 
@@ -192,7 +191,7 @@ def _device(directory: Path, dev_root: Path, index: int) -> NeuronDevice | None:
 
 
 def _files_by_name(directory: Path) -> dict[str, Path]:
-    """Where each file of a device lies. A counter may be a directory that holds `total`."""
+    """The path of each file of a device. A counter may be a directory with the file `total`."""
     found: dict[str, Path] = {}
     for parent, directories, files in os.walk(directory):
         here = Path(parent)
@@ -208,7 +207,7 @@ def _files_by_name(directory: Path) -> dict[str, Path]:
 
 
 def _read(path: Path) -> str | None:
-    """A sysfs file without surrounding blanks; None if it is gone or only root may read it."""
+    """A sysfs file without surrounding blanks; None if it does not exist or only root may read it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -220,14 +219,14 @@ def _read(path: Path) -> str | None:
     except OSError as error:
         if error.errno in _GONE:
             return None
-        raise UnreadableError(f"{path}: {error.strerror}") from error
+        raise SysfsError(f"{path}: {error.strerror}") from error
     return data.decode("ascii", "replace").strip(" \t\r\n\0")
 
 
 def _text(path: Path) -> str | None:
     try:
         return _read(path)
-    except UnreadableError:
+    except SysfsError:
         return None
 
 

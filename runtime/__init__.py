@@ -1,1 +1,1 @@
-"""What both programs need of the machine that they run on: files and the metrics port. Imports none of ours."""
+"""Shared by both programs: settings, API transport, logs, metrics server, files. Imports no other package of ours."""

@@ -1,10 +1,7 @@
-"""Reading files that somebody else puts there: certificates, CAs, policies, settings.
+"""Reads files from mounted directories, such as certificates and policies, without blocking and within a limit.
 
-A mounted directory may hold anything. A FIFO blocks its reader until somebody writes, a device file may never end, and
-a file may be larger than memory. So a file is opened without waiting, has to be a regular file, and is read up to a
-limit.
-
-Exceptions: `OSError` > `NotRegularError`, `TooLargeError`. Both have `strerror` and `filename`, like the system's own.
+A FIFO blocks its reader, a device file may have no end, and a file may be larger than memory. So only regular files are
+read, up to a limit. All errors are `OSError`s with `strerror` and `filename`.
 """
 
 import errno
@@ -14,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 LARGEST: Final = 1 << 20
-"""Bytes. No Secret and no ConfigMap is larger (kubernetes/api core/v1: MaxSecretSize)."""
+"""Bytes: the maximum of a Secret and of a ConfigMap (kubernetes/api core/v1: MaxSecretSize)."""
 
 _CHUNK: Final = 1 << 16
 
@@ -27,27 +24,27 @@ class NotRegularError(OSError):
 
 
 class TooLargeError(OSError):
-    """The file is larger than its reader allows."""
+    """The file is larger than the limit."""
 
     def __init__(self, path: Path, limit: int) -> None:
         super().__init__(errno.EFBIG, f"it is larger than {limit} bytes", str(path))
 
 
 def read_regular(path: Path, limit: int = LARGEST) -> bytes:
-    """The content of a regular file, links followed; never waits for a writer.
+    """The content of a regular file or of a link to one.
 
     Args:
         path: of the file.
-        limit: bytes that it may have.
+        limit: maximum size in bytes.
 
     Raises:
         NotRegularError: it is a FIFO, socket or device.
         IsADirectoryError: it is a directory.
         TooLargeError: it is larger than `limit`.
-        OSError: it is not there, or cannot be read.
+        OSError: it does not exist or cannot be read.
     """
-    # Looked at before it is opened, because opening a device may have effects; and again afterwards, because the name
-    # may lead somewhere else by then.
+    # Checked before opening, because opening a device may have effects, and again after it, because the name may point
+    # to another file by then.
     _check_kind(path, path.stat())
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
@@ -56,7 +53,7 @@ def read_regular(path: Path, limit: int = LARGEST) -> bytes:
         if status.st_size > limit:
             raise TooLargeError(path, limit)
         content = bytearray()
-        # One byte more than allowed: the file may have grown, and files of /proc say that they have no size.
+        # Up to one byte above the limit: the file may have grown, and files in /proc have size 0.
         while chunk := os.read(descriptor, min(_CHUNK, limit + 1 - len(content))):
             content += chunk
             if len(content) > limit:

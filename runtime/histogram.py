@@ -1,10 +1,10 @@
-"""A histogram for Prometheus that costs little to fill."""
+"""A histogram for Prometheus with fast observations."""
 
 import bisect
 
 
 class Histogram:
-    """Observations in buckets. Written by one thread; a copy of the counts is consistent in itself."""
+    """Observations in buckets. One thread may write; a copy of the counts is consistent."""
 
     __slots__ = ("_bounds", "counts", "total")
 
@@ -14,12 +14,12 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, value: float) -> None:
-        """Count a value in the first bucket that it is not above."""
+        """Count a value in the first bucket whose bound is not below it."""
         self.counts[bisect.bisect_left(self._bounds, value)] += 1
         self.total += value
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Cumulative, as the text format wants them."""
+        """Cumulative counts by upper bound, for the text format."""
         total = 0
         cumulative: list[tuple[str, float]] = []
         bounds = (*map(str, self._bounds), "+Inf")

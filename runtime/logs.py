@@ -1,4 +1,4 @@
-"""Structured logs on stderr: one line per event. A record's message is the event, its `extra` are the keys."""
+"""Structured logs on stderr, one line per event: a record's message is the event, its `extra` the fields."""
 
 import json
 import logging
@@ -17,7 +17,7 @@ _STANDARD_ATTRIBUTES: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"
 
 
 class Timestamps:
-    """RFC 3339 in UTC with milliseconds; what lines in a row have in common is worked out once."""
+    """RFC 3339 in UTC with milliseconds. The text is cached for events of the same second and millisecond."""
 
     def __init__(self) -> None:
         self._millisecond = self._second = -1
@@ -57,13 +57,13 @@ class JSONFormatter(logging.Formatter):
         try:
             line = orjson.dumps(fields, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
         except TypeError:
-            # A lone surrogate, as in the name of a file that is not UTF-8: orjson has no way to write it.
+            # orjson does not write lone surrogates, as in the name of a file that is not UTF-8.
             line = json.dumps(fields, default=str)
         return escaped(line)
 
 
 class TextFormatter(logging.Formatter):
-    """The same for people: time, level, event, then key=value."""
+    """One line per record for terminals: time, level, event, then key=value."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,18 +78,18 @@ class TextFormatter(logging.Formatter):
 
 
 def resolve(form: Literal["auto", "json", "text"]) -> Format:
-    """The format in force: text where stderr is a terminal, unless somebody chose."""
+    """The format in force; `auto` is text if stderr is a terminal, else JSON."""
     if form == "auto":
         return "text" if sys.stderr.isatty() else "json"
     return form
 
 
 def configure(form: Format, level: str, stream: TextIO | None = None) -> None:
-    """Send every logger of the process to `stream` (stderr if None) in one format."""
+    """Send all loggers of the process to `stream` (None: stderr) in one format."""
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(JSONFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
-    # What uvicorn says below a warning, our own lines say with keys.
+    # The webhook logs the same events as uvicorn below warning, with fields.
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 

@@ -1,7 +1,7 @@
-"""The plain port where Prometheus reads what a process counts.
+"""The plain HTTP port of `/metrics`.
 
-Served in threads of its own, so that it answers however busy the process is. Anybody in the pod network may connect, so
-threads, heads and times are bounded, and nothing that a client does leaves more than a line in the log.
+It has its own threads, so that it answers while the event loop is busy. All pods of the network may connect, so
+threads, sizes of requests, times and lines in the log are bounded.
 """
 
 import contextlib
@@ -29,13 +29,13 @@ log = logging.getLogger(__name__)
 METRICS_PATH: Final = "/metrics"
 
 MOST_CONNECTIONS: Final = 16
-"""Connections, each with a thread. A Prometheus keeps none; there are two of them where they are replicated."""
+"""Maximum of connections; each has a thread. Prometheus does not keep connections open."""
 MOST_HEAD: Final = 16 * 1024
 """Bytes of a request's line and headers."""
 HEAD_TIMEOUT: Final = 5.0
-"""Seconds for a client to send its request, however busy it is in between."""
+"""Time-out in seconds for the whole request to arrive."""
 ANSWER_TIMEOUT: Final = 10.0
-"""Seconds for a client to take the answer; Prometheus' own default for a scrape (`scrape_timeout`)."""
+"""Time-out in seconds for the client to read the answer; Prometheus' default of `scrape_timeout`."""
 
 _SAY_EVERY: Final = 10.0
 _TEXT: Final = ("Content-Type", "text/plain; charset=utf-8")
@@ -49,14 +49,14 @@ class MetricsServer:
     """
 
     def __init__(self, registry: CollectorRegistry, listener: socket.socket) -> None:
-        """Serve on a bound socket, which is ours from now on."""
+        """Serve on a bound socket; `close` closes it."""
         self.address: tuple[str, int] = listener.getsockname()[:2]
         self._server = _Server(listener, registry)
-        # Polling bounds how long stopping takes.
+        # The poll interval is the longest delay of `close`.
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True)
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Start to serve."""
         self._thread.start()
 
     def close(self) -> None:
@@ -66,7 +66,7 @@ class MetricsServer:
         self._server.server_close()
 
     def __enter__(self) -> "MetricsServer":
-        """Serve for as long as the context is open."""
+        """Serve while the context is open."""
         self.start()
         return self
 
@@ -78,7 +78,7 @@ class MetricsServer:
 
 
 class _TooLargeError(Exception):
-    """The request's head is above its bound."""
+    """The request's head is longer than `MOST_HEAD`."""
 
 
 class _Handler(BaseRequestHandler):
@@ -98,14 +98,14 @@ class _Handler(BaseRequestHandler):
             self.server.reading_ended(self.request)
             try:
                 answer = self.server.answer(head)
-            except Exception as error:  # noqa: BLE001 - whatever is wrong with a collector
+            except Exception as error:  # noqa: BLE001 - a collector may raise any error
                 self.server.failed(error)
                 answer = _answer("500 Internal Server Error", [_TEXT], b"The log of the process says why.\n")
         self.request.settimeout(ANSWER_TIMEOUT)
         self.request.sendall(answer)
 
     def _head(self) -> bytes | None:
-        """The request's head; None where the client has gone or is too slow."""
+        """The request's head; None if the client closed the connection or is too slow."""
         deadline = time.monotonic() + HEAD_TIMEOUT
         head = bytearray()
         while b"\r\n\r\n" not in head and b"\n\n" not in head:
@@ -126,7 +126,7 @@ class _Handler(BaseRequestHandler):
 
 
 class _Server(ThreadingMixIn, TCPServer):
-    """On a socket that is bound already, with so many threads at most."""
+    """A server on a bound socket with at most `MOST_CONNECTIONS` threads."""
 
     daemon_threads = True
     block_on_close = False
@@ -140,14 +140,14 @@ class _Server(ThreadingMixIn, TCPServer):
         self._generating = threading.Lock()
         self._state = threading.Lock()
         self._open = 0
-        # Those whose request is still to come, oldest first.
+        # Connections whose request has not arrived yet, oldest first.
         self._reading: dict[socket.socket, None] = {}
         self._said: float | None = None
         self._failed = 0
         self.server_activate()
 
     def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002 - socketserver's signature
-        """Whether there is a thread for a connection: else the oldest that says nothing makes room."""
+        """Whether to accept a connection. At the maximum, the oldest connection without a request is closed for it."""
         with self._state:
             if self._open >= MOST_CONNECTIONS:
                 oldest = next(iter(self._reading), None)
@@ -161,7 +161,7 @@ class _Server(ThreadingMixIn, TCPServer):
         return True
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """In a thread of its own, where the system has one."""
+        """Handle the connection in a new thread."""
         try:
             super().process_request(request, client_address)
         except RuntimeError:
@@ -175,18 +175,18 @@ class _Server(ThreadingMixIn, TCPServer):
             self._ended(request)
 
     def reading_ended(self, request: socket.socket) -> None:
-        """A request is here: its connection makes room for no other."""
+        """The request has arrived: the connection is no longer closed for others."""
         with self._state:
             self._reading.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - socketserver's signature
-        """Say what went wrong beside the answer; clients that go away say nothing about us."""
+        """Log unexpected errors; errors of the connection are the client's."""
         error = sys.exception()
         if error is not None and not isinstance(error, OSError):
             self.failed(error)
 
     def failed(self, error: BaseException) -> None:
-        """Say in one line that metrics were not served, now and then."""
+        """Log that metrics were not served, at most every `_SAY_EVERY` seconds."""
         with self._state:
             self._failed += 1
             now = time.monotonic()
@@ -200,7 +200,7 @@ class _Server(ThreadingMixIn, TCPServer):
         line, *fields = head.decode("latin-1").splitlines()
         parts = line.split(" ")
         if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
-            return _answer("400 Bad Request", [_TEXT], b"This is no HTTP/1.1.\n")
+            return _answer("400 Bad Request", [_TEXT], b"This is not HTTP/1.1.\n")
         path, _, query = parts[1].partition("?")
         if unquote(path) != METRICS_PATH:
             return _answer("404 Not Found", [_TEXT], f"Metrics are at {METRICS_PATH}.\n".encode())
@@ -212,9 +212,9 @@ class _Server(ThreadingMixIn, TCPServer):
             "HTTP_ACCEPT": headers.get("accept", ""),
             "HTTP_ACCEPT_ENCODING": headers.get("accept-encoding", ""),
         }
-        # One at a time: each takes processor time from what the process is there for.
+        # One at a time: it takes processor time from reviews or preparations.
         if not self._generating.acquire(timeout=ANSWER_TIMEOUT):
-            return _answer("503 Service Unavailable", [_TEXT], b"Too many ask for metrics.\n")
+            return _answer("503 Service Unavailable", [_TEXT], b"Too many concurrent requests for metrics.\n")
         try:
             return self._exposed(environ)
         finally:

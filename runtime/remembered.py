@@ -1,7 +1,4 @@
-"""What reviews remember, counted in bytes.
-
-A cache that counts entries holds as much as its largest entries make of it, and tenants choose how large those are.
-"""
+"""A cache for reviews, bounded in bytes: tenants choose the size of entries, so a number of entries is no bound."""
 
 import hashlib
 from collections import OrderedDict
@@ -12,22 +9,22 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 OVERHEAD: Final = 512
-"""Bytes that an entry costs beside what its caller counts: the key's object, the entry of the dictionary."""
+"""Bytes of an entry that its caller does not count: the key's object, the entry of the dictionary."""
 _SHARE: Final = 8
-"""One entry is at most this part of the whole: a few large objects do not push out everything else."""
+"""An entry may have at most this part of the cache, so that a few large ones do not evict all others."""
 
 
 class Remembered(Generic[Key, Value]):
-    """Values by key, the least recently used forgotten first. Belongs to one thread: the event loop's."""
+    """Values by key; the least recently used is evicted first. For one thread: the event loop's."""
 
     def __init__(self, most: int) -> None:
-        """Hold entries of at most `most` bytes together."""
+        """`most` is the bound of all entries together, in bytes."""
         self._most = most
         self._size = 0
         self._entries: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
 
     def get(self, key: Key) -> Value | None:
-        """The value of a key; None where it was never put, or is forgotten."""
+        """The value of a key; None if it is not cached."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -35,13 +32,13 @@ class Remembered(Generic[Key, Value]):
         return entry[0]
 
     def put(self, key: Key, value: Value, size: int) -> None:
-        """Remember a value, in place of the key's last one.
+        """Cache a value; it replaces the key's last one.
 
         Args:
-            key: small; of something long take the `fingerprint`.
-            value: whatever is to be remembered; not None.
-            size: bytes that the key and the value hold, as far as their length is a caller's choice. An entry that
-                would be more than an eighth of the whole is not kept.
+            key: small; use the `fingerprint` of long data.
+            value: not None.
+            size: bytes of key and value, as far as tenants choose them. An entry of more than an eighth of the cache is
+                not kept.
         """
         self._forget(key)
         size += OVERHEAD
@@ -54,7 +51,7 @@ class Remembered(Generic[Key, Value]):
             self._size -= freed
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         self._entries.clear()
         self._size = 0
 
@@ -74,7 +71,7 @@ class Remembered(Generic[Key, Value]):
 
 
 def fingerprint(*parts: bytes) -> bytes:
-    """32 bytes that stand for the parts, in a key that would otherwise hold a copy of them."""
+    """A digest of the parts, 32 bytes, for keys that would otherwise contain a copy of them."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(b"%d:" % len(part))  # The parts (ab, c) are not the parts (a, bc).

@@ -1,5 +1,5 @@
-"""Why a program does not start."""
+"""The error that ends a program at its start."""
 
 
 class StartupError(Exception):
-    """The server cannot start; the message says what is wrong, where, and what to do."""
+    """The program cannot start; the message has the value, the place and the fix."""

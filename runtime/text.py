@@ -1,15 +1,15 @@
-"""Text of others on one line of ours.
+"""Escapes untrusted text for one line of a log.
 
-What splits lines differs between readers: `str.splitlines` and some log shippers split at U+0085, U+2028 and U+2029,
-terminals act on DEL and C1 controls, and bidirectional controls make a line read as something that it is not. None of
-them is printable (`str.isprintable`: Unicode's categories "other" and "separator", but for the space).
+Readers split lines differently: `str.splitlines` and some log shippers split at U+0085, U+2028 and U+2029, terminals
+interpret DEL and C1 controls, and bidirectional controls change the displayed order. None of these is printable
+(`str.isprintable`: not in Unicode's categories "other" and "separator", except the space).
 """
 
 import json
 
 
 def escaped(text: str) -> str:
-    r"""The text with `\uXXXX` for whatever is not printable, as JSON spells it; already escaped text stays as it is."""
+    r"""The text with `\uXXXX` for every character that is not printable, as in JSON; escaped text is not changed."""
     return text if text.isprintable() else "".join(map(_escaped, text))
 
 

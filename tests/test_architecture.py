@@ -1,4 +1,4 @@
-"""docs/architecture.md and its picture name what there is, and nothing else."""
+"""docs/architecture.md and its picture name every folder, and only existing files."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""docs/security.md says what holds each of its claims; here it is checked that this exists."""
+"""Every test, manifest line and default that docs/security.md names exists."""
 
 import ast
 import re
@@ -16,7 +16,7 @@ LIMITS = re.findall(r"\| `(--[a-z-]+)` (\d+) \|", TEXT)
 
 
 def claims() -> list[str]:
-    """Rows of the tables whose last column says what holds them."""
+    """Rows of the tables with the last column "held by"."""
     rows: list[str] = []
     holds = False
     for line in TEXT.splitlines():
@@ -41,7 +41,7 @@ def test_every_manifest_line_that_is_named_exists(path: str, line: str) -> None:
 
 
 @pytest.mark.parametrize("row", claims())
-def test_every_claim_names_what_holds_it(row: str) -> None:
+def test_every_claim_names_a_proof(row: str) -> None:
     held_by = row.rstrip("|").rpartition("|")[2]
     assert any(f"`{path}::{name}`" in held_by for path, name in TESTS) or any(
         f"`{path}`: `{line}`" in held_by for path, line in LINES
@@ -54,7 +54,7 @@ def test_every_limit_is_the_default(flag: str, value: str) -> None:
     assert defaults[flag] == value
 
 
-def test_the_document_is_read_as_it_is_meant() -> None:
+def test_the_document_was_parsed() -> None:
     assert len(claims()) > 40
     assert len(TESTS) > 40
     assert len(LINES) > 10

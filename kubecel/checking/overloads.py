@@ -1,4 +1,4 @@
-"""Functions that expressions call: signatures for the compiler, and dispatch on the types found at run time."""
+"""Functions of expressions: signatures for the compiler, and dispatch by the types at run time."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +11,7 @@ from kubecel.values import Optional, is_list, kind_of, no_overload
 
 Implementation = Callable[..., Any]
 LiteralCheck = Callable[[Budget, str], object]
-"""Refuses a constant with a `CelRuntimeError`; what that takes is taken from the budget."""
+"""Refuses a constant argument with a `CelRuntimeError`. Charges the budget."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -21,14 +21,13 @@ class Overload:
     Attributes:
         name: with its namespace, e.g. `sets.contains`.
         parameters: types of the arguments; a method's receiver comes first.
-        result: type of what it returns.
-        call: the implementation; takes the arguments, after the budget where `budgeted`.
-        method: whether it is called as `receiver.name(…)`.
-        budgeted: whether what it costs depends on its arguments.
-        strict: whether a call on constants that fails is refused when it is compiled, as the API server does for
-            conversions.
-        literal: position of an argument and what checks it if it is a constant: what the check refuses is refused
-            when the call is compiled, as the API server does for regular expressions.
+        result: type of the result.
+        call: the implementation. Its parameters are the budget, if `budgeted`, then the arguments.
+        method: it is called as `receiver.name(…)`.
+        budgeted: its cost depends on its arguments.
+        strict: a call with constant arguments that fails is a compile error, as for conversions in the API server.
+        literal: position of an argument, and a check of constants at that position. A failed check is a compile error,
+            as for regular expressions in the API server.
     """
 
     name: str
@@ -63,7 +62,7 @@ class Library:
         }
 
     def find(self, name: str, *, method: bool) -> tuple[Overload, ...]:
-        """Every signature of a function or method; empty where there is none."""
+        """All signatures of a function or method; empty if it does not exist."""
         return self._table.get((name, method), ())
 
     def names(self, *, method: bool) -> tuple[str, ...]:
@@ -74,13 +73,13 @@ class Library:
 def matching(
     unifier: Unifier, candidates: tuple[Overload, ...], arguments: tuple[Type, ...]
 ) -> tuple[tuple[Overload, ...], Type]:
-    """The signatures that may fit arguments of these static types, and the type of the result (dyn if several)."""
+    """The signatures that accept arguments of these static types, and the type of the result (dyn if several)."""
     found, result = unifier.result(((*overload.parameters, overload.result) for overload in candidates), arguments)
     return tuple(candidates[position] for position in found), result
 
 
 class Dispatcher:
-    """Picks the implementation for the types at hand, and remembers it."""
+    """Finds the implementation for the types of the arguments, and caches it."""
 
     def __init__(self, name: str, candidates: tuple[Overload, ...]) -> None:
         self._name = name
@@ -89,10 +88,10 @@ class Dispatcher:
         self.table: dict[Any, Implementation] = {}
 
     def resolve(self, *arguments: object) -> Implementation:
-        """The implementation that takes these arguments.
+        """The implementation that accepts these arguments.
 
         Raises:
-            CelRuntimeError: none does.
+            CelRuntimeError: there is none.
         """
         for overload in self._candidates:
             if all(_accepts(formal, value) for formal, value in zip(overload.parameters, arguments, strict=True)):

@@ -1,4 +1,4 @@
-"""Sizes and costs of an estimate: unsigned integers of 64 bits that stay at the largest instead of overflowing.
+"""Sizes and costs of an estimate: unsigned 64-bit integers that saturate instead of overflowing.
 
 Source: cel-go checker/cost.go (SizeEstimate, CostEstimate, multiplyByCostFactor).
 """
@@ -10,32 +10,32 @@ from typing import Final, TypeAlias
 
 UNLIMITED: Final = 2**64 - 1
 TRAVERSAL: Final = 0.1
-"""Cost of looking at one character (StringTraversalCostFactor)."""
+"""Cost of reading one character (StringTraversalCostFactor)."""
 PATTERN: Final = 0.25
-"""Cost of a character of a regular expression, for every character it looks at (RegexStringLengthCostFactor)."""
+"""Cost of one character of a regular expression for each character of the text (RegexStringLengthCostFactor)."""
 NEW_LIST: Final = 10
 NEW_MAP: Final = 30
 
 
 def capped(number: int) -> int:
-    """The number, or the largest one."""
+    """The number, at most 2^64 - 1."""
     return min(number, UNLIMITED)
 
 
 def wrapped(number: int) -> int:
-    """The lowest 64 bits: a few sizes overflow in cel-go, and the API server's limit is held against what comes out."""
+    """The lowest 64 bits: a few sizes overflow in cel-go, and the API server compares the result with its limit."""
     return number % 2**64
 
 
 def scaled(number: int, factor: float) -> int:
-    """The product, rounded up, in double precision as Go computes it."""
+    """The product, rounded up, in double precision like Go."""
     product = float(number) * factor
     return UNLIMITED if product >= 2.0**64 else math.ceil(product)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Size:
-    """The least and the most characters, bytes, elements or entries that a value may have."""
+    """The lowest and the highest number of characters, bytes, elements or entries of a value."""
 
     least: int
     most: int
@@ -49,11 +49,11 @@ class Size:
         return Size(capped(self.least * other.least), capped(self.most * other.most))
 
     def union(self, other: "Size") -> "Size":
-        """The size of the one or the other."""
+        """The size of either."""
         return Size(min(self.least, other.least), max(self.most, other.most))
 
     def cost(self, factor: float) -> int:
-        """The most that it costs to look at all of it, at that cost each."""
+        """The highest cost of reading all of it; `factor` is the cost of one part."""
         return scaled(self.most, factor)
 
 
@@ -61,22 +61,22 @@ UNKNOWN: Final = Size(0, UNLIMITED)
 
 
 def fixed(size: int) -> Size:
-    """The size of what always has the same."""
+    """The size of a value that always has this size."""
     return Size(size, size)
 
 
 Path: TypeAlias = tuple[str, ...]
-"""From a root variable on: names of fields, `@items` of a list, `@keys` and `@values` of a map; empty: unknown."""
+"""A variable, then names of fields, `@items` of a list, `@keys` and `@values` of a map; empty if unknown."""
 SizeOf: TypeAlias = Callable[[Path], Size | None]
-"""How large what lies at a path may get; None where nothing is declared."""
+"""The declared size of the value at a path; None if there is none."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CostLimit:
-    """What an expression may cost by its estimate.
+    """The limit of an estimate.
 
     Attributes:
-        most: the highest cost that is allowed, in the API server's units.
+        most: the highest allowed cost, in the API server's units.
         size_of: sizes of the variables.
     """
 

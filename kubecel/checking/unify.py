@@ -1,8 +1,8 @@
-"""Type variables and what they stand for: which types may stand where others are wanted.
+"""Type variables, their bindings, and which types are assignable to which.
 
 Source: cel-go checker/types.go (internalIsAssignable, isValidTypeSubstitution, mostGeneral, substitute) and
-checker/mapping.go. Every call of a function and every empty literal gets type variables of its own; the first use
-that needs a type decides it, for all uses: `[] + [1]` is a list of int, `(true ? [] : ["a"]) + [1]` is an error.
+checker/mapping.go. Every call of a function and every empty literal gets new type variables; the first use that needs
+a type binds the variable for all uses: `[] + [1]` is a list of int, `(true ? [] : ["a"]) + [1]` is an error.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,11 +12,11 @@ from kubecel.errors import CelSyntaxError
 from kubecel.types import DYN, NULL, STRING, Type, is_open, is_variable, nullable
 
 _MAX_STEPS: Final = 150_000
-"""Types that one expression may compare: types nest deeper than expressions do, through `cel.bind`."""
+"""Limit of compared types per expression: with `cel.bind`, types nest deeper than the expression."""
 
 
 class Unifier:
-    """What the type variables of one expression stand for. Use once."""
+    """The bindings of the type variables of one expression. Use once."""
 
     def __init__(self) -> None:
         self._bound: dict[str, Type] = {}
@@ -30,7 +30,7 @@ class Unifier:
         return Type(f"<{self._made}>")
 
     def instantiate(self, *signature: Type) -> list[Type]:
-        """The types of a signature, its parameters replaced by new variables, the same one for the same parameter."""
+        """The types of a signature, each type parameter replaced by a new variable."""
         fresh: dict[str, Type] = {}
         return [self._with_fresh(part, fresh) for part in signature]
 
@@ -44,11 +44,11 @@ class Unifier:
         return described.with_parameters(self._with_fresh(inner, fresh) for inner in described.parameters)
 
     def resolve(self, described: Type) -> Type:
-        """The type, its bound variables replaced; unbound ones remain."""
+        """The type with its bound variables replaced; unbound variables remain."""
         return self._replaced(described, None)
 
     def final(self, described: Type) -> Type:
-        """The type, its bound variables replaced; unbound ones are dyn."""
+        """The type with its bound variables replaced; unbound variables become dyn."""
         return self._replaced(described, DYN)
 
     def _replaced(self, described: Type, unbound: Type | None) -> Type:
@@ -63,7 +63,7 @@ class Unifier:
         return found if same else found.with_parameters(inner)
 
     def _root(self, described: Type) -> Type:
-        """What a variable is bound to in the end, or an unbound one; any other type is itself."""
+        """Follows bindings to a type that is no variable, or to an unbound variable."""
         while is_variable(described):
             found = self._bound.get(described.name)
             if found is None:
@@ -80,11 +80,11 @@ class Unifier:
     # --- assignability ------------------------------------------------------------------------------------
 
     def assignable(self, given: Type, wanted: Type) -> bool:
-        """Whether `given` may stand where `wanted` is; if so, variables are bound as that needs."""
+        """Is `given` assignable to `wanted`? If so, binds variables."""
         return self.all_assignable((given,), (wanted,))
 
     def all_assignable(self, given: Sequence[Type], wanted: Sequence[Type]) -> bool:
-        """The same for several types at once: all of them, or nothing is bound."""
+        """The same for several types. If one is not assignable, no variable is bound."""
         mark = len(self._undo)
         if self._each_assigns(given, wanted):
             return True
@@ -123,7 +123,7 @@ class Unifier:
         return given.name == wanted.name and self._each_assigns(given.parameters, wanted.parameters)
 
     def _substitutes(self, given: Type, variable: Type) -> tuple[bool, bool]:
-        """Whether the variable may stand for `given`, and whether it stood for something before."""
+        """Can the variable stand for `given`? And was it bound before?"""
         if given.name == variable.name:
             return True, True
         known = self._bound.get(variable.name)
@@ -146,7 +146,7 @@ class Unifier:
         self._bound[variable.name] = described
 
     def _occurs(self, variable: Type, within: Type) -> bool:
-        """Whether the variable is part of the type: no type holds itself."""
+        """Is the variable part of the type? A type cannot contain itself."""
         self._spend()
         if is_variable(within):
             if within.name == variable.name:
@@ -158,14 +158,14 @@ class Unifier:
     # --- several types ------------------------------------------------------------------------------------
 
     def join(self, first: Type, second: Type) -> Type | None:
-        """The more general of two types, or None where they exclude each other: `int` and `dyn` give `dyn`."""
+        """The more general type, e.g. `dyn` of `int` and `dyn`; None if none is assignable to the other."""
         return most_general(first, second) if self.assignable(first, second) else None
 
     def result(self, signatures: Iterable[Sequence[Type]], arguments: Sequence[Type]) -> tuple[list[int], Type]:
-        """Which signatures take arguments of these types, by position, and the type of what they return.
+        """Positions of the signatures that accept arguments of these types, and the type of the result.
 
         Args:
-            signatures: parameters, then the result, each.
+            signatures: types of the parameters, then of the result.
             arguments: types of the arguments.
         """
         found: list[int] = []
@@ -186,15 +186,17 @@ class Unifier:
 
 
 def most_general(first: Type, second: Type) -> Type:
-    """Of two types of which one may stand for the other, the one that says less."""
-    return first if _says_less(first, second) else second
+    """The more general of two types of which one is assignable to the other."""
+    return first if _is_more_general(first, second) else second
 
 
-def _says_less(first: Type, second: Type) -> bool:
+def _is_more_general(first: Type, second: Type) -> bool:
     if is_open(first):
         return True
     if is_open(second) or first.name != second.name:
         return False
     if first.name == "type":
         return True
-    return len(first.parameters) == len(second.parameters) and all(map(_says_less, first.parameters, second.parameters))
+    return len(first.parameters) == len(second.parameters) and all(
+        map(_is_more_general, first.parameters, second.parameters)
+    )

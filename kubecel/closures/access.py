@@ -30,7 +30,7 @@ def _literal(_: Compiler, node: syntax.Literal) -> Code:
 
 @compiles(syntax.Ident)
 def _ident(compiler: Compiler, node: syntax.Ident) -> Code:
-    slot = compiler.lookup(node.name)
+    slot = compiler.lookup(node)
     if slot is not None:
         index = slot.index
         if slot.may_fail:
@@ -59,7 +59,7 @@ def get(value: Any, key: Any) -> Any:
     """CEL's `value[key]`; on an optional, the optional of it.
 
     Raises:
-        CelRuntimeError: there is no such key or index, or the value has none at all.
+        CelRuntimeError: there is no such key or index, or the value is no list and no map.
     """
     if isinstance(value, Mapping):
         try:
@@ -74,10 +74,10 @@ def get(value: Any, key: Any) -> Any:
 
 
 def find(value: Any, key: Any) -> Optional:
-    """CEL's `value[?key]`: what has no keys at all has not this one either.
+    """CEL's `value[?key]`. A value that is no list and no map has no key.
 
     Raises:
-        CelRuntimeError: the value is a list and the key no position.
+        CelRuntimeError: the value is a list and the key is no int.
     """
     if isinstance(value, Optional):
         if not value.present:
@@ -110,10 +110,10 @@ def _integer(key: object) -> int:
 
 
 def shown(key: object) -> str:
-    """A key as messages show it."""
+    """A key, for messages."""
     if isinstance(key, str):
         return quoted(key)
-    # A list or map as a key is always an error, and its text may be without end.
+    # A list or map as a key is always an error, and its text may be very long.
     return str(key) if isinstance(key, int | float) else f"a {name_of(key)}"
 
 
@@ -130,14 +130,14 @@ def has(value: Any, field: str) -> bool:
 
 
 def located(error: CelRuntimeError, offset: int) -> CelRuntimeError:
-    """The error, with a place if it had none."""
+    """The error; sets its offset if it has none."""
     if error.offset is None:
         error.offset = offset
     return error
 
 
 def _select_type(compiler: Compiler, node: syntax.Select | syntax.Index, operand: Type, field: str | None) -> Type:
-    """The type of a lookup; `field` is None for an index that is no string constant."""
+    """The type of a lookup; `field` is None for an index other than a string constant."""
     if operand.fields is not None:
         if field is None:
             return DYN
@@ -159,7 +159,7 @@ def _select_type(compiler: Compiler, node: syntax.Select | syntax.Index, operand
 
 
 def _lookup_by_name(operand: Code, field: str, result: Type, offset: int) -> Code:
-    """`operand.field`, as one closure over the whole chain where the chain starts at a variable."""
+    """`operand.field`; one closure for the whole chain if the chain starts at a variable."""
     if operand.path is not None:
         slot, fields = operand.path
         path = (*fields, field)
@@ -177,7 +177,7 @@ def _lookup_by_name(operand: Code, field: str, result: Type, offset: int) -> Cod
 
 
 def _looked_up(operand: Code, code: Code, key: Code | None = None) -> Code:
-    """The code of a lookup with its cost: 1 for the key, and 1 for a value that is not itself a lookup."""
+    """The code with the cost of a lookup: 1 for the key, and 1 for an operand that is no lookup."""
     extended = operand.lookup
     cost = operand.cost + (1 if extended else 2) + (key.cost - key.saved if key is not None else 0)
     return dataclasses.replace(code, cost=cost, lookup=True, saved=operand.saved if extended else 1)
@@ -191,7 +191,7 @@ def _get(value: Any, key: Any, offset: int) -> Any:
 
 
 def _walk(base: Run, slot: int, path: tuple[str, ...], offset: int) -> Run:
-    """Lookups from a variable on. Python tells of any miss; only then the slow way finds out which it was."""
+    """Lookups that start at a variable. After a Python exception, `slowly` repeats them and finds the error."""
 
     def slowly(frame: Frame) -> Any:
         return _get(base(frame), path[-1], offset)
@@ -295,13 +295,13 @@ def _optional(described: Type) -> Type:
 
 
 def _type_name(compiler: Compiler, node: syntax.Select) -> Type | None:
-    """The type that a dotted name such as `google.protobuf.Timestamp` stands for."""
+    """The type with a dotted name such as `google.protobuf.Timestamp`."""
     parts = [node.field]
     inner = node.operand
     while isinstance(inner, syntax.Select) and not inner.optional:
         parts.append(inner.field)
         inner = inner.operand
-    if not isinstance(inner, syntax.Ident) or node.optional or node.test or compiler.lookup(inner.name):
+    if not isinstance(inner, syntax.Ident) or node.optional or node.test or compiler.lookup(inner):
         return None
     return types.NAMED.get(".".join((inner.name, *reversed(parts))))
 
@@ -312,7 +312,7 @@ INDEX: Final = (
     (types.optional_of(types.list_of(A)), INT, types.optional_of(A)),
     (types.optional_of(types.map_of(A, B)), A, types.optional_of(B)),
 )
-"""Signatures of `value[key]`, in the order in which cel-go's checker tries them."""
+"""Signatures of `value[key]`, in the order of cel-go's checker."""
 OPTIONAL_INDEX: Final = (
     (types.list_of(A), INT, types.optional_of(A)),
     (types.optional_of(types.list_of(A)), INT, types.optional_of(A)),
@@ -347,7 +347,7 @@ def _index_type(compiler: Compiler, node: syntax.Index, operand: Type, key: Code
     """The type of a lookup by index.
 
     Raises:
-        CelTypeError: the operand has no such index, or none at all.
+        CelTypeError: the operand does not have such an index, or cannot be indexed.
     """
     inner = operand.parameters[0] if operand.name == "optional_type" else operand
     if inner.fields is not None:

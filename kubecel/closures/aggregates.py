@@ -17,13 +17,13 @@ MAP_COST: Final = 30
 
 
 def _check_optional(code: Code, optional: bool, offset: int) -> Type:
-    """The type of an element: what an optional one holds."""
+    """The type of an element; the inner type for an optional element."""
     if not optional:
         return code.type
     if types.is_open(code.type):
         return DYN
     if code.type.name != "optional_type":
-        raise CelTypeError(f"'?' wants an optional value here, not a {code.type}", offset)
+        raise CelTypeError(f"'?' requires an optional value, not {code.type}", offset)
     return code.type.parameters[0]
 
 
@@ -37,7 +37,7 @@ class _Joined:
         self._type: Type | None = None
 
     def add(self, found: Type, offset: int, optional: bool = False) -> None:
-        """Take one more into account. The API server refuses mixed literals, and `dyn` beside another type."""
+        """Add the type of a part. The API server refuses mixed types, and `dyn` together with another type."""
         if self._first is None or self._type is None:
             self._first = self._type = found
             return
@@ -47,7 +47,7 @@ class _Joined:
 
     @property
     def type(self) -> Type:
-        """The type; that of an empty literal is decided where it is used."""
+        """The type; for an empty literal, a variable that its use binds."""
         return self._compiler.types.fresh() if self._type is None else self._type
 
 
@@ -76,7 +76,7 @@ def _list(compiler: Compiler, node: syntax.ListLiteral) -> Code:
             if not optional:
                 items.append(value)
             elif not isinstance(value, Optional):
-                raise CelRuntimeError(f"'?' wants an optional value here, not a {name_of(value)}", node.offset)
+                raise CelRuntimeError(f"'?' requires an optional value, not {name_of(value)}", node.offset)
             elif value.present:
                 items.append(value.value)
         return items
@@ -108,7 +108,7 @@ def _map(compiler: Compiler, node: syntax.MapLiteral) -> Code:
             value = value_run(frame)
             if optional:
                 if not isinstance(value, Optional):
-                    raise CelRuntimeError(f"'?' wants an optional value here, not a {name_of(value)}", offset)
+                    raise CelRuntimeError(f"'?' requires an optional value, not {name_of(value)}", offset)
                 if not value.present:
                     continue
                 value = value.value
@@ -120,10 +120,10 @@ def _map(compiler: Compiler, node: syntax.MapLiteral) -> Code:
 
 
 def insert(made: dict[Any, Any], key: object, value: object, offset: int) -> None:
-    """Add an entry to a map that is being built.
+    """Add an entry to a new map.
 
     Raises:
-        CelRuntimeError: the key is taken, or is none that a map can have.
+        CelRuntimeError: the map has the key already, or the type is not allowed for keys.
     """
     if isinstance(key, float):
         raise CelRuntimeError("a double cannot be the key of a map: keys are bool, int, uint or string", offset)
@@ -132,5 +132,5 @@ def insert(made: dict[Any, Any], key: object, value: object, offset: int) -> Non
     except CelRuntimeError as error:
         raise located(error, offset) from None
     if name in made:
-        raise CelRuntimeError(f"the key {shown(key)} stands twice in one map", offset)
+        raise CelRuntimeError(f"the map has the key {shown(key)} twice", offset)
     made[name] = value

@@ -1,4 +1,4 @@
-"""What `+ - * / %` and unary `-` do to values.
+"""Arithmetic: `+ - * / %` and unary `-`.
 
 Source: cel-spec doc/langdef.md; cel-go common/types (overflow is an error, int division truncates towards zero).
 """
@@ -61,7 +61,7 @@ SIGNATURES: Final[dict[str, tuple[tuple[Type, Type, Type], ...]]] = {
     "/": _NUMBERS,
     "%": _NUMBERS[1:],
 }
-"""Left, right and result type of every arithmetic operator, in the order in which cel-go's checker tries them."""
+"""Left, right and result type of every arithmetic operator, in the order of cel-go's checker."""
 
 NEGATABLE: Final = ((DOUBLE, DOUBLE), (INT, INT))
 """Operand and result type of unary `-`."""
@@ -107,7 +107,7 @@ def divide(_: Budget, a: Any, b: Any) -> Any:
 
 
 def modulo(_: Budget, a: Any, b: Any) -> Any:
-    """`a % b`: the sign is that of `a`."""
+    """`a % b`; the result has the sign of `a`."""
     return _numeric("%", a, b)
 
 

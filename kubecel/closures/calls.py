@@ -39,7 +39,7 @@ def _call(compiler: Compiler, node: syntax.Call) -> Code:
 
 
 def _namespaced(compiler: Compiler, node: syntax.Call) -> tuple[Overload, ...] | None:
-    """The signatures of a function such as `sets.contains`, which reads like a method of a variable `sets`."""
+    """The signatures of a function with a namespace, such as `sets.contains`, which parses as a method call."""
     if isinstance(node.target, syntax.Ident):
         return compiler.library.find(f"{node.target.name}.{node.function}", method=False) or None
     return None
@@ -47,7 +47,7 @@ def _namespaced(compiler: Compiler, node: syntax.Call) -> tuple[Overload, ...] |
 
 def _no_function(compiler: Compiler, node: syntax.Call, *, method: bool) -> CelUnsupportedError:
     name, what = node.function, "method" if method else "function"
-    if isinstance(node.target, syntax.Ident) and compiler.lookup(node.target.name) is None:
+    if isinstance(node.target, syntax.Ident) and compiler.lookup(node.target) is None:
         name, what, method = f"{node.target.name}.{name}", "function", False
     if compiler.library.find(node.function, method=not method) and node.target is None:
         return CelUnsupportedError(f"'{name}' is a method: write value.{name}(…)", node.offset)
@@ -79,7 +79,7 @@ def _apply(
 def _arguments(compiler: Compiler, node: syntax.Call, arguments: list[syntax.Node]) -> list[Code]:
     if node.function != "format":
         return [compiler.compile(argument) for argument in arguments]
-    # The one function whose list may hold anything.
+    # Only `format` takes a list of mixed types.
     outer, compiler.mixes_types = compiler.mixes_types, True
     try:
         code = [compiler.compile(argument) for argument in arguments]
@@ -92,7 +92,7 @@ def _arguments(compiler: Compiler, node: syntax.Call, arguments: list[syntax.Nod
 
 
 def _check_clauses(template: str, values: syntax.ListLiteral, node: syntax.Call) -> None:
-    """Refuse a format whose clauses and values are not equally many."""
+    """Refuse a format whose numbers of clauses and of values differ."""
     clauses = sum(1 for clause in _CLAUSE.findall(template) if clause != "%%")
     if clauses != len(values.elements) and not any(element.optional for element in values.elements):
         raise CelTypeError(f"format has {clauses} clauses and {len(values.elements)} values", node.offset)
@@ -108,7 +108,7 @@ def _folded(compiler: Compiler, code: Code, overload: Overload, node: syntax.Cal
 
 
 def _check_literal(compiler: Compiler, index: int, check: LiteralCheck, code: list[Code], node: syntax.Call) -> None:
-    """Refuse a constant that no call can succeed with, such as a pattern that is no regular expression."""
+    """Refuse a constant argument with which every call fails, such as an invalid regular expression."""
     text = code[index].constant
     if isinstance(text, str) and compiler.unfolded is None:
         try:
@@ -201,12 +201,12 @@ _BUDGETED: Final = {1: _one_budgeted, 2: _two_budgeted}
 
 
 def _alternative(compiler: Compiler, node: syntax.Call, target: syntax.Node) -> Code:
-    """`optional.or(other)` and `optional.orValue(value)`: the argument is computed only where it is needed."""
+    """`optional.or(other)` and `optional.orValue(value)`: the argument is computed only if it is needed."""
     operand, other = compiler.compile(target), compiler.compile(node.arguments[0])
     name, offset, unwraps = f"'{node.function}'", node.offset, node.function == "orValue"
     found, result = compiler.types.result(OR_VALUE if unwraps else OR, (operand.type, other.type))
     if not found and operand.type.name != "optional_type":
-        raise CelTypeError(f"{name} wants an optional, not a {operand.type}", offset)
+        raise CelTypeError(f"{name} requires an optional, not {operand.type}", offset)
     if not found:
         raise CelTypeError(f"{name} of an {operand.type} does not take ({other.type})", offset)
     base, fallback, cost = operand.run, other.run, other.cost
@@ -214,7 +214,7 @@ def _alternative(compiler: Compiler, node: syntax.Call, target: syntax.Node) -> 
     def choose(frame: Frame) -> Any:
         value = base(frame)
         if type(value) is not Optional:
-            raise CelRuntimeError(f"{name} wants an optional, not a {name_of(value)}", offset)
+            raise CelRuntimeError(f"{name} requires an optional, not {name_of(value)}", offset)
         if value.present:
             return value.value if unwraps else value
         if cost:

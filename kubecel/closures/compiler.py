@@ -1,7 +1,7 @@
-"""From a tree to closures: names are resolved, types checked and constants folded once, before any evaluation.
+"""Compiles a tree to closures: resolves names, checks types and folds constants once, before the evaluations.
 
-A closure takes the frame, a list: the budget, then a slot for every variable. What closures get is plain Python data;
-what they raise is a `CelRuntimeError` with the offset of the node that failed.
+A closure takes the frame, a list: the budget, then a slot for every variable. It returns plain Python data, or raises a
+`CelRuntimeError` with the offset of the node that failed.
 """
 
 import dataclasses
@@ -18,14 +18,14 @@ from kubecel.syntax import nodes as syntax
 from kubecel.types import Type
 
 Hint = Callable[[str, Iterable[str]], str]
-"""A trailing question with the known word that is nearest to an unknown one, or nothing."""
+"""Takes an unknown word and the known words. Returns a question with the nearest known word, or an empty text."""
 Frame = list[Any]
 Run = Callable[[Frame], Any]
 
 BUDGET: Final = 0
-"""The slot of the budget."""
+"""The index of the budget in the frame."""
 UNKNOWN: Final = object()
-"""Stands for the constant value of what is not constant."""
+"""Marks code that is not constant."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,12 +35,12 @@ class Code:
     Attributes:
         run: computes the value.
         type: its static type.
-        constant: its value where that is known, else `UNKNOWN`.
-        path: slot and string keys, where the node is a chain of lookups from a variable; else None.
-        cost: what running it costs for sure, in the units of Kubernetes. Who runs it charges that; what depends on
-            values, on the branch taken or on the rounds of a loop is charged by `run` itself.
-        lookup: whether it is a variable or a lookup, so that a further lookup extends it (cel-go: an attribute).
-        saved: the part of `cost` that is not charged where it is a key or a branch of `? :`: cel-go reads an attribute
+        constant: its value if it is constant, else `UNKNOWN`.
+        path: slot and string keys if the node is a chain of lookups that starts at a variable; else None.
+        cost: the fixed cost, in the units of Kubernetes, which the caller of `run` charges. `run` itself charges costs
+            that depend on values, on the chosen branch or on the rounds of a loop.
+        lookup: it is a variable or a lookup, which a further lookup extends (cel-go: an attribute).
+        saved: the part of `cost` that is not charged if it is a key or a branch of `? :`: cel-go reads an attribute
             there without evaluating it.
     """
 
@@ -54,18 +54,18 @@ class Code:
 
     @property
     def is_constant(self) -> bool:
-        """Whether the value is known."""
+        """Is the value known?"""
         return self.constant is not UNKNOWN
 
 
 def constant(value: object, described: Type, cost: int = 0) -> Code:
-    """Code that always gives the same value."""
+    """Code for a known value."""
     return Code(lambda _: value, described, constant=value, cost=cost)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Slot:
-    """Where a variable lives in the frame."""
+    """The place of a variable in the frame."""
 
     index: int
     type: Type
@@ -74,7 +74,7 @@ class Slot:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Failed:
-    """Stands in the slot of a bound variable whose value could not be computed."""
+    """The value of a slot if the computation of a `cel.bind` variable failed."""
 
     error: CelRuntimeError
 
@@ -105,12 +105,12 @@ class Compiler:
         self.deadline = deadline
         seconds = min(limits.seconds, deadline.left)
         self.folding = Budget(deadline.clock, dataclasses.replace(limits, seconds=seconds))
-        """For everything that is computed while the expression is compiled."""
+        """Budget for constants, which are computed at compile time."""
         self.unfolded: CelBudgetExceededError | None = None
-        """Why constants are not computed any more: they are too large. Raised when the estimate does not refuse first,
-        which says the same on every machine."""
+        """The error of a constant that is too large; after it, constants are not computed. It is raised after the
+        estimate, because the result of the estimate is the same on every machine."""
         self.mixes_types = False
-        """Whether literals may mix types: only inside the arguments of `format`."""
+        """Are literals of mixed types allowed? Only in the arguments of `format`."""
         self.types = Unifier()
         self._known: dict[int, Type] = {}
         self._uniform: list[tuple[str, Type, Type, int]] = []
@@ -118,10 +118,10 @@ class Compiler:
         self.roots: dict[str, int] = {}
 
     def compile(self, node: syntax.Node) -> Code:
-        """Compile a node and all below it.
+        """Compile a node and all nodes below it.
 
         Raises:
-            CelCompileError: with the offset of what is wrong.
+            CelCompileError: the expression is wrong; with the offset.
             CelTimeExceededError: the deadline passed.
         """
         self.deadline.look()
@@ -131,15 +131,15 @@ class Compiler:
         return code if described is code.type else dataclasses.replace(code, type=described)
 
     def type_of(self, node: syntax.Node) -> Type:
-        """The type of a node that has been compiled; ask when all have been."""
+        """The type of a compiled node. Call it after all nodes are compiled."""
         return self.types.final(self._known.get(id(node), types.DYN))
 
     def compiled(self, node: syntax.Node) -> bool:
-        """Whether the node has code of its own: the parts of a dotted name of a type have none."""
+        """Does the node have code? The parts of a dotted type name do not."""
         return id(node) in self._known
 
     def settled(self, described: Type) -> Type:
-        """The type; where it, or what an optional holds, is not known yet, that is dyn from now on."""
+        """The type. If it, or the inner type of an optional, is not known yet, it becomes dyn."""
         found = self.types.resolve(described)
         if found.name == "optional_type":
             return found.with_parameters(map(self.settled, found.parameters))
@@ -149,10 +149,10 @@ class Compiler:
         return found
 
     def require_uniform(self, what: str, first: Type, other: Type, offset: int) -> None:
-        """Ask that parts of one literal have the same type, once all types are known.
+        """Require the same type for parts of a literal. `check_literals` checks types that are not known yet.
 
         Raises:
-            CelTypeError: they already have different ones.
+            CelTypeError: the types are known and different.
         """
         if not self.mixes_types:
             self._uniform.append((what, first, other, offset))
@@ -160,10 +160,10 @@ class Compiler:
                 self._check_uniform(what, first, other, offset)
 
     def check_literals(self) -> None:
-        """Check what `require_uniform` asked for.
+        """Check the requirements of `require_uniform`, when all types are known.
 
         Raises:
-            CelTypeError: parts of one literal have different types.
+            CelTypeError: parts of a literal have different types.
         """
         for what, first, other, offset in self._uniform:
             self._check_uniform(what, self.types.final(first), self.types.final(other), offset)
@@ -171,20 +171,20 @@ class Compiler:
     def _check_uniform(self, what: str, first: Type, other: Type, offset: int) -> None:
         if first != other:
             raise CelTypeError(
-                f"{what} of one literal have one type: expected {first}, found {other};"
-                " dyn() around each lets them differ",
+                f"all {what} of a literal must have the same type: expected {first}, found {other};"
+                " wrap each in dyn() to mix",
                 offset,
             )
 
-    def lookup(self, name: str) -> Slot | None:
-        """The variable of that name; a root variable gets its slot at the first use."""
-        slot = self._scope.get(name)
-        if slot is None and name in self._variables:
-            slot = self._root(name)
+    def lookup(self, node: syntax.Ident) -> Slot | None:
+        """The variable that a name means, if it means one. Adds a slot at the first use of a root variable."""
+        slot = None if node.rooted else self._scope.get(node.name)
+        if slot is None and node.name in self._variables:
+            slot = self._root(node.name)
         return slot
 
     def names(self) -> tuple[str, ...]:
-        """All variables that may be used here."""
+        """All variables in scope."""
         return (*self._variables, *self._scope)
 
     def _root(self, name: str) -> Slot:
@@ -203,15 +203,15 @@ class Compiler:
     def within(
         self, declared: Mapping[str, Type], *bodies: syntax.Node, may_fail: bool = False
     ) -> tuple[list[int], list[Code]]:
-        """Compile bodies that see further variables.
+        """Compile bodies with more variables in scope.
 
         Args:
             declared: names and types of the variables; they hide others of the same name.
-            bodies: what sees them.
-            may_fail: whether their slots may hold a `Failed`.
+            bodies: the nodes in which the variables are in scope.
+            may_fail: their slots may have the value `Failed`.
 
         Returns:
-            The slots of the variables, and the bodies' code.
+            The slots of the variables, and the code of the bodies.
         """
         slots = [self._new_slot(described, may_fail) for described in declared.values()]
         outer = self._scope
@@ -223,10 +223,10 @@ class Compiler:
         return [slot.index for slot in slots], code
 
     def enter_loop(self, node: syntax.Node) -> None:
-        """Count a loop inside a loop.
+        """Count a nested loop.
 
         Raises:
-            CelSyntaxError: too many.
+            CelSyntaxError: too many loops are nested.
         """
         self._loops += 1
         if self._loops > self.limits.comprehension_nesting:
@@ -236,7 +236,7 @@ class Compiler:
             )
 
     def leave_loop(self) -> None:
-        """The loop has been compiled."""
+        """End the loop of `enter_loop`."""
         self._loops -= 1
 
 
@@ -245,7 +245,7 @@ def _has_variables(described: Type) -> bool:
 
 
 def fold(code: Code, compiler: Compiler) -> Code:
-    """Compute now what depends on nothing; what fails to compute stays as it is, to fail when it is evaluated."""
+    """Compute a constant expression at compile time. If it fails, the code stays, and fails at run time."""
     try:
         return folded(code, compiler)
     except CelRuntimeError:
@@ -253,7 +253,7 @@ def fold(code: Code, compiler: Compiler) -> Code:
 
 
 def folded(code: Code, compiler: Compiler) -> Code:
-    """The code's value, which costs at run time what it would cost there; the code itself once `unfolded` is set.
+    """The value of constant code, with the cost of the computation. Returns the code itself if `unfolded` is set.
 
     Raises:
         CelRuntimeError: it cannot be computed.
@@ -270,19 +270,19 @@ def folded(code: Code, compiler: Compiler) -> Code:
 
 
 def undeclared(compiler: Compiler, node: syntax.Ident) -> CelTypeError:
-    """The error for a name that nothing declares."""
+    """The error for an undeclared name."""
     known = dict.fromkeys((*compiler.names(), *types.NAMED))
     hint = compiler.hint(node.name, known) or (
         f" Known here: {', '.join(sorted(compiler.names()))}." if compiler.names() else ""
     )
-    return CelTypeError(f"there is no variable '{node.name}'.{hint}", node.offset)
+    return CelTypeError(f"there is no variable '{'.' * node.rooted}{node.name}'.{hint}", node.offset)
 
 
 _HANDLERS: dict[type, Callable[[Compiler, Any], Code]] = {}
 
 
 def compiles(kind: type) -> Callable[[Callable[[Compiler, Any], Code]], Callable[[Compiler, Any], Code]]:
-    """Register the compilation of one kind of node."""
+    """Register a compile function for one kind of node."""
 
     def register(handler: Callable[[Compiler, Any], Code]) -> Callable[[Compiler, Any], Code]:
         _HANDLERS[kind] = handler

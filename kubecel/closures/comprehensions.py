@@ -1,4 +1,4 @@
-"""Compiling macros that loop, `cel.bind`, `optMap` and `optFlatMap`."""
+"""Compiling loops (`all`, `map` and others), `cel.bind`, `optMap` and `optFlatMap`."""
 
 import dataclasses
 import functools
@@ -26,7 +26,7 @@ from kubecel.values import (
 )
 
 Rounds = Callable[[Frame], Iterator[None]]
-"""Sets the loop's variables in the frame, once per round, and charges for each round."""
+"""Iterates over the rounds of a loop: sets the variables in the frame and charges the round."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class _Loop:
     """A comprehension with its parts compiled.
 
     Attributes:
-        node: where it stands.
-        rounds: those that the condition lets through.
-        slots: one or two slots of the loop's variables.
+        node: the syntax node.
+        rounds: the rounds for which the condition is true.
+        slots: one or two slots, of the loop's variables.
         types: the types of those variables.
-        body: what each round computes.
-        start: what the list or map to loop over costs.
+        body: the code of each round.
+        start: cost of the list or map.
     """
 
     node: syntax.Comprehension
@@ -55,7 +55,7 @@ class _Loop:
         return f"'{self.node.macro.value}'"
 
     def require_bool_body(self) -> None:
-        """Refuse a body that can never be a bool."""
+        """Refuse a body that cannot return a bool."""
         check_bool(self.body, self.name, self.node.body)
 
 
@@ -65,8 +65,9 @@ def _comprehension(compiler: Compiler, node: syntax.Comprehension) -> Code:
     variables = _element_types(node, compiler.settled(operand.type))
     compiler.enter_loop(node)
     declared = dict(zip(node.variables, variables, strict=True))
-    parts = (node.body,) if node.condition is None else (node.body, node.condition)
-    slots, (body, *conditions) = compiler.within(declared, *parts)
+    # The condition first, as in cel-go: it can settle the types of the variables that the body uses.
+    parts = (node.body,) if node.condition is None else (node.condition, node.body)
+    slots, (*conditions, body) = compiler.within(declared, *parts)
     compiler.leave_loop()
     round_cost = _ROUND[node.macro] + body.cost
     if node.condition is None:
@@ -93,7 +94,7 @@ def _element_types(node: syntax.Comprehension, operand: Type) -> tuple[Type, ...
     elif operand.name == "map":
         found = (operand.parameters[0], operand.parameters[1])
     else:
-        raise CelTypeError(f"'{node.macro.value}' loops over a list or a map, not over a {operand}", node.offset)
+        raise CelTypeError(f"'{node.macro.value}' loops over a list or a map, not over {operand}", node.offset)
     if len(node.variables) > 1:
         return found
     return (found[1],) if operand.name == "list" else (found[0],)
@@ -110,21 +111,21 @@ _ROUND: Final[dict[Macro, int]] = {
     Macro.TRANSFORM_MAP_ENTRY: 2,
     Macro.SORT_BY: 2 + LIST_COST,
 }
-"""What a round costs beside its body: what cel-go's expansion of the macro reads and calls in every round.
+"""Cost of a round without its body: the reads and calls in every round of cel-go's expansion of the macro.
 
 `all(x, p)` is a loop while `@not_strictly_false(accu)` (2) with the step `accu && p` (1). `map(x, t)` has the step
 `accu + [t]`: a variable, a list and a call."""
 _CHOSEN: Final = {Macro.EXISTS_ONE: 2, Macro.FILTER: 3 + LIST_COST}
-"""What a round costs in addition if its body is true: `accu + 1`, `accu + [x]`."""
+"""Additional cost of a round if its body is true: `accu + 1`, `accu + [x]`."""
 _DECIDED: Final = {Macro.ALL: 2, Macro.EXISTS: 3}
-"""What the condition of the loop costs that ends it early."""
+"""Cost of the check that ends a loop early."""
 
 
 def _rounds(base: Run, slots: list[int], weight: int, node: syntax.Comprehension) -> Rounds:
     offset, name = node.offset, node.macro.value
 
     def fail(value: object) -> CelRuntimeError:
-        return CelRuntimeError(f"'{name}' loops over a list or a map, not over a {name_of(value)}", offset)
+        return CelRuntimeError(f"'{name}' loops over a list or a map, not over {name_of(value)}", offset)
 
     def one(frame: Frame) -> Iterator[None]:
         value = base(frame)
@@ -155,7 +156,7 @@ def _rounds(base: Run, slots: list[int], weight: int, node: syntax.Comprehension
 
 
 def _selected(rounds: Rounds, test: Run, cost: int, what: str, offset: int) -> Rounds:
-    """The rounds that a condition lets through, which cost the rest."""
+    """The rounds for which `test` is true; `cost` is charged for them only."""
 
     def selected(frame: Frame) -> Iterator[None]:
         for _ in rounds(frame):
@@ -178,7 +179,7 @@ def _is_true(value: object, what: str, offset: int) -> bool:
 
 
 def _quantifier(loop: _Loop, deciding: bool) -> Code:
-    """`all` (decided by false) and `exists` (decided by true): errors count only if nothing decides."""
+    """`all` (false decides) and `exists` (true decides). An error is raised only if no round decides."""
     loop.require_bool_body()
     rounds, run, neutral = loop.rounds, loop.body.run, not deciding
     what, offset, decided = loop.name, loop.node.body.offset, _DECIDED[loop.node.macro]
@@ -268,7 +269,7 @@ def _transform_map(loop: _Loop) -> Code:
 
 def _transform_map_entry(loop: _Loop) -> Code:
     if loop.body.type.name != "map" and not types.is_open(loop.body.type):
-        raise CelTypeError(f"{loop.name} wants a map, not a {loop.body.type}", loop.node.body.offset)
+        raise CelTypeError(f"{loop.name} requires a map, not {loop.body.type}", loop.node.body.offset)
     rounds, run, offset = loop.rounds, loop.body.run, loop.node.body.offset
 
     def collect(frame: Frame) -> dict[Any, Any]:
@@ -276,7 +277,7 @@ def _transform_map_entry(loop: _Loop) -> Code:
         for _ in rounds(frame):
             entries = run(frame)
             if not isinstance(entries, Mapping):
-                raise CelRuntimeError(f"{loop.name} wants a map, not a {name_of(entries)}", offset)
+                raise CelRuntimeError(f"{loop.name} requires a map, not {name_of(entries)}", offset)
             frame[BUDGET].items(len(made) + len(entries), added=len(entries))
             for key, value in entries.items():
                 insert(made, value_of_key(key), value, offset)
@@ -296,7 +297,7 @@ _SORTABLE: Final = frozenset(
 
 def _sort_by(loop: _Loop) -> Code:
     if loop.body.type.name not in _SORTABLE and not types.is_open(loop.body.type):
-        raise CelTypeError(f"{loop.name} cannot order by a {loop.body.type}", loop.node.body.offset)
+        raise CelTypeError(f"{loop.name} cannot order by {loop.body.type}", loop.node.body.offset)
     rounds, run, slot, offset = loop.rounds, loop.body.run, loop.slots[0], loop.node.offset
 
     def collect(frame: Frame) -> list[Any]:
@@ -333,7 +334,7 @@ def _bind(compiler: Compiler, node: syntax.Bind) -> Code:
     compute, run = value.run, body.run
 
     def bind(frame: Frame) -> Any:
-        # cel-go computes the value when it is first used: an error of a value that is not used is no error.
+        # cel-go computes the value at its first use, so an error of an unused value is ignored.
         try:
             frame[slot] = compute(frame)
         except CelRuntimeError as error:
@@ -344,7 +345,7 @@ def _bind(compiler: Compiler, node: syntax.Bind) -> Code:
 
 
 VALUE: Final = ((types.optional_of(types.A), types.A),)
-"""Signature of what `optMap` and `optFlatMap` take out of an optional."""
+"""Signature of the access to the value of an optional, for `optMap` and `optFlatMap`."""
 
 
 @compiles(syntax.OptionalMap)
@@ -353,10 +354,10 @@ def _optional_map(compiler: Compiler, node: syntax.OptionalMap) -> Code:
     operand = compiler.compile(node.operand)
     found, inner = compiler.types.result(VALUE, (operand.type,))
     if not found:
-        raise CelTypeError(f"{name} wants an optional, not a {operand.type}", node.offset)
+        raise CelTypeError(f"{name} requires an optional, not {operand.type}", node.offset)
     (slot,), (body,) = compiler.within({node.variable: inner}, node.body)
     if node.flat and body.type.name != "optional_type" and not types.is_open(body.type):
-        raise CelTypeError(f"{name} wants its expression to be an optional, not a {body.type}", node.body.offset)
+        raise CelTypeError(f"{name} requires an expression that returns an optional, not {body.type}", node.body.offset)
     base, run, flat, offset, body_offset = operand.run, body.run, node.flat, node.offset, node.body.offset
     # cel-go: <operand>.hasValue() ? optional.of(<a binding of <operand>.value()>) : optional.none()
     present = LIST_COST + operand.cost + body.cost + (0 if flat else 1)
@@ -364,7 +365,7 @@ def _optional_map(compiler: Compiler, node: syntax.OptionalMap) -> Code:
     def apply(frame: Frame) -> Optional:
         value = base(frame)
         if not isinstance(value, Optional):
-            raise CelRuntimeError(f"{name} wants an optional, not a {name_of(value)}", offset)
+            raise CelRuntimeError(f"{name} requires an optional, not {name_of(value)}", offset)
         if not value.present:
             return NONE
         frame[BUDGET].left -= present
@@ -374,7 +375,7 @@ def _optional_map(compiler: Compiler, node: syntax.OptionalMap) -> Code:
             return some(result)
         if not isinstance(result, Optional):
             raise CelRuntimeError(
-                f"{name} wants its expression to be an optional, not a {name_of(result)}", body_offset
+                f"{name} requires an expression that returns an optional, not {name_of(result)}", body_offset
             )
         return result
 

@@ -28,12 +28,12 @@ from kubecel.values import (
 )
 
 CALL_COST: Final = 1
-"""Of a call of any function or operator: cel-go interpreter/runtimecost.go, costCall."""
+"""Cost of a call of a function or operator: cel-go interpreter/runtimecost.go, costCall."""
 _CHARACTERS_OF_ONE_COST: Final = 10
 _SCALARS: Final = frozenset({int, bool, float, type(None)})
 _NUMBERS: Final = (types.INT, types.UINT, types.DOUBLE)
 CONDITIONAL: Final = ((types.A, types.A, types.A),)
-"""Signature of `_ ? then : otherwise`: types of what is chosen from, then of the result."""
+"""Signature of `_ ? then : otherwise`: types of both branches, then of the result."""
 EQUALITY: Final = ((types.A, types.A, BOOL),)
 ORDER: Final = (
     (BOOL, BOOL, BOOL),
@@ -44,22 +44,22 @@ MEMBERSHIP: Final = (
     (types.A, types.list_of(types.A), BOOL),
     (types.A, types.map_of(types.A, types.B), BOOL),
 )
-"""Signatures of `in`, of `<` and its kin, and of `==`, as cel-go's checker tries them."""
+"""Signatures of `==`, of `< <= > >=` and of `in`, in the order of cel-go's checker."""
 
 
 def not_bool(value: object, what: str, offset: int) -> CelRuntimeError:
     """The error for a value that should be a bool."""
-    return CelRuntimeError(f"{what} wants a bool, not a {name_of(value)}", offset)
+    return CelRuntimeError(f"{what} requires bool, not {name_of(value)}", offset)
 
 
 def check_bool(code: Code, what: str, node: syntax.Node) -> None:
-    """Refuse what can never be a bool.
+    """Require that code may return a bool.
 
     Raises:
-        CelTypeError: it cannot.
+        CelTypeError: its type is another.
     """
     if code.type != BOOL and not types.is_open(code.type):
-        raise CelTypeError(f"{what} wants a bool, not a {code.type}", node.offset)
+        raise CelTypeError(f"{what} requires bool, not {code.type}", node.offset)
 
 
 # --- logic ------------------------------------------------------------------------------------------------
@@ -77,9 +77,9 @@ def _logic(compiler: Compiler, node: syntax.Logic) -> Code:
 
 
 def _connective(absorbing: bool, runs: list[tuple[Run, int]], name: str, offset: int) -> Run:
-    """Terms in order, each with what it costs beyond the connective itself.
+    """`&&` or `||`; `runs` has each term with its cost.
 
-    `absorbing` decides at once, an error only once no later term has decided.
+    The value `absorbing` ends the evaluation. An error is raised only if no later term returns `absorbing`.
     """
     neutral = not absorbing
 
@@ -111,7 +111,9 @@ def _conditional(compiler: Compiler, node: syntax.Conditional) -> Code:
     check_bool(condition, "'? :'", node.condition)
     found, result = compiler.types.result(CONDITIONAL, (then.type, otherwise.type))
     if not found:
-        raise CelTypeError(f"both sides of ':' have one type, not {then.type} and {otherwise.type}", node.offset)
+        raise CelTypeError(
+            f"both sides of ':' must have the same type, not {then.type} and {otherwise.type}", node.offset
+        )
     test, left, right, offset = condition.run, then.run, otherwise.run, node.offset
     costs = then.cost - then.saved, otherwise.cost - otherwise.saved
     left_more, right_more = costs[0] - min(costs), costs[1] - min(costs)
@@ -213,14 +215,14 @@ def _equality(compiler: Compiler, node: syntax.Binary, left: Code, right: Code) 
             charge_pair(frame[BUDGET], first, second)
             return not equal(frame[BUDGET], first, second)
         except CelRuntimeError:
-            # cel-go: != is "not equal to true", so that what cannot be compared differs.
+            # In cel-go, != means "== is not true", so values that cannot be compared differ.
             return True
 
     return Code(equals if node.operator == "==" else differs, BOOL)
 
 
 def _equals_text(base: Run, text: str, expected: bool) -> Run:
-    """Comparison with a string constant: Python's `==` means the same as CEL's for anything but opaque values."""
+    """Comparison with a string constant: Python's `==` is the same as CEL's, except for opaque values."""
 
     length = len(text)
     long = length > _CHARACTERS_OF_ONE_COST
@@ -229,7 +231,7 @@ def _equals_text(base: Run, text: str, expected: bool) -> Run:
         value = base(frame)
         if type(value) is str:
             if long and len(value) > _CHARACTERS_OF_ONE_COST:
-                # The text stands in the expression: it is short enough to be charged without a look at the limits.
+                # The constant is part of the expression, so it is short: no check of the limits is needed.
                 size = len(value)
                 frame[BUDGET].left -= ((min(length, size)) - 1) // _CHARACTERS_OF_ONE_COST
             return (value == text) is expected
@@ -322,7 +324,7 @@ def is_member(frame: Frame, value: Any, within: Any) -> bool:
     """CEL's `value in within`.
 
     Raises:
-        CelRuntimeError: `within` is neither list nor map.
+        CelRuntimeError: `within` is no list and no map.
     """
     if isinstance(within, Mapping):
         try:
@@ -330,12 +332,12 @@ def is_member(frame: Frame, value: Any, within: Any) -> bool:
         except CelRuntimeError:
             return False
     if is_list(within):
-        # cel-go charges the size of the list, and 1 where its type is known only at run time.
+        # cel-go charges the size of the list, or 1 if its type is known only at run time.
         if len(within) > 1:
             frame[BUDGET].spend(len(within) - 1)
         return contains(frame[BUDGET], within, value)
     if isinstance(within, Optional):
-        raise CelRuntimeError("'in' wants a list or a map, not an optional: use .orValue([]) first")
+        raise CelRuntimeError("'in' requires a list or a map, not an optional: use .orValue([]) first")
     raise no_overload("in", value, within)
 
 

@@ -14,7 +14,7 @@ _WORK_OF_A_COMPARISON: Final = 10
 
 
 def charge_self_comparison(budget: Budget, items: Sequence[Any]) -> None:
-    """Take the cost of comparing every item with every other, beyond the 1 of every call.
+    """Charge the comparison of every item with every other item, without the 1 of the call.
 
     Source: cel-go ext/lists.go, trackListSelfCompare.
     """
@@ -26,7 +26,7 @@ def sort(budget: Budget, items: list[Any], keys: list[Any]) -> list[Any]:
     """The items in the order of their keys; equal keys keep their order.
 
     Raises:
-        CelRuntimeError: the keys are of several types, or of one without order.
+        CelRuntimeError: the keys have different types, or a type without order.
     """
     budget.items(len(items))
     charge_self_comparison(budget, keys)

@@ -1,7 +1,7 @@
-"""What the evaluation of an expression may cost at most, known before it is evaluated.
+"""Estimates the highest cost of an expression before its evaluation.
 
 The API server refuses a device selector whose estimate is above its limit. Source: cel-go checker/cost.go (0.27), with
-`PresenceTestHasCost(false)` as Kubernetes sets it. Every expression is visited once, whatever its macros copy.
+`PresenceTestHasCost(false)`, as Kubernetes sets it. Every expression is visited once, also if macros copy it.
 """
 
 import dataclasses
@@ -41,12 +41,12 @@ from kubecel.types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP,
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Operand:
-    """What is known of an argument of a call.
+    """An argument of a call.
 
     Attributes:
         expression: the argument.
-        path: where its value comes from.
-        computed: its size, where the expression tells.
+        path: the path of its value, if it is a lookup.
+        computed: its size; None if it is not known.
     """
 
     expression: Expression
@@ -60,20 +60,20 @@ class Operand:
 
     @property
     def size(self) -> Size:
-        """Its size; anything, where the expression does not tell."""
+        """Its size; unlimited if it is not known."""
         return self.computed or UNKNOWN
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a call costs at most, beside its arguments, and how large its result may get."""
+    """The highest cost of a call without its arguments, and the size of its result."""
 
     cost: int
     size: Size | None = None
 
 
 CallEstimate = Callable[[SizeOf, str, Signature, Operand | None, Sequence[Operand]], Estimate | None]
-"""The estimate of a library for a call of one signature; None for what it has no opinion on."""
+"""The estimate of a library for a call of one signature; None for the default estimate."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class _Entries:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Local:
-    """A variable that the expression itself declares."""
+    """A variable of a macro."""
 
     path: Path
     size: Size | None
@@ -114,7 +114,7 @@ class Estimator:
         self._locals: dict[str, list[_Local]] = {}
 
     def cost(self, expression: Expression) -> int:
-        """What it costs at most, with everything below it."""
+        """The highest cost of an expression with all its parts."""
         known = self._costs.get(expression)
         if known is None:
             self._deadline.look()
@@ -126,7 +126,9 @@ class Estimator:
             case Constant():
                 return 0
             case Name():
-                self._paths[expression] = self._path(expression) or (expression.name,)
+                hidden = expression.rooted and self._locals.get(expression.name)
+                # cel-go names a variable that a macro hides with its leading dot, so that its size is not known.
+                self._paths[expression] = self._path(expression) or (f"{'.' * bool(hidden)}{expression.name}",)
                 return 1
             case Field():
                 return self._field(expression)
@@ -141,10 +143,10 @@ class Estimator:
             case Let():
                 return self._let(expression)
 
-    # --- what is known of a value -------------------------------------------------------------------------
+    # --- paths, sizes and entries -------------------------------------------------------------------------
 
     def _local(self, expression: Expression) -> _Local | None:
-        stack = self._locals.get(expression.name) if isinstance(expression, Name) else None
+        stack = self._locals.get(expression.name) if isinstance(expression, Name) and not expression.rooted else None
         return stack[-1] if stack else None
 
     def _path(self, expression: Expression) -> Path:
@@ -210,7 +212,7 @@ class Estimator:
     # --- variables ----------------------------------------------------------------------------------------
 
     def _let(self, let: Let) -> int:
-        # cel-go writes it as a loop over an empty list.
+        # cel-go expands cel.bind to a loop over an empty list.
         cost = NEW_LIST + self.cost(let.value)
         self._declare(let.variable, self._variable(let.value))
         cost += self.cost(let.body)
@@ -248,7 +250,7 @@ class Estimator:
             self._entries[fold] = entries
 
     def _elements(self, fold: Fold) -> list[_Local]:
-        """What is known of the loop's variables: one (element, or key), or two (position or key, then value)."""
+        """The loop's variables: one (element, or key), or two (position or key, then value)."""
         entries, path = self._entries_of(fold.over), self._path(fold.over)
         is_list = fold.over.type.name == "list" if entries is None else entries.is_list
         key_size, value_size = (None, None) if entries is None else (entries.key, entries.value)
@@ -282,7 +284,7 @@ class Estimator:
         return cost + most
 
     def _indexed(self, call: Apply, signature: Signature, size: Size | None) -> Size | None:
-        """The size of an element, for the call that is an index; the size as it is, for any other."""
+        """The size of an element if the call is an index; else `size`."""
         if call.function != "_[_]" or signature[0].name not in {"list", "map"}:
             return size
         container = call.arguments[0]
@@ -298,7 +300,7 @@ class Estimator:
         arguments: Sequence[Operand],
         costs: Sequence[int],
     ) -> Estimate:
-        """What one signature of a call costs, with its arguments."""
+        """The estimate of a call with one signature, with its arguments."""
         if call.function in {"_&&_", "_||_"}:
             return Estimate(capped(sum(costs)))
         if call.function == "_?:_":
@@ -333,7 +335,7 @@ class Estimator:
 
 
 def _own_size(expression: Expression) -> Size | None:
-    """The size that an expression shows by itself."""
+    """The size of a literal; None for other expressions."""
     match expression:
         case Constant(value=str() | bytes() as value):
             return fixed(len(value))
@@ -360,7 +362,7 @@ def _joined(first: _Entries | None, second: _Entries | None) -> _Entries | None:
 
 
 def _standard(function: str, signature: Signature, target: Operand | None, arguments: Sequence[Operand]) -> Estimate:
-    """What a function of the standard library costs, beside its arguments: 1, where its size does not count."""
+    """The estimate of a standard function without its arguments. The default is 1."""
     size = arguments[0].size if arguments else UNKNOWN
     if target is None:
         match function, signature:

@@ -1,7 +1,7 @@
-"""The tree of an expression as cel-go's checker leaves it: macros are loops, operators are calls with signatures.
+"""Expands an expression to the tree of cel-go's checker: macros are loops, operators are calls with signatures.
 
-What an expression may cost is defined on that tree (`estimate`). Shared parts are shared objects here: `optMap` uses
-its operand twice, so that a copy would double with every `optMap` after another one.
+Estimates are defined on that tree (`estimate`). Parts that cel-go copies are shared objects here: `optMap` uses its
+operand twice, so nested calls of it would double the tree each time.
 
 Source: cel-go parser/macro.go, ext/comprehensions.go, ext/lists.go (sortBy), ext/bindings.go, cel/library.go (optMap).
 """
@@ -35,15 +35,16 @@ class Constant:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Name:
-    """A variable, or the name of a type."""
+    """A variable, or the name of a type; `rooted` as in `nodes.Ident`."""
 
     name: str
     type: Type
+    rooted: bool = False
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Field:
-    """`operand.name`, or `has(operand.name)` where `test` is set."""
+    """`operand.name`, or `has(operand.name)` if `test`."""
 
     operand: "Expression"
     name: str
@@ -53,10 +54,10 @@ class Field:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Apply:
-    """A call; operators have the names that cel-go gives them, such as `_+_`.
+    """A call; operators have their names of cel-go, such as `_+_`.
 
     Attributes:
-        candidates: the signatures that fit.
+        candidates: the signatures that accept the arguments.
     """
 
     function: str
@@ -123,7 +124,7 @@ class Expander:
         self._source = source
 
     def expand(self, node: syntax.Node) -> Expression:
-        """The expression that a node stands for."""
+        """The expanded expression of a node."""
         self._compiler.deadline.look()
         return _EXPANSIONS[type(node)](self, node)
 
@@ -143,7 +144,7 @@ class Expander:
 
     def ident(self, node: syntax.Ident) -> Expression:
         """A variable."""
-        return Name(node.name, self._type(node))
+        return Name(node.name, self._type(node), node.rooted)
 
     def select(self, node: syntax.Select) -> Expression:
         """A field, `.?field`, or the dotted name of a type."""
@@ -185,7 +186,7 @@ class Expander:
         return Apply(name, candidates, receiver, arguments, self._type(node))
 
     def unary(self, node: syntax.Unary) -> Expression:
-        """`!value`, `-value`; two in a row are none, as in cel-go's parser."""
+        """`!value`, `-value`; two in a row cancel out, as in cel-go's parser."""
         inner = node.operand
         adjacent = not self._source[node.start + 1 : inner.start].strip()
         if adjacent and isinstance(inner, syntax.Unary):
@@ -268,7 +269,7 @@ _SORTABLE: Final = (
 
 
 def _sorting(keys: Type) -> tuple[Signature, ...]:
-    """The signatures of sorting by keys of that type: a list, and a list of keys."""
+    """The signatures of `@sortByAssociatedKeys` for keys of this type: a list, and a list of keys."""
     kinds = [kind for kind in _SORTABLE if types.is_open(keys.parameters[0]) or kind == keys.parameters[0]]
     return tuple((types.LIST, types.list_of(kind)) for kind in kinds)
 
@@ -282,7 +283,7 @@ def _conditional(condition: Expression, then: Expression, otherwise: Expression,
 
 
 Steps: TypeAlias = tuple[Expression, Expression, Expression, Expression]
-"""The start of the accumulator, the condition to go on, a round, and the result."""
+"""Start value of the accumulator, condition of the loop, step of a round, and result."""
 
 
 def _quantifier(operator: str) -> Callable[[syntax.Comprehension, Expression, Type], Steps]:

@@ -1,4 +1,4 @@
-"""What functions of the libraries may cost, for `kubecel.estimating.estimate`.
+"""Estimates of the functions of the libraries, for `kubecel.estimating.estimate`.
 
 Source: k8s.io/apiserver/pkg/cel/library/cost.go (EstimateCallCost); cel-go ext/lists.go (version 3), ext/sets.go.
 """
@@ -26,7 +26,7 @@ from kubecel.types import BYTES, CIDR, IP, QUANTITY, SEMVER, STRING, URL
 
 
 class Call:
-    """A call of one signature, as the estimates of functions look at it."""
+    """A call with one signature."""
 
     def __init__(
         self, size_of: SizeOf, signature: Signature, target: Operand | None, arguments: Sequence[Operand]
@@ -37,12 +37,12 @@ class Call:
         self.arguments = arguments
 
     def size(self, position: int) -> Size:
-        """The size of an argument, of the receiver for position -1."""
+        """The size of an argument, or of the receiver for position -1."""
         operand = self.target if position < 0 else self.arguments[position]
         return UNKNOWN if operand is None else operand.size
 
     def elements(self) -> tuple[Size, bool] | None:
-        """The size of the elements of the receiver, and whether they are texts; None where it is no collection."""
+        """The size of the receiver's elements, and whether they are texts; None if it is no list."""
         if self.target is None or not self.target.type.parameters:
             return None
         kind = self.target.type.parameters[0]
@@ -50,12 +50,12 @@ class Call:
         return self._size_of(path) or UNKNOWN, kind in (STRING, BYTES)
 
     def literal(self, position: int) -> object:
-        """The value of an argument that is a constant, else None."""
+        """The value of a constant argument, else None."""
         expression = self.arguments[position].expression
         return expression.value if isinstance(expression, Constant) else None
 
     def integer(self, position: int, otherwise: int) -> int:
-        """A constant argument, or `otherwise`; negative ones are 0."""
+        """The value of a constant argument, at least 0; `otherwise` if it is not constant."""
         value = self.literal(position)
         return max(0, int(value)) if type(value) is int else otherwise
 
@@ -66,7 +66,7 @@ Rule = Callable[[Call], Estimate]
 def library_estimate(
     size_of: SizeOf, function: str, signature: Signature, target: Operand | None, arguments: Sequence[Operand]
 ) -> Estimate | None:
-    """What a call costs beside its arguments, and how large its result may get; None where no library says."""
+    """The estimate of a call without its arguments; None if no library has a rule for it."""
     if function == "_==_":
         return _equality(arguments)
     rule = (_FUNCTIONS if target is None else _METHODS).get(function)
@@ -80,23 +80,23 @@ def _equality(arguments: Sequence[Operand]) -> Estimate | None:
     if first.type in (IP, CIDR, QUANTITY, SEMVER):
         return Estimate(1)
     if first.type == URL:
-        # The API server looks at the second one only.
+        # The API server uses the size of the second argument only.
         return Estimate(Size(0, 1 if second.computed is None else second.computed.most).cost(TRAVERSAL))
     return None
 
 
 def _reading(position: int, factor: float = TRAVERSAL) -> Rule:
-    """Looks at all of an argument."""
+    """Reads all of an argument."""
     return lambda call: Estimate(call.size(position).cost(factor))
 
 
 def _same_size(position: int) -> Rule:
-    """Looks at all of an argument and gives as much."""
+    """Reads all of an argument; the result has the same size."""
     return lambda call: Estimate(call.size(position).cost(TRAVERSAL), call.size(position))
 
 
 def _each(call: Call) -> Estimate:
-    """Compares every element of a list, or looks at all of a string."""
+    """Compares every element of a list, or reads all of a string."""
     elements = call.elements()
     if elements is None:
         return Estimate(call.size(-1).cost(TRAVERSAL))
@@ -148,7 +148,7 @@ def _find(call: Call) -> Estimate:
 
 
 _ADDRESS: Final = 16
-"""Bytes of the longest address."""
+"""Bytes of an IPv6 address."""
 
 
 def _contains_ip(call: Call) -> Estimate:

@@ -1,7 +1,7 @@
 """`'…%s…'.format([…])`.
 
-Source: cel-go ext/formatting.go, the version that Kubernetes enables (strings library 2), whose numbers are grouped
-as in American English and whose scientific notation is written with superscripts.
+Source: cel-go ext/formatting.go, the version that Kubernetes enables (strings library 2). It groups digits as in
+American English and writes exponents as superscripts.
 """
 
 import math
@@ -34,13 +34,14 @@ _MAX_PRECISION: Final = 2**63 - 1
 _MAX_PRECISION_DIGITS: Final = 19
 _MAX_BEFORE_LAST_DIGIT: Final = 10**6
 _NO_VERB: Final = "%!(NOVERB)"
-"""What Go writes instead of a number whose precision is larger than that before its last digit."""
+"""Go writes this if the precision without its last digit is larger than `_MAX_BEFORE_LAST_DIGIT`."""
 _LEAST_DECIMALS: Final = 2**8
 _MOST_DECIMALS: Final = 2**15
 _WIDTHS: Final = 2**16
-"""golang.org/x/text/number keeps 8 bits of the least decimals, 16 bits (signed) of the most, 16 bits of a width."""
+"""golang.org/x/text/number has 8 bits for the lowest number of decimals, 16 (signed) for the highest, 16 for the
+width."""
 _DECIMALS_OF_A_DOUBLE: Final = 1074
-"""No double has more."""
+"""The highest number of decimals of a double."""
 _SUPERSCRIPT: Final = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 _MAX_DEPTH: Final = 50
 _WORK_OF_A_VALUE: Final = 20
@@ -70,7 +71,7 @@ def _format(budget: Budget, template: str, arguments: Sequence[Any]) -> str:
 def _clause(budget: Budget, match: re.Match[str], waiting: Any) -> str:
     verb = match["verb"]
     if verb not in _VERBS:
-        raise CelRuntimeError(f"'{match[0]}' of format is no clause: write %s, %d, %f, %e, %b, %x, %X or %o")
+        raise CelRuntimeError(f"'{match[0]}' is not a clause of format: write %s, %d, %f, %e, %b, %x, %X or %o")
     try:
         value = next(waiting)
     except StopIteration:
@@ -175,14 +176,14 @@ def _fixed(_budget: Budget, value: Any, precision: int) -> str:
         return _NO_VERB
     if not math.isfinite(number):
         return _not_finite(number)
-    # Go writes zero without a sign, though not what is rounded to zero.
+    # Go writes zero without a sign, but a number that is rounded to zero with its sign.
     whole, _, fraction = _grouped(number or 0.0, precision % _WIDTHS).partition(".")
     fraction = fraction.rstrip("0").ljust(precision % _LEAST_DECIMALS, "0")
     return f"{whole}.{fraction}" if fraction else whole
 
 
 def _grouped(number: float, most: int) -> str:
-    """The number with at most that many decimals; where that is negative in 16 bits, with those it is written with."""
+    """The number with at most `most` decimals; with all its decimals if `most` is negative in signed 16 bits."""
     if most < _MOST_DECIMALS:
         return f"{number:,.{min(most, _DECIMALS_OF_A_DOUBLE)}f}"
     return f"{Decimal(repr(number)):,f}"
@@ -190,7 +191,7 @@ def _grouped(number: float, most: int) -> str:
 
 def _scientific(_: Budget, value: Any, precision: int) -> str:
     number = _float("e", value)
-    # Kubernetes 1.36 takes the precision for a minimal width.
+    # Kubernetes 1.36 uses the precision as the minimal width.
     if precision // 10 > _MAX_BEFORE_LAST_DIGIT:
         return _NO_VERB
     return _mantissa_and_exponent(number).rjust(precision % _WIDTHS)

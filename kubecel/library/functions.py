@@ -1,7 +1,7 @@
-"""Every function that an expression may call: the CEL standard library and the libraries of Kubernetes 1.36.
+"""All functions of expressions: the CEL standard library and the libraries of Kubernetes 1.36.
 
-What is not here is refused when an expression is compiled; of Kubernetes' own that is the `authorizer`, `format.*`
-(named string formats) and `jsonpatch.escapeKey`.
+Calls of other functions are compile errors. These functions of Kubernetes are missing: `authorizer`, `format.*` (named
+string formats) and `jsonpatch.escapeKey`.
 """
 
 from typing import Final

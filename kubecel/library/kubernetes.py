@@ -17,7 +17,7 @@ from kubecel.values import checked_int
 
 
 def _read(parse: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which costs one look through the text that it reads."""
+    """Adds the cost of reading the text to a parse function."""
 
     def read(budget: Budget, text: str, *details: bool) -> Any:
         budget.scan(len(text))
@@ -48,7 +48,7 @@ def _is_semver(text: str, normalize: bool) -> bool:
 def _as_integer(value: Quantity) -> int:
     number = value.as_int64()
     if number is None:
-        raise CelRuntimeError("the quantity is not a whole number of 64 bits: ask isInteger() first")
+        raise CelRuntimeError("the quantity is not a whole number of 64 bits: check isInteger() first")
     return number
 
 

@@ -58,7 +58,7 @@ _ZEROS: Final[dict[type, object]] = {int: 0, UInt: UInt(0), float: 0.0, Duration
 
 
 def _sum_from(zero: object) -> Callable[[Budget, Items], Any]:
-    """The sum; `zero` is that of no elements, whose type only the compiler knows."""
+    """The sum. `zero` is the sum of an empty list; its type is known from the signature."""
 
     def total(budget: Budget, items: Items) -> Any:
         _charge_walk(budget, items)
@@ -188,7 +188,7 @@ def _intersects(budget: Budget, items: Items, others: Items) -> bool:
 
 
 def _only_texts(budget: Budget, items: Items) -> bool:
-    """Whether all elements are texts, which Python's sets compare as CEL does."""
+    """Are all elements texts? Python's sets compare texts as CEL does."""
     budget.work(len(items))
     if not all(type(item) is str for item in items):
         return False
@@ -197,12 +197,12 @@ def _only_texts(budget: Budget, items: Items) -> bool:
 
 
 def _charge_walk(budget: Budget, items: Items) -> None:
-    """Take the cost of one walk over a list."""
+    """Charge reading a list once."""
     charge_traversal(budget, items)
 
 
 def _charge_list(budget: Budget, count: int) -> None:
-    """Take the cost of a list that is built: cel-go ext/lists.go, trackListOutputSize."""
+    """Charge a new list: cel-go ext/lists.go, trackListOutputSize."""
     budget.items(count)
     budget.spend(LIST_COST + count)
 

@@ -1,6 +1,6 @@
 """IP addresses and CIDRs.
 
-Source: k8s.io/apiserver/pkg/cel/library/ip.go and cidr.go; Go's net/netip for what counts as which kind of address.
+Source: k8s.io/apiserver/pkg/cel/library/ip.go and cidr.go; Go's net/netip for the kinds of addresses.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ class IPAddress(Opaque):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Prefix(Opaque):
-    """An address with the length of its network prefix; the host bits stay as they were written."""
+    """An address with the length of its network prefix. The host bits are kept."""
 
     address: Address
     bits: int
@@ -40,15 +40,15 @@ class Prefix(Opaque):
 
     @property
     def network(self) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-        """The network that it lies in."""
+        """The network of the address."""
         return ipaddress.ip_network((self.address, self.bits), strict=False)
 
 
 def parse_ip(text: str) -> IPAddress:
-    """Read an address; no zones, no IPv4-mapped IPv6 addresses, no leading zeros.
+    """Parse an address. Zones, IPv4-mapped IPv6 addresses and leading zeros are errors.
 
     Raises:
-        CelRuntimeError: it is none.
+        CelRuntimeError: the text is not an address.
     """
     return IPAddress(_address(text, "an IP address"))
 
@@ -65,10 +65,10 @@ def _address(text: str, what: str) -> Address:
 
 
 def parse_cidr(text: str) -> Prefix:
-    """Read an address and a prefix length, e.g. `10.0.0.0/8`.
+    """Parse an address and a prefix length, e.g. `10.0.0.0/8`.
 
     Raises:
-        CelRuntimeError: it is none.
+        CelRuntimeError: the text is not a CIDR.
     """
     head, slash, bits = text[: _MAX_LENGTH + 1].rpartition("/")
     address = _address(head if slash else text, "a CIDR")

@@ -1,4 +1,4 @@
-"""Optional values; `or`, `orValue`, `optMap` and `optFlatMap` are compiled where they stand (`evaluator`).
+"""Functions of optionals. `or`, `orValue`, `optMap` and `optFlatMap` are in `kubecel.closures`.
 
 Source: cel-go cel/library.go (OptionalTypes).
 """
@@ -33,7 +33,7 @@ def _has_value(value: Optional) -> bool:
 
 def _value(value: Optional) -> Any:
     if not value.present:
-        raise CelRuntimeError("the optional has no value: use .orValue(…) to say what it should be then")
+        raise CelRuntimeError("the optional has no value: give a default with .orValue(…)")
     return value.value
 
 

@@ -1,7 +1,7 @@
-r"""How long RE2 takes to compile a regular expression, estimated from its text before.
+r"""Estimates the time that RE2 needs to compile a regular expression, from its text.
 
-Compiling is one call into C, which nothing can stop. RE2 writes out every repetition, so `.{9,999}` is a thousand times
-as long as `.`, and repetitions inside each other multiply. Measured with RE2 on one core: 7 microseconds for a `.` or
+Compiling is one call into C, which cannot be interrupted. RE2 unrolls every repetition: `.{9,999}` becomes a thousand
+times as long as `.`, and nested repetitions multiply. Measured with RE2 on one core: 7 microseconds for a `.` or
 `[^a]` (sequences of bytes of UTF-8), 2,400 for `\pL`, 1 or less for a character of ASCII.
 """
 
@@ -10,15 +10,15 @@ import re
 from typing import Final
 
 _WIDE: Final = 7
-"""Of a class that holds nearly every character."""
+"""Cost of a class that contains nearly all characters."""
 _UNICODE_CLASS: Final = 2_500
 _FURTHER_UNICODE_CLASS: Final = 500
-"""Of one more in the same brackets."""
+"""Cost of each further Unicode class in the same brackets."""
 _OTHER_CHARACTER: Final = 2
 _FOLDED: Final = 3
-"""How much more with upper and lower case alike."""
+"""Factor if upper and lower case are equal (flag i)."""
 MOST_REPEATS: Final = 1000
-"""Of repetitions inside each other, together. RE2 and Go refuse more at once (Go regexp/syntax, maxRepeat)."""
+"""Limit of the product of nested repetitions. RE2 and Go refuse more at once (Go regexp/syntax, maxRepeat)."""
 
 _PART: Final = re.compile(
     r"""\\Q (?P<text>.*?) (?:\\E|\Z)
@@ -41,13 +41,13 @@ _NEGATED_IN_CLASS: Final = re.compile(r"\\[WDS]|\[:\^")
 
 @dataclasses.dataclass(slots=True)
 class _Group:
-    """What stands between two brackets so far.
+    """The parts of a group that are read so far.
 
     Attributes:
-        cost: of all parts but the last.
-        last: of the last part, to which a repetition belongs.
-        repeats: of the repetitions inside each other, the most.
-        last_repeats: those of the last part.
+        cost: cost of all parts except the last.
+        last: cost of the last part, to which a repetition belongs.
+        repeats: the highest product of nested repetitions.
+        last_repeats: the product of the last part.
     """
 
     cost: int = 1
@@ -61,7 +61,7 @@ class _Group:
         self.last, self.last_repeats = cost, repeats
 
     def repeat(self, times: int) -> None:
-        # Every round of an optional part takes an instruction of its own.
+        # Every round of an optional part needs one more instruction.
         self.last = (self.last + 1) * max(1, times)
         self.last_repeats *= max(1, times)
 
@@ -70,10 +70,10 @@ class _Group:
 
 
 def estimate(pattern: str) -> tuple[int, int]:
-    """Estimate compiling a pattern; linear in its length.
+    """Estimate the compilation of a pattern, in time linear in its length.
 
     Returns:
-        Microseconds, and how many repeats stand inside each other at most.
+        Microseconds, and the highest product of nested repetitions.
     """
     groups, folded = [_Group()], 1
     for part in _PART.finditer(pattern):
@@ -98,7 +98,7 @@ def estimate(pattern: str) -> tuple[int, int]:
 
 
 def _times(least: str, most: str | None) -> int:
-    # More digits are no repetition, or refused.
+    # RE2 and Go read a number with more digits as plain text, or refuse it.
     return max(int(count) if len(count) <= 4 else MOST_REPEATS + 1 for count in (least, most or "0"))
 
 
@@ -121,5 +121,5 @@ def _of_class(inside: str) -> int:
         cost += _WIDE
     if not inside.isascii() or "\\x{" in inside:
         cost += _WIDE * (sum(not each.isascii() for each in inside) + inside.count("\\x{"))
-    # Few of its characters make instructions of their own: ranges that touch become one.
+    # Most characters of a class need no instruction: RE2 joins adjacent ranges.
     return cost + len(inside) // 4

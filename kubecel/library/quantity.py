@@ -1,8 +1,8 @@
-"""`resource.Quantity` as CEL sees it.
+"""`resource.Quantity` for CEL.
 
 Source: k8s.io/apimachinery/pkg/api/resource (quantity.go, amount.go, suffix.go). A Go quantity is an int64 with a
-decimal scale where that is enough, else a big decimal; what `isInteger` says depends on which of the two it is, so
-both are told apart here (`wide`). Checked against a Kubernetes 1.36.2 API server.
+decimal scale, or a big decimal if that is not enough. The result of `isInteger` depends on the representation, so
+`wide` has it here. Compared with a Kubernetes 1.36.2 API server.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ class Quantity(Opaque):
     """`unscaled` times ten to the power of `scale`.
 
     Attributes:
-        wide: whether Go holds it as a big decimal.
+        wide: Go represents it as a big decimal.
     """
 
     unscaled: int
@@ -52,7 +52,7 @@ class Quantity(Opaque):
         return hash(self.value)
 
     def as_int64(self) -> int | None:
-        """The whole number that it is, if Go can tell without rounding."""
+        """The value as an int64, if Go can convert it without rounding; else None."""
         if self.wide or self.scale < 0:
             return None
         value = self.unscaled * 10**self.scale
@@ -72,20 +72,20 @@ class Quantity(Opaque):
         return Quantity(total, scale, True)
 
     def negated(self) -> "Quantity":
-        """The same below zero."""
+        """The value with the opposite sign."""
         return Quantity(-self.unscaled, self.scale, self.wide)
 
 
 def parse(text: str) -> Quantity:
-    """Read a quantity.
+    """Parse a quantity.
 
     Raises:
-        CelRuntimeError: it is none.
+        CelRuntimeError: the text is not a quantity.
     """
     match = _FORM.fullmatch(text) if 0 < len(text) <= _MAX_LENGTH else None
     if match is None:
         raise CelRuntimeError(
-            f"{quoted(text)} is not a quantity: write a number, with a suffix if need be: 500m, 2, 1Gi, 1e3"
+            f"{quoted(text)} is not a quantity: write a number with an optional suffix: 500m, 2, 1Gi, 1e3"
         )
     whole, part, suffix = match["whole"], match["part"] or "", match["suffix"]
     sign = -1 if match["sign"] == "-" else 1
@@ -114,7 +114,7 @@ def _binary(sign: int, whole: str, part: str, bits: int) -> Quantity:
 
 
 def _rounded(sign: int, value: Fraction) -> Quantity:
-    """Away from zero to a whole number of nano units: a very small request gets some."""
+    """Rounds away from zero to a whole number of nano units, so that a small request does not become 0."""
     nanos = value * 10**9
     return Quantity(sign * -(-nanos.numerator // nanos.denominator), _NANO, True)
 

@@ -1,10 +1,9 @@
-"""Regular expressions: `matches`, `find`, `findAll`, by RE2, which is linear in the text like Go's own.
+"""Regular expressions: `matches`, `find` and `findAll` with RE2, which is linear in the text, like Go's regexp.
 
-Linear means text times pattern: where a pattern has too many states, RE2 takes 20 ns for every pair of a byte and an
-instruction, in one call. So both are measured before. Compiling a pattern is one call too; what is slow to compile is
-refused.
+The time is text times pattern: for a pattern with many states, RE2 needs 20 ns for each pair of byte and instruction,
+in one call. So both sizes are checked before. Compiling is one call too; a pattern that compiles slowly is refused.
 
-Source: k8s.io/apiserver/pkg/cel/library/regex.go; which matches `findAll` takes: Go's regexp package.
+Source: k8s.io/apiserver/pkg/cel/library/regex.go; Go's regexp package for the matches of `findAll`.
 """
 
 import re
@@ -20,11 +19,11 @@ from kubecel.values import utf8
 
 _CACHED: Final = 128
 _MEMORY: Final = 256 * 1024
-"""Bytes of one compiled pattern with its states. That allows 4,096 instructions, of which `\\pL` takes 1,200."""
+"""Bytes of one compiled pattern with its states: enough for 4,096 instructions. `\\pL` needs 1,200."""
 _MAX_LENGTH: Final = 2048
 _MAX_CLASSES: Final = 32
 _MAX_REPETITIONS: Final = 64
-"""RE2 needs 0.1 ms to read a class of Unicode and 0.3 ms to unfold a repetition."""
+"""RE2 needs 0.1 ms to read a Unicode class and 0.3 ms to unroll a repetition."""
 _MOST_COST: Final = 10_000
 """Estimated microseconds of compiling one pattern."""
 _COST_OF_REFUSING: Final = 500
@@ -32,7 +31,7 @@ _OUT_OF_MEMORY: Final = "pattern too large"
 _MAX_REPEAT_DIGITS: Final = 4
 
 _TOKEN: Final = re.compile(
-    r"""\\Q .*? (?:\\E|\Z)                              # taken literally
+    r"""\\Q .*? (?:\\E|\Z)                              # literal text
       | \\(?P<escape>[pPx]\{[^}]*\}|.)                 # \p{Greek}, \x{41}, \d
       | \[\^?\]?(?:\[:[^\]]*:\]|\\.|[^\]\\])*\]        # a class of characters
       | \(\?P?<(?P<name>[^>=!]*)>                       # a named group
@@ -42,19 +41,19 @@ _TOKEN: Final = re.compile(
 )
 
 _compiled: Final[dict[str, Any]] = {}
-"""Compiled patterns; the oldest goes first."""
+"""Cache of compiled patterns. The oldest is removed first."""
 _adding: Final = threading.Lock()
 
 
 def _refused(pattern: str, reason: str) -> CelRuntimeError:
-    return CelRuntimeError(f"{quoted(pattern)} is not a regular expression that RE2 takes: {reason}")
+    return CelRuntimeError(f"{quoted(pattern)} is not a regular expression that RE2 accepts: {reason}")
 
 
 def _check_size(pattern: str) -> None:
-    """Refuse a pattern that takes long to compile.
+    """Refuse a pattern that is slow to compile.
 
     Raises:
-        CelRuntimeError: it does.
+        CelRuntimeError: it is too long, or has too many classes or repetitions.
     """
     if len(pattern) > _MAX_LENGTH:
         raise _refused(pattern, f"it has {len(pattern)} characters, {_MAX_LENGTH} are allowed")
@@ -67,7 +66,7 @@ def _check_size(pattern: str) -> None:
 
 
 def _refused_by_go(pattern: str) -> str | None:
-    r"""What Go's regexp refuses and RE2 takes: `\C`, names of groups beyond ASCII, and huge numbers of repeats."""
+    r"""Why Go refuses a pattern that RE2 accepts: `\C`, group names beyond ASCII, very high repeats; else None."""
     for token in _TOKEN.finditer(pattern):
         if token["escape"] == "C":
             return r"invalid escape sequence: \C"
@@ -75,22 +74,22 @@ def _refused_by_go(pattern: str) -> str | None:
         if name is not None and not name.isascii():
             return f"invalid named capture: {quoted(name)[1:-1]}"
         for count in (token["least"], token["most"]):
-            # With a leading zero it is plain text to both; RE2 takes numbers of many digits for plain text, too.
+            # Both read a number with a leading zero as plain text; RE2 also a number with many digits.
             if count and count[0] != "0" and len(count) > _MAX_REPEAT_DIGITS:
                 return f"bad repetition: at most {pattern_costs.MOST_REPEATS} repeats"
     return None
 
 
 def _check_cost(budget: Budget, pattern: str) -> None:
-    """Take what compiling a pattern costs, before.
+    """Charge the compilation of a pattern, before it.
 
     Raises:
-        CelSizeExceededError: it would take too long, or too much memory.
-        CelBudgetExceededError: there is no time for it.
+        CelSizeExceededError: it needs too much time or memory.
+        CelBudgetExceededError: the time is used up.
     """
     cost, repeats = pattern_costs.estimate(pattern)
     if repeats > pattern_costs.MOST_REPEATS:
-        cost = min(cost, _COST_OF_REFUSING)  # RE2 refuses it as soon as it has read it.
+        cost = min(cost, _COST_OF_REFUSING)  # RE2 refuses it after reading it.
     elif cost > _MOST_COST:
         raise _too_large(pattern)
     budget.pattern(cost)
@@ -103,10 +102,10 @@ def _too_large(pattern: str) -> CelSizeExceededError:
 
 
 def compile_pattern(budget: Budget, pattern: str) -> Any:
-    """A compiled regular expression without groups; what compiling takes is taken from the budget before.
+    """Compile a regular expression, without groups, or read it from the cache. Charges the budget before compiling.
 
     Raises:
-        CelRuntimeError: it is none.
+        CelRuntimeError: the pattern is not valid.
         CelBudgetExceededError: it needs too much time or memory.
     """
     known = _compiled.get(pattern)
@@ -126,13 +125,13 @@ def compile_pattern(budget: Budget, pattern: str) -> Any:
 
 
 def _compile(pattern: str) -> Any:
-    # Loading RE2 takes 10 ms and 3 MiB: only who uses regular expressions pays.
+    # Loading RE2 takes 10 ms and 3 MiB, so it is loaded at the first use.
     import re2  # type: ignore[import-untyped]
 
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _MEMORY
-    # Nothing here asks for groups, and finding them is slower.
+    # Groups are not used here, and they make matching slower.
     options.never_capture = True
     try:
         return re2.compile(pattern, options=options)
@@ -144,7 +143,7 @@ def _compile(pattern: str) -> Any:
 
 
 def _charge(budget: Budget, text: str, pattern: str) -> None:
-    """Take the cost beyond the 1 of every call: cel-go interpreter/runtimecost.go, MatchesString."""
+    """Charge a match, without the 1 of the call: cel-go interpreter/runtimecost.go, MatchesString."""
     budget.spend((len(text) // 10 + 1) * max(1, -(-len(pattern) // 4)) - 1)
 
 
@@ -183,7 +182,7 @@ def _find_all(budget: Budget, text: str, pattern: str, limit: int = -1) -> list[
 
 
 def _next_character(data: bytes, position: int) -> int:
-    """Where the character after this one starts in UTF-8."""
+    """The position of the next character in UTF-8."""
     position += 1
     while position < len(data) and data[position] & 0xC0 == 0x80:
         position += 1

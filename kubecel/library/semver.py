@@ -1,4 +1,4 @@
-"""Semantic versions as CEL in Kubernetes sees them.
+"""Semantic versions, as in Kubernetes' CEL.
 
 Source: semver.org 2.0.0; k8s.io/apiserver/pkg/cel/library/semverlib.go (normalisation); precedence ignores build
 metadata.
@@ -27,7 +27,7 @@ Identifier = int | str
 @functools.total_ordering
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Semver(Opaque):
-    """A semantic version without its build metadata, which never decides anything."""
+    """A semantic version without its build metadata, which has no effect on comparisons."""
 
     major: int
     minor: int
@@ -52,14 +52,14 @@ class Semver(Opaque):
 
 
 def parse(text: str, *, normalize: bool = False) -> Semver:
-    """Read a version.
+    """Parse a version.
 
     Args:
         text: e.g. `1.2.3-rc.1`.
-        normalize: take `v1.2` and `01.02.03` too.
+        normalize: accept `v1.2` and `01.02.03` too.
 
     Raises:
-        CelRuntimeError: it is none.
+        CelRuntimeError: the text is not a version.
     """
     match = None
     if len(text) <= _MAX_LENGTH:

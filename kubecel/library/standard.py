@@ -86,7 +86,7 @@ def _uint_of_double(value: float) -> UInt:
 
 
 def _double_of_text(text: str) -> float:
-    """As Go's strconv.ParseFloat: decimal or hexadecimal, with underscores between digits."""
+    """Parses like Go's strconv.ParseFloat: decimal or hexadecimal, with underscores between digits."""
     if len(text) <= _MAX_NUMBER_LENGTH:
         if _SPECIAL.fullmatch(text):
             return float(text)
@@ -97,7 +97,7 @@ def _double_of_text(text: str) -> float:
 
 
 def _finite(text: str) -> float | None:
-    """The double that a text spells; None where it spells none, or one that is too large."""
+    """The double of a text; None if the text is not a number, or the number is too large."""
     if _FLOAT.fullmatch(text):
         number = float(text)
         return number if math.isfinite(number) else None
@@ -133,7 +133,7 @@ def _text_of_bytes(budget: Budget, data: bytes) -> str:
 
 
 def text_of_double(value: float) -> str:
-    """As Go's `%g`: the shortest text that reads back as the same number."""
+    """Writes like Go's `%g`: the shortest text that parses to the same number."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else f"{'+' if value > 0 else '-'}Inf"
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
@@ -148,7 +148,7 @@ def text_of_double(value: float) -> str:
 
 
 def plain_decimal(value: float) -> str:
-    """The shortest text of a finite number without exponent and without `.0`."""
+    """The shortest text of a finite number, without exponent and without `.0`."""
     text = format(Decimal(repr(value)), "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
 

@@ -20,7 +20,7 @@ _WHITESPACE: Final = (
 )
 _TRANSLATED_AT_ONCE: Final = 32 * 1024
 _SHORT: Final = 64
-"""A text of that many characters is built without a count: the cost of the call bounds how many there are."""
+"""A text up to this length is not charged: the cost of the call limits the number of such texts."""
 _ESCAPES: Final = str.maketrans(
     {
         "\a": "\\a",
@@ -56,14 +56,14 @@ def _index_of(budget: Budget, text: str, part: str, start: int = 0) -> int:
 
 
 def _charge_search(budget: Budget, text: str, part: str) -> None:
-    """Take the cost of looking for a text: k8s.io/apiserver cel/library/cost.go, a tenth of its characters."""
+    """Charge a search: a tenth of the text's characters (k8s.io/apiserver cel/library/cost.go)."""
     if len(text) > 19:
         budget.spend(len(text) // 10 - 1)
     budget.read(2 * (len(text) + len(part)))
 
 
 def _last(text: str, part: str) -> int:
-    """`text.rfind(part)`, which takes text times part; `find` on the texts reversed does not."""
+    """`text.rfind(part)` in linear time: `rfind` needs text times part, `find` on the reversed texts does not."""
     found = text[::-1].find(part[::-1])
     return -1 if found < 0 else len(text) - found - len(part)
 
@@ -156,7 +156,7 @@ def _upper_ascii(budget: Budget, text: str) -> str:
 
 
 def _translated(budget: Budget, text: str, table: dict[int, Any]) -> str:
-    """`text.translate(table)`, a part at a time: that takes 50 ns a character where not all are ASCII."""
+    """`text.translate(table)` in several calls: it needs 50 ns for each character if not all are ASCII."""
     if len(text) <= _SHORT:
         return text.translate(table)
     budget.text(len(text))
@@ -170,7 +170,7 @@ def _translated(budget: Budget, text: str, table: dict[int, Any]) -> str:
 
 
 def quote(budget: Budget, text: str) -> str:
-    """The text in double quotes, control characters escaped."""
+    """The text in double quotes, with escaped control characters."""
     budget.text(2 * len(text) + 2)
     return f'"{_translated(budget, text, _ESCAPES)}"'
 

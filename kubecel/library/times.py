@@ -1,6 +1,6 @@
 """Timestamps and durations, with nanoseconds.
 
-Source: cel-go common/types (timestamp.go, duration.go); Go's time.ParseDuration and RFC 3339 for the forms.
+Source: cel-go common/types (timestamp.go, duration.go); Go's time.ParseDuration and RFC 3339 for the formats.
 """
 
 import datetime as dt
@@ -25,7 +25,7 @@ from kubecel.values import (
 _NANOSECONDS: Final = 10**9
 _MAX_LENGTH: Final = 128
 _WORK_OF_A_ZONE: Final = 200
-"""Opening the file of a zone takes up to 0.2 ms; known ones are remembered."""
+"""Opening the file of a zone takes up to 0.2 ms; zones are cached."""
 _UNITS: Final = {
     "ns": 1,
     "us": 10**3,
@@ -46,10 +46,10 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def parse_duration(text: str) -> Duration:
-    """Read a duration such as `1h30m` or `-1.5s`.
+    """Parse a duration such as `1h30m` or `-1.5s`.
 
     Raises:
-        CelRuntimeError: it is none, or does not fit 64 bits of nanoseconds.
+        CelRuntimeError: the text is not a duration, or does not fit into 64 bits of nanoseconds.
     """
     if len(text) > _MAX_LENGTH or not _DURATION.fullmatch(text):
         raise CelRuntimeError(f"{quoted(text)} is not a duration: write e.g. 30s, 5m or 1h30m")
@@ -57,14 +57,14 @@ def parse_duration(text: str) -> Duration:
     for whole, part, unit in _DURATION_PART.findall(text):
         scale = _UNITS[unit]
         total += int(whole or 0) * scale + _fraction(part, scale)
-    # Go reads the magnitude before the sign, so that only "-" reaches the lowest int64.
+    # Go reads the magnitude before the sign, so the lowest int64 is possible with "-" only.
     if total > MAX_INT + text.startswith("-"):
         raise CelRuntimeError(f"{quoted(text)} is not a duration: it does not fit 64 bits of nanoseconds")
     return Duration(-total if text.startswith("-") else total)
 
 
 def _fraction(digits: str, scale: int) -> int:
-    """Nanoseconds of the digits after a point: in double precision, as Go's time.ParseDuration computes them."""
+    """Nanoseconds of the digits after the point, in double precision like Go's time.ParseDuration."""
     number, power = 0, 1.0
     for digit in digits:
         if number * 10 + int(digit) > MAX_INT:
@@ -74,10 +74,10 @@ def _fraction(digits: str, scale: int) -> int:
 
 
 def parse_timestamp(text: str) -> Timestamp:
-    """Read an RFC 3339 timestamp.
+    """Parse an RFC 3339 timestamp.
 
     Raises:
-        CelRuntimeError: it is none.
+        CelRuntimeError: the text is not a timestamp.
     """
     match = _TIMESTAMP.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None:
@@ -102,7 +102,7 @@ def _not_a_timestamp(text: str) -> CelRuntimeError:
 
 
 def text_of_timestamp(value: Timestamp) -> str:
-    """RFC 3339, with as many digits of the second as there are and the zone it was written with."""
+    """RFC 3339, with the digits of the second that are not 0, and in the zone of its text."""
     local = _local(value, value.offset)
     text = local.strftime("-%m-%dT%H:%M:%S")
     fraction = f"{value.nanoseconds % _NANOSECONDS:09d}".rstrip("0")
@@ -112,7 +112,7 @@ def text_of_timestamp(value: Timestamp) -> str:
 
 
 Zone = dt.tzinfo | int
-"""A named zone, or minutes east of UTC: Go takes more of them than `datetime.timezone` does."""
+"""A named zone, or minutes east of UTC: Go accepts larger offsets than `datetime.timezone`."""
 
 
 def _local(value: Timestamp, zone: Zone) -> dt.datetime:
@@ -120,14 +120,14 @@ def _local(value: Timestamp, zone: Zone) -> dt.datetime:
         at = _EPOCH + dt.timedelta(seconds=value.nanoseconds // _NANOSECONDS)
         return at + dt.timedelta(minutes=zone) if isinstance(zone, int) else at.astimezone(zone)
     except OverflowError:
-        raise CelRuntimeError("in this time zone the timestamp leaves the years 1 to 9999") from None
+        raise CelRuntimeError("in this time zone the timestamp is outside the years 1 to 9999") from None
 
 
 def _zone(name: str) -> Zone:
-    """A zone by name, or by an offset such as `+02:00`.
+    """A zone by its name, or by an offset such as `+02:00`.
 
     Raises:
-        CelRuntimeError: there is none.
+        CelRuntimeError: there is no such zone.
     """
     zone = _find_zone(name) if len(name) <= _MAX_LENGTH else None
     if zone is None:

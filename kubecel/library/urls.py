@@ -1,4 +1,4 @@
-"""URLs: an absolute URI or an absolute path, taken apart as Go's net/url does.
+"""URLs: an absolute URI or an absolute path, parsed like Go's net/url.
 
 Source: k8s.io/apiserver/pkg/cel/library/urls.go; RFC 3986.
 """
@@ -24,13 +24,13 @@ _PATH_SAFE: Final = "/$&+,:;=@-_.~"
 _ALREADY_ESCAPED: Final = re.compile(r"[A-Za-z0-9\-_.~!$&'()*+,;=:@/\[\]%]*", re.ASCII)
 
 _MAX_LENGTH: Final = 64 * 1024
-"""Reading a URL takes 50 ns a character, in a few calls."""
+"""Parsing takes 50 ns for each character, in a few calls."""
 _WORK_OF_A_PAIR: Final = 30
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Url(Opaque):
-    """A URL in its parts: host with port, path as it was escaped, query without `?`."""
+    """The parts of a URL: the host has the port, the path has its escapes, the query has no `?`."""
 
     text: str
     scheme: str
@@ -47,7 +47,7 @@ class Url(Opaque):
 
     @property
     def port(self) -> str:
-        """The port's digits, or nothing."""
+        """The digits of the port; may be empty."""
         tail = self.host.rpartition("]")[2]
         return tail.rpartition(":")[2] if ":" in tail else ""
 
@@ -57,19 +57,19 @@ def _not_a_url(text: str, why: str) -> CelRuntimeError:
 
 
 def parse_url(budget: Budget, text: str) -> Url:
-    """Read a URL.
+    """Parse a URL.
 
     Raises:
-        CelRuntimeError: it is none.
+        CelRuntimeError: the text is not a URL.
     """
     budget.scan(len(text))
     if len(text) > _MAX_LENGTH:
-        raise CelBudgetExceededError(f"a URL of {len(text)} characters is not read, {_MAX_LENGTH} are allowed")
+        raise CelBudgetExceededError(f"a URL has {len(text)} characters, {_MAX_LENGTH} are allowed")
     budget.work(1 + len(text) // 4)
     if not text:
         raise _not_a_url(text, "it is empty")
     if _CONTROL.search(text):
-        raise _not_a_url(text, "it holds control characters")
+        raise _not_a_url(text, "it contains control characters")
     if text == "*":
         return Url(text, "", "", text, "")
     _split(text, text)
@@ -93,7 +93,7 @@ def _split(text: str, rest: str) -> Url:
         authority, slash, path = rest[2:].partition("/")
         host, rest = _host(text, authority), slash + path
     if _BAD_ESCAPE.search(rest):
-        raise _not_a_url(text, "an escape is not % and two hexadecimal digits")
+        raise _not_a_url(text, "an escape must be % and two hexadecimal digits")
     return Url(text, scheme, host, rest, query)
 
 
@@ -104,11 +104,11 @@ def _host(text: str, authority: str) -> str:
     if host.startswith("["):
         _, bracket, port = host.rpartition("]")
         if not bracket or not _PORT.fullmatch(port):
-            raise _not_a_url(text, "the host's brackets or its port are wrong")
+            raise _not_a_url(text, "the brackets or the port of the host are not valid")
         return host
     _, colon, port = host.partition(":")
     if not _HOST.fullmatch(host) or (colon and not _PORT.fullmatch(colon + port)):
-        raise _not_a_url(text, "the host or its port are wrong")
+        raise _not_a_url(text, "the host or its port is not valid")
     return urllib.parse.unquote(host)
 
 

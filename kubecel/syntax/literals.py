@@ -22,15 +22,15 @@ _SURROGATES: Final = range(0xD800, 0xE000)
 
 
 def value(kind: str, text: str, offset: int) -> object:
-    """What a token stands for.
+    """The value of a token.
 
     Args:
         kind: the grammar's name of the token.
-        text: the token.
-        offset: where it starts, for errors.
+        text: the text of the token.
+        offset: its position, for errors.
 
     Raises:
-        CelSyntaxError: it stands for nothing, such as an int that does not fit 64 bits.
+        CelSyntaxError: it has no value, such as an int that does not fit into 64 bits.
     """
     match kind:
         case "INT_LIT":
@@ -53,7 +53,7 @@ def _integer(text: str, lowest: int, highest: int, what: str, offset: int) -> in
     negative = text.startswith("-")
     hexadecimal = text.removeprefix("-").startswith("0x")
     digits = text.removeprefix("-").removeprefix("0x").lstrip("0") or "0"
-    # Python refuses to read very long numbers with an error of its own: none of them fits anyway.
+    # Python raises an error for very long numbers; none of them is in the range.
     size = int(digits, 16 if hexadecimal else 10) if len(digits) <= _MAX_DIGITS else highest + 2
     number = -size if negative else size
     if not lowest <= number <= highest:
@@ -73,7 +73,7 @@ def _shown(text: str) -> str:
 
 
 def _body(text: str) -> tuple[str, bool]:
-    """What stands between the quotes, and whether escapes mean nothing there."""
+    """The text between the quotes, and whether the literal is raw (without escapes)."""
     raw = text[0] in "rR"
     quoted = text[1:] if raw else text
     width = 3 if len(quoted) >= 6 and quoted[:3] in ('"""', "'''") else 1
@@ -91,7 +91,7 @@ def _string(text: str, offset: int) -> str:
             return _SIMPLE.get(simple, simple)
         code = int(octal, 8) if octal else int(byte or short or long, 16)
         if code > _MAX_CODE_POINT or code in _SURROGATES:
-            raise CelSyntaxError(f"{match[0]} is no character", offset)
+            raise CelSyntaxError(f"{match[0]} is not a character", offset)
         return chr(code)
 
     return _ESCAPE.sub(unescape, body)
@@ -107,7 +107,7 @@ def _bytes(text: str, offset: int) -> bytes:
         data += body[position : match.start()].encode()
         simple, byte, short, long, octal = match.groups()
         if short or long:
-            raise CelSyntaxError(f"{match[0]} has no place in bytes: write \\x", offset)
+            raise CelSyntaxError(f"{match[0]} is not allowed in bytes: write \\x", offset)
         data += _SIMPLE.get(simple, simple).encode() if simple else bytes([int(octal, 8) if octal else int(byte, 16)])
         position = match.end()
     return bytes(data + body[position:].encode())

@@ -1,4 +1,4 @@
-"""Calls that are macros: recognised by name, form and number of arguments, as in cel-go.
+"""Macros: calls with a certain name, form and number of arguments, as in cel-go.
 
 Source: cel-go parser/macro.go, ext/comprehensions.go (two variables), ext/lists.go (sortBy), ext/bindings.go and
 cel/library.go (optMap, optFlatMap).
@@ -34,10 +34,10 @@ _LOOPS: Final[dict[tuple[str, int], tuple[Macro, int, bool]]] = {
 
 
 def expand(call: Call) -> Node:
-    """The node that a call stands for: itself, unless it is a macro.
+    """Expand a call if it is a macro; else return it.
 
     Raises:
-        CelSyntaxError: it is a macro with arguments that it does not take.
+        CelSyntaxError: it is a macro with invalid arguments.
     """
     if call.target is None:
         return _has(call) if (call.function, len(call.arguments)) == ("has", 1) else call
@@ -53,7 +53,7 @@ def expand(call: Call) -> Node:
 
 
 def _is_namespace(node: Node, name: str) -> bool:
-    return isinstance(node, syntax.Ident) and node.name == name
+    return isinstance(node, syntax.Ident) and node.name == name and not node.rooted
 
 
 def _place(call: Call) -> dict[str, int]:
@@ -63,7 +63,7 @@ def _place(call: Call) -> dict[str, int]:
 def _variable(call: Call, node: Node) -> str:
     if isinstance(node, syntax.Ident):
         return node.name
-    raise CelSyntaxError(f"'{call.function}' wants the name of a variable here", node.offset)
+    raise CelSyntaxError(f"'{call.function}' requires the name of a variable here", node.offset)
 
 
 def _has(call: Call) -> Node:
@@ -71,7 +71,7 @@ def _has(call: Call) -> Node:
     if isinstance(argument, syntax.Select) and not argument.optional and not argument.test:
         place = _place(call) | {"offset": argument.offset}
         return syntax.Select(argument.operand, argument.field, False, True, **place)
-    raise CelSyntaxError("'has' wants a field, such as has(object.metadata)", argument.offset)
+    raise CelSyntaxError("'has' requires a field, such as has(object.metadata)", argument.offset)
 
 
 def _loop(call: Call, target: Node, macro: Macro, count: int, filters: bool) -> Node:

@@ -1,4 +1,4 @@
-"""The syntax tree, macros resolved. Immutable; `kubecel.compile` builds it, the compiler and the analysis read it."""
+"""The syntax tree, with expanded macros. Immutable. `syntax.tree` builds it; the compiler and analyses read it."""
 
 import dataclasses
 import enum
@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 
 class Macro(enum.Enum):
-    """Comprehensions, by the name that expressions use."""
+    """The macros that loop, with their names in expressions."""
 
     ALL = "all"
     EXISTS = "exists"
@@ -22,13 +22,13 @@ class Macro(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Base:
-    """Where the node stands.
+    """The position of a node.
 
     Attributes:
-        offset: the character to point at: the operator, the dot or the opening bracket, as cel-go does.
+        offset: the character that errors point at: the operator, the dot or the opening bracket, as in cel-go.
         start: first character of the node's text.
         end: one past the last.
-        depth: levels of nodes from here down, 1 for a leaf.
+        depth: levels of nodes, 1 for a leaf.
     """
 
     offset: int
@@ -46,14 +46,19 @@ class Literal(_Base):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ident(_Base):
-    """A variable or the name of a type."""
+    """A variable or the name of a type.
+
+    Attributes:
+        rooted: it has a leading dot (`.x`): variables of macros do not hide it.
+    """
 
     name: str
+    rooted: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Select(_Base):
-    """`operand.field`, `operand.?field`, or `has(operand.field)` where `test` is set."""
+    """`operand.field`, `operand.?field`, or `has(operand.field)` if `test`."""
 
     operand: "Node"
     field: str
@@ -98,7 +103,7 @@ class Binary(_Base):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Logic(_Base):
-    """`a && b && …` or `a || b || …`: flat, for chains are long and associative."""
+    """`a && b && …` or `a || b || …`: one node for a chain, because chains can be long."""
 
     operator: str
     terms: tuple["Node", ...]
@@ -150,7 +155,7 @@ class Comprehension(_Base):
 
     Attributes:
         variables: one name (element, or key of a map), or two (index or key, then value).
-        condition: what filters before `body`, where the macro takes it.
+        condition: the filter that is evaluated before `body`; None if the macro has none.
     """
 
     macro: Macro
@@ -171,7 +176,7 @@ class Bind(_Base):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OptionalMap(_Base):
-    """`operand.optMap(variable, body)`, or `optFlatMap` where `flat` is set."""
+    """`operand.optMap(variable, body)`, or `optFlatMap` if `flat`."""
 
     operand: "Node"
     variable: str
@@ -216,12 +221,12 @@ _CHILDREN: Final[dict[type, Callable[[Any], tuple[Node, ...]]]] = {
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """The nodes right below, in the order in which they stand in the source."""
+    """The direct children, in the order of the source."""
     return _CHILDREN[type(node)](node)
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """The node and all below it, top down."""
+    """The node and all nodes below it, top down."""
     waiting = [node]
     while waiting:
         current = waiting.pop()

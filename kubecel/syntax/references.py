@@ -1,4 +1,4 @@
-"""Which variables and fields an expression reads."""
+"""The variables and fields that an expression reads."""
 
 from collections.abc import Container, Iterator
 
@@ -7,7 +7,7 @@ from kubecel.syntax.nodes import Node
 
 
 def path_of(node: Node) -> tuple[str, ...] | None:
-    """The path of a chain of fields and string keys from an identifier on, e.g. `("object", "spec")`; else None."""
+    """The path of a chain of fields and string keys, e.g. `("object", "spec")`; None for any other node."""
     fields: list[str] = []
     while True:
         match node:
@@ -23,8 +23,15 @@ def path_of(node: Node) -> tuple[str, ...] | None:
                 return None
 
 
+def is_rooted(node: Node) -> bool:
+    """Does a chain of lookups start with a leading dot?"""
+    while isinstance(node, syntax.Select | syntax.Index):
+        node = node.operand
+    return isinstance(node, syntax.Ident) and node.rooted
+
+
 def bound_names(node: Node) -> tuple[tuple[str, ...], tuple[Node, ...]]:
-    """Names that a node binds, and the nodes below it that see them."""
+    """Variables that a macro declares, and the child nodes in which they are in scope."""
     match node:
         case syntax.Comprehension():
             bodies = (node.body,) if node.condition is None else (node.condition, node.body)
@@ -36,7 +43,7 @@ def bound_names(node: Node) -> tuple[tuple[str, ...], tuple[Node, ...]]:
 
 
 def references(tree: Node, roots: Container[str]) -> frozenset[tuple[str, ...]]:
-    """The longest paths that start at one of the root variables."""
+    """The longest paths that start at one of the variables `roots`."""
     return frozenset(_paths(tree, roots))
 
 
@@ -46,7 +53,7 @@ def _paths(tree: Node, roots: Container[str]) -> Iterator[tuple[str, ...]]:
         node, hidden = waiting.pop()
         path = path_of(node)
         if path is not None:
-            if path[0] in roots and path[0] not in hidden:
+            if path[0] in roots and (path[0] not in hidden or is_rooted(node)):
                 yield path
             continue
         names, bodies = bound_names(node)

@@ -1,10 +1,11 @@
-"""From Lark's callbacks to the syntax tree: one method per rule of the grammar.
+"""Builds the syntax tree from Lark's callbacks: one method per rule of the grammar.
 
-Lark calls them while it parses, bottom up and without recursion: no input can be nested too deeply for it. Children
-are nodes (or what a method here returned for them) and all tokens, for their positions.
+Lark calls them while it parses, bottom up and without recursion, so deep nesting is no problem. Children are nodes (or
+other results of these methods) and all tokens, which have the positions.
 """
 
 import contextlib
+import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -51,7 +52,7 @@ def _depth(nodes: Iterable[Node]) -> int:
 
 
 def _only_or(build: Callable[["TreeBuilder", Children], Node]) -> Callable[["TreeBuilder", Children], Any]:
-    """Rules of one operator level pass a lone child through."""
+    """For rules of operators: returns the child if there is only one."""
 
     def method(self: "TreeBuilder", children: Children) -> Any:
         return children[0] if len(children) == 1 else build(self, children)
@@ -60,15 +61,15 @@ def _only_or(build: Callable[["TreeBuilder", Children], Node]) -> Callable[["Tre
 
 
 class TreeBuilder:
-    """Builds `kubecel.syntax.nodes`; the methods have the names of the rules."""
+    """Builds `kubecel.syntax.nodes`. The names of the methods are those of the rules."""
 
     def __init__(self) -> None:
-        # Threads share the parser, and so its builder.
+        # Threads share the parser and its builder.
         self._reading = threading.local()
 
     @contextlib.contextmanager
     def until(self, deadline: Deadline) -> Iterator[None]:
-        """What this thread parses inside the context ends at the deadline with a `CelTimeExceededError`."""
+        """A context in which parsing in this thread raises a `CelTimeExceededError` at the deadline."""
         self._reading.deadline = deadline
         try:
             yield
@@ -99,7 +100,7 @@ class TreeBuilder:
 
     @_only_or
     def conditionalor(self, children: Children) -> Node:
-        """`a || b`, `a && b`: chains become flat."""
+        """`a || b`, `a && b`; a chain becomes one node."""
         left, mark, right = children
         operator = str(mark)
         terms: tuple[Node, ...] = ()
@@ -107,7 +108,7 @@ class TreeBuilder:
         for child in (left, right):
             same = isinstance(child, syntax.Logic) and child.operator == operator
             terms += child.terms if same else (child,)
-            # The depth of a chain is known from its first part: a long one is not walked again for every term.
+            # The first part has the depth of the chain already: it is not computed again for every term.
             depth = max(depth, child.depth if same else child.depth + 1)
         return syntax.Logic(operator, terms, offset=mark.start_pos, start=left.start, end=right.end, depth=depth)
 
@@ -115,7 +116,7 @@ class TreeBuilder:
 
     @_only_or
     def relation(self, children: Children) -> Node:
-        """`a < b` and every other operator with two sides."""
+        """`a < b` and the other binary operators."""
         (left, mark), right = children
         return syntax.Binary(
             str(mark),
@@ -219,14 +220,14 @@ class TreeBuilder:
         return _nodes(children)
 
     def dot_ident_arg(self, children: Children) -> Node:
-        """`.f(a)`: the root namespace is the only one."""
+        """`.f(a)`: the same as `f(a)`, because functions are in the root namespace."""
         return self.ident_arg(children[1:])
 
     def dot_ident(self, children: Children) -> Node:
-        """`.a`: the same."""
-        return self.ident(children[1:])
+        """`.a`: a variable of the expression; variables of macros do not hide it."""
+        return dataclasses.replace(self.ident(children[1:]), rooted=True)
 
-    def ident(self, children: Children) -> Node:
+    def ident(self, children: Children) -> syntax.Ident:
         """`a`."""
         (token,) = children
         return syntax.Ident(_name(token), offset=token.start_pos, start=token.start_pos, end=token.end_pos)
@@ -236,7 +237,7 @@ class TreeBuilder:
         raise CelUnsupportedError("constructing messages is not supported: write a map", children[1].start_pos)
 
     def fieldinits(self, children: Children) -> Children:
-        """What stands in a message; refused as a whole."""
+        """The fields of a message, which `member_object` refuses."""
         return children
 
     # --- literals -----------------------------------------------------------------------------------------
@@ -261,7 +262,7 @@ class TreeBuilder:
         return Element(children[1], optional=True)
 
     def elements(self, children: Children) -> list[Element]:
-        """What stands in a list."""
+        """The elements of a list."""
         known: list[Element] = children[0] if len(children) > 1 else []
         last = children[-1]
         known.append(last if isinstance(last, Element) else Element(last))
@@ -287,7 +288,7 @@ class TreeBuilder:
         return Entry(children[1], children[3], optional=True)
 
     def entries(self, children: Children) -> list[Entry]:
-        """What stands in a map."""
+        """The entries of a map."""
         known: list[Entry] = children[0] if len(children) > 1 else []
         known.append(children[-1])
         return known

@@ -1,37 +1,35 @@
-"""YAML text to plain data that remembers on which line everything stands.
+"""YAML text to plain data with the line of every value. Values are those that kubectl reads (`runtime.yaml_nodes`)."""
 
-What a scalar means follows sigs.k8s.io/yaml where admins notice: times stay strings, a key may stand once.
-"""
-
+import bisect
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import yaml
+from runtime.yaml_nodes import (
+    BLOCK_STYLES,
+    Alias,
+    Limits,
+    Mapping_,
+    Node,
+    Scalar,
+    Sequence_,
+    YamlError,
+    YamlScalarError,
+    YamlSyntaxError,
+    compose_all,
+)
+from runtime.yaml_scalars import TAG_PREFIX
 
 Path = tuple[str | int, ...]
 """Keys and positions from the document's root on."""
 
-_MAX_DEPTH: Final = 100
-_MAX_VALUES: Final = 200_000
-_MAX_EVENTS: Final = 500_000
-"""Beginnings, ends and scalars of one file."""
-_LONGEST_PLAIN: Final = 64
-"""Characters of a scalar that is no text: of a number, a truth value, null."""
-_MERGE: Final = "tag:yaml.org,2002:merge"
-_TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
-_NULL: Final = "tag:yaml.org,2002:null"
-_TEXT: Final = "tag:yaml.org,2002:str"
-
-
-class _Loader(yaml.CSafeLoader):
-    """YAML 1.1 without times: `expires: 2026-12-31` is a string to Kubernetes."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
-    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
+_LIMITS: Final = Limits(depth=100, values=200_000)
+_LONGEST_NUMBER: Final = 64
+"""Characters."""
+_NUMBER: Final = re.compile(r"[-+.0-9][-+.:_0-9eExXoOa-fA-F]*", re.ASCII)
+_LINE_BREAK: Final = re.compile("\n")
+_TAGS: Final = frozenset({"", "!", *(TAG_PREFIX + name for name in ("str", "int", "float", "bool", "null"))})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -110,111 +108,66 @@ def read(file: str, content: bytes) -> Iterator[Document]:
     except UnicodeDecodeError as error:
         raise DocumentError(1, f"the file is not UTF-8: {error.reason}.") from error
     try:
-        _check_nesting(text)
-        yield from _documents(file, text)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise DocumentError(mark.line + 1 if mark else 1, f"this is not YAML: {error.problem}.") from error
-    except yaml.YAMLError as error:
-        raise DocumentError(1, f"this is not YAML: {error}.") from error
-    except RecursionError as error:
-        raise DocumentError(1, f"values are nested deeper than {_MAX_DEPTH} levels.") from error
-
-
-def _check_nesting(text: str) -> None:
-    """Refuse what nests too deeply before anything recurses into it: the composer does so in C, and ends the process.
-
-    Events come one by one, out of a state machine that keeps its stack on the heap.
-    """
-    depth = events = 0
-    loader: Any = _Loader(text)
-    try:
-        while (event := loader.get_event()) is not None:
-            events += 1
-            if isinstance(event, yaml.CollectionStartEvent):
-                depth += 1
-            elif isinstance(event, yaml.CollectionEndEvent):
-                depth -= 1
-            if depth > _MAX_DEPTH:
-                line = event.start_mark.line + 1
-                raise DocumentError(line, f"values are nested deeper than {_MAX_DEPTH} levels.")
-            if events > _MAX_EVENTS:
-                line = event.start_mark.line + 1
-                raise DocumentError(line, f"the file holds more than {_MAX_VALUES} values; split it.")
-            if isinstance(event, yaml.StreamEndEvent):
-                return
-    finally:
-        loader.dispose()
-
-
-def _documents(file: str, text: str) -> Iterator[Document]:
-    loader = _Loader(text)
-    try:
-        while loader.check_node():
-            root: Any = loader.get_node()
-            builder = _Builder(loader)
-            data = builder.build(root, (), root.start_mark.line + 1)
+        for root in compose_all(text, _LIMITS):
+            builder = _Builder(text)
+            data = builder.build(root, (), root.start)
             if data is not None:
                 yield Document(file, data, builder.lines, builder.text_lines)
-    finally:
-        loader.dispose()
+    except YamlError as error:
+        raise DocumentError(text.count("\n", 0, error.index) + 1, _message(error)) from error
+
+
+def _message(error: YamlError) -> str:
+    match error:
+        case YamlSyntaxError():
+            return f"this is not YAML: {error.problem}."
+        case YamlScalarError():
+            return f"{error.text[:64]!r} cannot be read as the type that it looks like; put it in quotes."
+        case _:
+            return f"{error.problem}."
 
 
 class _Builder:
-    """Turns the nodes of one document into data."""
+    """Turns the nodes of one document into data with lines. Aliases are expanded, because every path has a line."""
 
-    def __init__(self, loader: yaml.CSafeLoader) -> None:
-        self._loader = loader
-        self._values = 0
+    def __init__(self, text: str) -> None:
+        self._breaks = [match.start() for match in _LINE_BREAK.finditer(text)]
         self.lines: dict[Path, int] = {}
         self.text_lines: dict[Path, int] = {}
 
-    def build(self, node: Any, path: Path, line: int) -> Any:
-        self._values += 1
-        if len(path) > _MAX_DEPTH:
-            raise DocumentError(line, f"values are nested deeper than {_MAX_DEPTH} levels.")
-        if self._values > _MAX_VALUES:
-            raise DocumentError(line, f"the document holds more than {_MAX_VALUES} values, aliases written out.")
-        self.lines[path] = line
-        if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, path)
-        if isinstance(node, yaml.SequenceNode):
-            return [self.build(item, (*path, at), item.start_mark.line + 1) for at, item in enumerate(node.value)]
-        self.text_lines[path] = node.start_mark.line + (2 if node.style in ("|", ">") else 1)
-        return self._scalar(node)
+    def _line(self, offset: int) -> int:
+        return bisect.bisect_left(self._breaks, offset) + 1
 
-    def _mapping(self, node: Any, path: Path) -> dict[str, Any]:
+    def build(self, node: Node, path: Path, start: int) -> Any:
+        """Data of a node; `start` is the offset that gives the line of the path."""
+        line = self.lines[path] = self._line(start)
+        if len(path) > _LIMITS.depth:
+            raise DocumentError(line, f"values are nested deeper than {_LIMITS.depth} levels.")
+        target = node.target if isinstance(node, Alias) else node
+        match target:
+            case Mapping_():
+                return self._mapping(target, path)
+            case Sequence_():
+                return [self.build(item, (*path, at), item.start) for at, item in enumerate(target.items)]
+            case Scalar():
+                self.text_lines[path] = self._line(target.start) + (target.style in BLOCK_STYLES)
+                return self._scalar(target)
+        return target.value
+
+    def _mapping(self, node: Mapping_, path: Path) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for key_node, value_node in node.value:
-            line = key_node.start_mark.line + 1
-            if key_node.tag == _MERGE:
+        for entry in node.entries:
+            if entry.merge:
+                line = self._line(entry.key.start)
                 raise DocumentError(line, "merge keys (<<) are not supported in policy files; write the fields out.")
-            key = self._scalar(key_node) if isinstance(key_node, yaml.ScalarNode) else None
-            if isinstance(key, bool | int | float):
-                key = key_node.value
-            if not isinstance(key, str):
-                raise DocumentError(line, "a field name must be text.")
-            if key in found:
-                raise DocumentError(line, f"the field '{key}' stands here twice.")
-            found[key] = self.build(value_node, (*path, key), line)
+            found[entry.name] = self.build(entry.node, (*path, entry.name), entry.key.start)
         return found
 
-    def _scalar(self, node: Any) -> Any:
-        if node.tag != _TEXT and len(node.value) > _LONGEST_PLAIN:
-            # Python reads long numbers in quadratic time, or not at all.
-            kind = node.tag.rpartition(":")[2]
-            message = f"{node.value[:_LONGEST_PLAIN]!r}… is too long for a value of type {kind}."
-            raise DocumentError(node.start_mark.line + 1, message)
-        value = self._construct(node)
-        if node.tag == _NULL or isinstance(value, bool | int | float | str):
-            return value
-        raise DocumentError(
-            node.start_mark.line + 1, f"{str(node.value)[:64]!r} has the tag {node.tag}, which JSON lacks."
-        )
-
-    def _construct(self, node: Any) -> Any:
-        try:
-            return self._loader.construct_object(node)
-        except (ValueError, KeyError, IndexError, AttributeError, OverflowError) as error:
-            message = f"{str(node.value)[:64]!r} cannot be read as the type that it looks like; put it in quotes."
-            raise DocumentError(node.start_mark.line + 1, message) from error
+    def _scalar(self, node: Scalar) -> Any:
+        if node.tag not in _TAGS:
+            message = f"{node.text[:64]!r} has the tag {node.tag}, which JSON lacks."
+            raise DocumentError(self._line(node.start), message)
+        if not node.style and len(node.text) > _LONGEST_NUMBER and _NUMBER.fullmatch(node.text):
+            message = f"{node.text[:_LONGEST_NUMBER]!r}… is too long for a value of type int."
+            raise DocumentError(self._line(node.start), message)
+        return node.value

@@ -128,7 +128,9 @@ def _path(node: Node, scope: Scope) -> Path | None:
     """The path of a chain of lookups that starts at `device`, variables of `cel.bind` resolved."""
     match node:
         case syntax.Ident():
-            return scope.get(node.name) if node.name in scope else (node.name,) if node.name == _DEVICE else None
+            if node.name in scope and not node.rooted:
+                return scope[node.name]
+            return (node.name,) if node.name == _DEVICE else None
         case (
             syntax.Select(operand=operand, field=key)
             | syntax.Index(operand=operand, key=syntax.Literal(value=str(key)))

@@ -1,6 +1,6 @@
 """Single objects that a tenant can send, each meant to stop admission or to get past a policy.
 
-Each entry is one review, built when it is asked for: `Attack.body(size)` scales where there is something to scale.
+Each entry is one review, built on demand: `Attack.body(size)` scales if the attack has a size.
 """
 
 import dataclasses
@@ -31,14 +31,14 @@ class Attack:
 
     Attributes:
         name: for test ids.
-        path: where it is posted.
-        make: members of the review's request, for a size.
-        size: the size that the attack was found with.
-        at_once: how many of them are sent at the same time.
-        differ: whether each of these is another object, so that no memory helps.
-        denied: whether it has to be refused; None: either answer will do.
-        says: a part of what the tenant is told; empty: anything.
-        statuses: HTTP statuses that it may get, where they are others than those of every review.
+        path: of the endpoint.
+        make: returns the members of the review's request, for a size.
+        size: the size with which the attack was found.
+        at_once: number of reviews that are sent at the same time.
+        differ: whether these reviews have different objects, so that no cache helps.
+        denied: whether it must be denied; None: both answers are right.
+        says: expected part of the answer; empty: any text.
+        statuses: allowed HTTP statuses, if they differ from those of every review.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Attack:
         return json.dumps(review(**self.make(self.size if size is None else size))).encode()
 
     def bodies(self) -> list[bytes]:
-        """What is sent, at the same time."""
+        """The bodies that are sent at the same time."""
         body = self.body()
         if not self.differ:
             return [body] * self.at_once
@@ -78,7 +78,7 @@ def selecting(*expressions: str, **more: Any) -> Members:
 
 
 def powers(size: int) -> Members:
-    """Counts of which all sums differ."""
+    """Counts whose sums are all different."""
     return claim_review(claim(*(exactly(f"r{index}", 2**index) for index in range(size))))
 
 
@@ -100,7 +100,7 @@ def alternatives(size: int) -> Members:
 
 
 def doubling(size: int) -> Members:
-    """Lists of lists, each holding the one before ten times: small to write, endless to compare."""
+    """Nested lists, each with ten references to the one before: small JSON, exponential comparison."""
     names = [f"v{index}" for index in range(size + 1)]
     text = f"{names[-1]} == {names[-1]}"
     for index in range(size, 0, -1):
@@ -209,7 +209,7 @@ def creating(data: Members) -> Members:
 
 
 def converted(hints: Members | None = None, **spec: Any) -> Members:
-    """A pod that says that it was converted."""
+    """A pod with the label and record of a converted pod."""
     value = {"containers": {"a": {"aws.amazon.com/neuron": "4"}}, **({"hints": hints} if hints else {})}
     claims = [{"name": "neuron", "resourceClaimTemplateName": GENERATED}]
     holder = {"name": "a", "image": "x", "resources": {"claims": [{"name": "neuron"}]}}
@@ -303,7 +303,7 @@ def any_node_terms(size: int) -> Members:
 
 
 def single_types(size: int) -> Members:
-    """Every term names a type of its own that does not exist."""
+    """Every term names another instance type that does not exist."""
     terms = [
         {"matchExpressions": [{"key": INSTANCE_TYPE, "operator": "In", "values": [f"trn{ANOTHER}{n}"]}]}
         for n in range(size)

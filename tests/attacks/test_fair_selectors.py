@@ -15,7 +15,7 @@ ATTRIBUTES = "device.attributes['neuron.aws.com']"
 CONNECTIONS = 16
 SECONDS = 3.0
 ALLOWED = 1.5
-"""Seconds that the neighbour waits at most; measured 0.2, and 4 to 7 where nothing bounds the attack."""
+"""Maximum seconds for the other namespace; measured 0.2, and 4 to 7 without the bounds."""
 OF_ONE_OBJECT = 2.5
 """Seconds that a decision about one object takes at most; measured 1.1."""
 LONGEST = 10_200

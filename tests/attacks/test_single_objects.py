@@ -1,7 +1,7 @@
-"""One tenant's object at a time against the real server, with another tenant's reviews going on.
+"""One object of a tenant at a time against the real server, during reviews of another tenant.
 
-Whatever arrives: the neighbour is answered, memory stays under the chart's limit, the answer is a review's answer, and
-the process hears SIGTERM.
+For every attack: the other tenant is answered, memory stays below the chart's limit, the attack gets an answer to a
+review, and SIGTERM ends the process.
 """
 
 import concurrent.futures
@@ -76,7 +76,7 @@ ATTACKS = (*arsenal.ATTACKS, Attack("costly-policy", "/validate", costly, 5_000)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-def test_a_neighbour_is_answered_whatever_arrives(server: Victim, attack: Attack) -> None:
+def test_other_namespaces_are_answered_during_every_attack(server: Victim, attack: Attack) -> None:
     bodies = attack.bodies()
     with server.neighbour() as waits, concurrent.futures.ThreadPoolExecutor(attack.at_once) as attackers:
         replies = list(attackers.map(lambda body: server.attack(attack.path, body), bodies))

@@ -1,4 +1,4 @@
-"""The attacks are what they say they are: reviews that differ, and grow with their size."""
+"""The attacks are valid reviews that differ from each other and grow with their size."""
 
 from tests.attacks import arsenal
 

@@ -1,4 +1,4 @@
-"""A real server process under attack, and a neighbour whose reviews go on meanwhile."""
+"""A real server process under attack, with concurrent reviews of another tenant."""
 
 import contextlib
 import dataclasses
@@ -19,9 +19,9 @@ from tests.support.serving import ROOT, Client, Process, Reply, free_port, revie
 MEMORY_LIMIT = 256 * 1024
 """KiB: the chart's memory limit of the webhook's container (deploy/chart/values.yaml)."""
 PROMISED = 0.1
-"""Seconds: how long a neighbour's review takes at most on an idle machine, whatever else arrives."""
+"""Maximum seconds of another tenant's review on an idle machine, during every attack."""
 ASSERTED = 20 * PROMISED
-"""What is asserted: test machines are busy with other things."""
+"""The asserted maximum: test machines are busy."""
 ANSWERED = 12.0
 """Seconds in which each attack has its own answer. The API server's default time-out is 10."""
 LARGEST_ANSWER = 64 * 1024
@@ -41,7 +41,7 @@ PACKS = ("device-limit.yaml", "host-devices.yaml", "logical-neuron-core.yaml", "
 
 @dataclasses.dataclass
 class Waits:
-    """How long each review of the neighbour took, in seconds, and what went wrong with any."""
+    """Seconds of each review of the other tenant, and failures."""
 
     seconds: list[float] = dataclasses.field(default_factory=list)
     failures: list[str] = dataclasses.field(default_factory=list)
@@ -58,7 +58,7 @@ class Waits:
 
 
 class Victim:
-    """The server, with what an attacker and a watcher need of it."""
+    """The server process, with helpers for the attacker and the observer."""
 
     def __init__(self, process: Process, url: str, ca: Path, metrics_url: str) -> None:
         self.process = process
@@ -71,7 +71,7 @@ class Victim:
         return Client(self.url, self.ca, timeout)
 
     def attack(self, path: str, body: bytes) -> tuple[Reply | None, float]:
-        """One review on a connection of its own: the answer, None where there is none, and the seconds it took."""
+        """One review on a new connection: the answer or None, and its seconds."""
         started = time.perf_counter()
         try:
             with self.client() as client:
@@ -96,7 +96,7 @@ class Victim:
 
     @property
     def healthy(self) -> bool:
-        """Whether it lives, answers, and has not grown beyond its limit."""
+        """Whether it runs, answers, and is below its memory limit."""
         if not self.alive or self.peak_memory >= MEMORY_LIMIT:
             return False
         try:
@@ -165,7 +165,7 @@ def claim_review(spec: Any, kind: str = "ResourceClaim", **members: Any) -> dict
 
 
 class Fortress:
-    """A server for many attacks: one that an attack has stopped is replaced, so that each attack stands alone."""
+    """A server for many attacks; replaced when an attack has stopped it, so that attacks are independent."""
 
     def __init__(self, directory: Path, policies: dict[str, str]) -> None:
         self._directory = directory
@@ -190,7 +190,7 @@ class Fortress:
         return self._victim
 
     def abandon(self) -> None:
-        """The server is not to be used again."""
+        """Do not use this server again."""
         if self._victim is not None:
             self._victim.process.process.kill()
             self._victim.process.process.wait()

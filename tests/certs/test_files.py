@@ -53,7 +53,7 @@ def test_good_files_are_kept(tmp_path: Path, later: dt.timedelta) -> None:
     assert contents(tmp_path) == before
 
 
-def test_a_host_less_is_covered_too(tmp_path: Path) -> None:
+def test_fewer_hosts_are_covered_too(tmp_path: Path) -> None:
     ensure(tmp_path)
     assert ensure(tmp_path, ("localhost",)) is None
 
@@ -149,7 +149,7 @@ def test_new_files_have_a_new_ca(tmp_path: Path) -> None:
     assert before.public_key() != after.public_key()
 
 
-def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(files.CertificateFilesError, match=r"Cannot write .*/file/tls: Not a directory\."):
         files.ensure(tmp_path / "file" / "tls", HOSTS, now=NOW)
@@ -195,12 +195,12 @@ def test_an_empty_directory_lacks_both(tmp_path: Path) -> None:
         files.load(tmp_path)
 
 
-def test_a_directory_that_cannot_even_be_looked_at_is_said(tmp_path: Path) -> None:
+def test_an_unreadable_directory_is_reported(tmp_path: Path) -> None:
     with pytest.raises(files.CertificateFilesError, match=r"cannot be read: File name too long"):
         files.load(tmp_path / ("d" * 300))
 
 
-def test_a_certificate_whose_kind_of_key_nobody_knows_is_said(tmp_path: Path) -> None:
+def test_a_certificate_with_an_unknown_kind_of_key_is_reported(tmp_path: Path) -> None:
     files.ensure(tmp_path, issue.LOCAL_HOSTS, now=NOW)
     certificate = x509.load_pem_x509_certificate((tmp_path / "tls.crt").read_bytes())
     der = certificate.public_bytes(serialization.Encoding.DER)

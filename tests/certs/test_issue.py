@@ -111,7 +111,7 @@ def test_no_two_certificates_share_a_serial_number_or_key(authority: issue.Autho
 
 
 @pytest.mark.parametrize("host", ["", "two words", "müller.example", "new\nline"])
-def test_what_is_no_host_is_refused(authority: issue.Authority, host: str) -> None:
+def test_an_invalid_host_is_refused(authority: issue.Authority, host: str) -> None:
     with pytest.raises(ValueError, match="is neither an IP address nor a DNS name"):
         issue.issue_serving(authority, "x", [host], now=NOW, lifetime=YEAR)
 
@@ -122,5 +122,5 @@ def test_a_certificate_needs_a_host(authority: issue.Authority) -> None:
 
 
 def test_times_need_a_zone() -> None:
-    with pytest.raises(ValueError, match="2026-05-01T12:00:00 carries no time zone"):
+    with pytest.raises(ValueError, match="2026-05-01T12:00:00 has no time zone"):
         issue.make_authority("x", now=NOW.replace(tzinfo=None), lifetime=YEAR)

@@ -39,7 +39,7 @@ def fresh() -> Data:
 
 @pytest.fixture(scope="module")
 def joining(fresh: Data) -> Data:
-    return content(step(fresh, asked="ca"))
+    return content(step(fresh, requested="ca"))
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def cas(data: Data) -> list[x509.Certificate]:
     return list(material.read(data).bundle)
 
 
-def test_from_nothing_comes_a_ca_and_a_certificate_that_it_vouches_for(fresh: Data) -> None:
+def test_without_a_secret_a_ca_and_a_certificate_are_issued(fresh: Data) -> None:
     held = material.read(fresh)
     assert held.leaf is not None
     assert held.leaf.anchor == held.current
@@ -61,7 +61,7 @@ def test_from_nothing_comes_a_ca_and_a_certificate_that_it_vouches_for(fresh: Da
     assert step(None).reason == "there is no Secret; new CA and serving certificate made"
 
 
-def test_what_is_good_is_left_alone(fresh: Data) -> None:
+def test_valid_content_is_unchanged(fresh: Data) -> None:
     assert step(fresh, confirmed=LONG) == Step(None, "")
 
 
@@ -84,7 +84,7 @@ class TestLeaf:
             assert taken.data["tls.crt"] != fresh["tls.crt"]
 
     def test_is_replaced_on_demand(self, fresh: Data) -> None:
-        taken = step(fresh, asked="leaf")
+        taken = step(fresh, requested="leaf")
         assert taken.answered
         assert cas(content(taken)) == cas(fresh)
         assert content(taken)["tls.crt"] != fresh["tls.crt"]
@@ -155,7 +155,7 @@ class TestCA:
         assert held.next is not None
         assert held.bundle == (*cas(fresh), held.next.certificate)
         assert joining["tls.crt"] == fresh["tls.crt"]
-        assert step(fresh, asked="ca").answered
+        assert step(fresh, requested="ca").answered
 
     @pytest.mark.parametrize(("years", "joins"), [(8.9, False), (9.1, True)])
     def test_is_replaced_when_a_tenth_is_left(self, years: float, joins: bool) -> None:
@@ -164,10 +164,10 @@ class TestCA:
         assert (step(renewed, then).data is not None) is joins
 
     @pytest.mark.parametrize("since", [None, 9 * SECOND])
-    def test_waits_until_everybody_has_had_it_long(self, joining: Data, since: dt.timedelta | None) -> None:
+    def test_waits_until_all_replicas_have_had_it_long(self, joining: Data, since: dt.timedelta | None) -> None:
         taken = step(joining, confirmed=Confirmed(since, None))
         assert taken.data is None
-        assert "used once every replica and configuration has had it long" in taken.reason
+        assert "signs once every replica and configuration has had it long enough" in taken.reason
 
     def test_signs_while_the_old_one_stays(self, fresh: Data, joining: Data, leaving: Data) -> None:
         held = material.read(leaving)
@@ -179,15 +179,15 @@ class TestCA:
         assert "next-ca.crt" not in leaving
 
     @pytest.mark.parametrize("since", [None, 49 * SECOND])
-    def test_stays_until_nobody_serves_under_it(self, leaving: Data, since: dt.timedelta | None) -> None:
+    def test_stays_until_no_replica_serves_its_leaf(self, leaving: Data, since: dt.timedelta | None) -> None:
         assert step(leaving, confirmed=Confirmed(None, since)).data is None
 
     def test_leaves_last(self, leaving: Data) -> None:
         assert cas(content(step(leaving, confirmed=LONG))) == cas(leaving)[:1]
 
-    def test_is_not_asked_for_twice_at_a_time(self, joining: Data, leaving: Data) -> None:
-        assert not step(joining, asked="ca").answered
-        assert not step(leaving, asked="ca").answered
+    def test_is_not_requested_twice_at_a_time(self, joining: Data, leaving: Data) -> None:
+        assert not step(joining, requested="ca").answered
+        assert not step(leaving, requested="ca").answered
 
     def test_that_expired_is_replaced_at_once(self, fresh: Data) -> None:
         taken = step(fresh, NOW + 3651 * DAY)
@@ -196,7 +196,7 @@ class TestCA:
 
     def test_that_expired_gives_way_to_the_one_that_waits(self, fresh: Data) -> None:
         later = NOW + 3600 * DAY
-        joined = content(step(fresh, later, asked="ca")) if step(fresh, later).answered else fresh
+        joined = content(step(fresh, later, requested="ca")) if step(fresh, later).answered else fresh
         joined = content(step(content(step(fresh, later)), later))
         taken = step(joined, NOW + 3651 * DAY)
         assert "the next CA took over at once" in taken.reason
@@ -212,7 +212,7 @@ class TestCA:
     def test_without_key_and_leaf_is_replaced_at_once(self, fresh: Data) -> None:
         assert "the key of its CA is missing; new CA" in step({"ca.crt": fresh["ca.crt"]}).reason
 
-    def test_with_an_rsa_key_of_somebody_else_is_taken_over_with_overlap(self, fresh: Data) -> None:
+    def test_with_an_rsa_key_of_others_is_replaced_with_overlap(self, fresh: Data) -> None:
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         pem = material.key_pem(key)  # type: ignore[arg-type]
         assert "new CA joins the bundle" in step({**fresh, "ca.key": pem}).reason
@@ -221,7 +221,7 @@ class TestCA:
         taken = step({**joining, "ca.crt": fresh["ca.crt"]})
         assert content(taken) == joining
 
-    def test_that_a_stranger_added_leaves_again(self, fresh: Data) -> None:
+    def test_that_others_added_leaves_again(self, fresh: Data) -> None:
         stranger = content(step(None))["ca.crt"]
         assert content(step({**fresh, "ca.crt": fresh["ca.crt"] + stranger}, confirmed=LONG)) == fresh
 
@@ -248,11 +248,11 @@ class TestLost:
             "the CA was exchanged, and the old one was not signed by the current CA; written back as it was"
         )
 
-    def test_what_those_who_serve_refuse_gives_way(self, fresh: Data) -> None:
+    def test_content_that_replicas_cannot_serve_is_replaced(self, fresh: Data) -> None:
         taken = step(content(step(None)), known=fresh, refused="of another type")
         assert (content(taken), taken.reason) == (fresh, "of another type; written back as it was")
 
-    def test_a_whole_exchange_that_works_is_taken_as_it_is(self, fresh: Data) -> None:
+    def test_a_complete_valid_exchange_is_accepted(self, fresh: Data) -> None:
         assert step(content(step(None)), known=fresh) == Step(None, "")
 
     def test_writing_back_ends(self, fresh: Data) -> None:
@@ -260,13 +260,15 @@ class TestLost:
         assert content(step(faulty, known=faulty)) != faulty
         assert step(fresh, known=fresh, refused="of another type").data is None
 
-    def test_content_that_nobody_would_accept_is_not_written_back(self, fresh: Data) -> None:
+    def test_invalid_content_is_not_written_back(self, fresh: Data) -> None:
         later = NOW + 91 * DAY
         assert cas(content(step(None, later, known=fresh))) != cas(fresh)
 
 
-def test_what_nobody_can_rotate_is_said_and_the_request_removed(fresh: Data) -> None:
-    assert step(fresh, asked="all") == Step(None, "there is no rotation 'all': ask for 'ca' or 'leaf'", answered=True)
+def test_an_unknown_rotation_is_reported_and_the_request_removed(fresh: Data) -> None:
+    assert step(fresh, requested="all") == Step(
+        None, "there is no rotation 'all': ask for 'ca' or 'leaf'", answered=True
+    )
 
 
 # --- every order ----------------------------------------------------------------------------------------------
@@ -311,7 +313,7 @@ class Fleet:
 
     def __init__(self, size: int) -> None:
         self.now = NOW
-        self.version, self.secret, self.asked = 1, content(step(None)), ""
+        self.version, self.secret, self.requested = 1, content(step(None)), ""
         self.deleted = False
         self.configured: list[tuple[dt.datetime, bytes]] = [(NOW - DAY, self.secret["ca.crt"])]
         self.replicas = [Replica() for _ in range(size)]
@@ -347,12 +349,12 @@ class Fleet:
             replica.bundle_since.elapsed(bundle, self.now, taken),
             replica.serving_since.elapsed(leaf, self.now, served),
         )
-        taken_step = step(replica.seen, self.now, confirmed, asked=self.asked, known=replica.known)
+        taken_step = step(replica.seen, self.now, confirmed, requested=self.requested, known=replica.known)
         if replica.version == self.version and (taken_step.data is not None or taken_step.answered):
             if taken_step.data is not None:
                 self.version, self.secret, self.deleted = self.version + 1, taken_step.data, False
             if taken_step.answered:
-                self.asked = ""
+                self.requested = ""
 
     def inject(self) -> None:
         if not self.deleted and self.configured[-1][1] != self.secret["ca.crt"]:
@@ -362,14 +364,14 @@ class Fleet:
         self.deleted, self.version = True, self.version + 1
 
     def alike(self) -> bool:
-        """Whether nothing is left to do, and everybody has the same."""
+        """Whether no step is left, and all replicas have the same content."""
         end = material.read(self.secret)
-        settled = not self.deleted and not self.asked and len(end.bundle) == 1 and end.next is None
+        settled = not self.deleted and not self.requested and len(end.bundle) == 1 and end.next is None
         taken = {(replica.bundle, replica.serving) for replica in self.replicas}
         return settled and taken == {(self.configured[-1][1], self.secret["tls.crt"])}
 
     def check(self) -> None:
-        """Whatever bundle an API server may still go by, and whatever a living replica may serve: they fit."""
+        """Every bundle that an API server may still use verifies every leaf that a live replica may serve."""
         ends = [when for when, _ in self.configured[1:]] + [self.now + DAY]
         held = [bundle for (_, bundle), end in zip(self.configured, ends, strict=True) if end > self.now - RULES.settle]
         for replica in self.replicas:
@@ -392,7 +394,7 @@ def perform(fleet: Fleet, action: str, argument: int | str) -> None:
     if action == "tick":
         fleet.tick(float(argument))
     elif action == "ask":
-        fleet.asked = str(argument)
+        fleet.requested = str(argument)
     elif action == "inject":
         fleet.inject()
     elif action == "delete":
@@ -409,7 +411,7 @@ def perform(fleet: Fleet, action: str, argument: int | str) -> None:
 
 @given(st.lists(ACTIONS, min_size=1, max_size=60))
 @settings(max_examples=50, deadline=None)
-def test_in_whatever_order_replicas_follow_what_they_serve_is_trusted_and_they_end_up_alike(
+def test_in_every_order_of_steps_served_leaves_are_trusted_and_replicas_converge(
     actions: list[tuple[str, int | str]],
 ) -> None:
     fleet = Fleet(3)
@@ -432,7 +434,7 @@ def test_in_whatever_order_replicas_follow_what_they_serve_is_trusted_and_they_e
 
 def test_the_model_would_notice_a_ca_that_signs_too_early() -> None:
     fleet = Fleet(2)
-    joined = content(step(fleet.secret, asked="ca"))
+    joined = content(step(fleet.secret, requested="ca"))
     fleet.secret, fleet.version = content(step(joined, confirmed=LONG)), 2
     fleet.observe(fleet.replicas[0])
     with pytest.raises(AssertionError):

@@ -233,7 +233,7 @@ def test_step_3_move_the_first_node_group(journey: Journey) -> None:
     eventually("the group to have changed hands", lambda: hands(journey) == {FIRST: (0, 16), SECOND: (16, 0)})
     seen = journey.run("Step 3", "See", 0).stdout
     status = journey.run("Step 3", "See", 1).stdout
-    assert f"still on the device plugin, where converted pods cannot run: {journey.nodes[SECOND]}" in status
+    assert f"nodes with the device plugin only, where converted pods cannot run: {journey.nodes[SECOND]}" in status
     assert "offered twice" not in status
     assert seen.count("neuron-device-15") == 1
     assert [line.split()[1:] for line in seen.splitlines() if line.startswith(journey.nodes[FIRST])][-1] == ["dra", "0"]
@@ -265,7 +265,7 @@ def test_step_4_convert_the_first_namespace(journey: Journey) -> None:
     journey.api.create(pod("more", container(neuron=1)), "team-b")
     eventually("the quota to say so", lambda: "exceeded quota: neuron-dra" in " ".join(claim_refusals(journey, "more")))
     journey.api.delete("Pod", "more", "team-b", force=True)
-    assert "the pod asks for 16 Neuron devices, and one pod in team-b may have 8" in refusal(
+    assert "the pod requests 16 Neuron devices; one pod in team-b may have 8" in refusal(
         journey, pod("large", container(neuron=16)), "team-b"
     )
 
@@ -359,7 +359,7 @@ def test_on_kubernetes_1_36_and_later_one_name_for_both(journey: Journey) -> Non
         journey.api.delete("Pod", name, "team-c", force=True)
 
 
-def test_if_neuron_pods_are_refused_and_nobody_knows_why(journey: Journey) -> None:
+def test_if_neuron_pods_are_refused_and_the_cause_is_not_known(journey: Journey) -> None:
     title = "If Neuron pods are refused and the cause is not known"
     follows(journey, title)
     journey.run("Step 6", "Do")

@@ -20,7 +20,7 @@ from tests.cluster.manifests import container, pod, workload
 from tests.cluster.nodes import INSTANCE_TYPE, Fleet
 from tests.cluster.processes import eventually
 from tests.cluster.webhooks import CONFIGURATION_KINDS, MANIFESTS, Webhook, install_rbac, load
-from webhook.cluster.replicas import Report, lease_body
+from webhook.cluster.replicas import ReplicaStatus, lease_body
 
 TRN1 = {INSTANCE_TYPE: "trn1.32xlarge"}
 NAMESPACE = "neuron-dra"
@@ -115,7 +115,7 @@ class Installation:
     def report(self) -> None:
         """What each replica would write into its Lease."""
         for each in self.pods():
-            said = Report(version="0.1.0", mode="shadow", ready=True)
+            said = ReplicaStatus(version="0.1.0", mode="shadow", ready=True)
             body = lease_body(each["metadata"]["name"], said, dt.datetime.now(dt.UTC))
             self.plane.admin.request("POST", LEASES, json=body)
 
@@ -155,7 +155,7 @@ def test_an_installation_is_well_until_something_is_broken(
     assert not found.texts("unknown"), found
     assert "Deployment neuron-dra: 2 of 2 available." in found.texts("well")
     assert "Service neuron-dra/neuron-dra: 2 ready endpoints." in found.texts("well")
-    assert "system:serviceaccount:neuron-dra:neuron-dra has all it needs." in found.texts("well")
+    assert "system:serviceaccount:neuron-dra:neuron-dra has all permissions that it needs." in found.texts("well")
     assert any(text.startswith("16 devices on 1 node (1 trn1.32xlarge") for text in found.texts("well"))
 
     api.merge("ClusterRole", NAMESPACE, {"rules": []})
@@ -177,11 +177,11 @@ def test_who_may_read_nothing_is_told_which_rules_would_help(control_plane: Cont
     assert found.code == 2
     assert found.of("API server") == {"well"}
     fixes = [line["fix"] for line in found.checks if line["verdict"] == "unknown"]
-    assert all(fix.startswith("Give yourself this rule: ") for fix in fixes), fixes
-    assert 'Give yourself this rule: - {apiGroups: [""], resources: [nodes], verbs: [list]}' in fixes
+    assert all(fix.startswith("Add this rule to your Role or ClusterRole: ") for fix in fixes), fixes
+    assert 'Add this rule to your Role or ClusterRole: - {apiGroups: [""], resources: [nodes], verbs: [list]}' in fixes
     assert (
-        "Give yourself this rule: - {apiGroups: [authorization.k8s.io], resources: [subjectaccessreviews], "
-        "verbs: [create]}" in fixes
+        "Add this rule to your Role or ClusterRole: - {apiGroups: [authorization.k8s.io], "
+        "resources: [subjectaccessreviews], verbs: [create]}" in fixes
     )
 
 

@@ -44,18 +44,18 @@ EVERYTHING: Final[Object] = {
     "prune": {"enabled": True},
     "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]},
 }
-"""Values that switch on all that is off by default."""
+"""Values that enable everything that is off by default."""
 
 
 def render_texts(values: Mapping[str, Any] | None = None, namespace: str = NAMESPACE) -> dict[str, str]:
-    """What each template renders to, by its path below `templates/`."""
+    """Rendered text by template path below `templates/`."""
     with helm.Chart.load(CHART) as chart:
         rendered = chart.render(dict(values or {}), name="anything", namespace=namespace)
     return {path.partition("/templates/")[2]: text for path, text in rendered.items()}
 
 
 def render(values: Mapping[str, Any] | None = None, namespace: str = NAMESPACE) -> list[Object]:
-    """Every object that the chart renders to, test hooks included."""
+    """All rendered objects, including test hooks."""
     texts = render_texts(values, namespace)
     return [
         document
@@ -73,7 +73,7 @@ def find(objects: list[Object], kind: str, name: str = "neuron-dra") -> Object:
 
 
 def pod_specs(objects: list[Object]) -> dict[str, Object]:
-    """Pod specs by kind and name of what makes the pods."""
+    """Pod specs by kind and name of their workload."""
     specs = {}
     for each in objects:
         name = f"{each['kind']}/{each['metadata']['name']}"
@@ -88,7 +88,7 @@ def pod_specs(objects: list[Object]) -> dict[str, Object]:
 
 
 def flags(spec: Object) -> dict[str, list[str]]:
-    """Flags of the only container, with all values that each is given."""
+    """Flags of the only container, with all values of each."""
     found: dict[str, list[str]] = {}
     for argument in spec["containers"][0].get("args", ()):
         flag, _, value = argument.partition("=")

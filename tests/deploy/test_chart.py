@@ -1,4 +1,4 @@
-"""The chart: what its values do, and what every object that it makes is held to."""
+"""The chart: the effect of its values, and rules for every object that it renders."""
 
 import re
 from typing import Any
@@ -34,20 +34,20 @@ def kinds(objects: list[Object]) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("values", [{}, EVERYTHING, SECRET], ids=["default", "everything", "secret"])
-def test_helm_lints_it_without_a_word_of_weight(values: Object) -> None:
+def test_helm_lint_passes(values: Object) -> None:
     report = helm.lint(CHART, values, strict=True, namespace=NAMESPACE)
     assert report["errors"] == []
     assert {message["error"] for message in report["messages"]} <= {"icon is recommended"}
 
 
-def test_versions_are_those_of_the_distribution_and_of_the_api_that_is_needed() -> None:
+def test_versions_match_the_distribution_and_the_required_api() -> None:
     about = yaml.safe_load((CHART / "Chart.yaml").read_text())
     version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version
     assert (about["appVersion"], about["kubeVersion"]) == (version[1], ">=1.34.0-0")
 
 
-def test_the_plain_manifests_are_what_the_chart_renders() -> None:
+def test_the_plain_manifests_match_the_chart() -> None:
     written = {path.name: path.read_text() for path in (ROOT / "deploy" / "manifests").iterdir()}
     assert written == rendering.manifests(), "run `make manifests`"
 
@@ -62,7 +62,7 @@ def test_the_plain_manifests_leave_no_object_of_the_chart_out() -> None:
     assert not [key for key in labels if "helm" in key or key.endswith("managed-by")]
 
 
-def test_the_packs_of_the_chart_are_those_of_the_program() -> None:
+def test_the_chart_has_the_packs_of_the_program() -> None:
     charted = {path.name: path.read_text() for path in (CHART / "files" / "packs").iterdir()}
     shipped = {path.name: path.read_text() for path in (ROOT / "policies" / "packs").glob("*.yaml")}
     assert charted == shipped, "run `make manifests`"
@@ -104,19 +104,19 @@ def test_the_driver_runs_on_every_type_of_the_catalogue() -> None:
         ({"webhook": {"autoscaling": {"minReplicas": 0}}}, "at '/webhook/autoscaling/minReplicas'"),
     ],
 )
-def test_values_that_cannot_be_are_refused_with_their_place(values: Object, fault: str) -> None:
+def test_invalid_values_are_refused_with_their_path(values: Object, fault: str) -> None:
     with pytest.raises(helm.HelmValuesError, match=re.escape(fault)):
         render(values)
 
 
-def test_a_policy_file_cannot_stand_in_for_a_pack_unnoticed() -> None:
+def test_a_policy_file_with_the_name_of_a_pack_is_refused() -> None:
     with pytest.raises(helm.HelmRenderError, match=r"policies\.files has privileged\.yaml, .* of the pack privileged"):
         render({"policies": {"packs": ["privileged"], "files": {"privileged.yaml": "x"}}})
 
 
 @pytest.mark.parametrize(("values", "namespace"), [({"test": {"namespace": "kube-system"}}, "x"), ({}, "default")])
-def test_a_test_that_could_never_pass_is_refused(values: Object, namespace: str) -> None:
-    with pytest.raises(helm.HelmRenderError, match="which the webhook leaves alone, so the test could never pass"):
+def test_an_excluded_test_namespace_is_refused(values: Object, namespace: str) -> None:
+    with pytest.raises(helm.HelmRenderError, match="which is an excluded namespace, so the test cannot pass"):
         render(values, namespace)
 
 
@@ -138,12 +138,12 @@ def test_a_test_that_could_never_pass_is_refused(values: Object, namespace: str)
     ],
     ids=["shadow", "convert", "off", "secret", "no-driver"],
 )
-def test_the_notes_say_what_to_do_next(values: Object, said: list[str]) -> None:
+def test_the_notes_have_the_next_steps(values: Object, said: list[str]) -> None:
     notes = render_texts(values)["NOTES.txt"]
     assert [text for text in said if text not in notes] == []
 
 
-# --- what every object is held to -----------------------------------------------------------------------------
+# --- rules for every object -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("values", [{}, EVERYTHING, SECRET], ids=["default", "everything", "secret"])
@@ -156,7 +156,7 @@ def test_names_are_fixed_and_objects_labelled(values: Object) -> None:
         assert metadata["labels"]["helm.sh/chart"].startswith("neuron-dra-")
 
 
-def test_pods_may_do_nothing_they_need_not(everything: list[Object]) -> None:
+def test_pods_have_the_least_privileges(everything: list[Object]) -> None:
     specs = pod_specs(everything)
     assert set(specs) == {
         "Deployment/neuron-dra",
@@ -168,7 +168,7 @@ def test_pods_may_do_nothing_they_need_not(everything: list[Object]) -> None:
         pod = spec["securityContext"]
         assert pod["seccompProfile"] == {"type": "RuntimeDefault"}
         assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
-        # The driver writes into directories of root.
+        # The driver writes into directories that root owns.
         assert pod.get("runAsNonRoot", False) is (name != "DaemonSet/neuron-dra-kubelet-plugin")
         [container] = spec["containers"]
         assert container["securityContext"] == {
@@ -180,7 +180,7 @@ def test_pods_may_do_nothing_they_need_not(everything: list[Object]) -> None:
         assert "cpu" not in container["resources"]["limits"]
 
 
-def test_tokens_are_only_where_they_are_asked_for(everything: list[Object]) -> None:
+def test_tokens_are_mounted_only_on_request(everything: list[Object]) -> None:
     accounts = {each["metadata"]["name"]: each for each in everything if each["kind"] == "ServiceAccount"}
     assert {account["automountServiceAccountToken"] for account in accounts.values()} == {False}
     for spec in pod_specs(everything).values():
@@ -188,7 +188,7 @@ def test_tokens_are_only_where_they_are_asked_for(everything: list[Object]) -> N
         assert spec["enableServiceLinks"] is False
 
 
-def test_the_rendered_rights_are_these_and_no_others(everything: list[Object]) -> None:
+def test_the_rendered_permissions_are_the_golden_ones(everything: list[Object]) -> None:
     managed = [each for each in render({"prune": {"enabled": True}}) if each["kind"] in ("Role", "ClusterRole")]
     found = {f"{each['kind']}/{each['metadata']['name']}": each["rules"] for each in managed}
     assert found == yaml.safe_load((ROOT / "tests" / "golden" / "chart" / "rbac.yaml").read_text())
@@ -202,7 +202,7 @@ def test_the_rendered_rights_are_these_and_no_others(everything: list[Object]) -
     [({}, True, True), (SECRET, False, True), (INLINE, False, False), (EVERYTHING, False, False)],
     ids=["managed", "secret", "secret-and-bundle", "cert-manager"],
 )
-def test_rights_follow_who_keeps_the_certificates(values: Object, secrets: bool, configurations: bool) -> None:
+def test_permissions_depend_on_the_certificate_mode(values: Object, secrets: bool, configurations: bool) -> None:
     objects = render(values)
     resources = [resource for rule in find(objects, "Role")["rules"] for resource in rule["resources"]]
     assert ("secrets" in resources) is secrets
@@ -249,7 +249,7 @@ def test_conversion_begins_in_shadow_mode(default: list[Object]) -> None:
     assert not any(flag.startswith("--no-hint") for flag in given)
 
 
-def test_what_conversion_does_is_up_to_values() -> None:
+def test_values_become_flags_of_conversion() -> None:
     conversion = {
         "mode": "convert",
         "deviceClass": "trn.example.com",
@@ -263,7 +263,7 @@ def test_what_conversion_does_is_up_to_values() -> None:
     assert [flag for flag in given if flag.startswith("--no-hint")] == ["--no-hint-affinity"]
 
 
-def test_entries_ask_and_fail_as_designed(default: list[Object]) -> None:
+def test_entries_have_the_documented_failure_policies(default: list[Object]) -> None:
     entries = {
         entry["name"]: entry
         for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
@@ -304,7 +304,7 @@ def test_entries_follow_values() -> None:
     assert flags(pod_specs(objects)["Deployment/neuron-dra"])["--exclude-namespace"] == excluded
 
 
-def test_rules_for_policies_get_an_entry_of_their_own(everything: list[Object]) -> None:
+def test_extra_rules_get_a_separate_entry(everything: list[Object]) -> None:
     entries = find(everything, "ValidatingWebhookConfiguration")["webhooks"]
     assert [entry["name"].partition(".")[0] for entry in entries] == ["claims", "pods", "workloads", "policies"]
     extra = entries[-1]
@@ -313,7 +313,7 @@ def test_rules_for_policies_get_an_entry_of_their_own(everything: list[Object]) 
     assert (extra["failurePolicy"], extra["clientConfig"]["service"]["path"]) == ("Fail", "/validate")
 
 
-def test_the_release_does_not_wait_for_itself_to_check_its_own_classes() -> None:
+def test_the_classes_of_the_release_are_not_sent() -> None:
     extra = {"a.example.com": {}, "b.example.com": {}}
     for values, names in [
         ({}, "['neuron.aws.com']"),
@@ -328,7 +328,7 @@ def test_the_release_does_not_wait_for_itself_to_check_its_own_classes() -> None
 
 
 def conditions(values: Object, kind: str = "ValidatingWebhookConfiguration") -> dict[str, str]:
-    """CEL of every matchCondition, by entry and name."""
+    """CEL of every matchCondition, by `entry/name`."""
     return {
         f"{entry['name'].partition('.')[0]}/{each['name']}": each["expression"]
         for entry in find(render(values), kind)["webhooks"]
@@ -346,11 +346,11 @@ def conditions(values: Object, kind: str = "ValidatingWebhookConfiguration") -> 
     ],
     ids=["default", "listed", "converted", "made"],
 )
-def test_which_classes_count_as_neuron_s_is_up_to_values(values: Object, classes: str) -> None:
+def test_values_set_the_classes_with_neuron_devices(values: Object, classes: str) -> None:
     assert conditions(values)["claims/neuron"].count(f" in {classes}") == 2
 
 
-def test_nothing_can_be_listed_that_would_break_out_of_the_expression() -> None:
+def test_a_listed_name_cannot_break_out_of_the_expression() -> None:
     with pytest.raises(helm.HelmValuesError, match="/admission/deviceClasses/0"):
         render({"admission": {"deviceClasses": ["x'] || ['"]}})
     with pytest.raises(helm.HelmValuesError, match="/admission/extendedResources/0"):
@@ -368,7 +368,7 @@ def test_nothing_can_be_listed_that_would_break_out_of_the_expression() -> None:
     ],
     ids=["default", "pack", "config map", "Neuron", "All"],
 )
-def test_policies_see_every_pod_with_claims(values: Object, every: bool) -> None:
+def test_with_policies_every_pod_with_claims_is_sent(values: Object, every: bool) -> None:
     expression = conditions(values)["pods/claims"]
     assert ("request.kind.kind != 'Pod'" in expression) is every
     assert "name.contains('neuron')" in expression
@@ -376,7 +376,7 @@ def test_policies_see_every_pod_with_claims(values: Object, every: bool) -> None
 
 
 @pytest.mark.parametrize("scope", ["Neuron", "All"])
-def test_any_extended_resource_that_can_be_neuron_s_is_seen(scope: str) -> None:
+def test_pods_with_extended_resources_of_neuron_are_sent(scope: str) -> None:
     values = {
         "admission": {"workloads": {"scope": scope}, "extendedResources": ["example.com/trn"]},
         "deviceClasses": {
@@ -401,7 +401,7 @@ def test_any_extended_resource_that_can_be_neuron_s_is_seen(scope: str) -> None:
         ("Ignore", True, {"pods": ("Ignore", 2)}),
     ],
 )
-def test_policies_on_pods_hold_while_nobody_answers(
+def test_with_policies_pods_have_an_entry_with_fail(
     policy: str, with_policies: bool, answers: dict[str, tuple[str, int]]
 ) -> None:
     values = {
@@ -442,7 +442,7 @@ def test_managed_certificates_need_no_volume_and_no_bundle(default: list[Object]
         "NEURON_DRA_POD_UID": "metadata.uid",
         "NEURON_DRA_NAMESPACE": "metadata.namespace",
     }
-    # Whatever Helm wrote into these fields it would write again over what the webhook has put there.
+    # If Helm wrote these fields, an upgrade would overwrite the webhook's content.
     assert "caBundle" not in yaml.safe_dump_all(default)
     assert not {"data", "stringData", "type"} & set(find(default, "Secret", "neuron-dra-tls"))
 
@@ -481,12 +481,12 @@ def test_a_secret_of_the_admin_is_mounted(values: Object, injects: bool, bundle:
 # --- policies -------------------------------------------------------------------------------------------------
 
 
-def test_without_policies_there_is_nothing_to_load(default: list[Object]) -> None:
+def test_without_policies_no_folder_is_mounted(default: list[Object]) -> None:
     assert "--policies" not in flags(pod_specs(default)["Deployment/neuron-dra"])
     assert "ConfigMap" not in {kind for kind, _ in kinds(default)}
 
 
-def test_packs_files_and_a_config_map_meet_in_one_directory(everything: list[Object]) -> None:
+def test_packs_files_and_a_config_map_share_one_directory(everything: list[Object]) -> None:
     spec = pod_specs(everything)["Deployment/neuron-dra"]
     [volume] = [each for each in spec["volumes"] if each["name"] == "policies"]
     sources = [source["configMap"]["name"] for source in volume["projected"]["sources"]]
@@ -497,13 +497,13 @@ def test_packs_files_and_a_config_map_meet_in_one_directory(everything: list[Obj
     assert data["own.yaml"] == EVERYTHING["policies"]["files"]["own.yaml"]
 
 
-def test_packs_arrive_as_they_are() -> None:
+def test_packs_are_not_changed() -> None:
     packs = {path.stem: path.read_text() for path in (ROOT / "policies" / "packs").glob("*.yaml")}
     data = find(render({"policies": {"packs": sorted(packs)}}), "ConfigMap", "neuron-dra-policies")["data"]
     assert data == {f"{name}.yaml": text for name, text in packs.items()}
 
 
-def test_only_a_config_map_of_the_admin_makes_none_of_ours() -> None:
+def test_an_existing_config_map_alone_creates_no_other() -> None:
     objects = render({"policies": {"existingConfigMap": "mine"}})
     assert "ConfigMap" not in {kind for kind, _ in kinds(objects)}
     [volume] = [v for v in pod_specs(objects)["Deployment/neuron-dra"]["volumes"] if v["name"] == "policies"]

@@ -1,4 +1,4 @@
-"""The chart's parts beside the webhook: driver, classes, network, monitoring, pruning, the test."""
+"""The chart except the webhook: driver, classes, network, monitoring, pruning, the test."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ NEEDED: list[Object] = [
     {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get", "list"]},
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
 ]
-"""All that the driver may do; docs/driver.md lists the same."""
+"""The driver's permissions; docs/driver.md has the same list."""
 
 MONITORING = {"monitoring": EVERYTHING["monitoring"]}
 
@@ -75,7 +75,7 @@ def test_the_driver_sees_of_the_host_what_it_needs(default: list[Object]) -> Non
         "/var/lib/kubelet/plugins": ("/var/lib/kubelet/plugins", False),
         "/var/lib/kubelet/plugins_registry": ("/var/lib/kubelet/plugins_registry", False),
     }
-    # The kubelet would have to make the file in the host's /dev, which is read only here.
+    # The kubelet would have to create the file in the host's /dev, which is mounted read-only.
     assert not spec["containers"][0]["terminationMessagePath"].startswith("/dev/")
 
 
@@ -198,7 +198,7 @@ def test_images_come_from_where_values_say(values: Object, image: str) -> None:
 
 @pytest.fixture(scope="module")
 def stocked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[helm.Chart]:
-    """The chart with an alert and a dashboard whose own braces Helm must leave alone."""
+    """The chart with an alert and a dashboard whose braces Helm must not render."""
     folder = tmp_path_factory.mktemp("chart") / "neuron-dra"
     shutil.copytree(CHART, folder)
     rule = {"alert": "Down", "expr": "up == 0", "annotations": {"summary": "{{ $labels.pod }} is down"}}
@@ -280,7 +280,7 @@ def test_an_autoscaler_sets_the_replicas_where_it_is_enabled(default: list[Objec
     }
 
 
-def test_an_autoscaler_has_no_more_replicas_at_least_than_at_most() -> None:
+def test_more_min_replicas_than_max_replicas_are_refused() -> None:
     values = {"webhook": {"autoscaling": {"enabled": True, "minReplicas": 5, "maxReplicas": 3}}}
-    with pytest.raises(helm.HelmRenderError, match="minReplicas is 5, more than maxReplicas 3"):
+    with pytest.raises(helm.HelmRenderError, match="minReplicas is 5 and maxReplicas is 3"):
         render(values)

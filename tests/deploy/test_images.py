@@ -1,4 +1,4 @@
-"""The images: what the Dockerfile says, where no builder is; and the programs as an image has them, from the wheel."""
+"""The images: the Dockerfile without a builder, and the programs as installed from the wheel."""
 
 import http.client
 import importlib.metadata
@@ -144,7 +144,7 @@ def test_the_bill_of_materials_is_made_from_the_lock_without_a_network(tmp_path:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built as the Dockerfile builds it: from what its context holds."""
+    """The wheel, built as in the Dockerfile: from the files of its context."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
     for line in (ROOT / ".dockerignore").read_text().splitlines():
         name = line.removeprefix("!")
@@ -195,7 +195,7 @@ def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(programs: Path, *arguments: str | Path) -> str:
-    # Elsewhere, so that nothing is found that is only in the checkout.
+    # In another directory, so that no file of the checkout is found.
     done = subprocess.run(
         [programs / arguments[0], *arguments[1:]], capture_output=True, text=True, check=False, cwd=programs
     )
@@ -244,7 +244,7 @@ def test_both_programs_run_from_the_wheel_alone(programs: Path) -> None:
 
 @pytest.fixture
 def server(programs: Path, tmp_path: Path) -> Iterator[tuple[str, int]]:
-    """The webhook from the wheel, standalone, as whoever runs this and with nothing to write but its directory."""
+    """The standalone webhook from the wheel, which may write only to its directory."""
     argv = [programs / "neuron-dra", "webhook", "--standalone", "--port=0", "--metrics-port=0", "--log-format=json"]
     with (tmp_path / "log").open("wb") as log:
         child = subprocess.Popen([*argv, f"--tls-dir={tmp_path}"], cwd=tmp_path, stderr=log)

@@ -1,4 +1,4 @@
-"""Alerts, dashboard and documentation speak of series that a running webhook and plugin really export."""
+"""Alerts, dashboard and docs use only series that a running webhook and plugin export."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ DASHBOARD = json.loads((ROOT / "deploy/chart/files/dashboard.json").read_text())
 OPERATIONS = (ROOT / "docs/operations.md").read_text()
 
 TARGET = frozenset({"instance", "job", "namespace", "pod"})
-"""Labels that Prometheus gives to whatever it scrapes."""
+"""Labels that Prometheus adds to every target."""
 
 POLICY = """
 apiVersion: policy.neuron.aws.com/v1alpha1
@@ -53,7 +53,7 @@ spec:
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """What was scraped: for each series its labels, and for each label the values seen."""
+    """Scraped series: labels by series, and values by label."""
 
     labels: dict[str, set[str]]
     values: dict[tuple[str, str], set[str]]
@@ -105,7 +105,7 @@ async def webhook(directory: Path, api: FakeApi) -> AsyncIterator[app.Service]:
 
 
 async def traffic(service: app.Service, api: FakeApi) -> None:
-    """One of everything that is counted by a label."""
+    """Requests that set every label."""
     context = ssl.create_default_context(cafile=str(service.ca))
     async with httpx.AsyncClient(verify=context, base_url=service.url, trust_env=False) as client:
 
@@ -149,7 +149,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
     return Exported.read(asyncio.run(scraped(tmp_path_factory.mktemp("webhook"))), plugin())
 
 
-# --- what alerts and dashboard ask for ---------------------------------------------------------------------------
+# --- expressions of alerts and dashboard -------------------------------------------------------------------------
 
 
 def rules() -> Iterator[Any]:
@@ -202,7 +202,7 @@ def known(exported: Exported, name: str) -> set[str] | frozenset[str] | None:
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_an_expression_asks_for_series_and_labels_that_exist(exported: Exported, expression: str) -> None:
+def test_an_expression_uses_existing_series_and_labels(exported: Exported, expression: str) -> None:
     names = [selector.name for selector in selectors(expression)]
     assert names
     assert [name for name in names if known(exported, name) is None] == []
@@ -216,7 +216,7 @@ def test_an_expression_asks_for_series_and_labels_that_exist(exported: Exported,
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_only_what_only_grows_is_asked_for_its_rate(exported: Exported, expression: str) -> None:
+def test_rates_are_taken_of_counters_only(exported: Exported, expression: str) -> None:
     for name in re.findall(r"(?:rate|increase)\((\w+)", expression):
         assert exported.kinds.get(name) in ("counter", "histogram")
 
@@ -226,7 +226,7 @@ def quoted(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("rule", [pytest.param(rule, id=rule["alert"]) for rule in rules()])
-def test_an_alert_speaks_of_labels_that_its_expression_keeps(exported: Exported, rule: Any) -> None:
+def test_an_alert_uses_labels_that_its_expression_keeps(exported: Exported, rule: Any) -> None:
     kept = grouping(rule["expr"])
     if not kept:
         kept = set(TARGET).union(*(known(exported, each.name) or () for each in selectors(rule["expr"])))
@@ -234,7 +234,7 @@ def test_an_alert_speaks_of_labels_that_its_expression_keeps(exported: Exported,
     assert rule["labels"]["severity"] in ("critical", "warning", "info")
 
 
-def test_every_alert_says_in_the_documentation_what_to_do() -> None:
+def test_every_alert_has_a_runbook() -> None:
     told = re.findall(r"^### (NeuronDRA\w+)$", OPERATIONS, re.MULTILINE)
     assert sorted(told) == sorted(rule["alert"] for rule in rules())
 
@@ -245,7 +245,7 @@ def test_no_helm_template_is_in_the_files() -> None:
         assert not re.search(r"\{\{-?\s*(\.|include|if|range|end)", text)
 
 
-def test_the_dashboard_has_every_panel_in_a_place_of_its_own() -> None:
+def test_dashboard_panels_do_not_overlap() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
         place = panel["gridPos"]
@@ -262,7 +262,7 @@ def test_the_dashboard_has_every_panel_in_a_place_of_its_own() -> None:
     assert all(panel["description"] for panel in panels())
 
 
-def test_the_documentation_lists_every_series_of_ours_with_its_labels(exported: Exported) -> None:
+def test_the_documentation_lists_every_series_with_its_labels(exported: Exported) -> None:
     rows = re.findall(r"^\| `(neuron_dra_\w+)` \| ([^|]*) \|", OPERATIONS, re.MULTILINE)
     told = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
     ours: dict[str, set[str]] = {}

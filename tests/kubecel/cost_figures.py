@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - expressions of other tests, as they stand there
-"""What expressions cost, by the tests of those who define it.
+"""Costs of expressions, from the tests of cel-go and Kubernetes.
 
 Source: cel-go interpreter/runtimecost_test.go and k8s.io/apiserver pkg/cel/library/cost_test.go, as of Kubernetes 1.36.
 Their figures are for programs without the optimizer: the API server turns constant lists into constants, which cost

@@ -12,22 +12,22 @@ ENGINE = Cel(hint=did_you_mean)
 
 
 def compiled(source: str, names: Mapping[str, object] | None = None) -> CelProgram:
-    """A program whose variables are all dynamic."""
+    """A program; the type of all variables is dyn."""
     variables: dict[str, Type] = dict.fromkeys(names or {}, DYN)
     return ENGINE.compile(source, variables)
 
 
 def value(source: str, **variables: object) -> object:
-    """What an expression gives with these variables."""
+    """The value of an expression with these variables."""
     return compiled(source, variables).evaluate(variables, Budget(time.monotonic))
 
 
 def frozen_clock() -> float:
-    """A clock that stands still."""
+    """A clock that does not advance."""
     return 0.0
 
 
 def limited(source: str, limits: Limits, **variables: object) -> object:
-    """What an expression gives within these limits; time stands still."""
+    """The value of an expression within these limits; the clock does not advance."""
     program = Cel(limits, hint=did_you_mean).compile(source, dict.fromkeys(variables, DYN))
     return program.evaluate(variables, Budget(frozen_clock, limits))

@@ -1,4 +1,4 @@
-"""Ask a real API server what every expression of expressions.txt evaluates to, and write kubernetes_answers.json.
+"""Evaluate every expression of expressions.txt in a real API server, and write kubernetes_answers.json.
 
 Every expression becomes a ValidatingAdmissionPolicy that denies one Pod, told by its name, with a message that holds
 the value. Run by hand (`python tests/kubecel/record_answers.py`) when expressions are added; needs etcd and
@@ -170,7 +170,7 @@ def _bind(client: httpx.Client, name: str) -> None:
 
 
 def _answer(client: httpx.Client, name: str) -> dict[str, str]:
-    """What the policy of that name says, as soon as the server has loaded it."""
+    """The answer of the policy with this name, after the server has loaded it."""
     for _ in range(100):
         response = client.post(PODS, params={"dryRun": "All", "fieldManager": name}, json=POD)
         if response.status_code != httpx.codes.CREATED:
@@ -187,7 +187,7 @@ def _answer(client: httpx.Client, name: str) -> dict[str, str]:
 
 
 def _refusal(client: httpx.Client, expression: str) -> str | None:
-    """Why the server refuses a device selector, or None."""
+    """The reason for which the server refuses a device selector; None if it accepts it."""
     device_class = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceClass",
@@ -212,7 +212,7 @@ def main() -> None:
             try:
                 response = client.post(POLICIES, json=_policy(name, expression))
             except httpx.RemoteProtocolError:
-                # 1.36.2 panics on optional elements of list and map literals: no answer is to be had.
+                # 1.36.2 panics on optional elements of list and map literals: there is no answer.
                 sys.stdout.write(f"the API server broke off while it compiled {expression!r}\n")
                 continue
             if response.status_code == httpx.codes.CREATED:

@@ -1,4 +1,4 @@
-"""Ask a real API server for its estimate of every device selector's cost, and write kubernetes_estimates.json.
+"""Record a real API server's estimate of every device selector's cost in kubernetes_estimates.json.
 
 The server only says whether an estimate is above its limit. `lists.range(n).size() >= 0 || (selector)` costs exactly
 `n + 13` more than the selector, so that the largest `n` that the server takes tells the selector's own estimate. Run by
@@ -14,11 +14,11 @@ from tests.kubecel.record_answers import CLASSES, HERE, api_server, lines
 
 LIMIT = 1_000_000
 PADDING = 13
-"""What the padding costs beside `n`: 11 of `lists.range`, 1 of `size` and 1 of `>=`."""
+"""Cost of the padding without `n`: 11 of `lists.range`, 1 of `size` and 1 of `>=`."""
 
 
 def refused(client: httpx.Client, expression: str) -> str | None:
-    """Why the server refuses a device selector, or None."""
+    """The reason for which the server refuses a device selector; None if it accepts it."""
     device_class = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceClass",
@@ -30,7 +30,7 @@ def refused(client: httpx.Client, expression: str) -> str | None:
 
 
 def estimate(client: httpx.Client, selector: str) -> int | str | None:
-    """The server's estimate; its refusal, where that is above the limit; None where it refuses for another reason."""
+    """The server's estimate, or its refusal if the estimate is above the limit; None for another refusal."""
     refusal = refused(client, selector)
     if refusal is not None:
         return refusal.partition("expression: ")[2] if "exceeds cost limit" in refusal else None

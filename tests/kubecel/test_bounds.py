@@ -1,4 +1,4 @@
-"""However large the values that a tenant writes, an evaluation ends in bounded time and memory."""
+"""An evaluation uses bounded time and memory, for values of any size."""
 
 import itertools
 import time
@@ -17,11 +17,11 @@ from tests.kubecel.test_robustness import CALLS, LOOPS, MACROS, OPERATORS, call
 MEGA = 1_000_000
 SECONDS = 0.1
 ALLOWED = 1.5
-"""Seconds. The machine that runs the tests does other things as well."""
+"""Seconds; high, because the test machine may be busy."""
 
 
 def doubled(value: Any, times: int) -> Any:
-    """A value of 2^times leaves that takes no memory."""
+    """A value with 2^times leaves that uses almost no memory."""
     for _ in range(times):
         value = [value, value]
     return value
@@ -73,7 +73,7 @@ def ends(source: str, values: tuple[str, ...]) -> None:
 
 
 def samples(arity: int) -> list[tuple[str, ...]]:
-    """Combinations of large values, spread over all that there are."""
+    """A sample of the combinations of large values."""
     every = list(itertools.product(NAMES, repeat=max(1, arity)))
     return every[:: max(1, len(every) // 9)]
 

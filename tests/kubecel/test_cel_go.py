@@ -1,4 +1,4 @@
-"""What cel-go 0.27 (Kubernetes 1.36, Go 1.26) answers where Python's own functions would answer differently.
+"""Results of cel-go 0.27 (Kubernetes 1.36, Go 1.26) that differ from those of Python's functions.
 
 Every answer here was taken from cel-go with the environment of the Kubernetes API server.
 """
@@ -166,11 +166,42 @@ def test_times_are_read_as_go_reads_them(source: str, expected: object) -> None:
     assert value(source) == expected
 
 
+ROOTED = {
+    "['c'].exists(y, .y == 'y' && y == 'c')": True,
+    "cel.bind(y, 'c', .y)": "y",
+    "[[1]].map(y, .y)": ["y"],
+    "{'a': 'b'}.exists(k, y, .y == y)": False,
+    "['a'].exists(y, [.y].exists(y, y == 'y'))": True,
+    "['a'].map(int, type(1) == .y)": [False],
+    ".y.size() + .size(.y)": 2,
+}
+"""Expressions with a variable `y`, whose value is 'y'."""
+
+
+@pytest.mark.parametrize(("source", "expected"), ROOTED.items(), ids=str)
+def test_macros_do_not_hide_a_variable_with_a_leading_dot(source: str, expected: object) -> None:
+    assert value(source, y="y") == expected
+
+
+def test_a_leading_dot_never_means_a_variable_of_a_macro() -> None:
+    with pytest.raises(CelTypeError, match=r"there is no variable '\.z'"):
+        ENGINE.compile("[1].exists(z, .z == 1)", {"y": DYN})
+    with pytest.raises(CelCompileError):
+        ENGINE.compile(".cel.bind(a, 1, a)", {})
+
+
+def test_a_variable_with_a_leading_dot_is_among_the_references() -> None:
+    program = ENGINE.compile("[dyn('a')].exists(y, .y.b == y.c)", {"y": DYN})
+    assert program.references == {("y", "b")}
+
+
 UNIFIED = {
     "[] + [1] + [2]": "list(int)",
     "(true ? [] : ['a']) + ['b']": "list(string)",
     "cel.bind(l, [], l + [1] + l)": "list(int)",
     "[].map(x, x + 1)": "list(int)",
+    "[].map(x, x == 'a', x + x)": "list(string)",
+    "{}.transformMap(k, v, k == 'a' && v == 'b', k + v)": "map(string, string)",
     "[].first().orValue('a')": "string",
     "[optional.none(), optional.of(1)][0].orValue(2)": "int",
     "[[], [1]][0] + [2]": "list(int)",

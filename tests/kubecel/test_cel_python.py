@@ -1,4 +1,4 @@
-"""The engine agrees with cel-python's own interpreter, wherever that one gives a value.
+"""The engine gives the same values as cel-python's interpreter.
 
 cel-python is wrong in places (it compares True with 1, divides by zero to inf, takes negative indices): there, the
 recorded answer of a Kubernetes API server decides, never we.
@@ -26,7 +26,7 @@ ENVIRONMENT = celpy.Environment()
 
 
 def plain(value: Any) -> Any:
-    """A value of cel-python as ours: a type with a Python value that tells the types of CEL apart."""
+    """A value of cel-python for comparison: its CEL type with a Python value."""
     match value:
         case celpy.celtypes.BoolType():
             return bool(value)
@@ -90,14 +90,14 @@ def same(a: object, b: object) -> bool:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("expression", ANSWERS, ids=str)
-def test_where_cel_python_disagrees_the_api_server_sides_with_us(expression: str) -> None:
+def test_where_cel_python_differs_the_api_server_agrees_with_kubecel(expression: str) -> None:
     their_value = theirs(expression, VARIABLES)
     if their_value != FAILED and not same(ours(expression, VARIABLES), their_value):
         assert expression in DIFFERENCES or agrees(answer(expression), ANSWERS[expression])
 
 
-def test_most_of_what_cel_python_evaluates_it_evaluates_alike() -> None:
-    """The comparison is no empty one: hundreds of expressions are evaluated by both."""
+def test_most_values_of_cel_python_are_equal() -> None:
+    """Both engines evaluate hundreds of expressions: the comparison is not empty."""
     values = {expression: theirs(expression, VARIABLES) for expression in ANSWERS}
     evaluated = [expression for expression, value in values.items() if value != FAILED]
     alike = [expression for expression in evaluated if same(ours(expression, VARIABLES), values[expression])]

@@ -1,4 +1,4 @@
-"""Reading and compiling an expression has a clock, and a pattern is weighed before RE2 compiles it."""
+"""Compiling an expression has a time limit, and the cost of a pattern is estimated before RE2 compiles it."""
 
 import contextlib
 import itertools
@@ -26,11 +26,11 @@ from tests.kubecel.evaluating import frozen_clock, limited, value
 
 LONG = 10 * 1024
 ALLOWED = 0.75
-"""Seconds of this thread; what it measures takes a tenth of that."""
+"""CPU seconds of this thread; the measured work needs a tenth of it."""
 
 
 def filled(part: Callable[[int], str], joint: str = "||") -> str:
-    """As many different parts as a selector holds."""
+    """As many different parts as fit into a selector."""
     source = part(0)
     for number in itertools.count(1):
         longer = f"{source}{joint}{part(number)}"
@@ -76,7 +76,7 @@ def test_a_selector_full_of_slow_patterns_is_left_soon(pattern: str, call: str) 
     assert failed is not None
 
 
-def test_what_only_we_find_too_slow_is_no_fault_of_the_selector() -> None:
+def test_a_pattern_that_is_too_slow_only_here_is_not_an_error_of_the_selector() -> None:
     with pytest.raises(
         CelBudgetExceededError, match="compiling the regular expressions takes longer than 50 ms"
     ) as caught:
@@ -109,7 +109,7 @@ def test_no_pattern_is_compiled_once_constants_are_given_up(monkeypatch: pytest.
         "(a?){900}x$",
     ],
 )
-def test_honest_patterns_are_compiled(pattern: str) -> None:
+def test_usual_patterns_are_compiled(pattern: str) -> None:
     assert compile_pattern(Budget(time.monotonic, SELECTOR_LIMITS), pattern).programsize > 0
 
 
@@ -148,10 +148,10 @@ def test_a_pattern_that_is_computed_is_weighed_as_well() -> None:
     assert time.thread_time() - started < ALLOWED
 
 
-def test_what_go_refuses_stays_a_fault() -> None:
-    with pytest.raises(CelRuntimeError, match="is not a regular expression that RE2 takes: invalid repetition size"):
+def test_a_pattern_that_go_refuses_is_an_error_of_the_selector() -> None:
+    with pytest.raises(CelRuntimeError, match="is not a regular expression that RE2 accepts: invalid repetition size"):
         value("a.matches(b)", a="a", b="(.{99}){99}")
-    with pytest.raises(CelCompileError, match="is not a regular expression that RE2 takes"):
+    with pytest.raises(CelCompileError, match="is not a regular expression that RE2 accepts"):
         compile_selector(Cel(SELECTOR_LIMITS), "device.driver.matches('(.{99}){99}')")
 
 
@@ -159,7 +159,7 @@ def test_what_go_refuses_stays_a_fault() -> None:
 
 
 class Counting:
-    """A clock that shows how often it was looked at."""
+    """A clock that counts its reads."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -181,7 +181,7 @@ SOURCES = {
 
 @pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
 def test_every_step_looks_at_the_clock(source: str) -> None:
-    """Wherever the time ends, the compilation ends: at the next look."""
+    """The compilation ends at the first check after the deadline."""
     whole = Counting()
     with contextlib.suppress(CelCostExceededError, CelCompileError):
         compile_selector(Cel(SELECTOR_LIMITS), source, Deadline(whole, 1e9))

@@ -1,4 +1,4 @@
-"""What an evaluation costs is what the API server says it costs, and everything that can be called has a charge."""
+"""Costs are equal to those of the API server, and every function and macro charges the budget."""
 
 import time
 from typing import Any
@@ -17,7 +17,7 @@ from tests.kubecel.evaluating import ENGINE, compiled, frozen_clock
 
 FIGURES: tuple[tuple[str, dict[str, Any], int], ...] = (*CEL_GO, *((source, {}, cost) for source, cost in KUBERNETES))
 DECIDED_BY_THE_LAST = {"[1, 2, 3, 4, 5].map(x, x).exists(x, x == 5) == true": 121}
-"""cel-go looks whether a loop is decided before another element; here the last one costs that too: 3 (`all`: 2)."""
+"""cel-go checks before each further element if a loop is decided; here also after the last one: 3 (`all`: 2)."""
 
 
 def cost_of(source: str, variables: dict[str, Any]) -> int:
@@ -67,9 +67,7 @@ MACROS = [
 
 
 @pytest.mark.parametrize(("source", "variables", "cost"), MACROS, ids=[macro[0] for macro in MACROS])
-def test_what_their_tests_leave_out_costs_what_their_code_says(
-    source: str, variables: dict[str, Any], cost: int
-) -> None:
+def test_costs_without_a_test_of_cel_go_follow_its_code(source: str, variables: dict[str, Any], cost: int) -> None:
     assert cost_of(source, variables) == cost
 
 
@@ -111,7 +109,7 @@ OVERLOADS = [
 
 @pytest.mark.parametrize(("name", "overload"), OVERLOADS, ids=[f"{name}-{o.parameters}" for name, o in OVERLOADS])
 def test_every_function_charges_by_size_or_is_known_to_take_constant_time(name: str, overload: Any) -> None:
-    """A new function either takes the budget and charges, or is listed above with the reason why it need not."""
+    """A new function charges the budget, or is in the list above with a reason."""
     assert overload.budgeted or name in CONSTANT
 
 
@@ -137,7 +135,7 @@ def test_a_selector_builds_little() -> None:
     assert DEFAULT_LIMITS.text == 1024 * 1024
 
 
-def test_one_expression_of_a_policy_may_not_use_up_what_all_have() -> None:
+def test_one_expression_may_not_use_the_whole_budget_of_a_policy() -> None:
     limits = Limits(steps=1000, call=300)
     budget = Budget(frozen_clock, limits)
     source, variables = "l.all(x, x >= 0)", {"l": [1] * 50}

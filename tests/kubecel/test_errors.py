@@ -1,4 +1,4 @@
-"""What the engine says about an expression that is wrong: the message, the place, the excerpt."""
+"""Errors of expressions: message, position and excerpt."""
 
 import pytest
 
@@ -16,10 +16,10 @@ REFUSED = {
     "too early an end": ("1 +", CelSyntaxError, "the expression ends too early", 4),
     "empty": ("", CelSyntaxError, "the expression ends too early", 1),
     "foreign character": ("a # b", CelSyntaxError, "unexpected '#'", 3),
-    "open string": ("'abc", CelSyntaxError, "a string does not end, or holds an unknown escape", 1),
-    "unknown escape": (r"'a\qb'", CelSyntaxError, "a string does not end, or holds an unknown escape", 1),
-    "impossible character": (r"'\ud800'", CelSyntaxError, r"\ud800 is no character", 1),
-    "character in bytes": (r"b'\u0041'", CelSyntaxError, r"\u0041 has no place in bytes: write \x", 1),
+    "open string": ("'abc", CelSyntaxError, "a string does not end, or contains an unknown escape", 1),
+    "unknown escape": (r"'a\qb'", CelSyntaxError, "a string does not end, or contains an unknown escape", 1),
+    "impossible character": (r"'\ud800'", CelSyntaxError, r"\ud800 is not a character", 1),
+    "character in bytes": (r"b'\u0041'", CelSyntaxError, r"\u0041 is not allowed in bytes: write \x", 1),
     "backquotes": (
         "object.`a`",
         CelSyntaxError,
@@ -29,11 +29,11 @@ REFUSED = {
     "reserved word": ("package", CelSyntaxError, "'package' is a reserved word", 1),
     "reserved field": ("object.in", CelSyntaxError, "'in' is a reserved word: write ['in']", 8),
     "int out of range": ("9223372036854775808", CelSyntaxError, "9223372036854775808 is out of range for an int", 1),
-    "has of no field": ("has(object)", CelSyntaxError, "'has' wants a field, such as has(object.metadata)", 5),
+    "has of no field": ("has(object)", CelSyntaxError, "'has' requires a field, such as has(object.metadata)", 5),
     "macro without variable": (
         "[1].all(1, true)",
         CelSyntaxError,
-        "'all' wants the name of a variable here",
+        "'all' requires the name of a variable here",
         9,
     ),
     "macro with one name twice": (
@@ -99,20 +99,25 @@ REFUSED = {
     "order of two types": ("name < 4", CelTypeError, "'<' does not take (string, int)", 6),
     "membership in no list": ("4 in neuron.devices", CelTypeError, "'in' does not take (int, int)", 3),
     "negative string": ("-name", CelTypeError, "'-' does not take (string)", 1),
-    "not a number": ("!neuron.devices", CelTypeError, "'!' wants a bool, not a int", 9),
-    "and of an int": ("true && neuron.devices", CelTypeError, "'&&' wants a bool, not a int", 16),
-    "choice by an int": ("1 ? 2 : 3", CelTypeError, "'? :' wants a bool, not a int", 1),
-    "choice of two types": ("true ? 1 : 'a'", CelTypeError, "both sides of ':' have one type, not int and string", 6),
+    "not a number": ("!neuron.devices", CelTypeError, "'!' requires bool, not int", 9),
+    "and of an int": ("true && neuron.devices", CelTypeError, "'&&' requires bool, not int", 16),
+    "choice by an int": ("1 ? 2 : 3", CelTypeError, "'? :' requires bool, not int", 1),
+    "choice of two types": (
+        "true ? 1 : 'a'",
+        CelTypeError,
+        "both sides of ':' must have the same type, not int and string",
+        6,
+    ),
     "mixed list": (
         "[1, 'a']",
         CelTypeError,
-        "elements of one literal have one type: expected int, found string; dyn() around each lets them differ",
+        "all elements of a literal must have the same type: expected int, found string; wrap each in dyn() to mix",
         5,
     ),
     "mixed map": (
         "{'a': 1, 'b': object}",
         CelTypeError,
-        "values of one literal have one type: expected int, found dyn; dyn() around each lets them differ",
+        "all values of a literal must have the same type: expected int, found dyn; wrap each in dyn() to mix",
         15,
     ),
     "key of a map": (
@@ -121,7 +126,7 @@ REFUSED = {
         "keys of a map are bool, int, uint or string, not double",
         1,
     ),
-    "optional element that is none": ("[?1]", CelTypeError, "'?' wants an optional value here, not a int", 3),
+    "optional element that is none": ("[?1]", CelTypeError, "'?' requires an optional value, not int", 3),
     "fields of a string": ("name.x", CelTypeError, "a value of type string cannot have fields", 6),
     "index of a string": ("name[0]", CelTypeError, "a value of type string cannot be indexed", 5),
     "index of a list": (
@@ -135,25 +140,25 @@ REFUSED = {
     "loop over an int": (
         "neuron.devices.all(d, true)",
         CelTypeError,
-        "'all' loops over a list or a map, not over a int",
+        "'all' loops over a list or a map, not over int",
         16,
     ),
-    "condition of a loop": ("[1].all(x, x)", CelTypeError, "'all' wants a bool, not a int", 12),
-    "sorting by lists": ("[[1]].sortBy(x, x)", CelTypeError, "'sortBy' cannot order by a list(int)", 17),
+    "condition of a loop": ("[1].all(x, x)", CelTypeError, "'all' requires bool, not int", 12),
+    "sorting by lists": ("[[1]].sortBy(x, x)", CelTypeError, "'sortBy' cannot order by list(int)", 17),
     "entry that is no map": (
         "[1].transformMapEntry(i, v, 1)",
         CelTypeError,
-        "'transformMapEntry' wants a map, not a int",
+        "'transformMapEntry' requires a map, not int",
         29,
     ),
-    "optMap of no optional": ("name.optMap(x, x)", CelTypeError, "'optMap' wants an optional, not a string", 6),
+    "optMap of no optional": ("name.optMap(x, x)", CelTypeError, "'optMap' requires an optional, not string", 6),
     "optFlatMap to no optional": (
         "object.?a.optFlatMap(x, 1)",
         CelTypeError,
-        "'optFlatMap' wants its expression to be an optional, not a int",
+        "'optFlatMap' requires an expression that returns an optional, not int",
         25,
     ),
-    "orValue of no optional": ("name.orValue('a')", CelTypeError, "'orValue' wants an optional, not a string", 6),
+    "orValue of no optional": ("name.orValue('a')", CelTypeError, "'orValue' requires an optional, not string", 6),
     "orValue of another type": (
         "optional.of(1).orValue('a')",
         CelTypeError,
@@ -163,7 +168,7 @@ REFUSED = {
     "regular expression": (
         "name.matches('a(')",
         CelTypeError,
-        "'a(' is not a regular expression that RE2 takes: missing ): a(",
+        "'a(' is not a regular expression that RE2 accepts: missing ): a(",
         6,
     ),
     "constant duration": (
@@ -184,9 +189,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("source", "kind", "message", "column"), REFUSED.values(), ids=REFUSED)
-def test_what_never_works_is_refused_when_it_is_compiled(
-    source: str, kind: type[CelError], message: str, column: int
-) -> None:
+def test_an_invalid_expression_is_a_compile_error(source: str, kind: type[CelError], message: str, column: int) -> None:
     with pytest.raises(kind) as caught:
         ENGINE.compile(source, VARIABLES)
     assert caught.value.message == message
@@ -214,35 +217,35 @@ FAILING = {
     "division": ("l[0] / (l[0] - 1)", "division by zero", 6),
     "modulus": ("l[0] % (l[0] - 1)", "modulus by zero", 6),
     "negation": ("-s", "'-' does not take (string)", 1),
-    "inversion": ("!s", "'!' wants a bool, not a string", 1),
-    "logic": ("true && s", "'&&' wants a bool, not a string", 6),
-    "choice": ("s ? 1 : 2", "'? :' wants a bool, not a string", 3),
+    "inversion": ("!s", "'!' requires bool, not string", 1),
+    "logic": ("true && s", "'&&' requires bool, not string", 6),
+    "choice": ("s ? 1 : 2", "'? :' requires bool, not string", 3),
     "membership": ("1 in s", "'in' does not take (int, string)", 3),
     "membership in an optional": (
         "'a' in dyn(o.?a)",
-        "'in' wants a list or a map, not an optional: use .orValue([]) first",
+        "'in' requires a list or a map, not an optional: use .orValue([]) first",
         5,
     ),
-    "loop": ("s.all(x, true)", "'all' loops over a list or a map, not over a string", 3),
-    "loop with two variables": ("s.all(i, x, true)", "'all' loops over a list or a map, not over a string", 3),
-    "condition": ("l.filter(x, x)", "'filter' wants a bool, not a int", 13),
-    "condition of all": ("l.all(x, x)", "'all' wants a bool, not a int", 10),
+    "loop": ("s.all(x, true)", "'all' loops over a list or a map, not over string", 3),
+    "loop with two variables": ("s.all(i, x, true)", "'all' loops over a list or a map, not over string", 3),
+    "condition": ("l.filter(x, x)", "'filter' requires bool, not int", 13),
+    "condition of all": ("l.all(x, x)", "'all' requires bool, not int", 10),
     "method of another type": ("l.startsWith('a')", "'startsWith' does not take (list, string)", 3),
     "empty optional": (
         "o.?zzz.value()",
-        "the optional has no value: use .orValue(…) to say what it should be then",
+        "the optional has no value: give a default with .orValue(…)",
         8,
     ),
-    "orValue": ("s.orValue(1)", "'orValue' wants an optional, not a string", 3),
-    "optMap": ("s.optMap(x, x)", "'optMap' wants an optional, not a string", 3),
+    "orValue": ("s.orValue(1)", "'orValue' requires an optional, not string", 3),
+    "optMap": ("s.optMap(x, x)", "'optMap' requires an optional, not string", 3),
     "optFlatMap": (
         "o.?a.optFlatMap(x, x)",
-        "'optFlatMap' wants its expression to be an optional, not a map",
+        "'optFlatMap' requires an expression that returns an optional, not map",
         20,
     ),
-    "optional element": ("[?dyn(s)]", "'?' wants an optional value here, not a string", 1),
-    "optional entry": ("{?'a': dyn(s)}", "'?' wants an optional value here, not a string", 3),
-    "repeated key": ("{s: 1, s: 2}", "the key 'hello' stands twice in one map", 8),
+    "optional element": ("[?dyn(s)]", "'?' requires an optional value, not string", 1),
+    "optional entry": ("{?'a': dyn(s)}", "'?' requires an optional value, not string", 3),
+    "repeated key": ("{s: 1, s: 2}", "the map has the key 'hello' twice", 8),
     "double as a key": (
         "{dyn(1.5): 1}",
         "a double cannot be the key of a map: keys are bool, int, uint or string",
@@ -250,7 +253,7 @@ FAILING = {
     ),
     "entry": (
         "l.transformMapEntry(i, v, dyn(v))",
-        "'transformMapEntry' wants a map, not a int",
+        "'transformMapEntry' requires a map, not int",
         27,
     ),
     "sort": ("[dyn(1), dyn('a')].sort()", "cannot sort: int and string have no common order", 20),
@@ -258,12 +261,12 @@ FAILING = {
     "order of NaN": ("(0.0 / 0.0) < dyn(1.0)", "NaN has no order", 13),
     "quantity": (
         "quantity(s)",
-        "'hello' is not a quantity: write a number, with a suffix if need be: 500m, 2, 1Gi, 1e3",
+        "'hello' is not a quantity: write a number with an optional suffix: 500m, 2, 1Gi, 1e3",
         1,
     ),
     "quantity that is no integer": (
         "quantity('1500m').asInteger()",
-        "the quantity is not a whole number of 64 bits: ask isInteger() first",
+        "the quantity is not a whole number of 64 bits: check isInteger() first",
         19,
     ),
     "quantity and string": ("quantity('1') == dyn(s)", "'==' does not take (kubernetes.Quantity, string)", 15),
@@ -280,7 +283,7 @@ FAILING = {
     "dynamic duration": ("duration(s)", "'hello' is not a duration: write e.g. 30s, 5m or 1h30m", 1),
     "dynamic pattern": (
         "s.matches(s + '(')",
-        "'hello(' is not a regular expression that RE2 takes: missing ): hello(",
+        "'hello(' is not a regular expression that RE2 accepts: missing ): hello(",
         3,
     ),
     "position in a string": ("s.charAt(9)", "index out of range: 9 in a string of 5 characters", 3),
@@ -296,7 +299,7 @@ FAILING = {
     "format without arguments": ("s.replace('hello', '%s').format([])", "format has more clauses than arguments", 26),
     "unknown clause": (
         "s.replace('hello', '%q').format([1])",
-        "'%q' of format is no clause: write %s, %d, %f, %e, %b, %x, %X or %o",
+        "'%q' is not a clause of format: write %s, %d, %f, %e, %b, %x, %X or %o",
         26,
     ),
     "bytes that are no text": (r"string(bytes(s) + b'\xff')", "the bytes are not UTF-8", 1),
@@ -306,7 +309,7 @@ DATA: dict[str, object] = {"o": {"a": {"b": 1}}, "l": [1, 2], "s": "hello", "n":
 
 
 @pytest.mark.parametrize(("source", "message", "column"), FAILING.values(), ids=FAILING)
-def test_what_fails_on_these_values_says_so(source: str, message: str, column: int) -> None:
+def test_an_evaluation_that_fails_has_a_message_and_a_position(source: str, message: str, column: int) -> None:
     with pytest.raises(CelRuntimeError) as caught:
         value(source, **DATA)
     assert caught.value.message == message
@@ -314,14 +317,14 @@ def test_what_fails_on_these_values_says_so(source: str, message: str, column: i
 
 
 def test_the_result_is_checked_when_it_is_compiled() -> None:
-    with pytest.raises(CelTypeError, match="the expression gives int, wanted is bool"):
+    with pytest.raises(CelTypeError, match="the expression returns int, but must return bool"):
         ENGINE.compile("1 + 1", {}, result=BOOL)
 
 
 def test_a_dynamic_result_is_checked_when_it_is_evaluated() -> None:
     program = ENGINE.compile("object.a", {"object": DYN}, result=BOOL)
     assert program.evaluate({"object": {"a": True}}, Budget(frozen_clock)) is True
-    with pytest.raises(CelRuntimeError, match="the expression gives a int, wanted is a bool"):
+    with pytest.raises(CelRuntimeError, match="the expression returns int, but must return bool"):
         program.evaluate({"object": {"a": 1}}, Budget(frozen_clock))
 
 

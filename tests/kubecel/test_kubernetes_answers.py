@@ -1,7 +1,7 @@
-"""The engine answers as a Kubernetes API server does.
+"""The engine gives the same results as a Kubernetes API server.
 
-kubernetes_answers.json holds what a real one made of every expression of expressions.txt and of every device selector
-of selectors.txt; record_answers.py asked it.
+kubernetes_answers.json has the recorded results of every expression of expressions.txt and every device selector of
+selectors.txt; record_answers.py wrote it.
 """
 
 import json
@@ -23,7 +23,7 @@ ANSWERS: dict[str, dict[str, str]] = RECORDED["answers"]
 VARIABLES = {"object": RECORDED["object"], "oldObject": None, "request": {"operation": "CREATE"}}
 
 DIFFERENCES = {
-    "[,]": "a lone comma is no list here",
+    "[,]": "a single comma is not a list here",
     "{1.0: 'a'}": "only keys that the specification allows are taken",
     "{dyn(1.0): 'a'}": "only keys that the specification allows are taken",
     "{null: 'a'}": "only keys that the specification allows are taken",
@@ -36,20 +36,20 @@ DIFFERENCES = {
     "[1, 2, 2].existsOne(x, x == 1)": "later versions of Kubernetes have it",
     "cel.bind(a, 1, a + 1)": "only device selectors have it in Kubernetes",
     "[1, 2].includes(1)": "only device selectors have it in Kubernetes 1.36",
-    "dyn([dyn(1), dyn('a')]).isSorted()": "what has no order is not called sorted",
-    "dyn([dyn(1), dyn('a')]).max()": "what has no order has no maximum",
+    "dyn([dyn(1), dyn('a')]).isSorted()": "a list without order is not sorted",
+    "dyn([dyn(1), dyn('a')]).max()": "a list without order has no maximum",
     "timestamp('2020-01-02T03:04:05Z').getHours('+05:60')": "an hour has 60 minutes; later versions agree",
     "semver('18446744073709551615.0.0').major()": "an overflow is an error, not -1",
 }
-"""Expressions about which we know better, or no less: refused or failing where a doubtful value would come out."""
+"""Expressions with a different result, and the reason. Most are errors here and have a doubtful value in the server."""
 
 
 LATER_SELECTORS = {'device.attributes["neuron.aws.com"].names.includes("a")'}
-"""What a server takes only behind a feature gate that 1.36 leaves off (DRAListTypeAttributes)."""
+"""Selectors that need the feature gate DRAListTypeAttributes, which is off in 1.36."""
 
 
 def text_of(value: object) -> str | None:
-    """The value as the server wrote it into its message; None for what `format` does not write."""
+    """The value as in the server's message; None if `format` cannot write it."""
     (format_text,) = LIBRARY.find("format", method=True)
     try:
         return str(format_text.call(Budget(frozen_clock), "%s", [value]))
@@ -58,7 +58,7 @@ def text_of(value: object) -> str | None:
 
 
 def answer(expression: str) -> dict[str, str | None]:
-    """What we make of an expression, in the form in which the server's answers are recorded."""
+    """Our result of an expression, in the form of the recorded answers."""
     try:
         program = compiled(expression, VARIABLES)
     except CelCompileError as error:
@@ -74,7 +74,7 @@ def agrees(ours: dict[str, str | None], theirs: dict[str, str]) -> bool:
     if "refused" in theirs:
         return "refused" in ours
     if "error" in theirs:
-        # What always fails may be refused at once.
+        # An expression that always fails may be refused when it is compiled.
         return "error" in ours or "refused" in ours
     if theirs["value"] == "?":
         return "value" in ours
@@ -82,7 +82,7 @@ def agrees(ours: dict[str, str | None], theirs: dict[str, str]) -> bool:
 
 
 @pytest.mark.parametrize("expression", ANSWERS, ids=str)
-def test_every_expression_means_what_it_means_to_the_api_server(expression: str) -> None:
+def test_an_expression_has_the_result_of_the_api_server(expression: str) -> None:
     if expression in DIFFERENCES:
         assert not agrees(answer(expression), ANSWERS[expression]), "no longer a difference"
     else:
@@ -112,9 +112,7 @@ MISTYPED = {
 
 
 @pytest.mark.parametrize(("expression", "place"), MISTYPED.items(), ids=str)
-def test_mistyped_operators_are_blamed_where_the_api_server_blames_them(
-    expression: str, place: tuple[int, int]
-) -> None:
+def test_errors_of_operator_types_have_the_position_of_the_api_server(expression: str, place: tuple[int, int]) -> None:
     with pytest.raises(CelCompileError) as caught:
         compiled(expression, VARIABLES)
     assert (caught.value.line, caught.value.column) == place

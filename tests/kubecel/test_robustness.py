@@ -1,4 +1,4 @@
-"""Whatever is written and whatever the data, the engine answers with a value or with an error of its own."""
+"""For any expression and any data, the engine returns a value or raises a `CelError`."""
 
 from typing import Any
 
@@ -87,7 +87,7 @@ def test_operators_and_macros_take_any_values(source: str, values: tuple[Any, ..
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 def test_values_of_the_receivers_own_type_are_taken(value: object) -> None:
-    """Every function sees every value as its receiver, with fitting arguments."""
+    """Calls every function with every value as its receiver, with arguments of the right types."""
     arguments = {INT: "1", STRING: "'a'"}
     for name, overload in METHODS:
         fitting = ", ".join(arguments.get(parameter, "a") for parameter in overload.parameters[1:])
@@ -110,7 +110,7 @@ HALVES = [
 
 @pytest.mark.parametrize("source", HALVES)
 def test_half_a_surrogate_pair_breaks_nothing(source: str) -> None:
-    """JSON may spell `"\\ud800"`, which no UTF-8 can hold."""
+    """JSON allows `"\\ud800"`, which UTF-8 does not allow."""
     settle(source, ("half \ud800 pair", None, None))
 
 

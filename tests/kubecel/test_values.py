@@ -1,4 +1,4 @@
-"""Values that no JSON decoder makes, yet callers may hold: subclasses, foreign types, numbers beyond 64 bits."""
+"""Values that do not come from a JSON decoder: subclasses, other types, numbers beyond 64 bits."""
 
 import datetime as dt
 import math
@@ -14,7 +14,7 @@ from tests.kubecel.evaluating import frozen_clock, value
 
 
 class Text(str):
-    """A string with something to remember, as ruamel.yaml makes them."""
+    """A string with an attribute, as of ruamel.yaml."""
 
     __slots__ = ()
 
@@ -64,7 +64,7 @@ def test_subclasses_behave_like_their_base(source: str) -> None:
     assert value(source, t=Text("abc"), n=Number(1), l=Items([1])) is True
 
 
-def test_what_cel_has_no_type_for_is_named() -> None:
+def test_the_error_names_a_python_type_without_cel_type() -> None:
     with pytest.raises(CelRuntimeError, match="a value of Python type date has no CEL type"):
         value("type(d)", d=dt.date(2026, 1, 1))
     with pytest.raises(CelRuntimeError, match="a value of Python type date has no CEL type"):

@@ -226,7 +226,10 @@ FAILURES: dict[str, tuple[dict[str, Any], str]] = {
         {"emulate": "trn2.48xlrge"},
         "--emulate: There is no instance type 'trn2.48xlrge' to emulate. Did you mean 'trn2.48xlarge'?",
     ),
-    "kubeconfig": ({"kubeconfig": "/nonexistent"}, "Cannot connect to the API server with kubeconfig /nonexistent: "),
+    "kubeconfig": (
+        {"kubeconfig": "/nonexistent"},
+        "The API server cannot be used: cannot read /nonexistent: ",
+    ),
     "state": ({"state_dir": "/proc/nothing"}, "The files of the emulated node cannot be written: "),
     "long-path": ({"kubelet_plugins_dir": "/tmp/" + "x" * 100}, "is longer than the 107 bytes"),
     "registry": ({"kubelet_registry_dir": "/proc/nothing"}, "The driver cannot serve on /proc/nothing/neuron.aws.com-"),

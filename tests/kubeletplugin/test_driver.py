@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kubeletplugin.driver import ClaimReference, Driver, Outcome
+from kubeletplugin.driver import ClaimReference, Driver, NodeClaims, PrepareResult
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.metrics import Metrics
 from kubeletplugin.ports import JsonObject, KubeError, UnreadableObjectError
@@ -35,7 +35,7 @@ def metrics() -> Metrics:
 
 @pytest.fixture
 def driver(node: Node, api: FakeApi, clock: FakeClock, metrics: Metrics) -> Iterator[Driver]:
-    driver = Driver(node.preparer(), api, node.view, NODE, clock=clock, metrics=metrics)
+    driver = Driver(NodeClaims(node.preparer(), api, node.view, NODE), clock=clock, metrics=metrics)
     yield driver
     driver.close()
 
@@ -44,11 +44,11 @@ def reference(number: int) -> ClaimReference:
     return ClaimReference("ns", f"claim-{number}", uid(number))
 
 
-def prepare(driver: Driver, *numbers: int, budget: float = 40.0) -> dict[str, Outcome]:
+def prepare(driver: Driver, *numbers: int, budget: float = 40.0) -> dict[str, PrepareResult]:
     return asyncio.run(driver.prepare([reference(number) for number in numbers], budget))
 
 
-def unprepare(driver: Driver, *numbers: int) -> dict[str, Outcome]:
+def unprepare(driver: Driver, *numbers: int) -> dict[str, PrepareResult]:
     return asyncio.run(driver.unprepare([reference(number) for number in numbers]))
 
 
@@ -72,7 +72,7 @@ def test_claims_are_fetched_prepared_and_counted(driver: Driver, api: FakeApi, m
     assert sample(metrics, "claims_total", operation="prepare", result="success") == 2
     assert sample(metrics, "claim_duration_seconds_count", operation="prepare") == 2
     assert (sample(metrics, "prepared_claims"), sample(metrics, "prepared_devices")) == (2, 3)
-    assert unprepare(driver, 1, 2) == {uid(1): Outcome(), uid(2): Outcome()}
+    assert unprepare(driver, 1, 2) == {uid(1): PrepareResult(), uid(2): PrepareResult()}
     assert sample(metrics, "prepared_devices") == 0
     assert node.spec_names() == []
 
@@ -125,7 +125,7 @@ def test_unprepare_needs_no_claim_and_no_api_server(driver: Driver, api: FakeApi
     prepare(driver, 1)
     api.remove_claim(1)
     api.fail = DOWN
-    assert unprepare(driver, 1, 7) == {uid(1): Outcome(), uid(7): Outcome()}
+    assert unprepare(driver, 1, 7) == {uid(1): PrepareResult(), uid(7): PrepareResult()}
     assert node.spec_names() == []
 
 
@@ -291,7 +291,7 @@ class UnreadableFirst(FakeApi):
 def test_a_claim_that_no_parser_takes_fails_alone_and_at_once(node: Node, clock: FakeClock, metrics: Metrics) -> None:
     api = UnreadableFirst()
     api.add_claim(claim_object(2, *devices(2)))
-    driver = Driver(node.preparer(), api, node.view, NODE, clock=clock, metrics=metrics)
+    driver = Driver(NodeClaims(node.preparer(), api, node.view, NODE), clock=clock, metrics=metrics)
     outcomes = prepare(driver, 1, 2)
     driver.close()
     assert "cannot be read: ns/claim-1 is stored and cannot be read: it is nested too deeply" in outcomes[uid(1)].error

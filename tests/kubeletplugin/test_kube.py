@@ -11,8 +11,9 @@ import pytest
 from aiohttp import web
 
 from kubeletplugin import kube
-from kubeletplugin.kube import ConnectionSettingsError, KubeApi, connect, from_v1, to_v1
+from kubeletplugin.kube import ClusterUnavailableError, KubeApi, connect, from_v1, to_v1
 from kubeletplugin.ports import KubeError, SliceEvent, UnreadableObjectError
+from runtime import api_transport
 from tests.kubeletplugin.fakes import NODE
 
 GROUP = "/apis/resource.k8s.io"
@@ -161,7 +162,7 @@ def test_a_page_that_is_too_long_is_asked_for_again_with_fewer_claims(
         items = [stored_claim("a", config="x" * (10 if few else 100_000))]
         return web.json_response({"items": items, "metadata": {}})
 
-    monkeypatch.setattr(kube, "_LONGEST_ANSWER", 50_000)
+    monkeypatch.setattr(api_transport, "LONGEST_ANSWER", 50_000)
     server = Server()
     server.answers[f"{GROUP}/v1/resourceclaims"] = pages
     assert len(run(server, tmp_path, lambda api: api.claims())) == 1
@@ -352,7 +353,7 @@ def test_a_server_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(kube, "_REQUEST_SECONDS", 0.05)
     server = Server()
     server.answers[f"/api/v1/nodes/{NODE}"] = hang
-    with pytest.raises(KubeError, match="did not answer GET /api/v1/nodes/node-1: TimeoutError"):
+    with pytest.raises(KubeError, match=r"did not answer GET /api/v1/nodes/node-1: .* did not answer in time"):
         run(server, tmp_path, lambda api: api.node())
 
 
@@ -418,31 +419,31 @@ def test_a_watch_that_fails_says_why(tmp_path: Path, name: str) -> None:
 
 def test_outside_a_pod_a_kubeconfig_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(ConnectionSettingsError) as caught:
+    with pytest.raises(ClusterUnavailableError) as caught:
         asyncio.run(connect(None, NODE))
     assert str(caught.value) == (
-        "Cannot connect to the API server with the pod's service account: Service host/port is not set. Outside a "
-        "pod, name a file with --kubeconfig."
+        "this process does not run in a cluster (Service host/port is not set.): outside a pod, name a kubeconfig with "
+        "--kubeconfig"
     )
 
 
-@pytest.mark.parametrize("content", [None, "nonsense: [", "{}"], ids=["missing", "not-yaml", "empty"])
-def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, content: str | None) -> None:
+FAULTY_KUBECONFIGS: dict[str, tuple[str | None, str]] = {
+    "missing": (None, "cannot read {path}: No such file or directory"),
+    "not-yaml": ("nonsense: [", "kubeconfig {path} is not YAML: "),
+    "no-fields": ("{}", "kubeconfig {path} cannot be used: Invalid kube-config file."),
+    "empty": ("", "kubeconfig {path} cannot be used: the file is empty or is not a kubeconfig ("),
+    "comment": ("# nothing\n", "kubeconfig {path} cannot be used: the file is empty or is not a kubeconfig ("),
+    "list": ("- a list\n", "kubeconfig {path} cannot be used: the file is empty or is not a kubeconfig ("),
+    "text": ("text\n", "kubeconfig {path} cannot be used: the file is empty or is not a kubeconfig ("),
+}
+
+
+@pytest.mark.parametrize("name", FAULTY_KUBECONFIGS)
+def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, name: str) -> None:
+    content, said = FAULTY_KUBECONFIGS[name]
     path = tmp_path / "config"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(ConnectionSettingsError, match=rf"^Cannot connect to the API server with kubeconfig {path}: "):
+    with pytest.raises(ClusterUnavailableError) as caught:
         asyncio.run(connect(path, NODE))
-
-
-@pytest.mark.parametrize(
-    "content", ["", "# nothing\n", "- a list\n", "text\n"], ids=["empty", "comment", "list", "text"]
-)
-def test_a_file_that_is_no_kubeconfig_is_called_so(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "config"
-    path.write_text(content)
-    with pytest.raises(ConnectionSettingsError) as caught:
-        asyncio.run(connect(path, NODE))
-    assert str(caught.value) == (
-        f"Cannot connect to the API server with kubeconfig {path}: the file is empty or is no kubeconfig."
-    )
+    assert str(caught.value).startswith(said.format(path=path))

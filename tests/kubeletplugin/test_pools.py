@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kubeletplugin.pools import Writes, dropped_fields, plan_writes
-from kubeletplugin.slices import DesiredSlice, NodeFacts, Taint, desired_slices
+from kubeletplugin.slices import DesiredSlice, NodeDevices, NodeFacts, Taint, desired_slices
 from neuron.instances import Catalogue
 from tests.kubeletplugin.fakes import NODE, Node
 
@@ -13,7 +13,8 @@ FACTS = NodeFacts(NODE, "node-uid")
 
 
 def desired(root: Path, name: str = "trn2u.48xlarge", **options: Any) -> tuple[DesiredSlice, ...]:
-    return desired_slices(FACTS, Node(root, name).discover(), Catalogue().get(name), "1.0.0", **options)
+    found = NodeDevices(Node(root, name).discover(), Catalogue().get(name), **options)
+    return desired_slices(FACTS, found, "1.0.0")
 
 
 def stored(writes: Writes) -> dict[str, dict[str, Any]]:

@@ -14,7 +14,7 @@ import pytest
 from kubeletplugin.health import HealthMonitor
 from kubeletplugin.metrics import Metrics
 from kubeletplugin.ports import JsonObject, KubeError
-from kubeletplugin.publish import Publisher
+from kubeletplugin.publish import Instance, Publisher
 from neuron.instances import Catalogue
 from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, Node, node_object, until
 
@@ -30,11 +30,8 @@ class Publishing:
         self.monitor = HealthMonitor(node.discover, Catalogue(), clock, 10.0)
         self.publisher = Publisher(
             api,
-            api,
             self.monitor,
-            driver_version="1.0.0",
-            taint_effect=effect,
-            lock_dir=node.root,
+            Instance("1.0.0", effect, node.root),
             clock=clock,
             metrics=self.metrics,
             jitter=lambda _low, high: high,

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from kubeletplugin import service
-from kubeletplugin.driver import CALL_BUDGET, Driver
+from kubeletplugin.driver import CALL_BUDGET, Driver, NodeClaims
 from kubeletplugin.health import HealthMonitor
 from kubeletplugin.metrics import Metrics
 from kubeletplugin.pb import (
@@ -67,7 +67,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def world(node: Node, api: FakeApi, clock: FakeClock) -> AsyncIterator[World]:
-    driver = Driver(node.preparer(), api, node.view, NODE, clock=clock, metrics=Metrics())
+    driver = Driver(NodeClaims(node.preparer(), api, node.view, NODE), clock=clock, metrics=Metrics())
     monitor = HealthMonitor(node.discover, Catalogue(), clock, 10.0)
     await monitor.refresh()
     server = UnixServer(node.root / "dra.sock", handlers(driver, monitor, NODE, clock))

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from kubeletplugin import cli
-from kubeletplugin.settings import Settings, SettingsError, declarations, load, reference
+from kubeletplugin.settings import DriverSettings, SettingsError, declarations, load, reference
 
 SAMPLES: dict[str, tuple[Any, Any]] = {
     "node_name": ("ip-10-0-0-1.ec2.internal", "ip-10-0-0-1.ec2.internal"),
@@ -116,12 +116,12 @@ def test_a_wrong_value_is_refused_with_its_place(name: str) -> None:
 
 
 FILES: dict[str, tuple[str | None, str]] = {
-    "missing": (None, "The config file {path} cannot be read: "),
+    "missing": (None, "Cannot read the config file {path}: No such file or directory. Check --config."),
     "not-yaml": ("a: [", "The config file {path} is not YAML: "),
     "list": ("- a", "The config file {path} holds a list, not fields with values."),
     "unknown-field": (
         "cdiDirs: /x",
-        "The config file {path} has faults. There is no field 'cdiDirs'. Did you mean 'cdiDir'?",
+        "The config file {path} has faults: unknown field 'cdiDirs'. Did you mean 'cdiDir'?",
     ),
     "wrong-value": (
         "metricsPort: many",
@@ -144,7 +144,7 @@ def test_a_config_file_that_cannot_be_used_is_named(tmp_path: Path, name: str) -
 def test_an_empty_config_file_sets_nothing(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.touch()
-    assert load({"node_name": "n", "config": str(path)}, {}) == Settings(node_name="n", config=path)
+    assert load({"node_name": "n", "config": str(path)}, {}) == DriverSettings(node_name="n", config=path)
 
 
 # --- the command line ---------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import pytest
 
 from kubeletplugin.slices import (
     ClusterFeatures,
+    NodeDevices,
     NodeFacts,
     Taint,
     desired_slices,
@@ -26,15 +27,26 @@ FACTS = NodeFacts(NODE, "node-uid", None, {1: "nn-1", 2: "nn-2", 3: "nn-3"}, "cr
 TAINT = Taint("neuron.aws.com/unhealthy", "hbm-ecc", "NoSchedule")
 
 
+def contents(
+    facts: NodeFacts,
+    hardware: NodeHardware,
+    instance: InstanceType | None,
+    features: ClusterFeatures = ClusterFeatures(),
+    **options: Any,
+) -> list[dict[str, Any]]:
+    found = NodeDevices(hardware, instance, **options)
+    return [piece.content for piece in desired_slices(facts, found, "1.2.3", features)]
+
+
 def publish(root: Path, name: str, facts: NodeFacts = FACTS, **options: Any) -> list[dict[str, Any]]:
     hardware = Node(root, name).discover()
-    return [piece.content for piece in desired_slices(facts, hardware, CATALOGUE.get(name), "1.2.3", **options)]
+    return contents(facts, hardware, CATALOGUE.get(name), **options)
 
 
 def many(count: int, **options: Any) -> list[dict[str, Any]]:
     hardware = NodeHardware("trn9.1xlarge", "2.25.4.0", tuple(NeuronDevice(index) for index in range(count)))
     instance = InstanceType("trn9.1xlarge", "trn9", None, None, (), 1, None, Topology.SWITCH)
-    return [piece.content for piece in desired_slices(FACTS, hardware, instance, "1.2.3", **options)]
+    return contents(FACTS, hardware, instance, **options)
 
 
 def test_a_trn2_device_has_every_documented_attribute(tmp_path: Path) -> None:
@@ -148,15 +160,15 @@ def test_a_slice_with_taints_holds_64_devices(count: int, sizes: list[int]) -> N
 def test_vanished_devices_stay_listed_with_their_attributes(tmp_path: Path) -> None:
     hardware = Node(tmp_path).discover()
     fewer = dataclasses.replace(hardware, devices=hardware.devices[:5] + hardware.devices[6:])
-    [whole] = desired_slices(FACTS, hardware, CATALOGUE.get("trn2.48xlarge"), "1.2.3")
-    [again] = desired_slices(FACTS, fewer, CATALOGUE.get("trn2.48xlarge"), "1.2.3", vanished=[5])
+    [whole] = desired_slices(FACTS, NodeDevices(hardware, CATALOGUE.get("trn2.48xlarge")), "1.2.3")
+    [again] = desired_slices(FACTS, NodeDevices(fewer, CATALOGUE.get("trn2.48xlarge"), [5]), "1.2.3")
     assert again == whole
 
 
 @pytest.mark.parametrize("instance", [None, CATALOGUE.get("trn2.48xlarge")], ids=["unknown-type", "no-devices"])
 def test_no_devices_are_said_with_an_empty_slice(instance: InstanceType | None) -> None:
     hardware = NodeHardware(None, None, () if instance else (NeuronDevice(0),))
-    [piece] = desired_slices(FACTS, hardware, instance, "1.2.3")
+    [piece] = desired_slices(FACTS, NodeDevices(hardware, instance), "1.2.3")
     assert piece.content == {"driver": "neuron.aws.com", "nodeName": NODE, "devices": []}
 
 

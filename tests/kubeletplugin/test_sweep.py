@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kubeletplugin.driver import Driver
+from kubeletplugin.driver import Driver, NodeClaims
 from kubeletplugin.metrics import Metrics
 from kubeletplugin.ports import JsonObject, KubeError, UnreadableObjectError
 from kubeletplugin.prepare import Preparer
@@ -44,8 +44,8 @@ def preparer(node: Node) -> Preparer:
 def sweeper(preparer: Preparer, node: Node, api: FakeApi, clock: FakeClock, metrics: Metrics) -> Iterator[Sweeper]:
     for number in (1, 2):
         api.add_claim(claim_object(number, *devices(number)))
-    driver = Driver(preparer, api, node.view, NODE, clock=clock, metrics=metrics)
-    yield Sweeper(driver, preparer, api, node.view, NODE, interval=300.0, clock=clock, metrics=metrics)
+    driver = Driver(NodeClaims(preparer, api, node.view, NODE), clock=clock, metrics=metrics)
+    yield Sweeper(driver, NodeClaims(preparer, api, node.view, NODE), 300.0, clock=clock, metrics=metrics)
     driver.close()
 
 
@@ -197,8 +197,8 @@ def test_a_claim_that_cannot_be_read_stays_and_keeps_no_other(
 ) -> None:
     api = UnreadableFirst()
     api.add_claim(claim_object(1, *devices(1)))
-    driver = Driver(preparer, api, node.view, NODE, clock=clock, metrics=metrics)
-    sweeper = Sweeper(driver, preparer, api, node.view, NODE, interval=300.0, clock=clock, metrics=metrics)
+    driver = Driver(NodeClaims(preparer, api, node.view, NODE), clock=clock, metrics=metrics)
+    sweeper = Sweeper(driver, NodeClaims(preparer, api, node.view, NODE), 300.0, clock=clock, metrics=metrics)
     assert sweep(sweeper, 2) == [True, True]
     assert node.spec_names() == [spec_name(1)]
     driver.close()

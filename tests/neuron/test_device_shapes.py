@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeletplugin.slices import NodeFacts, desired_slices
+from kubeletplugin.slices import NodeDevices, NodeFacts, desired_slices
 from kubeletplugin.sysfs import NeuronDevice, NodeHardware
 from neuron.device_shapes import Census, Shape, Varying, Version, catalogue_shapes, qualified, read_slice
 from neuron.selection import DeviceIndex
@@ -45,7 +45,7 @@ class TestCatalogue:
         hardware = NodeHardware(instance_type, "2.25.4.0", devices)
         facts = NodeFacts("node", "uid", instance_type, {1: "nn-1", 2: "nn-2", 3: "nn-3"}, "cr-1")
         wanted = []
-        for content in desired_slices(facts, hardware, entry, "1.0.0"):
+        for content in desired_slices(facts, NodeDevices(hardware, entry), "1.0.0"):
             read = read_slice(content.content)
             wanted += [(dict(fixed), set(others)) for fixed, others in (read.devices if read else ())]
         have = [(dict(shape.fixed), set(shape.varying)) for shape in shapes_of(instance_type)]

@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
 from certs import issue
-from webhook.cluster.replicas import Report, lease_body
+from webhook.cluster.replicas import ReplicaStatus, lease_body
 from webhook.cluster.rights import RULES
 from webhook.status.checks import judge
 from webhook.status.lines import Line, Verdict
@@ -69,11 +69,11 @@ def secret(certificate: bytes = LEAF) -> Any:
     return {"metadata": {"name": "neuron-dra-tls"}, "data": {"tls.crt": encoded(certificate)}}
 
 
-def report(**fields: Any) -> Report:
+def report(**fields: Any) -> ReplicaStatus:
     digest = x509.load_pem_x509_certificate(LEAF).fingerprint(hashes.SHA256()).hex()
     bundle = hashlib.sha256(AUTHORITY.certificate_pem).hexdigest()
     said = {"version": "0.1.0", "mode": "convert", "ready": True, "bundle": bundle, "serving": digest}
-    return Report(**(said | {"not_after": (NOW + dt.timedelta(days=89)).isoformat()} | fields))
+    return ReplicaStatus(**(said | {"not_after": (NOW + dt.timedelta(days=89)).isoformat()} | fields))
 
 
 def lease(name: str, age: float = 5, **fields: Any) -> Any:

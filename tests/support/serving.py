@@ -32,6 +32,7 @@ from webhook.edge import logs, server
 from webhook.edge.acceptor import Acceptor
 from webhook.edge.bodies import BodyReader
 from webhook.edge.callers import Callers, ClientAuthority
+from webhook.edge.endpoints import RequestLimits, Telemetry
 from webhook.edge.health import Check, Lifecycle
 from webhook.edge.metrics import Metrics
 from webhook.edge.shedding import LoopLag
@@ -213,22 +214,20 @@ def serving(
     application = build(
         reviewers,
         checks or {},
-        bodies=BodyReader(max_body_bytes, body_timeout),
-        metrics=metrics,
-        decisions=logs.DecisionLog(log),
-        lifecycle=lifecycle,
-        callers=None if authority is None else Callers(client_names),
-        max_inflight=max_inflight,
-        lag=lag,
+        lifecycle,
+        RequestLimits(
+            BodyReader(max_body_bytes, body_timeout),
+            None if authority is None else Callers(client_names),
+            max_inflight,
+            lag,
+        ),
+        Telemetry(metrics, logs.DecisionLog(log)),
     )
     running = server.Server(
         application,
         tls,
         lifecycle,
-        head_timeout=body_timeout,
-        drain_delay=drain_delay,
-        drain_timeout=drain_timeout,
-        max_connections=max_connections,
+        server.ServerLimits(body_timeout, drain_delay, drain_timeout, max_connections),
         authority=authority,
         lag=lag,
     )

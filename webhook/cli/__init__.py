@@ -1,1 +1,1 @@
-"""The commands of `neuron-dra`; `main` knows them by name, each module is one."""
+"""The commands of `neuron-dra`, one module each; `main` has the list."""

@@ -1,11 +1,13 @@
-"""Options of commands that look at a cluster: which one, and as whom."""
+"""Options of commands that read a cluster: which cluster, with which credentials."""
 
 import contextlib
+import dataclasses
+import functools
 import os
 import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -23,31 +25,46 @@ class CannotLookError(click.ClickException):
     exit_code = CANNOT_LOOK
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClusterChoice:
+    """The cluster that the user chose; None: the default of `kubectl`."""
+
+    kubeconfig: Path | None
+    context: str | None
+
+
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
-    """`--kubeconfig` and `--context`, as `kubeconfig` and `context_name`."""
+    """`--kubeconfig` and `--context`, passed to the command as `cluster`."""
+
+    @functools.wraps(command)
+    def with_cluster(*args: Any, kubeconfig: Path | None, context_name: str | None, **options: Any) -> None:
+        command(*args, cluster=ClusterChoice(kubeconfig, context_name), **options)
+
     which = click.option("--context", "context_name", metavar="NAME", help="Context of the kubeconfig.")
     where = click.option(
         "--kubeconfig",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Which cluster, and as whom; without it, $KUBECONFIG, ~/.kube/config, or the cluster that this runs in.",
+        help="Cluster and credentials. Default: $KUBECONFIG, then ~/.kube/config, then the cluster that this runs in.",
     )
-    return where(which(command))
+    return where(which(with_cluster))
 
 
 def namespace_name(text: str) -> str:
     """A namespace's name, as click's type.
 
     Raises:
-        click.BadParameter: no namespace can be called that; of an empty variable in a script, nothing is to be guessed.
+        click.BadParameter: it is not a valid name. An empty value, as from an unset variable in a script, is refused.
     """
     if not _NAMESPACE.fullmatch(text):
-        raise click.BadParameter(f"{text!r} is no name of a namespace: at most 63 of a-z, 0-9 and -.")
+        raise click.BadParameter(
+            f"{text!r} is not a valid namespace name: use at most 63 characters of a-z, 0-9 and -."
+        )
     return text
 
 
 def default_kubeconfig() -> Path | None:
-    """The file that kubectl would take; None where there is none. Of several in $KUBECONFIG, the first that exists."""
+    """The file that kubectl would use, or None. Of several files in $KUBECONFIG, the first that exists."""
     named = [Path(each) for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
     # In a container the user may have no home directory.
     home = os.environ.get("HOME", "")
@@ -56,18 +73,18 @@ def default_kubeconfig() -> Path | None:
 
 
 @contextlib.asynccontextmanager
-async def connected(kubeconfig: Path | None, context_name: str | None) -> AsyncIterator["Connection"]:
-    """The API server that the options name, for as long as the context is open.
+async def connected(cluster: ClusterChoice) -> AsyncIterator["Connection"]:
+    """Connect to the API server of a cluster.
 
     Raises:
-        CannotLookError: on entering: there is none to ask.
+        CannotLookError: on entering: the configuration cannot be used.
     """
-    # The client alone takes half a second to load: not for --help.
+    # Importing the client takes half a second, which --help does not need.
     from webhook.cluster import kube
 
-    file = kubeconfig or default_kubeconfig()
+    file = cluster.kubeconfig or default_kubeconfig()
     try:
-        connection = await kube.Connection.open(lambda: kube.load_configuration(file, context_name))
+        connection = await kube.Connection.open(lambda: kube.load_configuration(file, cluster.context))
     except kube.ClusterUnavailableError as error:
         raise CannotLookError(str(error)) from error
     try:

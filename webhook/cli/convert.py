@@ -15,7 +15,7 @@ from webhook.decisions.modes import Mode
 
 
 class OutputError(click.ClickException):
-    """Ends the command where its output goes nowhere."""
+    """The output cannot be written."""
 
     exit_code = UNREADABLE
 
@@ -28,8 +28,8 @@ class OutputError(click.ClickException):
     type=click.Choice(["yaml", "json", "diff"]),
     default="yaml",
     show_default=True,
-    help="yaml: what kubectl apply takes, unchanged where nothing changes; json: one List;"
-    " diff: what patch -p1 and git apply take.",
+    help="yaml: for kubectl apply; documents that do not change keep their text. json: one List."
+    " diff: for patch -p1 and git apply.",
 )
 @setting_options(
     "config", "device_class", "exclude_namespace", "hint_toleration", "hint_affinity", "hint_scheduler", "policies"
@@ -38,18 +38,18 @@ class OutputError(click.ClickException):
 def convert(context: click.Context, /, filenames: tuple[str, ...], output: str, **flags: Any) -> None:
     """Rewrite manifests offline, as the webhook would.
 
-    Prints the objects, with the ResourceClaimTemplates they need before them; pods and all common kinds with pod
-    templates are converted, all else passes through. What is refused stays as it is, and is told on standard error
-    with its place. What is in one of the files counts for all of them: annotations of Namespaces, quotas, templates.
-    Policy files steer as they would steer the webhook.
+    Converts pods and all common kinds with pod templates, and prints each object after the ResourceClaimTemplates
+    that it needs. Other objects are printed unchanged. An object that conversion refuses is printed unchanged, with
+    an error and its place on standard error. All files are read as one set: annotations of Namespaces, quotas and
+    templates in one file apply to the others. Policy files (--policies) apply as in the webhook.
 
-    Ends with 0; with 1 if something was refused; with 2 if something could not be read.
+    Exit codes: 0; 1 if an object was refused; 2 if an input could not be read.
     """
     chosen = load_settings(flags)
-    # The command asks for conversion; pods, namespaces and policies can still opt out.
+    # The user requests conversion; pods, namespaces and policies can still opt out.
     options = dataclasses.replace(chosen.conversion(), mode=Mode.CONVERT)
     policies = file_policies(chosen.policies)
-    # Loaded for those who convert, not for `--help`.
+    # Imported here so that `--help` is fast.
     from webhook.offline import convert_output
     from webhook.offline.convert_files import convert_sources
     from webhook.offline.manifest_files import read_sources
@@ -70,8 +70,8 @@ def convert(context: click.Context, /, filenames: tuple[str, ...], output: str, 
 
 
 def _print(text: str) -> None:
-    """Write bytes: line ends of the input must not become those of the platform."""
-    # None where the process was started without one, whatever its type says.
+    """Write bytes, so that line endings of the input are kept on every platform."""
+    # None if the process was started with standard output closed; its type does not say so.
     stdout: TextIO | None = sys.stdout
     if stdout is None:
         raise OutputError("Standard output is closed.")
@@ -79,7 +79,7 @@ def _print(text: str) -> None:
         stdout.buffer.write(text.encode())
         stdout.buffer.flush()
     except OSError as error:
-        # What is still buffered must not fail again when the interpreter ends.
+        # The interpreter flushes the buffer at exit, and must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
         if error.errno != errno.EPIPE:
             raise OutputError(f"Cannot write to standard output: {error.strerror}.") from error

@@ -1,10 +1,9 @@
-"""`make run`: the real server, standalone, and one pod sent through it as the API server would send it."""
+"""`make run`: starts the server standalone, and sends one pod as the API server would."""
 
 import asyncio
 import base64
 import dataclasses
 import http.client
-import io
 import json
 import logging
 import os
@@ -17,12 +16,12 @@ from urllib.parse import urlsplit
 
 import click
 import jsonpatch
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from runtime.startup import StartupError
+from runtime.yaml_nodes import YamlError, compose
 from webhook.cli.webhook import ServerCommand, run, with_settings
 from webhook.edge import server
+from webhook.offline.yaml_layout import Layout
 from webhook.server import app, settings
 from webhook.server.standalone import MemoryTemplates
 
@@ -34,21 +33,21 @@ _POLL: Final = 0.05
 
 
 @click.command(cls=ServerCommand)
-@click.option("--once", is_flag=True, help="Stop when the example is shown.")
-@click.option("--pod", "pod_file", type=click.Path(path_type=Path), default=EXAMPLE, help="The example to show.")
+@click.option("--once", is_flag=True, help="Stop after the example was shown.")
+@click.option("--pod", "pod_file", type=click.Path(path_type=Path), default=EXAMPLE, help="Pod manifest to show.")
 @with_settings
 def main(*, once: bool, pod_file: Path, **flags: Any) -> None:
-    """Serve the webhook standalone and show what becomes of an example pod.
+    """Serve the webhook standalone and show how it converts an example pod.
 
-    Takes every setting of `neuron-dra webhook`.
+    Accepts every setting of `neuron-dra webhook`.
     """
     chosen = settings.load({**flags, "standalone": True}, os.environ)
     pod = _read(pod_file)
     run(_demonstrate(chosen, pod_file, pod, once=once), chosen)
 
 
-async def _demonstrate(chosen: settings.Settings, pod_file: Path, pod: dict[str, Any], *, once: bool) -> None:
-    # What the server says of its start, the demonstration says itself.
+async def _demonstrate(chosen: settings.WebhookSettings, pod_file: Path, pod: dict[str, Any], *, once: bool) -> None:
+    # The demonstration prints what the server would log at its start.
     logging.getLogger("webhook").setLevel(logging.WARNING)
     async with app.assemble(chosen) as service:
         with server.on_signals(service.stop):
@@ -78,8 +77,8 @@ def _show(service: app.Service, pod_file: Path, pod: dict[str, Any], review_file
         patch = json.loads(base64.b64decode(response["patch"]))
         _print("What the webhook changes (JSON patch)", _yaml(patch))
         _print("What the cluster stores", _yaml(jsonpatch.apply_patch(pod, patch)))
-    if isinstance(service.world.templates, MemoryTemplates):
-        for namespace, template in service.world.templates:
+    if isinstance(service.backend.templates, MemoryTemplates):
+        for namespace, template in service.backend.templates:
             _print("What the webhook makes before it answers", _yaml(template.manifest(namespace)))
     ca = service.ca
     click.echo(f"The webhook serves {service.url}; Ctrl-C stops it. Try:\n")
@@ -91,7 +90,7 @@ def _show(service: app.Service, pod_file: Path, pod: dict[str, Any], review_file
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Client:
-    """Speaks to the server as the API server does: over TLS, verified against the CA."""
+    """Calls the server as the API server does: over TLS, verified with the CA."""
 
     url: str
     ca: Path
@@ -129,16 +128,17 @@ class _Client:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        pod = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except (OSError, YAMLError) as error:
+        root = compose(path.read_text(encoding="utf-8"))
+    except (OSError, YamlError) as error:
         raise StartupError(f"Cannot read the example {path}: {error}. Choose another with --pod.") from error
+    pod = root and root.value
     if not isinstance(pod, dict) or pod.get("kind") != "Pod":
-        raise StartupError(f"The example {path} is no Pod. Choose another with --pod.")
+        raise StartupError(f"The example {path} is not a Pod. Choose another with --pod.")
     return pod
 
 
 def _review(pod: dict[str, Any]) -> dict[str, Any]:
-    """The pod as the API server sends it on `kubectl apply`."""
+    """The AdmissionReview that the API server sends on `kubectl apply`."""
     metadata = pod.get("metadata") or {}
     return {
         "apiVersion": "admission.k8s.io/v1",
@@ -158,12 +158,7 @@ def _review(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def _yaml(value: Any) -> str:
-    text = io.StringIO()
-    yaml = YAML()
-    yaml.width = 4096
-    yaml.indent(mapping=2, sequence=4, offset=2)
-    yaml.dump(value, text)
-    return text.getvalue()
+    return Layout(dash=2).document(value)
 
 
 def _print(title: str, text: str) -> None:

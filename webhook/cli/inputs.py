@@ -1,4 +1,4 @@
-"""Options that the commands on manifests have in common: what to read, and the settings that decide about pods."""
+"""Options that the commands on manifests share: input files, and settings of conversion."""
 
 import datetime as dt
 import os
@@ -27,13 +27,13 @@ def filename_option(verb: str) -> Callable[[Callable[..., None]], Callable[..., 
         multiple=True,
         required=True,
         metavar="FILE|DIR|-",
-        help=f"What to {verb}: a file, a directory with all below it (*.yaml, *.yml, *.json), or - for standard input;"
-        " may be repeated.",
+        help=f"Manifests to {verb}: a file, a directory (all *.yaml, *.yml, *.json below it), or - for standard input."
+        " May be repeated.",
     )
 
 
 def setting_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Settings of the webhook as options. All values arrive as text: `settings` judges them."""
+    """Settings of the webhook as options. Values stay text; `settings` validates them."""
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
         for setting in reversed(_declarations(names)):
@@ -53,11 +53,11 @@ def _declarations(names: Collection[str]) -> list[settings.Declaration]:
     return [setting for setting in settings.declarations() if setting.name in names]
 
 
-def load_settings(flags: dict[str, Any]) -> settings.Settings:
-    """What flags of `setting_options`, the environment and the config file say.
+def load_settings(flags: dict[str, Any]) -> settings.WebhookSettings:
+    """Load settings from the flags of `setting_options`, the environment and the config file.
 
     Raises:
-        click.UsageError: a setting has a value it cannot have.
+        click.UsageError: a setting has a value that is not allowed.
     """
     variables = {setting.variable for setting in _declarations(flags)}
     environment = {name: value for name, value in os.environ.items() if name in variables}
@@ -68,24 +68,24 @@ def load_settings(flags: dict[str, Any]) -> settings.Settings:
 
 
 class PoliciesError(click.ClickException):
-    """Ends the command where policy files are no set of policies; the message is the loader's."""
+    """The policy files cannot be used; the message is the loader's."""
 
     exit_code = UNREADABLE
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Say it as `policy check` does: line by line, ready to be jumped to."""
+        """Print one `file:line: message` per problem, as `policy check` does, so that editors can jump to it."""
         click.echo(self.format_message(), file=file, err=file is None)
 
 
 def file_policies(folder: Path | None) -> "FilePolicies | None":
-    """The policies of a folder, if one is given.
+    """Load the policies of a folder; None without a folder.
 
     Raises:
         PoliciesError: they cannot be used.
     """
     if folder is None:
         return None
-    # The schema and the engine take 20 MiB: only for those who have policies.
+    # Schema and engine take 20 MiB: imported only if there are policies.
     from policies.files.loader import PolicyError
     from webhook.offline.file_policies import FilePolicies
 

@@ -1,15 +1,14 @@
-"""`neuron-dra status`: one screen that says whether an installation is well, and if not, why."""
+"""`neuron-dra status`: checks an installation in a cluster, and prints the results on one screen."""
 
 import asyncio
 import datetime as dt
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from webhook.cli.clusters import CANNOT_LOOK, CannotLookError, cluster_options, connected, namespace_name
+from webhook.cli.clusters import CANNOT_LOOK, CannotLookError, ClusterChoice, cluster_options, connected, namespace_name
 
 if TYPE_CHECKING:
     from webhook.status.snapshot import Snapshot
@@ -26,7 +25,7 @@ WRONG: Final = 1
     metavar="NAME",
     default="neuron-dra",
     show_default=True,
-    help="Where the webhook is installed.",
+    help="Namespace of the webhook.",
 )
 @click.option(
     "-o",
@@ -37,16 +36,14 @@ WRONG: Final = 1
     help="text: for people; json: for programs.",
 )
 @click.pass_context
-def status(
-    context: click.Context, /, kubeconfig: Path | None, context_name: str | None, namespace: str, output: str
-) -> None:
-    """Look at webhook configurations, certificate, replicas, policies, permissions and driver nodes.
+def status(context: click.Context, /, cluster: ClusterChoice, namespace: str, output: str) -> None:
+    """Check webhook configurations, certificate, replicas, policies, permissions and driver nodes.
 
-    What may not be read is left out, with the RBAC rule that would allow it.
+    A check that lacks a permission is reported as unknown, with the RBAC rule that would allow it.
 
-    Ends with 0 where nothing is wrong; with 1 if something is; with 2 if nothing can be looked at.
+    Exit codes: 0 if nothing is wrong; 1 if something is wrong; 2 if nothing can be read.
     """
-    snapshot = asyncio.run(_look(kubeconfig, context_name, namespace))
+    snapshot = asyncio.run(_look(cluster, namespace))
     from webhook.status import render
     from webhook.status.checks import API_SERVER, judge
     from webhook.status.lines import Verdict, blind, overall
@@ -69,11 +66,11 @@ def status(
     context.exit(CANNOT_LOOK if blind(lines, API_SERVER) else 0)
 
 
-async def _look(kubeconfig: Path | None, context_name: str | None, namespace: str) -> "Snapshot":
+async def _look(cluster: ClusterChoice, namespace: str) -> "Snapshot":
     from webhook.status.snapshot import NoAnswerError, fetch
 
-    async with connected(kubeconfig, context_name) as server:
+    async with connected(cluster) as server:
         try:
             return await fetch(server, server.address, namespace)
         except NoAnswerError as error:
-            raise CannotLookError(f"{server.address} cannot be looked at: {error}") from error
+            raise CannotLookError(f"{server.address} cannot be checked: {error}") from error

@@ -1,44 +1,69 @@
-"""`neuron-dra templates`: lists generated ResourceClaimTemplates, and removes those that no pod refers to."""
+"""`neuron-dra templates`: lists generated ResourceClaimTemplates, and removes those to which no pod refers."""
 
 import asyncio
 import contextlib
+import dataclasses
 import datetime as dt
+import functools
 import re
-from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from webhook.cli.clusters import CannotLookError, cluster_options, connected, namespace_name
+from webhook.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_name
 
 if TYPE_CHECKING:
-    from webhook.prune.pruner import Pruner, Report
+    from webhook.prune.pruner import Pruner, PruneReport
 
 FAILED: Final = 1
 
 OLDER_THAN: Final = "24h"
 GRACE: Final = "4m"
-"""A webhook's watch may be silent for 2.5 minutes before it is given up, and an API request may take one."""
+"""A watch of the webhook may be silent for 2.5 minutes before it is restarted, and an API request may take 1 minute."""
 
 _DURATION: Final = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", re.ASCII)
 
 
 def duration(text: str) -> dt.timedelta:
-    """A time such as `24h`, `7d` or `1h30m`.
+    """Parse a duration such as `24h`, `7d` or `1h30m`.
 
     Raises:
-        click.BadParameter: it is none.
+        click.BadParameter: it is not a duration.
     """
     match = _DURATION.fullmatch(text)
     if not text or match is None:
-        raise click.BadParameter(f"{text!r} is no time: write it like 24h, 7d, 90s or 1h30m.")
+        raise click.BadParameter(f"{text!r} is not a duration. Examples: 24h, 7d, 90s, 1h30m.")
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return dt.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
 
 
 _NAMESPACE: Final = click.option("-n", "--namespace", type=namespace_name, metavar="NAME", help="Only this namespace.")
-_ALL: Final = click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces: the default, said out loud.")
+_ALL: Final = click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces. This is the default.")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scope:
+    """Where templates are listed and pruned; an empty namespace: all namespaces."""
+
+    cluster: ClusterChoice
+    namespace: str
+
+
+def scope_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The cluster's options, `--namespace` and `--all-namespaces`, passed to the command as `scope`."""
+
+    @functools.wraps(command)
+    def with_scope(
+        *args: Any, cluster: ClusterChoice, namespace: str | None, all_namespaces: bool, **options: Any
+    ) -> None:
+        if namespace and all_namespaces:
+            raise click.UsageError(f"--namespace {namespace} and --all-namespaces cannot be combined: use one of them.")
+        command(*args, scope=Scope(cluster, namespace or ""), **options)
+
+    return cluster_options(_NAMESPACE(_ALL(with_scope)))
+
+
 _OUTPUT: Final = click.option(
     "-o",
     "--output",
@@ -51,27 +76,22 @@ _OUTPUT: Final = click.option(
 
 @click.group()
 def templates() -> None:
-    """List the ResourceClaimTemplates that the webhook made, and remove those that no pod needs."""
+    """List the ResourceClaimTemplates that the webhook created, and remove those that no pod needs."""
 
 
 @templates.command(name="list")
-@cluster_options
-@_NAMESPACE
-@_ALL
+@scope_options
 @_OUTPUT
-def list_(
-    kubeconfig: Path | None, context_name: str | None, namespace: str | None, all_namespaces: bool, output: str
-) -> None:
-    """Show the templates that the webhook made, and how many pods refer to each.
+def list_(scope: Scope, output: str) -> None:
+    """Show the templates that the webhook created, and how many pods refer to each.
 
-    Ends with 0; with 2 if the cluster cannot be looked at.
+    Exit codes: 0; 2 if the cluster cannot be read.
     """
-    _one_scope(namespace, all_namespaces)
 
     async def look() -> str:
         from webhook.prune import render
 
-        async with _pruner(kubeconfig, context_name, namespace) as pruner:
+        async with _pruner(scope) as pruner:
             generated, pods = await pruner.look()
         if output == "json":
             return render.list_json(generated, pods)
@@ -81,44 +101,38 @@ def list_(
 
 
 @templates.command()
-@cluster_options
-@_NAMESPACE
-@_ALL
-@click.option("--older-than", type=duration, default=OLDER_THAN, show_default=True, help="Younger templates stay.")
+@scope_options
+@click.option("--older-than", type=duration, default=OLDER_THAN, show_default=True, help="Younger templates are kept.")
 @click.option(
     "--grace",
     type=duration,
     default=GRACE,
     show_default=True,
-    help="Time between mark and removal. Less is safe only while no pods are admitted.",
+    help="Time between mark and removal. A shorter time is safe only while no pods are admitted.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be removed; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be removed; change nothing.")
 @_OUTPUT
 @click.pass_context
 def prune(
     context: click.Context,
     /,
-    kubeconfig: Path | None,
-    context_name: str | None,
-    namespace: str | None,
-    all_namespaces: bool,
+    scope: Scope,
     older_than: dt.timedelta,
     grace: dt.timedelta,
     dry_run: bool,
     output: str,
 ) -> None:
-    """Remove templates that the webhook made and that no pod refers to.
+    """Remove templates that the webhook created and to which no pod refers.
 
-    Each is marked first, and removed after the grace if no pod has needed it since. A run that is killed leaves marks,
-    which do no harm; the next run goes on with them.
+    Each template is marked first, and removed after the grace period if no pod has needed it since. A run that is
+    killed leaves marks, which are harmless; the next run continues with them.
 
-    Ends with 0; with 1 if something failed; with 2 if the cluster cannot be looked at or a permission is missing, and
-    then nothing was changed.
+    Exit codes: 0; 1 if something failed; 2 if the cluster cannot be read or a permission is missing; then nothing was
+    changed.
     """
-    _one_scope(namespace, all_namespaces)
 
-    async def run() -> "Report":
-        async with _pruner(kubeconfig, context_name, namespace) as pruner:
+    async def run() -> "PruneReport":
+        async with _pruner(scope) as pruner:
             return await (pruner.plan(older_than) if dry_run else pruner.prune(older_than, grace))
 
     report = asyncio.run(run())
@@ -131,17 +145,12 @@ def prune(
     context.exit(FAILED if report.failed else 0)
 
 
-def _one_scope(namespace: str | None, all_namespaces: bool) -> None:
-    if namespace and all_namespaces:
-        raise click.UsageError(f"--namespace {namespace} and --all-namespaces exclude each other: give one of them.")
-
-
 @contextlib.asynccontextmanager
-async def _pruner(kubeconfig: Path | None, context_name: str | None, namespace: str | None) -> AsyncIterator["Pruner"]:
+async def _pruner(scope: Scope) -> AsyncIterator["Pruner"]:
     from webhook.prune.pruner import CannotPruneError, Pruner
 
-    async with connected(kubeconfig, context_name) as server:
+    async with connected(scope.cluster) as server:
         try:
-            yield Pruner(server, namespace or "", say=lambda line: click.echo(line, err=True))
+            yield Pruner(server, scope.namespace, say=lambda line: click.echo(line, err=True))
         except CannotPruneError as error:
             raise CannotLookError(str(error)) from error

@@ -1,4 +1,4 @@
-"""`neuron-dra validate`: says what is wrong in manifests, before a cluster does."""
+"""`neuron-dra validate`: checks manifests offline, before they are applied."""
 
 import asyncio
 import dataclasses
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from webhook.decisions.world import ConversionOptions
     from webhook.offline.convert_files import Source
     from webhook.offline.file_policies import FilePolicies
-    from webhook.offline.validate_files import Report
+    from webhook.offline.validate_files import ValidationReport
 
 
 class NoClusterError(click.ClickException):
@@ -47,9 +47,9 @@ class NoClusterError(click.ClickException):
     "--kubeconfig",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Hold the manifests against this cluster's ResourceSlices, DeviceClasses and claims as well.",
+    help="Also compare the manifests with ResourceSlices, DeviceClasses and claims of this cluster.",
 )
-@click.option("--notes", is_flag=True, help="Show in text what policies would only note in the audit log, too.")
+@click.option("--notes", is_flag=True, help="Show notes in text output: what policies only write to the audit log.")
 @setting_options("config", "device_class", "exclude_namespace", "policies")
 @click.pass_context
 def validate(
@@ -64,23 +64,23 @@ def validate(
 ) -> None:
     """Check pods, workloads, ResourceClaims, ResourceClaimTemplates and DeviceClasses.
 
-    Says what the webhook and the API server would refuse, and what would hang later; of workloads, what would become
-    of their pods. What is in one of the files counts for all of them. With policy files (--policies), says what these
-    would say of every object, and of the pods of workloads.
+    Reports what the webhook and the API server would deny, and what would leave pods pending later. Workloads are
+    checked through the pods that they would create. All files are read as one set. Policy files (--policies) are
+    applied to every object, and to the pods of workloads.
 
-    Ends with 0 where nothing would be refused (warnings and notes are no refusals); with 1 if something would be; with
-    2 if something could not be read.
+    Exit codes: 0 if nothing would be denied (warnings and notes do not count); 1 if something would be denied; 2 if an
+    input could not be read.
     """
     chosen = load_settings(flags)
     options = dataclasses.replace(chosen.conversion(), mode=Mode.CONVERT)
     policies = file_policies(chosen.policies)
-    # Loaded for those who validate, not for `--help`.
+    # Imported here so that `--help` is fast.
     from webhook.offline.manifest_files import read_sources
 
     sources, complete = read_sources(filenames, _say)
     report = asyncio.run(_check(sources, options, kubeconfig, policies))
     shown = report if notes or output != "text" else report.without_notes()
-    # Bytes: what is quoted from a file is UTF-8, whatever the terminal takes.
+    # Bytes: quotes from files are UTF-8, whatever the encoding of the terminal.
     sys.stdout.buffer.write(FORMATS[output](shown).encode())
     sys.stdout.buffer.flush()
     if output == "text":
@@ -93,12 +93,12 @@ async def _check(
     options: "ConversionOptions",
     kubeconfig: Path | None,
     policies: "FilePolicies | None",
-) -> "Report":
+) -> "ValidationReport":
     from webhook.offline.validate_files import validate_sources
 
     if kubeconfig is None:
         return await validate_sources(sources, options, None, policies)
-    # The client alone takes 70 MiB: only for those who have a cluster.
+    # The client takes 70 MiB: imported only if there is a cluster.
     from webhook.cluster import kube
 
     try:
@@ -112,7 +112,7 @@ def _say(line: str) -> None:
     click.echo(line, err=True)
 
 
-def _summary(report: "Report") -> str:
+def _summary(report: "ValidationReport") -> str:
     counts = {"error": report.errors, "warning": report.warnings, "object": report.objects, "file": report.files}
     counts["note"] = report.notes
     errors, warnings, objects, files, notes = (f"{n} {word}{'' if n == 1 else 's'}" for word, n in counts.items())
@@ -123,8 +123,8 @@ def _summary(report: "Report") -> str:
 # --- output -----------------------------------------------------------------------------------------------------
 
 
-def as_text(report: "Report") -> str:
-    """For people: place, code, object and path, then the sentence and the cure."""
+def as_text(report: "ValidationReport") -> str:
+    """For people: place, code, object and path, then the message and the fix."""
     lines = []
     for each in report.located:
         finding = each.finding
@@ -135,7 +135,7 @@ def as_text(report: "Report") -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def as_json(report: "Report") -> str:
+def as_json(report: "ValidationReport") -> str:
     """For programs."""
     findings = [
         {
@@ -161,7 +161,7 @@ def as_json(report: "Report") -> str:
     return _dumped({"findings": findings, "summary": summary})
 
 
-def as_sarif(report: "Report") -> str:
+def as_sarif(report: "ValidationReport") -> str:
     """For code hosts."""
     from importlib.metadata import version
 

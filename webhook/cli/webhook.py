@@ -1,4 +1,4 @@
-"""`neuron-dra webhook`: settings in, a running server out. What other server commands share is here too."""
+"""`neuron-dra webhook`: loads settings and runs the server. Also: what all server commands share."""
 
 import asyncio
 import logging
@@ -24,23 +24,23 @@ class CouldNotStartError(click.ClickException):
 
 
 class WrongUseError(click.UsageError):
-    """The same for flags that do not exist or lack their value."""
+    """A flag does not exist or lacks its value; ends the command with the same exit code."""
 
     exit_code = COULD_NOT_START
 
 
 class ServerCommand(click.Command):
-    """A command that ends with one exit code, whatever kept it from starting."""
+    """A command with one exit code for every reason for which it does not start."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """click's own."""
+        """Override of click's method."""
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
             raise WrongUseError(error.format_message(), ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
-        """click's own."""
+        """Override of click's method."""
         try:
             return super().invoke(ctx)
         except StartupError as error:
@@ -48,7 +48,7 @@ class ServerCommand(click.Command):
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command every setting as an option. All values arrive as text: `settings.load` judges them."""
+    """Add every setting as an option. Values stay text; `settings.load` validates them."""
     for setting in reversed(settings.declarations()):
         names = f"{setting.flag}/--no-{setting.flag[2:]}" if setting.switch else setting.flag
         notes = "; ".join(filter(None, (setting.variable, f"default: {setting.default}" if setting.default else "")))
@@ -59,9 +59,9 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def run(main: Coroutine[Any, Any, None], chosen: settings.Settings) -> None:
-    """Run a server with the log and the event loop that it wants."""
-    # Loaded for those who serve, not for `--help`.
+def run(main: Coroutine[Any, Any, None], chosen: settings.WebhookSettings) -> None:
+    """Run a server with its log format and uvloop."""
+    # Imported here so that `--help` is fast.
     import uvloop
 
     from runtime import logs
@@ -70,9 +70,9 @@ def run(main: Coroutine[Any, Any, None], chosen: settings.Settings) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main)
     if lane.is_working():
-        # Its thread is a daemon. One that is inside C++ when the interpreter finalises ends the process with an error:
-        # the interpreter ends the thread by unwinding its stack, and C++ code may not be unwound. Everything is served
-        # and nothing is left to finalise, so the process ends here.
+        # The lane's thread is a daemon. If it runs C++ code while the interpreter finalises, the process ends with an
+        # error: the interpreter ends the thread by unwinding its stack, which C++ code does not allow. All reviews are
+        # answered and nothing is left to finalise, so the process exits here.
         logging.shutdown()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -84,8 +84,8 @@ def run(main: Coroutine[Any, Any, None], chosen: settings.Settings) -> None:
 def webhook(**flags: Any) -> None:
     """Serve admission reviews over HTTPS, in a cluster or standalone.
 
-    Each setting is a flag, an environment variable or a field of the --config file; the first that is given counts.
-    Ends with 0 after SIGTERM or SIGINT, and with 3 if it could not start.
+    Each setting is a flag, an environment variable or a field of the --config file; the first one that is set wins.
+    Exit codes: 0 after SIGTERM or SIGINT; 3 if the server could not start.
     """
     chosen = settings.load(flags, os.environ)
     from webhook.server import app

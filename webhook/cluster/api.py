@@ -1,25 +1,61 @@
-"""The API server as the cluster's caches and the template store need it: a port, resources, and what goes wrong.
+"""The interface to the API server: requests, resources, decoding of answers, explanations of errors.
 
-    ApiServerError
-      StatusError       it answered, with something other than success
-      UnreachableError  no whole answer
-      UnreadableError   an answer that is not the API's JSON
-        TooLongError    an answer that is longer than our memory is for
-
-`kube` provides the port with the `kubernetes` client's transport. Objects stay raw JSON: that client's models
-refuse the fields of API servers newer than they are.
+`runtime.api_transport` implements it, `runtime.api_errors` has its errors. Objects stay raw JSON.
 """
 
 import contextlib
 import dataclasses
 import datetime as dt
-import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
 import orjson
+
+from runtime.api_errors import (
+    CONFLICT,
+    FORBIDDEN,
+    GONE,
+    NOT_FOUND,
+    SERVER_ERRORS,
+    TOO_MANY_REQUESTS,
+    UNAUTHORIZED,
+    ApiAnswerError,
+    ApiServerError,
+    StatusError,
+    TooLongError,
+    UnreachableError,
+)
+
+__all__ = [
+    "CONFLICT",
+    "FORBIDDEN",
+    "GONE",
+    "JSON",
+    "JSON_PATCH",
+    "MERGE_PATCH",
+    "NOT_FOUND",
+    "OLDEST_KUBERNETES",
+    "PARTIAL",
+    "RESOURCE_GROUP",
+    "SERVER_ERRORS",
+    "TOO_MANY_REQUESTS",
+    "UNAUTHORIZED",
+    "ApiAnswerError",
+    "ApiServer",
+    "ApiServerError",
+    "Resource",
+    "StatusError",
+    "TimedApiServer",
+    "TooLongError",
+    "UnreachableError",
+    "decoded",
+    "explain",
+    "loaded",
+    "loaded_object",
+    "rule_text",
+]
 
 RESOURCE_GROUP: Final = "resource.k8s.io"
 OLDEST_KUBERNETES: Final = "1.34"
@@ -29,115 +65,10 @@ JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 
-UNAUTHORIZED: Final = 401
-FORBIDDEN: Final = 403
-NOT_FOUND: Final = 404
-CONFLICT: Final = 409
-GONE: Final = 410
-TOO_MANY_REQUESTS: Final = 429
-SERVER_ERRORS: Final = 500
-
-LONGEST_ANSWER: Final = 16 * 1024 * 1024
-"""Bytes. One object is shorter; of a list that is longer, fewer objects are asked for at a time."""
 PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-"""What to accept where only `metadata` matters."""
+"""`Accept` header for requests that need only `metadata`."""
 
-_EXCERPT: Final = 200
-# The API server's words for a missing permission (apiserver/pkg/endpoints/handlers/responsewriters/errors.go).
-_MISSING_RIGHT: Final = re.compile(r'\S+(?: "[^"]*")? is forbidden: User "(?P<user>[^"]*)" cannot (?P<verb>[a-z]+) ')
 _ANONYMOUS: Final = "system:anonymous"
-
-
-class ApiServerError(Exception):
-    """The API server did not do what it was asked to."""
-
-
-class UnreachableError(ApiServerError):
-    """No whole answer: not connected, not trusted, timed out or broken off."""
-
-
-class UnreadableError(ApiServerError):
-    """Something answered, but not with the JSON that the Kubernetes API speaks."""
-
-
-class TooLongError(UnreadableError):
-    """An answer of more than `LONGEST_ANSWER` bytes; it was not read to its end."""
-
-
-class StatusError(ApiServerError):
-    """The API server answered with something other than success.
-
-    Attributes:
-        code: HTTP status.
-        reason: `metav1.StatusReason`; empty where the answer was no `metav1.Status`.
-        message: the server's words.
-        details: `metav1.StatusDetails` as sent.
-        retry_after: seconds that the server asks to wait; 0 where it does not.
-    """
-
-    def __init__(
-        self,
-        code: int,
-        message: str,
-        reason: str = "",
-        details: Mapping[str, Any] | None = None,
-        retry_after: float = 0.0,
-    ) -> None:
-        super().__init__(f"{message} (HTTP {code})" if message else f"HTTP {code}")
-        self.code = code
-        self.reason = reason
-        self.message = message
-        self.details = details or {}
-        self.retry_after = retry_after
-
-    @classmethod
-    def parse(cls, code: int, body: bytes, retry_after: float = 0.0) -> "StatusError":
-        """Read the body of an answer; what is no `metav1.Status` becomes the message, shortened."""
-        try:
-            status = orjson.loads(body)
-        except orjson.JSONDecodeError:
-            status = None
-        if isinstance(status, dict) and status.get("kind") == "Status":
-            return cls.from_status(status, code, retry_after)
-        return cls(code, body[:_EXCERPT].decode(errors="replace").strip(), retry_after=retry_after)
-
-    @classmethod
-    def from_status(
-        cls, status: Mapping[str, Any], code: int = SERVER_ERRORS, retry_after: float = 0.0
-    ) -> "StatusError":
-        """Read a `metav1.Status`. `code` is for one that says none."""
-        details = status.get("details")
-        said = status.get("code")
-        return cls(
-            said if isinstance(said, int) and said else code,
-            str(status.get("message") or ""),
-            str(status.get("reason") or ""),
-            details if isinstance(details, dict) else None,
-            retry_after,
-        )
-
-    @property
-    def passing(self) -> bool:
-        """Whether the same request may well succeed later."""
-        return self.code == TOO_MANY_REQUESTS or self.code >= SERVER_ERRORS
-
-    @property
-    def final(self) -> bool:
-        """Whether the same request keeps failing until an operator does something."""
-        return self.code in (UNAUTHORIZED, FORBIDDEN, NOT_FOUND)
-
-    @property
-    def missing_right(self) -> tuple[str, str] | None:
-        """User and verb of a refusal that comes from authorization; None where admission or another server refused."""
-        match = _MISSING_RIGHT.match(self.message) if self.code == FORBIDDEN else None
-        return (match["user"], match["verb"]) if match else None
-
-    def cause(self, reason: str) -> bool:
-        """Whether the details name a cause of that reason, e.g. `NamespaceTerminating`."""
-        causes = self.details.get("causes")
-        return isinstance(causes, list) and any(
-            isinstance(cause, dict) and cause.get("reason") == reason for cause in causes
-        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -149,9 +80,9 @@ class Resource:
     plural: str
 
     def path(self, namespace: str = "", name: str = "") -> str:
-        """URL path of the whole collection, of its part in one namespace, or of one object.
+        """URL path of the collection, of its part in one namespace, or of one object.
 
-        A name stays one part of the path, whatever is in it: some come from objects that tenants write.
+        Names are quoted, because tenants choose some of them.
         """
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         inside = f"{root}/namespaces/{quote(namespace, safe='')}" if namespace else root
@@ -162,7 +93,7 @@ class Resource:
 
 
 class ApiServer(Protocol):
-    """Requests to one API server, with credentials and trust taken care of. Times are in seconds."""
+    """Requests to one API server; the implementation adds credentials and TLS. Times are in seconds."""
 
     async def request(
         self,
@@ -175,18 +106,18 @@ class ApiServer(Protocol):
         content_type: str = JSON,
         accept: str = JSON,
     ) -> bytes:
-        """Body of a successful answer. `content_type` says what `body` is: an object, or one of the patches.
+        """Body of a successful answer. `content_type` is that of `body`: an object, or a kind of patch.
 
         Raises:
             StatusError: the answer is not a success.
-            UnreachableError: there is no whole answer within `timeout`.
-            TooLongError: the answer is longer than `LONGEST_ANSWER`.
+            UnreachableError: there is no complete answer within `timeout`.
+            TooLongError: the answer is longer than the bound of the transport.
         """
 
     def stream(
         self, path: str, *, query: Mapping[str, str], stall: float
     ) -> contextlib.AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """A GET whose body is read in pieces, cut as they come; `stall` is the longest silence between two.
+        """A GET whose body is read in pieces as they arrive; `stall` is the longest pause between two pieces.
 
         Raises:
             StatusError: on entering: the answer is not a success.
@@ -195,11 +126,11 @@ class ApiServer(Protocol):
 
 
 class TimedApiServer(ApiServer, Protocol):
-    """An API server whose clock is known as well: what it verifies is valid by that clock, not by ours."""
+    """An API server whose clock is known: it verifies certificates by its own clock."""
 
     @property
     def skew(self) -> dt.timedelta:
-        """How far its clock is ahead of ours, as of its last answer."""
+        """How far its clock is ahead of the local clock, as of its last answer."""
 
     def now(self) -> dt.datetime:
         """The time by its clock."""
@@ -213,28 +144,40 @@ def decoded(decode: Callable[[_S], _D], body: _S) -> _D:
     """A body as `decode`, a decoder of msgspec, reads it.
 
     Raises:
-        UnreadableError: it is something else, or nests too deeply.
+        ApiAnswerError: it is not what `decode` expects, or is nested too deeply.
     """
     try:
         return decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UnreadableError(f"the answer is not the API's JSON: {error}") from error
+        raise ApiAnswerError(f"the answer is not the API's JSON: {error}") from error
 
 
-def loaded(body: bytes | memoryview) -> Any:
-    """A body as plain data.
+def loaded(body: bytes | memoryview, what: str = "the answer") -> Any:
+    """A body as plain data; `what` names it in the error.
 
     Raises:
-        UnreadableError: it is no JSON.
+        ApiAnswerError: it is not JSON.
     """
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise UnreadableError(f"the answer is not JSON: {error}") from error
+        raise ApiAnswerError(f"{what} is not JSON: {error}") from error
+
+
+def loaded_object(body: bytes | memoryview, what: str = "the answer") -> dict[str, Any]:
+    """A body as a JSON object; `what` names it in the error.
+
+    Raises:
+        ApiAnswerError: it is not a JSON object.
+    """
+    item = loaded(body, what)
+    if not isinstance(item, dict):
+        raise ApiAnswerError(f"{what} is not a JSON object")
+    return item
 
 
 def rule_text(group: str, resources: Iterable[str], verbs: Iterable[str], names: Iterable[str] = ()) -> str:
-    """A rule as a line of YAML, to be pasted under `rules:`."""
+    """An RBAC rule as one line of YAML for `rules:`."""
     groups = f'["{group}"]' if not group else f"[{group}]"
     named = ", ".join(names)
     only = f", resourceNames: [{named}]" if named else ""
@@ -242,14 +185,14 @@ def rule_text(group: str, resources: Iterable[str], verbs: Iterable[str], names:
 
 
 def explain(error: ApiServerError, verb: str, resource: Resource, namespace: str = "", name: str = "") -> str:
-    """What keeps us from a collection and what would mend it, in one sentence for an operator.
+    """The error and its fix, in one sentence for an operator.
 
     Args:
-        error: what came of it.
-        verb: what was tried.
-        resource: on what.
-        namespace: where; empty: in all namespaces, or on what is in none.
-        name: the one object that was meant; empty: all.
+        error: the error.
+        verb: of the request.
+        resource: of the request.
+        namespace: of the request; empty: all namespaces, or a cluster-scoped resource.
+        name: of the only object; empty: all objects.
     """
     group = resource.group or "core"
     what = f"{resource} {name}" if name else str(resource)
@@ -276,7 +219,7 @@ def _missing_rule(said: str, verb: str, resource: Resource, namespace: str, name
         where, role = f"in namespace {namespace}", f"Role in namespace {namespace}"
     else:
         where, role = "in the cluster" if name else "in all namespaces", "ClusterRole"
-    # What does not exist yet has no name that a rule could be bound to.
+    # A rule for `create` cannot be restricted to a name (Kubernetes docs, RBAC, "Referring to resources").
     rule = rule_text(resource.group, (resource.plural,), verbs, (name,) if name and said != "create" else ())
     return (
         f"not allowed to {said} {resource.plural}{named} (API group {resource.group or 'core'}) {where}{none}: give "

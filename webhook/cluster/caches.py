@@ -1,4 +1,4 @@
-"""What is known of the cluster, kept in indexes that each watch event changes a little: never a scan, never I/O."""
+"""The webhook's view of the cluster: indexes over watch caches. Watch events update them; reading them does no I/O."""
 
 import dataclasses
 import functools
@@ -18,6 +18,8 @@ from webhook.cluster.api import RESOURCE_GROUP, ApiServer, Resource
 from webhook.cluster.claims import ClusterClaims
 from webhook.cluster.footprints import footprint
 from webhook.cluster.holdings import Bounds, Key
+from webhook.cluster.object_reader import Projection
+from webhook.cluster.pages import Collection
 from webhook.cluster.quotas import NamespaceQuotas, QuotaFacts, project_quota
 from webhook.cluster.reflector import Reflector, Timing
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts
@@ -32,20 +34,20 @@ RESOURCE_CLAIM_TEMPLATES: Final = Resource(RESOURCE_GROUP, "v1", "resourceclaimt
 _API_VERSION: Final = f"{RESOURCE_GROUP}/v1"
 _OUR_ANNOTATIONS: Final = f"{names.DRIVER}/"
 _LIMITED_TYPES: Final = ("Container", "Pod")
-# Each of the three refuses a pod that has no limit of that name (plugin/pkg/admission/limitranger).
+# Each of the three denies a pod without a limit of that name (plugin/pkg/admission/limitranger).
 _LIMITS: Final = ("min", "max", "maxLimitRequestRatio")
 _DEVICE_GROUP: Final = re.compile(r"resource\.aws\.com/devicegroup([0-9]{1,3})_id", re.ASCII)
 
 
 LONGEST_TEMPLATE: Final = 128 * 1024
-"""Bytes of a ResourceClaimTemplate; what a longer one asks for is taken as unknown."""
+"""Bytes of a ResourceClaimTemplate. The requests of a longer one count as unknown."""
 _TEMPLATE_BYTES: Final = 64 * 1024 * 1024
 _TEMPLATE_BYTES_OF_ONE: Final = 4 * 1024 * 1024
-"""Memory for templates, and for those of one namespace; some thousands that people write take as much."""
+"""Memory for all templates, and for those of one namespace. Some thousand typical templates need as much."""
 _MOST_ANNOTATIONS: Final = 64
 _MOST_LABELS: Final = 1024
 _LONGEST_VALUE: Final = 256
-"""Of an annotation of ours; no longer one is right, and cut it is wrong as well."""
+"""Characters of an annotation. No valid value is longer, and a shortened one stays invalid."""
 
 _Devices: TypeAlias = tuple[tuple[str, frozenset[str]], ...]
 _Groups: TypeAlias = tuple[tuple[str, frozenset[int]], ...]
@@ -53,14 +55,14 @@ _Groups: TypeAlias = tuple[tuple[str, frozenset[int]], ...]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SliceFacts:
-    """What one ResourceSlice of our driver says.
+    """What is kept of one ResourceSlice of the driver.
 
     Attributes:
         pool: name of its pool; by the driver's convention, the node's name.
-        generation: generation of the pool that it belongs to.
+        generation: of the pool.
         devices: names of its devices, by instance type.
-        groups: sizes above 1 of the device groups that these devices are in, by instance type.
-        shapes: what selectors can tell apart.
+        groups: sizes above 1 of the device groups of these devices, by instance type.
+        shapes: the attributes that selectors can distinguish.
     """
 
     pool: str
@@ -75,9 +77,9 @@ class ClassFacts:
     """A DeviceClass.
 
     Attributes:
-        extended_resource: `spec.extendedResourceName` (KEP-5004); empty where it serves none.
+        extended_resource: `spec.extendedResourceName` (KEP-5004); empty if unset.
         created: `metadata.creationTimestamp`, RFC 3339 in UTC, so that text order is time order.
-        spec: what it selects and configures.
+        spec: selectors and configs.
     """
 
     extended_resource: str
@@ -87,15 +89,15 @@ class ClassFacts:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TemplateFacts:
-    """What one ResourceClaimTemplate says.
+    """What is kept of one ResourceClaimTemplate.
 
     Attributes:
-        digest: `templates.digest` of its spec; empty where the name is none that we give.
-        managed: whether it is labelled as made by us.
-        device_classes: DeviceClasses that it requests, alternatives included.
-        ultraserver_mode: of its UltraServerConfig, if it has one that can be read.
-        spec: what it asks for; None if it is not known: it cannot be read, or is more than is kept.
-        prune_after: when it is going to be removed, as it is marked; empty where it is not.
+        digest: `templates.digest` of its spec; empty if its name does not have the form of a generated name.
+        managed: whether its label marks it as generated.
+        device_classes: DeviceClasses that it requests, including alternatives.
+        ultraserver_mode: of its UltraServerConfig, if it has a readable one.
+        spec: its requests; None if unknown: the spec cannot be read, or is larger than the cache keeps.
+        prune_after: time of its removal, from its annotation; empty if it is not marked.
     """
 
     digest: str
@@ -107,9 +109,9 @@ class TemplateFacts:
 
 
 UNREADABLE_TEMPLATE: Final = TemplateFacts("", False, frozenset(), None, None)
-"""One that is there, and of which nothing else is known. It is not taken for absent."""
+"""A template that exists, with unknown content."""
 UNREADABLE_CLASS: Final = ClassFacts("", "", ClassSpec())
-"""A DeviceClass that cannot be read: it may select every device."""
+"""A DeviceClass that cannot be read. It may select every device."""
 
 
 def _template_weight(facts: TemplateFacts) -> int:
@@ -124,39 +126,37 @@ _TEMPLATE_BOUNDS: Final = Bounds(_TEMPLATE_BYTES, _TEMPLATE_BYTES_OF_ONE, _templ
 
 
 class KubeCluster(ClusterClaims):
-    """A `ValidationView` out of six caches.
+    """A `ValidationView` over six caches.
 
-    Instance types are remembered when their slices vanish: a driver that restarts and a node group that scales to
-    zero take their slices along, and pods must go on getting the same claim. What was observed only ever grows, and
-    only what the newest generation of a pool says is counted, so that a pool in the middle of an update is not
-    taken for a bigger one. This memory is the process's. A replica that starts while a type has no slice at all
-    does not know that type until the first node publishes it, and until then may choose other candidates than the
-    older replicas: its claims are as valid, and pods that must not depend on it say an instance type (annotation,
-    node selector or policy).
+    Observed instance types are kept when their slices are deleted: slices are deleted when a driver restarts or a node
+    group scales to zero, and pods must keep getting the same claim. Observations only grow. Only the newest generation
+    of a pool counts, so that a pool during an update does not look larger. Each process has its own observations: a
+    replica that starts while an instance type has no slice does not know the type until a node publishes it. Until then
+    it may choose other candidates than older replicas. Its claims are valid too; pods that must not depend on this name
+    an instance type (annotation, node selector or policy).
 
-    A namespace, like everything else here, is known a moment after it was made: a pod that is created together with
-    its namespace may be judged as if the namespace said nothing.
+    Caches are a moment behind: a pod that is created together with its namespace may be decided without the
+    namespace's annotations.
 
     Attributes:
-        caches: what has to run for the view to be current.
-        templates: the cache of ResourceClaimTemplates among them.
+        caches: the view is current while all of them run.
+        templates: the cache of ResourceClaimTemplates.
     """
 
     def __init__(self, server: ApiServer, timing: Timing | None = None) -> None:
-        """Prepare the caches; running them fills the view."""
-        ours = {"fieldSelector": f"spec.driver={names.DRIVER}"}
-        slices = Reflector(server, RESOURCE_SLICES, project_slice, query=ours, timing=timing)
-        classes = Reflector(server, DEVICE_CLASSES, project_class, unreadable=UNREADABLE_CLASS, timing=timing)
-        namespaces = Reflector(server, NAMESPACES, project_namespace_labels, timing=timing)
-        quotas = Reflector(server, RESOURCE_QUOTAS, project_quota, timing=timing)
-        limit_ranges = Reflector(server, LIMIT_RANGES, project_limit_range, timing=timing)
+        """Create the caches; they are filled when they run."""
+        ours = Collection(RESOURCE_SLICES, parameters={"fieldSelector": f"spec.driver={names.DRIVER}"})
+        slices = Reflector(server, ours, Projection(project_slice), timing=timing)
+        kept_class = Projection(project_class, UNREADABLE_CLASS)
+        classes = Reflector(server, Collection(DEVICE_CLASSES), kept_class, timing=timing)
+        kept_namespace = Projection(project_namespace_labels)
+        namespaces = Reflector(server, Collection(NAMESPACES), kept_namespace, timing=timing)
+        quotas = Reflector(server, Collection(RESOURCE_QUOTAS), Projection(project_quota), timing=timing)
+        limit_ranges = Reflector(server, Collection(LIMIT_RANGES), Projection(project_limit_range), timing=timing)
         self.templates = Reflector(
             server,
-            RESOURCE_CLAIM_TEMPLATES,
-            project_template,
-            longest=LONGEST_TEMPLATE,
-            unreadable=UNREADABLE_TEMPLATE,
-            bounds=_TEMPLATE_BOUNDS,
+            Collection(RESOURCE_CLAIM_TEMPLATES),
+            Projection(project_template, UNREADABLE_TEMPLATE, LONGEST_TEMPLATE, _TEMPLATE_BOUNDS),
             timing=timing,
         )
         super().__init__(server, self.templates.get)
@@ -185,36 +185,36 @@ class KubeCluster(ClusterClaims):
 
     @property
     def version(self) -> int:
-        """Grows whenever `observations` or `extended_resources` changes."""
+        """Increases when `observations` or `extended_resources` changes."""
         return self._pod_version
 
     def observations(self) -> Mapping[str, Observation]:
-        """Instance types ever seen by this process, by name; the same mapping until the version grows."""
+        """Instance types that this process has seen, by name; the same mapping until `version` changes."""
         return self._observations
 
     def extended_resources(self) -> Mapping[str, str]:
-        """Extended resource -> DeviceClass that serves it; the same mapping until the version grows."""
+        """Extended resource -> DeviceClass that serves it; the same mapping until `version` changes."""
         return self._extended_resources
 
     def namespace(self, name: str) -> NamespaceFacts:
-        """What the namespace says: the very same facts for as long as they do not change."""
+        """Facts of a namespace; the same Python object until they change."""
         return self._namespaces.get(name, NO_FACTS)
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
-        """Labels of a namespace; None where it is unknown."""
+        """Labels of a namespace; None if it is unknown."""
         return self._labels.get(name)
 
     def quotas(self, name: str) -> Mapping[str, int] | None:
-        """Devices that the ResourceQuotas of a namespace allow, by resource; None until they were seen once."""
+        """Devices that the ResourceQuotas of a namespace allow, by resource; None before the first list."""
         return self._quotas.of(name) if self._quotas_seen.is_set() else None
 
     def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:
-        """DeviceClasses that a ResourceClaimTemplate requests; empty where it is unknown."""
+        """DeviceClasses that a ResourceClaimTemplate requests; empty if it is unknown."""
         facts = self.templates.get(namespace, name)
         return facts.device_classes if facts else frozenset()
 
     def template_ultraserver_mode(self, namespace: str, name: str) -> int | None:
-        """`ultraserverMode` of a ResourceClaimTemplate's UltraServerConfig, where it has one."""
+        """`ultraserverMode` of a ResourceClaimTemplate's UltraServerConfig, or None."""
         facts = self.templates.get(namespace, name)
         return facts.ultraserver_mode if facts else None
 
@@ -295,7 +295,7 @@ class KubeCluster(ClusterClaims):
 
 
 def _servant(servants: Mapping[str, str]) -> str:
-    """The class that wins an extended resource: the newest, of those the first by name (KEP-5004)."""
+    """The class that serves an extended resource: the newest one, then the first by name (KEP-5004)."""
     newest = max(servants.values())
     return min(name for name, created in servants.items() if created == newest)
 
@@ -309,7 +309,7 @@ def _with(members: tuple[str, ...], member: str, *, present: bool) -> tuple[str,
 
 
 def project_slice(item: Mapping[str, Any]) -> SliceFacts | None:
-    """Devices of a ResourceSlice by instance type; None for other drivers' slices and those without our devices."""
+    """Devices of a ResourceSlice by instance type; None if it has no devices of the driver."""
     spec = item["spec"]
     if spec.get("driver") != names.DRIVER:
         return None
@@ -320,7 +320,7 @@ def project_slice(item: Mapping[str, Any]) -> SliceFacts | None:
         instance_type = _text(attributes, names.ATTRIBUTE_INSTANCE_TYPE)
         if not instance_type:
             continue
-        # A neuron_node stands for a whole node, whose devices are published beside it.
+        # A neuron_node stands for a whole node; its devices are published as well.
         if _text(attributes, names.ATTRIBUTE_RESOURCE_TYPE) in ("", names.RESOURCE_TYPE_DEVICE):
             devices[instance_type].add(device["name"])
             groups[instance_type].update(_group_sizes(attributes))
@@ -336,7 +336,7 @@ def project_slice(item: Mapping[str, Any]) -> SliceFacts | None:
     )
 
 
-# Thousands of nodes of one type say the same: one copy of it is kept.
+# Thousands of nodes of one type have equal values: one copy is kept.
 @functools.lru_cache(maxsize=256)
 def _shared_devices(devices: _Devices) -> _Devices:
     return devices
@@ -348,7 +348,7 @@ def _shared_groups(groups: _Groups) -> _Groups:
 
 
 def _text(attributes: Mapping[str, Any], name: str) -> str:
-    """A string attribute of our driver, whose names may be qualified by the driver or bare."""
+    """A string attribute of the driver; its name may have the driver's domain as prefix."""
     value = attributes.get(f"{names.DRIVER}/{name}") or attributes.get(name) or {}
     return str(value.get("string") or "")
 
@@ -361,7 +361,7 @@ def _group_sizes(attributes: Iterable[str]) -> Iterator[int]:
 
 
 def project_class(item: Mapping[str, Any]) -> ClassFacts:
-    """What a DeviceClass (`resource.k8s.io/v1`) serves, selects and configures."""
+    """Facts of a DeviceClass (`resource.k8s.io/v1`)."""
     spec = item["spec"]
     created = item["metadata"].get("creationTimestamp") or ""
     return ClassFacts(spec.get("extendedResourceName") or "", created, read_class(_API_VERSION, spec)[0])
@@ -369,20 +369,20 @@ def project_class(item: Mapping[str, Any]) -> ClassFacts:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NamespaceRecord:
-    """What is kept of a Namespace: its annotations of ours, sorted, and its labels."""
+    """What is kept of a Namespace: its `neuron.aws.com/` annotations, sorted, and its labels."""
 
     annotations: tuple[tuple[str, str], ...]
     labels: Mapping[str, str]
 
 
 def project_namespace_labels(item: Mapping[str, Any]) -> NamespaceRecord:
-    """A Namespace's annotations of ours, and its labels (the first thousand): policies select by them."""
+    """`neuron.aws.com/` annotations of a Namespace, and its labels (at most 1,024), by which policies select."""
     labels = item["metadata"].get("labels") or {}
     return NamespaceRecord(project_namespace(item) or (), dict(itertools.islice(labels.items(), _MOST_LABELS)))
 
 
 def project_namespace(item: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | None:
-    """A Namespace's annotations of ours, sorted; None where it has none."""
+    """`neuron.aws.com/` annotations of a Namespace, sorted; None if it has none."""
     annotations = item["metadata"].get("annotations") or {}
     ours = sorted(
         (key, value[:_LONGEST_VALUE]) for key, value in annotations.items() if key.startswith(_OUR_ANNOTATIONS)
@@ -391,7 +391,7 @@ def project_namespace(item: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | 
 
 
 def project_limit_range(item: Mapping[str, Any]) -> bool | None:
-    """Whether a LimitRange refuses pods without a legacy resource; None where it does not."""
+    """True if a LimitRange denies pods without a legacy resource, else None."""
     for limit in item["spec"].get("limits") or ():
         if limit.get("type") in _LIMITED_TYPES:
             bounded = {name for field in _LIMITS for name in limit.get(field) or ()}
@@ -401,11 +401,11 @@ def project_limit_range(item: Mapping[str, Any]) -> bool | None:
 
 
 def project_template(item: Mapping[str, Any]) -> TemplateFacts:
-    """What a ResourceClaimTemplate (`resource.k8s.io/v1`) is for."""
+    """Facts of a ResourceClaimTemplate (`resource.k8s.io/v1`)."""
     metadata, spec = item["metadata"], item["spec"]
     devices = (spec.get("spec") or {}).get("devices") or {}
     return TemplateFacts(
-        # Only templates with a name that we could have given are ever compared.
+        # Only templates with the prefix of generated names are compared.
         templates.digest(spec) if metadata["name"].startswith(names.TEMPLATE_PREFIX) else "",
         (metadata.get("labels") or {}).get(names.LABEL_MANAGED_BY) == names.MANAGER,
         frozenset(_device_classes(devices.get("requests") or ())),

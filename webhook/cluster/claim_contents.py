@@ -1,6 +1,6 @@
-"""What claims and templates say that no cache knows: policies count the devices of everything that a pod names.
+"""Reads claims and templates that are not in a cache, for policies that count the devices of a pod.
 
-ResourceClaims are not cached at all, and a template that was made a moment ago is not cached yet.
+ResourceClaims are not cached, and a new template is not cached yet.
 """
 
 import asyncio
@@ -16,26 +16,25 @@ from webhook.cluster.lookups import MOST_LOOKUPS, RESOURCES, SECONDS, VERSION, c
 from webhook.decisions import nesting
 
 _LARGEST: Final = 64 * 1024
-"""Bytes of an answer that is read on the event loop; hardly a claim is larger."""
+"""Bytes of an answer that is decoded on the event loop. Few claims are larger."""
 
 
 class ClaimContents:
-    """Asks the API server for claims and templates by name.
+    """Reads claims and templates from the API server by name.
 
     `find` is a `webhook.reviews.policy_knowledge.FindClaims`.
     """
 
     def __init__(self, server: ApiServer) -> None:
-        """Ask `server`."""
         self._server = server
 
     async def find(self, kind: str, namespace: str, names: Collection[str]) -> Mapping[str, ClaimSpec]:
-        """Those of these objects that the API server tells within a second; none where there are too many.
+        """The objects that the API server returns within `SECONDS`; none if there are more than `MOST_LOOKUPS` names.
 
         Args:
             kind: ResourceClaim or ResourceClaimTemplate.
-            namespace: theirs.
-            names: of the objects, at most `MOST_LOOKUPS`.
+            namespace: of the objects.
+            names: of the objects.
         """
         if len(names) > MOST_LOOKUPS:
             return {}

@@ -1,4 +1,4 @@
-"""What `/validate` has to know of the cluster, kept beside the caches of `webhook.cluster.caches`."""
+"""The view of the cluster that `/validate` needs, updated by the caches of `webhook.cluster.caches`."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ from webhook.cluster.lookups import MOST_LOOKUPS, RESOURCES, SECONDS, Lookups, c
 from webhook.reviews.lane import seconds_left
 
 _SHARE: Final = 0.5
-"""Of the time that is left of the review: the rest is for deciding."""
+"""Of the time left for the review; the rest is for the decision."""
 _TOO_LATE: Final = 0.05
 
 
@@ -21,11 +21,11 @@ class KnownTemplate(Protocol):
 
     @property
     def spec(self) -> ClaimSpec | None:
-        """What it requests; None if it is not known."""
+        """Its requests; None if unknown."""
 
 
 class ClusterClaims:
-    """A `ClaimView` that is told of every change to a ResourceSlice or DeviceClass."""
+    """A `ClaimView`. The caches report every change of a ResourceSlice or DeviceClass to it."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class ClusterClaims:
         template: Callable[[str, str], KnownTemplate | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Look for templates with `template`, which takes namespace and name, and for the rest on `server`."""
+        """`template` reads the cache by namespace and name; `server` is asked for other objects."""
         self._server = server
         self._template = template
         self._lookups = Lookups(clock)
@@ -42,11 +42,11 @@ class ClusterClaims:
         self._classes: dict[str, ClassSpec] = {}
 
     def slice_changed(self, before: SliceShapes | None, after: SliceShapes | None) -> None:
-        """Take in a ResourceSlice; None where there was or is none."""
+        """Apply a change of a ResourceSlice; None before a creation and after a deletion."""
         self._version += self._census.replace(before, after)
 
     def class_changed(self, name: str, after: ClassSpec | None) -> None:
-        """Take in a DeviceClass; None where there is none any more."""
+        """Apply a change of a DeviceClass; None after a deletion."""
         before = self._classes.pop(name, None)
         if after is not None:
             self._classes[name] = after
@@ -54,7 +54,7 @@ class ClusterClaims:
 
     @property
     def claim_version(self) -> int:
-        """Grows whenever `device_shapes` or `device_classes` changes."""
+        """Increases when `device_shapes` or `device_classes` changes."""
         return self._version
 
     def device_shapes(self) -> Sequence[Shape]:
@@ -66,15 +66,15 @@ class ClusterClaims:
         return dict(self._classes)
 
     def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
-        """What a ResourceClaimTemplate asks for; None where it is unknown."""
+        """Requests of a ResourceClaimTemplate; None if unknown."""
         known = self._template(namespace, name)
         return known.spec if known is not None else None
 
     async def exist(self, kind: str, namespace: str, names: Iterable[str]) -> Mapping[str, bool | None]:
         """Which objects exist; see `ClaimView.exist`.
 
-        What the cache of templates has is not asked for. Of the rest, `MOST_LOOKUPS` are asked for at the same time,
-        within a second and half of what is left for the review; a namespace has a budget of questions as well.
+        Templates in the cache need no request. Of the other names, `MOST_LOOKUPS` are requested in parallel, within
+        `SECONDS` and half of the time left for the review. Each namespace also has a budget of requests.
         """
         found: dict[str, bool | None] = {name: None if can_exist(name) else False for name in names}
         if kind == "ResourceClaimTemplate":

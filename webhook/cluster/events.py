@@ -1,13 +1,13 @@
-"""Events about refused conversions (`events.k8s.io/v1`), for those who did not see the refusal itself.
+"""Writes Events (`events.k8s.io/v1`) about refused conversions.
 
-A controller's pods are refused to the controller, and what it makes of that differs; `kubectl get events -n team-a`
-shows these in any case. They are written beside the answers, never before one: what is refused again is counted and
-written later as a series, as client-go's recorder does (`k8s.io/client-go/tools/events`), and what is too much is left
-out and counted.
+If a controller creates the pods, only the controller sees the refusal; `kubectl get events -n team-a` shows these
+Events to the user. They are written in the background, after the answer. A repeated refusal is counted and written
+later as a series, as client-go's recorder does (`k8s.io/client-go/tools/events`). Refusals above the bounds are only
+counted.
 
-An Event is about the controller that makes the pods where the pod names one, else about the Namespace: the pod itself
-does not exist, and often has no name. The API server wants `regarding.namespace` to be the Event's own namespace,
-whatever kind of object it regards (pkg/apis/core/validation/events.go).
+An Event regards the controller in the pod's ownerReferences, or else the Namespace: the pod does not exist, and often
+has no name. The API server requires `regarding.namespace` to equal the Event's namespace, for every kind of object
+(pkg/apis/core/validation/events.go).
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
+from runtime.once import Once
 from webhook.cluster.api import MERGE_PATCH, NOT_FOUND, ApiServer, ApiServerError, Resource, StatusError
 from webhook.cluster.replicas import micro_time
 from webhook.decisions.decision import Decision
@@ -38,14 +39,14 @@ LONGEST_NOTE: Final = 1024
 """Bytes (NoteLengthLimit in pkg/apis/core/validation/events.go)."""
 
 MOST_SERIES: Final = 512
-"""Different refusals that are kept at a time."""
+"""Different refusals that are kept."""
 BURST: Final = 10
 REFILL: Final = 30.0
-"""Seconds after which a namespace may have one more new Event, up to `BURST`."""
+"""Seconds per new Event of a namespace, after a burst of `BURST`."""
 PATCH_EVERY: Final = 30.0
 """Seconds between two writes of one series."""
 SERIES_ENDS: Final = 360.0
-"""Seconds without a repetition after which the next one is a new Event; as in client-go."""
+"""Seconds without a repetition after which a series ends, as in client-go."""
 _TICK: Final = 1.0
 _TIMEOUT: Final = 5.0
 _ATTEMPTS: Final = 3
@@ -76,14 +77,14 @@ _decode: Final = msgspec.json.Decoder(_Object).decode
 
 @dataclasses.dataclass(slots=True)
 class EventCounters:
-    """What became of refusals, since the start.
+    """What happened to refusals, since the start.
 
     Attributes:
         created: new Events.
-        patched: Events whose series was brought up to date.
-        full: refusals left out because too many different ones are kept already.
-        rate: refusals left out because their namespace had too many different ones.
-        failed: writes that the API server did not take.
+        patched: updates of the series of an Event.
+        full: refusals without an Event because `MOST_SERIES` are kept.
+        rate: refusals without an Event because of the rate limit of the namespace.
+        failed: writes that failed.
     """
 
     created: int = 0
@@ -95,12 +96,12 @@ class EventCounters:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Refusal:
-    """What makes refusals the same.
+    """The key of a series: equal refusals share one Event.
 
     Attributes:
-        namespace: where it happened.
-        regarding: `kind`, `name`, `apiVersion` and `uid` of what it is about; an empty uid is left out.
-        note: what was said.
+        namespace: of the request.
+        regarding: `kind`, `name`, `apiVersion` and `uid` of the object; an empty uid is left out.
+        note: the error messages.
     """
 
     namespace: str
@@ -127,7 +128,7 @@ class _Series:
 
 @dataclasses.dataclass(slots=True)
 class _Bucket:
-    """Tokens for new Events of one namespace."""
+    """Token bucket for new Events of one namespace."""
 
     tokens: float
     filled: float
@@ -145,7 +146,7 @@ class EventRecorder:
     """Writes Events in the background.
 
     Attributes:
-        counters: what became of refusals.
+        counters: for metrics.
     """
 
     def __init__(
@@ -158,15 +159,15 @@ class EventRecorder:
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         token: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
-        """Write through `server`; `run` does it.
+        """Prepare; `run` writes.
 
         Args:
-            server: where Events go.
-            instance: who we are: `reportingInstance`, by custom the pod's name.
+            server: the API server.
+            instance: `reportingInstance`, by convention the pod's name.
             clock: monotonic seconds.
             now: wall clock, aware.
-            sleep: waits that many seconds.
-            token: a new, unique part of an Event's name.
+            sleep: waits a number of seconds.
+            token: returns a new, unique part of an Event's name.
         """
         self.counters = EventCounters()
         self._server = server
@@ -178,10 +179,10 @@ class EventRecorder:
         self._series: dict[Refusal, _Series] = {}
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
         self._wake = asyncio.Event()
-        self._said: set[str] = set()
+        self._logged: Once[str] = Once()
 
     def refused(self, request: AdmissionRequest, decision: Decision) -> None:
-        """Remember a refusal. Takes microseconds, never waits and never fails."""
+        """Store a refusal for `run`. Takes microseconds; does not block and does not raise."""
         if request.dryRun or not request.namespace:
             return
         refusal = describe(request, decision)
@@ -201,7 +202,7 @@ class EventRecorder:
         self._wake.set()
 
     async def run(self) -> None:
-        """Write what is due, for ever."""
+        """Write due Events until cancelled."""
         while True:
             if not self._series:
                 await self._wake.wait()
@@ -210,7 +211,7 @@ class EventRecorder:
             await self._sleep(_TICK)
 
     async def write(self) -> None:
-        """Write all that is due now, and forget series that ended."""
+        """Write all due Events, and remove series that ended."""
         for refusal, series in list(self._series.items()):
             if series.due(self._clock()):
                 await self._write(refusal, series)
@@ -227,12 +228,12 @@ class EventRecorder:
                 await self._create(refusal, series, count)
         except ApiServerError as error:
             if isinstance(error, StatusError) and error.code == NOT_FOUND and series.name:
-                # Events are kept for an hour: what is gone is told anew.
+                # The API server deletes Events after an hour; the next write creates a new one.
                 series.name, series.written, series.tried = "", 0, float("-inf")
                 return
             self._fail(error, series, count)
         except Exception as error:
-            # A defect here must not end the writing of all other Events.
+            # A defect must not stop the writing of other Events.
             log.exception("an Event cannot be written")
             self._fail(error, series, count)
         else:
@@ -252,7 +253,7 @@ class EventRecorder:
         self.counters.patched += 1
 
     def _fail(self, error: Exception, series: _Series, count: int) -> None:
-        """Try again where that makes sense; else let it be, and say so once for each kind of failure."""
+        """Keep the Event for a retry if the error is retryable; else drop it, and log once per kind of error."""
         series.attempts += 1
         passing = not isinstance(error, StatusError) or error.passing
         if passing and series.attempts < _ATTEMPTS:
@@ -260,8 +261,7 @@ class EventRecorder:
         self.counters.failed += 1
         series.written, series.attempts = count, 0
         kind = f"{error.code} {error.reason}" if isinstance(error, StatusError) else type(error).__name__
-        if kind not in self._said:
-            self._said.add(kind)
+        if self._logged.first(kind):
             log.warning(
                 "an Event about a refused conversion cannot be written; further failures like this are only counted "
                 "(neuron_dra_events_total): %s",
@@ -279,22 +279,22 @@ class EventRecorder:
 
 
 def describe(request: AdmissionRequest, decision: Decision) -> Refusal:
-    """What an Event says of a refusal. Pure, and total: an object that cannot be read has no controller."""
+    """The refusal of a request. Does not raise: an object that cannot be read has no controller."""
     metadata = _metadata(request.object)
     owner = next((each for each in metadata.ownerReferences or () if each.controller), None)
-    said = "; ".join(map(str, decision.errors))
+    note = "; ".join(map(str, decision.errors))
     regarding = (owner.kind, owner.name, owner.apiVersion, owner.uid) if owner else ("", "", "", "")
     if not all(regarding[:2]) or max(map(len, regarding)) > _LONGEST_NAME:
         regarding = ("Namespace", request.namespace, "v1", "")
         name = metadata.name or metadata.generateName or ""
-        said = f"{request.kind.kind} {name[:_LONGEST_NAME]}: {said}" if name else said
-    return Refusal(request.namespace, regarding, _note(said))
+        note = f"{request.kind.kind} {name[:_LONGEST_NAME]}: {note}" if name else note
+    return Refusal(request.namespace, regarding, _note(note))
 
 
 def event_body(refusal: Refusal, name: str, instance: str, moment: dt.datetime, count: int) -> dict[str, Any]:
-    """An Event as it is created."""
+    """The body of a new Event."""
     kind, regarding, api_version, uid = refusal.regarding
-    # `uid` of a Namespace is not known here, and not needed to find its events.
+    # The `uid` of a Namespace is unknown here, and not needed to find its Events.
     about = {"kind": kind, "name": regarding, "namespace": refusal.namespace, "apiVersion": api_version, "uid": uid}
     body: dict[str, Any] = {
         "apiVersion": "events.k8s.io/v1",
@@ -326,7 +326,7 @@ def _metadata(raw: Raw) -> _Metadata:
 
 
 def _note(text: str) -> str:
-    """Printable, and short enough for the API server, which counts bytes."""
+    """Printable text of at most `LONGEST_NOTE` bytes."""
     line = "".join(letter if letter.isprintable() else " " for letter in text)
     encoded = line.encode(errors="replace")
     if len(encoded) <= LONGEST_NOTE:

@@ -1,15 +1,15 @@
-"""How many bytes a projection takes, about."""
+"""Approximate memory of a projection."""
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
 _OBJECT: Final = 64
-"""Bytes of an object of Python and of the reference to it (CPython, 64 bits)."""
+"""Bytes of a Python object and of the reference to it (CPython, 64 bits)."""
 
 
 def footprint(value: object) -> int:
-    """Bytes of a value made of dataclasses, containers, texts and numbers; what is shared counts each time."""
+    """Bytes of a value of dataclasses, containers, texts and numbers. Shared parts count at every use."""
     size = 0
     pending: list[Any] = [value]
     while pending:

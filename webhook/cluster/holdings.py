@@ -1,7 +1,7 @@
-"""What a watch cache keeps, within a number of bytes.
+"""The content of a watch cache, bounded in bytes.
 
-A tenant may store thousands of objects of 1.5 MB each. A cache keeps few bytes of each, and of one namespace no more
-than its share, so that one tenant's objects neither end the process nor displace those of others.
+A tenant may store thousands of objects of 1.5 MB each. A cache keeps few bytes of each object, and bounds each
+namespace, so that the objects of one tenant neither exhaust memory nor displace those of others.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ Key: TypeAlias = tuple[str, str]
 """Namespace (empty for cluster-scoped objects) and name."""
 
 ENTRY: Final = 512
-"""Bytes that an entry takes besides what its projection holds."""
+"""Bytes of an entry without its projection."""
 
 _WHOLE: Final = 0.75
 
@@ -24,10 +24,10 @@ class Bounds(Generic[T]):
     """How much is kept of a collection.
 
     Attributes:
-        total: bytes, of all namespaces together.
-        of_one: bytes, of one namespace.
-        weigh: bytes that a projection takes, about.
-        shorten: what is kept of a projection where the whole is too much: that the object is there.
+        total: bytes of all namespaces together.
+        of_one: bytes of one namespace.
+        weigh: approximate bytes of a projection.
+        shorten: reduces a projection to the fact that the object exists; used when the whole does not fit.
     """
 
     total: int
@@ -37,7 +37,7 @@ class Bounds(Generic[T]):
 
 
 class Holdings(Generic[T]):
-    """Projections by key. Without bounds, everything is kept whole."""
+    """Projections by key."""
 
     def __init__(self, bounds: Bounds[T] | None = None) -> None:
         self._bounds = bounds
@@ -54,19 +54,19 @@ class Holdings(Generic[T]):
 
     @property
     def weight(self) -> int:
-        """Bytes that are kept, about; 0 without bounds."""
+        """Approximate bytes that are kept; 0 without bounds."""
         return self._total
 
     def get(self, key: Key) -> T | None:
-        """What is kept of an object."""
+        """The projection of an object."""
         return self._objects.get(key)
 
     def keys(self) -> list[Key]:
-        """Keys of what is kept now."""
+        """A copy of all keys."""
         return list(self._objects)
 
     def items(self) -> ItemsView[Key, T]:
-        """Everything, by key."""
+        """All projections, by key."""
         return self._objects.items()
 
     def values(self) -> ValuesView[T]:
@@ -74,12 +74,12 @@ class Holdings(Generic[T]):
         return self._objects.values()
 
     def put(self, key: Key, value: T) -> T | None:
-        """Keep a projection, shortened where the whole is too much; None where nothing of it could be kept."""
+        """Keep a projection, shortened if the whole does not fit. Returns what is kept, or None."""
         self.remove(key)
         if self._bounds is None:
             self._objects[key] = value
             return value
-        # A quarter is kept for what is shortened: that an object is there is worth more than all of another one.
+        # A quarter is reserved for shortened projections: existence of one object matters more than details of another.
         for form, part in ((value, _WHOLE), (self._bounds.shorten(value), 1.0)):
             weight = ENTRY + self._bounds.weigh(form)
             share = self._shares[key[0]] + weight
@@ -92,7 +92,7 @@ class Holdings(Generic[T]):
         return None
 
     def remove(self, key: Key) -> None:
-        """Keep nothing of an object."""
+        """Remove an object."""
         self._objects.pop(key, None)
         weight = self._weights.pop(key, 0)
         if weight:

@@ -1,10 +1,12 @@
-"""The Leases of all replicas: our own kept alive, the others' watched. What they say is in `replicas`."""
+"""Renews this replica's Lease and watches the Leases of all replicas; `replicas` has their content."""
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from runtime.once import Problem
 from webhook.cluster.api import (
     CONFLICT,
     MERGE_PATCH,
@@ -14,69 +16,84 @@ from webhook.cluster.api import (
     TimedApiServer,
     explain,
 )
+from webhook.cluster.object_reader import Projection
+from webhook.cluster.pages import Collection
 from webhook.cluster.reflector import Reflector, Timing
-from webhook.cluster.replicas import LABELS, LEASES, RENEW_EVERY, Replica, Report, lease_body, read_lease
+from webhook.cluster.replicas import LABELS, LEASES, RENEW_EVERY, Replica, ReplicaStatus, lease_body, read_lease
 
 log = logging.getLogger(__name__)
 
 _TIMEOUT: Final = 5.0
 _RETRY: Final = 1.0
-_FAREWELL: Final = 2.0
-"""Seconds that saying good-bye may take; a Lease that is left behind ends by itself."""
+_DELETE_TIMEOUT: Final = 2.0
+"""Seconds. A Lease that is not deleted expires."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LeaseIdentity:
+    """Which Lease is this replica's.
+
+    Attributes:
+        namespace: of the Lease.
+        name: of the Lease, and of the pod.
+        owner: `metav1.OwnerReference` of the pod; None outside of a pod.
+    """
+
+    namespace: str
+    name: str
+    owner: Mapping[str, str] | None = None
 
 
 class Leases:
-    """This replica's Lease, and what the others say.
+    """This replica's Lease, and the status of all replicas.
 
     Attributes:
-        name: of our Lease.
-        cache: has to run for `living` to be current.
-        problem: why our Lease cannot be written; empty where it can.
+        name: of this replica's Lease.
+        cache: the Leases; `living` is current while the cache runs.
     """
 
     def __init__(
         self,
         server: TimedApiServer,
-        namespace: str,
-        name: str,
-        report: Callable[[], Report],
+        identity: LeaseIdentity,
+        report: Callable[[], ReplicaStatus],
         *,
-        owner: Mapping[str, str] | None = None,
         every: float = RENEW_EVERY,
         timing: Timing | None = None,
     ) -> None:
-        """Prepare; `run` keeps the Lease.
+        """Prepare; `run` renews the Lease.
 
         Args:
-            server: where Leases are, and whose clock they follow.
-            namespace: of the Leases.
-            name: of ours: the pod's.
-            report: what this replica says of itself right now.
-            owner: `metav1.OwnerReference` of the pod.
+            server: the API server; Leases follow its clock.
+            identity: of this replica's Lease.
+            report: returns the present status of this replica.
             every: seconds between renewals.
-            timing: pace of list-watch.
+            timing: of list-watch.
         """
-        self.name = name
-        self.problem = ""
+        self.name = identity.name
         selector = ",".join(f"{key}={value}" for key, value in LABELS.items())
-        self.cache = Reflector(
-            server, LEASES, read_lease, namespace=namespace, query={"labelSelector": selector}, timing=timing
-        )
+        collection = Collection(LEASES, identity.namespace, parameters={"labelSelector": selector})
+        self.cache = Reflector(server, collection, Projection(read_lease), timing=timing)
         self._server = server
-        self._namespace = namespace
+        self._identity = identity
         self._report = report
-        self._owner = owner
+        self._problem = Problem(log)
         self._every = every
         self._wake = asyncio.Event()
 
+    @property
+    def problem(self) -> str:
+        """Why this replica's Lease cannot be written; empty if it can."""
+        return self._problem.text
+
     def announce(self) -> None:
-        """Say at once what has changed."""
+        """Write a changed status now, without waiting for the next renewal."""
         self._wake.set()
 
-    def agree(self, right: Callable[[Report], bool]) -> bool:
-        """Whether every living replica says what is right, and we are among those whom all can see.
+    def agree(self, right: Callable[[ReplicaStatus], bool]) -> bool:
+        """Whether `right` is true for every living replica, and this replica is one of them.
 
-        A watch that is behind makes everybody look gone. Then we look gone ourselves, and nothing is agreed.
+        If the watch is behind, all Leases look expired, also this replica's own; the answer is then False.
         """
         if not self.cache.synced.is_set() or self.cache.problem:
             return False
@@ -84,20 +101,20 @@ class Leases:
         return any(replica.name == self.name for replica in living) and all(right(each.report) for each in living)
 
     def living(self) -> list[Replica]:
-        """Replicas that are there."""
+        """Replicas whose Lease has not expired."""
         now = self._server.now()
         return [replica for replica in self.cache.values() if replica.lives(now)]
 
     async def run(self) -> None:
-        """Renew our Lease in time and whenever there is news. Ends only when it is cancelled."""
+        """Renew the Lease in time and after `announce`, until it is cancelled."""
         while True:
             self._wake.clear()
             pause = self._every
             try:
                 await self._renew()
-                self._say("")
+                self._problem.set("")
             except ApiServerError as error:
-                self._say(explain(error, "patch", LEASES, self._namespace, self.name))
+                self._problem.set(explain(error, "patch", LEASES, self._identity.namespace, self.name))
                 pause = _RETRY
             try:
                 async with asyncio.timeout(pause):
@@ -106,16 +123,16 @@ class Leases:
                 continue
 
     async def withdraw(self) -> None:
-        """Remove our Lease: other replicas wait for us no longer."""
-        path = LEASES.path(self._namespace, self.name)
+        """Delete the Lease, so that other replicas do not wait for this one."""
+        path = LEASES.path(self._identity.namespace, self.name)
         try:
-            await self._server.request("DELETE", path, timeout=_FAREWELL)
+            await self._server.request("DELETE", path, timeout=_DELETE_TIMEOUT)
         except ApiServerError as error:
             log.info("Lease left behind", extra={"lease": self.name, "because": str(error)})
 
     async def _renew(self) -> None:
-        body = lease_body(self.name, self._report(), self._server.now(), self._owner)
-        path = LEASES.path(self._namespace, self.name)
+        body = lease_body(self.name, self._report(), self._server.now(), self._identity.owner)
+        path = LEASES.path(self._identity.namespace, self.name)
         try:
             await self._server.request("PATCH", path, timeout=_TIMEOUT, body=body, content_type=MERGE_PATCH)
         except StatusError as error:
@@ -125,13 +142,8 @@ class Leases:
 
     async def _create(self, body: Mapping[str, object]) -> None:
         try:
-            await self._server.request("POST", LEASES.path(self._namespace), timeout=_TIMEOUT, body=body)
+            await self._server.request("POST", LEASES.path(self._identity.namespace), timeout=_TIMEOUT, body=body)
         except StatusError as error:
             if error.code != CONFLICT:
                 raise
-            self._wake.set()  # there it is, after all: renew it
-
-    def _say(self, problem: str) -> None:
-        if problem and problem != self.problem:
-            log.warning("%s", problem)
-        self.problem = problem
+            self._wake.set()  # it exists by now: renew it

@@ -1,7 +1,7 @@
-"""Looking up the claims and templates that a pod names: where they are, which names can exist, how often to ask.
+"""Look-ups of the claims and templates that a pod names: resources, valid names, and a rate limit per namespace.
 
-Every pod may name objects that no cache has. A namespace that creates such pods all the time would have the webhook
-ask all the time, and the API server count that against the webhook, whose own writes then wait.
+Every pod may name objects that are not in a cache. Without a limit, a namespace that creates such pods could make the
+webhook send requests all the time. The API server would throttle the webhook, and delay its writes.
 """
 
 import re
@@ -17,9 +17,9 @@ RESOURCES: Final = {
     for kind, plural in (("ResourceClaim", "resourceclaims"), ("ResourceClaimTemplate", "resourceclaimtemplates"))
 }
 MOST_LOOKUPS: Final = 16
-"""Objects of one pod and kind that the API server is asked about, all at the same time."""
+"""Objects of one pod and kind that are requested, all in parallel."""
 SECONDS: Final = 1.0
-"""For all of them together."""
+"""Time-out for all of them together."""
 
 _LONGEST_NAME: Final = 253
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
@@ -29,19 +29,19 @@ _MOST_NAMESPACES: Final = 4096
 
 
 def can_exist(name: str) -> bool:
-    """Whether an object can have this name (apimachinery IsDNS1123Subdomain). No other name may be part of a URL."""
+    """Whether an object can have this name (apimachinery IsDNS1123Subdomain). Other names are not put into a URL."""
     return len(name) <= _LONGEST_NAME and _NAME.fullmatch(name) is not None
 
 
 class Lookups:
-    """A bucket of look-ups for each namespace."""
+    """A token bucket of look-ups per namespace."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, namespace: str, wanted: int) -> int:
-        """How many of the wanted look-ups may be done now."""
+        """Take up to `wanted` tokens; returns how many look-ups are allowed now."""
         now = self._clock()
         left, since = self._buckets.pop(namespace, (float(BURST), now))
         left = min(BURST, left + (now - since) * PER_SECOND)

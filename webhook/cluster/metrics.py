@@ -1,4 +1,4 @@
-"""What is counted of the cluster: watch caches, templates and Events, shaped when somebody reads."""
+"""Metrics of watch caches, templates and Events. They are collected when they are scraped."""
 
 import dataclasses
 import math
@@ -17,8 +17,8 @@ _COUNTED: Final = {
     "lists": "Lists of a collection that were begun.",
     "watches": "Watches of a collection that were begun.",
     "events": "Changes that watches showed.",
-    "bookmarks": "Bookmarks on watches: the API server's sign of life, about one a minute.",
-    "expired": "Answers 410: the history behind a watch or list was gone, and it started over.",
+    "bookmarks": "Bookmarks on watches; the API server sends about one a minute.",
+    "expired": "Answers 410: the resourceVersion of a watch or list was too old, and it started over.",
     "failures": "Lists and watches that failed otherwise.",
     "unreadable": "Objects that could not be read and were left out.",
 }
@@ -26,7 +26,7 @@ _COUNTED: Final = {
 
 
 class ClusterMetrics(Collector):
-    """Shows what caches, templates and Events count themselves. Read by the scraping thread."""
+    """Collects the counters of caches, templates and Events. Runs in the scraping thread."""
 
     def __init__(
         self, caches: Sequence[Reflector[Any]], templates: TemplateCounters, events: EventCounters | None
@@ -36,7 +36,7 @@ class ClusterMetrics(Collector):
         self._events = events
 
     def collect(self) -> Iterator[Metric]:
-        """All families, as of now."""
+        """All metric families."""
         for field in dataclasses.fields(Counters):
             family = CounterMetricFamily(f"neuron_dra_cache_{field.name}", _COUNTED[field.name], labels=("resource",))
             for cache in self._caches:
@@ -45,13 +45,13 @@ class ClusterMetrics(Collector):
         yield self._gauge("objects", "Objects that are kept.", len)
         yield self._gauge(
             "behind",
-            "1 where a cache may be behind: the API server cannot be listed or watched; the log says why.",
+            "1 if a cache may be behind: list or watch fails; the log has the reason.",
             lambda cache: 0 if cache.synced.is_set() and not cache.problem else 1,
         )
         yield self._gauge(
             "age_seconds",
-            "Seconds since the API server last said what there is; grows to about 60 between two bookmarks. "
-            "Left out before the first list.",
+            "Seconds since the last list, event or bookmark; grows to about 60 between two bookmarks. "
+            "Absent before the first list.",
             lambda cache: cache.age,
         )
         yield from self._made()
@@ -68,7 +68,7 @@ class ClusterMetrics(Collector):
         counters = self._templates
         templates = CounterMetricFamily(
             "neuron_dra_templates",
-            "ResourceClaimTemplates that the cache did not show: created, or found when they were created.",
+            "ResourceClaimTemplates that were not in the cache: created, or found to exist already.",
             labels=("result",),
         )
         templates.add_metric(("created",), counters.created)
@@ -76,7 +76,7 @@ class ClusterMetrics(Collector):
         yield templates
         failed = CounterMetricFamily(
             "neuron_dra_template_failures",
-            "ResourceClaimTemplates that could not be had, by the code of the refusal (docs/errors.md).",
+            "ResourceClaimTemplates that could not be created or read, by error code (docs/errors.md).",
             labels=("code",),
         )
         for code, count in counters.failed.copy().items():

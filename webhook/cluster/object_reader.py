@@ -1,25 +1,24 @@
-"""Reading one object of a list or watch at a time, whatever a tenant has put into it."""
+"""Reads one object of a list or watch at a time. An object that cannot be read does not affect the others."""
 
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from neuron import api_objects
-from webhook.cluster.api import ApiServerError, Resource, UnreadableError, loaded
-from webhook.cluster.holdings import Key
+from runtime.once import Once
+from webhook.cluster.api import ApiAnswerError, ApiServerError, Resource, loaded
+from webhook.cluster.holdings import Bounds, Key
+from webhook.cluster.pages import LONGEST_OBJECT
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_MOST_NAMED: Final = 256
-"""Objects that the log names as unreadable; a tenant may make thousands."""
-
 
 @dataclasses.dataclass(slots=True)
 class Counters:
-    """What happened since the start; metrics read them."""
+    """Counters since the start, for metrics."""
 
     lists: int = 0
     watches: int = 0
@@ -30,60 +29,66 @@ class Counters:
     unreadable: int = 0
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Projection(Generic[T]):
+    """What a cache keeps of each object.
+
+    Attributes:
+        project: returns a value that compares by content; None: the object is not kept.
+        unreadable: is kept for an object that cannot be read; None: nothing is kept.
+        longest: bytes of an object; a longer one counts as unreadable.
+        bounds: how many bytes are kept in all; None: no bound.
+    """
+
+    project: Callable[[dict[str, Any]], T | None]
+    unreadable: T | None = None
+    longest: int = LONGEST_OBJECT
+    bounds: Bounds[T] | None = None
+
+
 class ObjectReader(Generic[T]):
     """Makes projections of objects.
 
-    One object that cannot be read must not keep all others out of a cache, and a tenant decides what is in it: levels,
-    length, numbers and letters that no parser takes.
+    Tenants choose the content of their objects: depth, length, numbers and characters that parsers refuse. One such
+    object must not keep all others out of the cache.
     """
 
-    def __init__(
-        self,
-        resource: Resource,
-        project: Callable[[dict[str, Any]], T | None],
-        counters: Counters,
-        longest: int,
-        unreadable: T | None,
-    ) -> None:
-        """Read objects of `resource`; see `Reflector` for the rest."""
+    def __init__(self, resource: Resource, projection: Projection[T], counters: Counters) -> None:
         self._resource = resource
-        self._project = project
+        self._projection = projection
         self._counters = counters
-        self._longest = longest
-        self._unreadable = unreadable
-        self._named: set[Key] = set()
+        self._named: Once[Key] = Once()
 
     def read(self, raw: memoryview, *, deleted: bool = False) -> tuple[Key, str, T | None]:
-        """Key, resourceVersion and projection of an object; no projection of one that is deleted.
+        """Key, resourceVersion and projection of an object; no projection of a deleted object.
 
-        Key and resourceVersion are empty where not even they can be read.
+        Key and resourceVersion are empty if they cannot be read.
         """
         try:
-            if raw.nbytes > self._longest:
-                raise UnreadableError(f"it is longer than {self._longest} bytes")
+            if raw.nbytes > self._projection.longest:
+                raise ApiAnswerError(f"it is longer than {self._projection.longest} bytes")
             item = loaded(raw)
             key, version = key_of(item), item["metadata"].get("resourceVersion", "")
         except (ApiServerError, KeyError, TypeError, AttributeError) as error:
-            who = api_objects.identity(bytes(raw[: api_objects.WINDOW]))
-            key = who.namespace, who.name
-            return key, who.version, None if deleted or not who.name else self._left_out(key, error)
+            identity = api_objects.identity(bytes(raw[: api_objects.WINDOW]))
+            key = identity.namespace, identity.name
+            return key, identity.version, None if deleted or not identity.name else self._left_out(key, error)
         return key, version, None if deleted else self.project(item)
 
     def project(self, item: dict[str, Any]) -> T | None:
-        """The projection of an object that was decoded."""
+        """The projection of a decoded object."""
         try:
-            return self._project(item)
+            return self._projection.project(item)
         except Exception as error:  # noqa: BLE001 - see the class
             return self._left_out(key_of(item), error)
 
     def _left_out(self, key: Key, error: Exception) -> T | None:
-        """What is kept of an object that cannot be read. It is named once, and without what is in it."""
+        """Count and log an object that cannot be read: its name, without its content."""
         self._counters.unreadable += 1
-        if key not in self._named and len(self._named) < _MOST_NAMED:
-            self._named.add(key)
-            why = str(error) if isinstance(error, UnreadableError) else type(error).__name__
+        if self._named.first(key):
+            why = str(error) if isinstance(error, ApiAnswerError) else type(error).__name__
             log.warning("cannot read %s %s: %s", self._resource, "/".join(filter(None, key)), why)
-        return self._unreadable
+        return self._projection.unreadable
 
 
 def key_of(item: Mapping[str, Any]) -> Key:

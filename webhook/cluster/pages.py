@@ -1,29 +1,61 @@
-"""Reading lists and watches piece by piece, so that neither their length nor an object in them is a matter of trust."""
+"""Reads lists and watches in pieces, with bounds on the length of a page and of an object."""
 
 import asyncio
+import contextlib
+import dataclasses
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from typing import Final
 
 from neuron import api_objects
+from runtime import answers, paging
 from webhook.cluster.api import ApiServer, Resource, TooLongError, decoded
 
 LONGEST_OBJECT: Final = 12 * 1024 * 1024
-"""Bytes of one object. etcd takes 1.5 MiB, which may be several times that as JSON; what is longer is left out."""
+"""Bytes of one object. etcd stores 1.5 MiB, which may be several times that as JSON. A longer object is left out."""
 
-_SHRINK: Final = 4
+PAGE_SIZE: Final = 250
+"""Objects per page of a list."""
+
 _TURN_BYTES: Final = 64 * 1024
 _TURN_OBJECTS: Final = 50
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Collection:
+    """Which objects to list and watch.
+
+    Attributes:
+        resource: their resource.
+        namespace: their namespace; empty: all namespaces.
+        name: name of the only object; a Role may be restricted to it (`resourceNames`). Empty: all objects.
+        parameters: further query parameters, such as `fieldSelector`.
+    """
+
+    resource: Resource
+    namespace: str = ""
+    name: str = ""
+    parameters: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def path(self) -> str:
+        """URL path for list and watch."""
+        return self.resource.path(self.namespace)
+
+    @property
+    def query(self) -> dict[str, str]:
+        """Query parameters for list and watch."""
+        return {**self.parameters, **({"fieldSelector": f"metadata.name={self.name}"} if self.name else {})}
+
+
 class Pace:
-    """Gives the event loop a turn after so many objects or bytes, so that reviews are answered in between."""
+    """Yields to the event loop after a number of objects or bytes, so that reviews are answered in between."""
 
     def __init__(self) -> None:
         self._objects = 0
         self._bytes = 0
 
     async def after(self, length: int) -> None:
-        """Take note of an object of so many bytes; maybe let others have a turn."""
+        """Count an object of `length` bytes; yield to the event loop if it is time."""
         self._objects += 1
         self._bytes += length
         if self._objects >= _TURN_OBJECTS or self._bytes >= _TURN_BYTES:
@@ -32,69 +64,33 @@ class Pace:
 
 
 async def pages(
-    server: ApiServer, resource: Resource, namespace: str, query: Mapping[str, str], *, limit: int, patience: float
+    server: ApiServer, collection: Collection, limit: int, time_out: float
 ) -> AsyncGenerator[api_objects.Page, None]:
     """The pages of one list.
 
-    An answer that is too long for our memory is asked for again with fewer objects.
-
     Args:
-        server: where the objects are.
-        resource: which.
-        namespace: where; empty: in all.
-        query: further parameters.
-        limit: objects in a page; 0: all in one.
-        patience: seconds for a page.
+        server: the API server.
+        collection: which objects.
+        limit: objects per page; 0: all objects in one page.
+        time_out: seconds for one page.
 
     Raises:
-        ApiServerError: a page cannot be had.
+        ApiServerError: a page cannot be read.
     """
-    path = resource.path(namespace)
-    token = ""
-    while True:
-        asked = {**query, **({"limit": str(limit)} if limit else {}), **({"continue": token} if token else {})}
-        try:
-            body = await server.request("GET", path, timeout=patience, query=asked)
-        except TooLongError:
-            if limit <= 1:
-                raise
-            limit = max(1, limit // _SHRINK)
-            continue
-        page = await _page(body)
-        del body
-        yield page
-        token = page.metadata.continue_
-        if not token:
-            return
 
-
-async def _page(body: bytes) -> api_objects.Page:
-    steps = api_objects.steps(body)
-    page = decoded(next, steps)
-    while page is None:
-        await asyncio.sleep(0)
+    async def fetch(query: Mapping[str, str]) -> api_objects.Page:
+        steps = api_objects.steps(await server.request("GET", collection.path, timeout=time_out, query=query))
         page = decoded(next, steps)
-    return page
+        while page is None:
+            await asyncio.sleep(0)
+            page = decoded(next, steps)
+        return page
+
+    async with contextlib.aclosing(paging.pages(fetch, collection.query, limit, TooLongError)) as listed:
+        async for page in listed:
+            yield page
 
 
-async def lines(chunks: AsyncIterable[bytes], longest: int = LONGEST_OBJECT) -> AsyncGenerator[bytes, None]:
-    """Whole, non-empty lines of a body that arrives in pieces cut anywhere.
-
-    What follows the last newline was broken off: it is not given, and comes again when the watch resumes. Of a line
-    that is longer than `longest`, only the beginning is given: enough to see what it was about.
-    """
-    pending: list[bytes] = []
-    length = 0
-    async for chunk in chunks:
-        first, *others = chunk.split(b"\n")
-        if length <= longest:
-            pending.append(first)
-        length += len(first)
-        for other in others:
-            line = b"".join(pending)
-            long = length > longest
-            pending, length = [other], len(other)
-            if long:
-                yield line[: api_objects.WINDOW]
-            elif line.strip():
-                yield line
+def lines(chunks: AsyncIterable[bytes], longest: int = LONGEST_OBJECT) -> AsyncGenerator[bytes, None]:
+    """Lines of a watch; of a line longer than `longest`, only the beginning, which names the object."""
+    return answers.lines(chunks, longest, api_objects.WINDOW)

@@ -1,24 +1,22 @@
-"""Whether the webhook answers: a Neuron pod is created in a dry run, and what comes back is looked at.
+"""Tests the webhook end to end: creates a Neuron pod in a dry run and checks the answer.
 
-That goes the whole way: webhook configuration, Service, certificate, conversion, the ResourceClaimTemplate that would
-be made. The pod's annotation asks for conversion, so the answer is the same while the cluster is still in shadow mode.
+This covers webhook configuration, Service, certificate and conversion. The pod requests conversion with an annotation,
+so the result is the same in shadow mode.
 """
 
 import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-import orjson
-
 from neuron import names
-from webhook.cluster.api import ApiServer, ApiServerError, Resource, StatusError, UnreadableError
+from webhook.cluster.api import ApiAnswerError, ApiServer, ApiServerError, Resource, StatusError, loaded_object
 
 PODS: Final = Resource("", "v1", "pods")
 PAUSE: Final = 2.0
-"""Seconds between two tries."""
+"""Seconds between two attempts."""
 
 _TIMEOUT: Final = 35.0
-"""Longer than the 30 s that the API server gives a webhook at most."""
+"""Longer than 30 s, the longest time-out of a webhook in the API server."""
 _NOT_CONVERTED: Final = (
     "the API server admitted the pod without conversion: the MutatingWebhookConfiguration neuron-dra is missing, "
     "leaves namespace {namespace} out or was ignored because the webhook did not answer (failurePolicy Ignore), or a "
@@ -27,13 +25,13 @@ _NOT_CONVERTED: Final = (
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a try ended.
+class ProbeResult:
+    """The result of one attempt.
 
     Attributes:
-        converted: whether the pod came back converted.
-        message: the template that it would use, or what is wrong.
-        passing: whether another try may end better.
+        converted: whether the returned pod is converted.
+        message: the template that the pod would use, or the error.
+        passing: whether a retry may succeed.
     """
 
     converted: bool
@@ -42,7 +40,7 @@ class Outcome:
 
 
 def probe_pod(name: str = "neuron-dra-probe") -> dict[str, Any]:
-    """A pod that asks for one device, and that the Pod Security Standard `restricted` admits. It never runs."""
+    """A pod that requests one device and complies with the Pod Security Standard `restricted`. It is not stored."""
     security = {
         "runAsNonRoot": True,
         "runAsUser": 65532,
@@ -64,26 +62,26 @@ def probe_pod(name: str = "neuron-dra-probe") -> dict[str, Any]:
     }
 
 
-async def attempt(server: ApiServer, namespace: str) -> Outcome:
-    """Create the pod in a dry run, once."""
+async def attempt(server: ApiServer, namespace: str) -> ProbeResult:
+    """One attempt: create the pod in a dry run."""
     try:
         body = await server.request(
             "POST", PODS.path(namespace), timeout=_TIMEOUT, query={"dryRun": "All"}, body=probe_pod()
         )
-        pod = orjson.loads(body)
+        pod = loaded_object(body)
         labels = pod["metadata"].get("labels") or {}
         claims = pod["spec"].get("resourceClaims") or []
     except StatusError as error:
-        # The ServiceAccount of a new namespace takes a moment, and so does a new replica.
+        # The ServiceAccount of a new namespace, or a new replica, may not be available yet.
         soon = error.passing or "error looking up service account" in error.message
-        return Outcome(False, f"the API server did not admit the pod in namespace {namespace}: {error}", soon)
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
-        return Outcome(False, str(UnreadableError("the API server's answer is no Pod")))
+        return ProbeResult(False, f"the API server did not admit the pod in namespace {namespace}: {error}", soon)
+    except (ApiAnswerError, KeyError, TypeError, AttributeError):
+        return ProbeResult(False, "the API server's answer is not a Pod")
     except ApiServerError as error:
-        return Outcome(False, str(error), True)
+        return ProbeResult(False, str(error), True)
     if names.LABEL_CONVERTED not in labels or not claims:
-        return Outcome(False, _NOT_CONVERTED.format(namespace=namespace), True)
-    return Outcome(True, str(claims[0].get("resourceClaimTemplateName", "")))
+        return ProbeResult(False, _NOT_CONVERTED.format(namespace=namespace), True)
+    return ProbeResult(True, str(claims[0].get("resourceClaimTemplateName", "")))
 
 
 async def probe(
@@ -93,11 +91,11 @@ async def probe(
     *,
     clock: Callable[[], float],
     sleep: Callable[[float], Awaitable[None]],
-) -> Outcome:
-    """Try until the pod comes back converted, the answer is final, or `timeout` seconds have passed."""
+) -> ProbeResult:
+    """Retry until the pod is converted, the answer is final, or `timeout` seconds have passed."""
     deadline = clock() + timeout
     while True:
-        outcome = await attempt(server, namespace)
-        if not outcome.passing or clock() + PAUSE > deadline:
-            return outcome
+        result = await attempt(server, namespace)
+        if not result.passing or clock() + PAUSE > deadline:
+            return result
         await sleep(PAUSE)

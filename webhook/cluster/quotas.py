@@ -1,7 +1,7 @@
-"""What ResourceQuotas say of Neuron devices: which count the device plugin's names, how much a namespace may have.
+"""Limits of ResourceQuotas on Neuron devices: which quotas count legacy resources, and the amounts per namespace.
 
-Source: `pkg/quota/v1/evaluator/core/resource_claims.go` and `pods.go` of Kubernetes. Of several quotas all hold, so the
-smallest amount counts. A quota with scopes bounds some of the pods and never a claim: it says nothing here.
+Source: `pkg/quota/v1/evaluator/core/resource_claims.go` and `pods.go` of Kubernetes. All quotas of a namespace apply,
+so the smallest amount counts. A quota with scopes bounds some pods and no claims: its amounts are ignored here.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ class QuotaFacts:
     """What is kept of a ResourceQuota.
 
     Attributes:
-        legacy: resources of the device plugin that it counts, sorted.
+        legacy: legacy resources that it counts, sorted.
         scoped: whether it has scopes.
         hard: amounts of `spec.hard` that bound devices, by name, sorted.
     """
@@ -37,7 +37,7 @@ class QuotaFacts:
 
 
 def project_quota(item: Mapping[str, Any]) -> QuotaFacts | None:
-    """What a ResourceQuota says of devices; None where it says nothing, as nearly all do."""
+    """The limits of a ResourceQuota on devices; None if it has none."""
     spec = item["spec"]
     hard = spec.get("hard") or {}
     scoped = bool(spec.get("scopes") or spec.get("scopeSelector"))
@@ -56,7 +56,7 @@ def _amount(name: str, hard: Mapping[str, Any]) -> int | None:
 
 
 def merged(quotas: Iterable[QuotaFacts]) -> Mapping[str, int]:
-    """What several quotas of one namespace allow together."""
+    """What all quotas of one namespace allow together."""
     least: dict[str, int] = {}
     for quota in quotas:
         for name, amount in quota.hard:
@@ -65,14 +65,14 @@ def merged(quotas: Iterable[QuotaFacts]) -> Mapping[str, int]:
 
 
 class NamespaceQuotas:
-    """Amounts by namespace, merged when a quota changes, so that reading them costs a look-up."""
+    """Amounts by namespace, merged when a quota changes; reading is one dictionary look-up."""
 
     def __init__(self) -> None:
         self._quotas: dict[str, dict[str, QuotaFacts]] = {}
         self._merged: dict[str, Mapping[str, int]] = {}
 
     def keep(self, namespace: str, name: str, facts: QuotaFacts | None) -> None:
-        """Take in a quota as it is now; None where it is gone or says nothing."""
+        """Store a quota; None: it was deleted or does not bound devices."""
         known = self._quotas.setdefault(namespace, {})
         if facts is None:
             known.pop(name, None)
@@ -89,6 +89,6 @@ class NamespaceQuotas:
         return self._merged.get(namespace, NO_QUOTAS)
 
     def legacy(self, namespace: str) -> tuple[LegacyQuota, ...]:
-        """The quotas of a namespace that count a resource of the device plugin, by name."""
+        """The quotas of a namespace that count a legacy resource, by name."""
         known = sorted(self._quotas.get(namespace, {}).items())
         return tuple(LegacyQuota(name, facts.legacy, facts.scoped) for name, facts in known if facts.legacy)

@@ -1,8 +1,7 @@
 """A cache of one collection of API objects, kept current by list and watch.
 
-What the API server promises, and what is relied on here, is in "Efficient detection of changes"
-(https://kubernetes.io/docs/reference/using-api/api-concepts/). Lists leave `resourceVersion` unset, which asks for
-the most recent state: a relist never goes back behind what a watch has shown already.
+Source: "Efficient detection of changes", https://kubernetes.io/docs/reference/using-api/api-concepts/. Lists leave
+`resourceVersion` unset, which requests the most recent state, so a relist is never older than the last watch event.
 """
 
 import asyncio
@@ -11,53 +10,53 @@ import dataclasses
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from neuron import api_objects
+from runtime.once import Problem
 from webhook.cluster.api import (
     FORBIDDEN,
     GONE,
     UNAUTHORIZED,
+    ApiAnswerError,
     ApiServer,
     ApiServerError,
-    Resource,
     StatusError,
     UnreachableError,
-    UnreadableError,
     decoded,
     explain,
     loaded,
 )
-from webhook.cluster.holdings import Bounds, Holdings
-from webhook.cluster.holdings import Key as Key  # noqa: PLC0414 - who uses caches needs their keys
-from webhook.cluster.object_reader import Counters, ObjectReader, key_of
-from webhook.cluster.pages import LONGEST_OBJECT, Pace, lines, pages
+from webhook.cluster.holdings import Holdings
+from webhook.cluster.holdings import Key as Key  # noqa: PLC0414 - users of caches need their keys
+from webhook.cluster.object_reader import Counters, ObjectReader, Projection, key_of
+from webhook.cluster.pages import PAGE_SIZE, Collection, Pace, lines, pages
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 OnChange: TypeAlias = Callable[[Key, T | None, T | None], None]
-"""Takes the key, what was known before and what is known now; None where there is nothing."""
+"""Takes the key, the projection before and the projection now; None: the object is not in the cache."""
 
 _DELETED: Final = "DELETED"
 _BRIEF: Final = 1.0
-"""A watch that ends sooner, without having shown anything, is no sign of health."""
-_PATIENCE: Final = 3
-"""So many answers of one kind in a row are taken as chance."""
+"""Seconds. A watch that ends sooner, without an event, does not count as healthy."""
+_TOLERATED: Final = 3
+"""Consecutive answers of one kind that do not count as a lasting problem yet."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Timing:
-    """Pace of list-watch, in seconds.
+    """Time-outs and pauses of list-watch, in seconds.
 
     Attributes:
-        list_timeout: longest wait for one page.
-        watch_timeout: shortest time for which a watch is asked; jittered up to twice that, as in client-go, so that
-            the watches of many clients do not end together.
+        list_timeout: for one page.
+        watch_timeout: shortest requested duration of a watch. Jitter adds up to the same again, as in client-go, so
+            that the watches of many clients do not end together.
         stall: longest silence on a watch. The API server sends a bookmark about once a minute.
-        backoff: bound of the pause after a first failure; doubles with each further one.
-        backoff_limit: bound of that bound.
+        backoff: bound of the pause after the first failure; doubles with each further failure.
+        backoff_limit: largest bound.
     """
 
     list_timeout: float = 60.0
@@ -69,10 +68,10 @@ class Timing:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Effects:
-    """Time and chance, so that tests can hold them still.
+    """Clock and random numbers, which tests replace.
 
     Attributes:
-        sleep: waits that many seconds.
+        sleep: waits a number of seconds.
         clock: monotonic seconds.
         jitter: uniform in [0, 1).
     """
@@ -86,62 +85,37 @@ class Reflector(Generic[T]):
     """Projections of all objects of one collection, kept current while `run` runs.
 
     Attributes:
-        resource: what is watched.
-        counters: what happened so far.
-        synced: set once the collection was listed and a watch stands; from then on for good.
-        settled: set with `synced`, or once the API server keeps refusing what only an operator can mend.
-        problem: why the cache may be behind, in words for an operator; empty while it is current.
-        read: objects of the first list that were read so far; it goes on where this grows.
+        resource: the watched resource.
+        counters: for metrics.
+        synced: set when the collection was listed and a watch is open; stays set.
+        settled: set with `synced`, or when the API server keeps refusing until an operator acts.
+        read: objects that lists have read so far. While it grows, a list makes progress.
     """
 
     def __init__(
         self,
         server: ApiServer,
-        resource: Resource,
-        project: Callable[[dict[str, Any]], T | None],
+        collection: Collection,
+        projection: Projection[T],
         *,
-        namespace: str = "",
-        name: str = "",
-        query: Mapping[str, str] | None = None,
-        page_size: int = 250,
-        longest: int = LONGEST_OBJECT,
-        unreadable: T | None = None,
-        bounds: Bounds[T] | None = None,
         timing: Timing | None = None,
         effects: Effects | None = None,
+        page_size: int = PAGE_SIZE,
     ) -> None:
-        """Prepare the cache; `run` fills it.
-
-        Args:
-            server: where the objects are.
-            resource: what to watch.
-            project: makes what is kept of an object, a value that compares by content; None: not of interest.
-            namespace: where; empty: in all namespaces.
-            name: the only object to watch; a role may be bound to it. Empty: all.
-            query: further query parameters of list and watch, such as `fieldSelector`.
-            page_size: objects in a page of the list.
-            longest: bytes of an object; a longer one counts as unreadable.
-            unreadable: what is kept of an object that cannot be read; None: nothing.
-            bounds: how much is kept in all; None: everything.
-            timing: pace.
-            effects: time and chance.
-        """
-        self.resource = resource
+        self.resource = collection.resource
         self.counters = Counters()
         self.synced = asyncio.Event()
         self.settled = asyncio.Event()
-        self.problem = ""
         self.read = 0
         self._server = server
-        self._namespace = namespace
-        self._name = name
-        self._query = dict(query or {}) | ({"fieldSelector": f"metadata.name={name}"} if name else {})
+        self._collection = collection
         self._page_size = page_size
         self._timing = timing or Timing()
         self._effects = effects or Effects()
-        self._reader = ObjectReader(resource, project, self.counters, longest, unreadable)
-        self._bounds = bounds
-        self._objects: Holdings[T] = Holdings(bounds)
+        self._reader = ObjectReader(collection.resource, projection, self.counters)
+        self._bounds = projection.bounds
+        self._objects: Holdings[T] = Holdings(projection.bounds)
+        self._problem = Problem(log)
         self._callbacks: list[OnChange[T]] = []
         self._version = ""
         self._heard = float("-inf")
@@ -153,32 +127,34 @@ class Reflector(Generic[T]):
     def __len__(self) -> int:
         return len(self._objects)
 
+    @property
+    def problem(self) -> str:
+        """Why the cache may be behind, in words for an operator; empty while it is current."""
+        return self._problem.text
+
     def values(self) -> tuple[T, ...]:
         """All projections."""
         return tuple(self._objects.values())
 
     @property
     def age(self) -> float:
-        """Seconds since the API server last said what there is: a list, an event, or the bookmark of each minute.
-
-        Infinite before the first list.
-        """
+        """Seconds since the last list, event or bookmark (about one a minute); infinite before the first list."""
         return self._effects.clock() - self._heard
 
     def get(self, namespace: str, name: str) -> T | None:
-        """The projection of one object: the very same for as long as it does not change."""
+        """The projection of one object; the same Python object until it changes."""
         return self._objects.get((namespace, name))
 
     def on_change(self, callback: OnChange[T]) -> None:
-        """Have `callback` called, in the event loop, for each projection that appears, changes or goes."""
+        """Call `callback` in the event loop for each projection that is added, changed or removed."""
         self._callbacks.append(callback)
 
     def observe(self, event: str, item: dict[str, Any]) -> None:
-        """Take in an object as a watch shows it: `ADDED`, `MODIFIED` or `DELETED`."""
+        """Apply an event of a watch: `ADDED`, `MODIFIED` or `DELETED`, with its object."""
         self._set(key_of(item), None if event == _DELETED else self._reader.project(item))
 
     async def run(self) -> None:
-        """List, watch, and start over as often as it takes. Ends only when it is cancelled."""
+        """List and watch, again after every failure, until it is cancelled."""
         while True:
             asked_to_wait = 0.0
             try:
@@ -192,7 +168,7 @@ class Reflector(Generic[T]):
                 asked_to_wait = error.retry_after if isinstance(error, StatusError) else 0.0
             except Exception as error:
                 log.exception("the cache of %s starts over after a defect", self.resource)
-                self._fail(UnreadableError(f"{type(error).__name__}: {error}"))
+                self._fail(ApiAnswerError(f"{type(error).__name__}: {error}"))
             await self._effects.sleep(max(asked_to_wait, self._backoff()))
 
     async def _list(self) -> None:
@@ -203,7 +179,7 @@ class Reflector(Generic[T]):
         except StatusError as error:
             if error.code != GONE:
                 raise
-            # The continue token outlived the history it points into; one piece is consistent in itself.
+            # The continue token is older than the server's history. A list in one page needs no token.
             self.counters.expired += 1
             fresh, version = await self._collect(0)
         await self._replace(fresh)
@@ -213,8 +189,8 @@ class Reflector(Generic[T]):
     async def _collect(self, limit: int) -> tuple[Holdings[T], str]:
         fresh = Holdings(self._bounds)
         version, pace = "", Pace()
-        source = (self._server, self.resource, self._namespace, self._query)
-        async with contextlib.aclosing(pages(*source, limit=limit, patience=self._timing.list_timeout)) as listed:
+        time_out = self._timing.list_timeout
+        async with contextlib.aclosing(pages(self._server, self._collection, limit, time_out)) as listed:
             async for page in listed:
                 for raw in page.items or ():
                     key, _, projection = self._reader.read(memoryview(raw))
@@ -227,10 +203,10 @@ class Reflector(Generic[T]):
         return fresh, version
 
     async def _replace(self, fresh: Holdings[T]) -> None:
-        """Take a whole list in, and tell what it changed."""
+        """Replace the cache with a list, and call back for each difference."""
         known, self._objects = self._objects, fresh
         pace = Pace()
-        for key in [key for key in known.keys() if key not in fresh]:  # noqa: SIM118 - it is no dictionary
+        for key in [key for key in known.keys() if key not in fresh]:  # noqa: SIM118 - not a dictionary
             self._tell(key, known.get(key), None)
             await pace.after(0)
         for key, after in list(fresh.items()):
@@ -240,10 +216,14 @@ class Reflector(Generic[T]):
             await pace.after(0)
 
     async def _watch(self) -> bool:
-        """Follow changes until the stream ends; whether it looked healthy, so that the next may follow at once."""
+        """Apply changes until the stream ends.
+
+        Returns:
+            Whether the watch was healthy; the next one may then follow without a pause.
+        """
         self._verb = "watch"
         self.counters.watches += 1
-        query = self._query | {
+        query = self._collection.query | {
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": self._version,
@@ -254,9 +234,7 @@ class Reflector(Generic[T]):
         pace = Pace()
         steady: asyncio.TimerHandle | None = None
         try:
-            async with self._server.stream(
-                self.resource.path(self._namespace), query=query, stall=self._timing.stall
-            ) as chunks:
+            async with self._server.stream(self._collection.path, query=query, stall=self._timing.stall) as chunks:
                 self.synced.set()
                 self.settled.set()
                 if not self._doubtful:
@@ -311,13 +289,13 @@ class Reflector(Generic[T]):
             try:
                 callback(key, before, after)
             except Exception:
-                # A defect of ours; the list goes on, or no object after this one would ever be seen.
+                # A defect in a callback. The list continues, or no later object would be seen.
                 log.exception("a change of %s %s was not taken in", self.resource, "/".join(filter(None, key)))
 
     def _recover(self) -> None:
         if self.problem:
             log.info("the cache of %s is current again", self.resource)
-            self.problem = ""
+            self._problem.set("")
 
     def _fail(self, error: ApiServerError) -> None:
         self._attempt += 1
@@ -330,33 +308,30 @@ class Reflector(Generic[T]):
             self.counters.failures += 1
         if self._ordinary(error):
             return
-        problem = explain(error, self._verb, self.resource, self._namespace, self._name)
-        if problem != self.problem:
-            self.problem = problem
-            log.warning("%s", problem)
-        # An API server that starts refuses for a moment what it has not read the roles for yet.
-        if isinstance(error, StatusError) and error.final and self._statuses >= _PATIENCE:
+        self._problem.set(explain(error, self._verb, self.resource, self._collection.namespace, self._collection.name))
+        # An API server that starts has not read all roles yet, and refuses for a moment.
+        if isinstance(error, StatusError) and error.final and self._statuses >= _TOLERATED:
             self.settled.set()
 
     def _ordinary(self, error: ApiServerError) -> bool:
-        """Whether this is how a watch ends now and then, and no problem unless it goes on."""
+        """Whether watches end like this now and then; it is a problem only if it repeats."""
         if self._verb != "watch":
             return False
         if isinstance(error, StatusError):
-            # It was away for longer than the server keeps history.
-            return error.code == GONE and self._attempt <= _PATIENCE
-        # Something on the way, or the server itself, was restarted.
+            # The resourceVersion is older than the server's history.
+            return error.code == GONE and self._attempt <= _TOLERATED
+        # The server, or a proxy before it, was restarted.
         return isinstance(error, UnreachableError) and self._attempt == 1
 
     def _resumable(self, error: ApiServerError) -> bool:
-        """Whether the last resourceVersion can still be good for a watch."""
+        """Whether a watch may resume from the last resourceVersion."""
         if isinstance(error, StatusError):
-            # An error that stays may be about this very version; a list is free of it.
-            passing = error.passing and self._statuses < _PATIENCE
+            # A lasting error may be about this resourceVersion; a list does not use it.
+            passing = error.passing and self._statuses < _TOLERATED
             return passing or error.code in (UNAUTHORIZED, FORBIDDEN)
         return isinstance(error, UnreachableError)
 
     def _backoff(self) -> float:
-        """Full jitter: anything between nothing and a bound that doubles."""
+        """Seconds: full jitter, between 0 and a bound that doubles with each failure."""
         bound = self._timing.backoff * 2.0 ** min(self._attempt - 1, 32)
         return self._effects.jitter() * min(bound, self._timing.backoff_limit)

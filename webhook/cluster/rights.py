@@ -1,6 +1,6 @@
-"""What the webhook may do in the cluster, as it has to be granted: `deploy/manifests/rbac.yaml` in code.
+"""The RBAC rules that the webhook needs; the same as in `deploy/manifests/rbac.yaml`.
 
-A missing permission is always named as the rule that an administrator has to add, in the words of RBAC.
+Messages about a missing permission print the RBAC rule that an administrator has to add.
 """
 
 import dataclasses
@@ -10,9 +10,9 @@ from neuron import names
 from webhook.cluster.api import RESOURCE_GROUP, rule_text
 
 SECRET: Final = "neuron-dra-tls"  # noqa: S105 - its name
-"""The Secret with CA and serving certificate, as it is called in what is shipped."""
+"""Name of the Secret with CA and serving certificate in the shipped manifests."""
 
-_CERTIFICATES: Final = "keeping certificates"
+_CERTIFICATES: Final = "managing certificates"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -22,11 +22,11 @@ class Rule:
     Attributes:
         group: API group; empty for the core.
         resources: plural names.
-        verbs: what is done with them.
+        verbs: of the rule.
         purpose: what does not work without it.
         needed: whether conversion depends on it.
-        names: `resourceNames`, where the rule is about these alone.
-        own: whether it is of the Role in the webhook's own namespace.
+        names: `resourceNames`; empty: no restriction.
+        own: whether it belongs to the Role in the webhook's namespace.
     """
 
     group: str
@@ -42,21 +42,31 @@ class Rule:
 
 
 RULES: Final = (
-    Rule("", ("namespaces", "resourcequotas", "limitranges"), ("list", "watch"), "knowing what namespaces say"),
-    Rule(RESOURCE_GROUP, ("resourceslices", "deviceclasses"), ("list", "watch"), "knowing instance types and classes"),
+    Rule(
+        "",
+        ("namespaces", "resourcequotas", "limitranges"),
+        ("list", "watch"),
+        "reading annotations and quotas of namespaces",
+    ),
+    Rule(
+        RESOURCE_GROUP,
+        ("resourceslices", "deviceclasses"),
+        ("list", "watch"),
+        "finding types and classes",
+    ),
     Rule(
         RESOURCE_GROUP,
         ("resourceclaimtemplates",),
         ("get", "list", "watch", "create", "patch"),
-        "making the templates of converted pods",
+        "creating the templates of converted pods",
     ),
-    Rule(RESOURCE_GROUP, ("resourceclaims",), ("get",), "telling pods that their claim does not exist", needed=False),
+    Rule(RESOURCE_GROUP, ("resourceclaims",), ("get",), "warning about claims that do not exist", needed=False),
     Rule("events.k8s.io", ("events",), ("create", "patch"), "Events about refused conversions", needed=False),
     Rule(
         "admissionregistration.k8s.io",
         ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
         ("list", "watch", "patch"),
-        "keeping caBundle",
+        "updating caBundle",
         names=(names.MANAGER,),
     ),
     Rule("", ("secrets",), ("get", "list", "watch", "patch"), _CERTIFICATES, names=(SECRET,), own=True),
@@ -65,8 +75,8 @@ RULES: Final = (
         "coordination.k8s.io",
         ("leases",),
         ("list", "watch", "create", "patch", "delete"),
-        "telling replicas from each other",
+        "coordinating replicas",
         own=True,
     ),
 )
-"""What is shipped: the ClusterRole, and the Role for certificates that the webhook keeps itself (`--tls-secret`)."""
+"""The shipped rules: of the ClusterRole, and of the Role for certificates in a Secret (`--tls-secret`)."""

@@ -1,11 +1,11 @@
-"""ResourceClaimTemplates of the cluster: known from the watch cache, created where they are missing.
+"""The store of ResourceClaimTemplates: looks them up in the watch cache, and creates missing ones.
 
-Templates are named by their content and never change, so creating one twice is harmless: the second attempt finds
-the first. A template that somebody deletes is missed as soon as the watch tells; a pod admitted in between waits
-for its template, as one does that was admitted before the deletion.
+A template's name is a hash of its content, and templates do not change. Creating one twice is harmless: the second
+attempt finds the first. If a user deletes a template, the watch reports it; a pod that is admitted before that stays
+pending until the template exists again.
 
-`neuron-dra templates prune` marks a template (`names.ANNOTATION_PRUNE_AFTER`) a while before it removes it. One that is
-marked is not relied on: a review that needs it takes the mark away first, which makes the removal fail.
+`neuron-dra templates prune` marks a template (`names.ANNOTATION_PRUNE_AFTER`) some time before it removes it. A review
+that needs a marked template removes the mark first, which makes the removal fail.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from webhook.cluster.api import (
     NOT_FOUND,
     OLDEST_KUBERNETES,
     UNAUTHORIZED,
+    ApiAnswerError,
     ApiServer,
     ApiServerError,
     StatusError,
     TooLongError,
     UnreachableError,
-    UnreadableError,
-    loaded,
+    loaded_object,
     rule_text,
 )
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts
@@ -43,11 +43,11 @@ _PATH: Final = "spec.resourceClaims"
 _ATTEMPTS: Final = 2
 _REMEMBERED: Final = 60.0
 _MOST_REMEMBERED: Final = 10_000
-"""Templates that count as known before the watch shows them: some 4 MiB, as the API server bounds their names."""
+"""Templates that count as existing before the watch reports them: about 4 MiB, since names are bounded."""
 _UNPROCESSABLE: Final = (422, "Invalid")
 _CONFLICT: Final = (CONFLICT, "Conflict")
 _UNAVAILABLE: Final = (503, "ServiceUnavailable")
-# Whatever mark there is: a template that has none keeps its resourceVersion.
+# Removes any mark. Without a mark, the patch does not change the resourceVersion.
 _UNMARKED: Final = {"metadata": {"annotations": {names.ANNOTATION_PRUNE_AFTER: None}}}
 _CREATED: Final = "created"
 _KEPT: Final = "kept from pruning"
@@ -56,12 +56,12 @@ _READ: Final = "read"
 
 @dataclasses.dataclass(slots=True)
 class TemplateCounters:
-    """What became of templates that the cache did not show, since the start; metrics read them.
+    """Templates that were not in the cache, since the start; for metrics.
 
     Attributes:
-        created: made by this process.
-        found: made by somebody else in the meantime, with the right spec.
-        failed: not to be had, by the finding's code.
+        created: by this process.
+        found: created by another client in the meantime, with the right spec.
+        failed: not created, by error code.
     """
 
     created: int = 0
@@ -78,8 +78,8 @@ class _Made:
 class KubeTemplates:
     """A `TemplateStore` in one cluster.
 
-    What was just made, or kept from being removed, counts as known until the watch shows it, so that the pods of a big
-    workload, which arrive together, create their template once; should the watch never show it, it counts for a minute.
+    A template that was just created, or whose mark was just removed, counts as existing until the watch reports it, at
+    most a minute. So the pods of a large workload, which arrive together, create their template once.
     """
 
     def __init__(
@@ -92,15 +92,15 @@ class KubeTemplates:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        """Create templates through `server` that `cache` does not show.
+        """Create templates through `server` that are not in `cache`.
 
         Args:
-            server: where templates are created.
+            server: the API server.
             cache: the watch cache of ResourceClaimTemplates.
-            budget: seconds that `ensure` may take in all, below the time-out of the webhook.
-            pause: seconds before the one retry.
+            budget: time-out of `ensure` in seconds, below the time-out of the webhook.
+            pause: seconds before the only retry.
             clock: monotonic seconds.
-            sleep: waits that many seconds.
+            sleep: waits a number of seconds.
         """
         self._server = server
         self._cache = cache
@@ -115,11 +115,11 @@ class KubeTemplates:
 
     @property
     def under_way(self) -> int:
-        """How many templates are being created."""
+        """Number of templates that are being created."""
         return len(self._flights)
 
     def holds(self, namespace: str, template: Template) -> bool:
-        """Whether exactly this template is known to exist, and to stay; answered from memory."""
+        """Whether this template, with this content, exists and is not marked. Reads memory only."""
         facts = self._cache.get(namespace, template.name)
         if facts is not None and (facts.digest != template.digest or not facts.prune_after):
             return facts.digest == template.digest
@@ -127,14 +127,12 @@ class KubeTemplates:
         return made is not None and made.digest == template.digest and self._clock() < made.until
 
     async def ensure(self, namespace: str, template: Template) -> None:
-        """Return when the template exists in the namespace, creating it, or taking a mark off it, where need be.
+        """Return when the template exists in the namespace; create it, or remove its mark, if necessary.
 
-        Those who ask for the same template at the same time share one attempt, which goes on when some of them
-        stop waiting.
+        Concurrent calls for the same template share one attempt, which continues if some callers are cancelled.
 
         Raises:
-            TemplateUnavailableError: it does not exist and cannot be made within the budget, or is going to be removed
-                and cannot be kept.
+            TemplateUnavailableError: it cannot be created within the budget, or its mark cannot be removed.
         """
         if self.holds(namespace, template):
             return
@@ -149,10 +147,10 @@ class KubeTemplates:
     async def check(self, namespace: str, template: Template) -> bool:
         """Whether the template exists in the namespace, for a dry run: nothing is created or changed.
 
-        A mark on it makes no difference: `ensure` would take it off.
+        A mark is ignored: `ensure` would remove it.
 
         Raises:
-            TemplateUnavailableError: something else has its name, or the API server cannot be asked.
+            TemplateUnavailableError: a template with this name has another spec, or the request failed.
         """
         if self.holds(namespace, template):
             return True
@@ -170,7 +168,7 @@ class KubeTemplates:
         return True
 
     async def close(self) -> None:
-        """Give up on what is under way."""
+        """Cancel all creations."""
         flights = list(self._flights.values())
         for flight in flights:
             flight.cancel()
@@ -179,7 +177,7 @@ class KubeTemplates:
     def _landed(self, key: Key, flight: asyncio.Task[None]) -> None:
         del self._flights[key]
         if not flight.cancelled():
-            error = flight.exception()  # seen, even where everybody stopped waiting
+            error = flight.exception()  # retrieved, or asyncio logs it if all callers were cancelled
             if isinstance(error, TemplateUnavailableError):
                 code = error.finding.code
                 self.counters.failed[code] = self.counters.failed.get(code, 0) + 1
@@ -196,7 +194,7 @@ class KubeTemplates:
         self._made.pop(key, None)
         while self._made and (len(self._made) >= _MOST_REMEMBERED or next(iter(self._made.values())).until <= now):
             del self._made[next(iter(self._made))]
-        # A mark that the cache did not show when the attempt began may be newer than what the attempt achieved.
+        # A mark that appeared in the cache during the attempt may be newer than the attempt's write.
         if self._mark(key, template) == mark and (mark or self._cache.get(*key) is None):
             self._made[key] = _Made(template.digest, now + _REMEMBERED)
 
@@ -220,7 +218,7 @@ class KubeTemplates:
         raise _unavailable(failure, namespace, template, _CREATED) from failure
 
     async def _keep(self, namespace: str, template: Template, deadline: float) -> bool:
-        """Take the mark off a template; False where it is gone."""
+        """Remove the mark of a template; False if the template does not exist."""
         try:
             kept = await self._server.request(
                 "PATCH",
@@ -286,36 +284,36 @@ def _worth_a_retry(error: ApiServerError) -> bool:
 
 
 def _loaded(body: bytes) -> dict[str, Any]:
-    item = loaded(body)
-    if not isinstance(item, dict) or not all(isinstance(item.get(part), dict) for part in ("metadata", "spec")):
-        raise UnreadableError("the answer is no ResourceClaimTemplate")
+    item = loaded_object(body)
+    if not all(isinstance(item.get(part), dict) for part in ("metadata", "spec")):
+        raise ApiAnswerError("the answer is not a ResourceClaimTemplate")
     return item
 
 
 def _stored(body: bytes) -> dict[str, Any] | None:
-    """The template in an answer to GET or PATCH; None where the API server stores one that cannot be read.
+    """The template in an answer to GET or PATCH; None if the stored object cannot be read.
 
     Raises:
-        UnreadableError: it is no answer of the API server's.
+        ApiAnswerError: the answer does not come from the API server.
     """
     try:
         return _loaded(body)
-    except UnreadableError:
-        # What the API server stores is an object of JSON, with whatever somebody wrote into it. An error page is not.
+    except ApiAnswerError:
+        # A stored object is always a JSON object, whatever its content. An error page of a proxy is not.
         if body[:1] == b"{":
             return None
         raise
 
 
 def _digest(item: dict[str, Any]) -> str:
-    """The hash of a template; empty, and that of no template of ours, where its spec cannot be hashed."""
+    """The hash of a template's spec; empty, which matches no generated template, if it cannot be computed."""
     try:
         return digest(item["spec"])
     except (ValueError, RecursionError):
         return ""
 
 
-# --- what went wrong, for the user --------------------------------------------------------------------------
+# --- errors for the user --------------------------------------------------------------------------
 
 
 def _error(code: str, status: tuple[int, str], template: Template, message: str, fix: str) -> TemplateUnavailableError:
@@ -325,14 +323,14 @@ def _error(code: str, status: tuple[int, str], template: Template, message: str,
 def _foreign(namespace: str, template: Template, found: dict[str, Any] | None) -> TemplateUnavailableError:
     labels = ((found or {}).get("metadata") or {}).get("labels") or {}
     ours = labels.get(names.LABEL_MANAGED_BY) == names.MANAGER
-    said = f"it is {'' if ours else 'not '}labelled {names.LABEL_MANAGED_BY}={names.MANAGER}"
+    labelled = f"it is {'' if ours else 'not '}labelled {names.LABEL_MANAGED_BY}={names.MANAGER}"
     return _error(
         "NEU303",
         _CONFLICT,
         template,
-        f"ResourceClaimTemplate {namespace}/{template.name} exists with another spec than its name stands for; "
-        f"{'it cannot be read' if found is None else said}.",
-        "If nothing else uses it, delete it, and it is made again with the right spec: "
+        f"ResourceClaimTemplate {namespace}/{template.name} exists with another spec than its name's hash; "
+        f"{'it cannot be read' if found is None else labelled}.",
+        "If nothing else uses it, delete it; it is then created again with the right spec: "
         f"kubectl delete resourceclaimtemplate {template.name} -n {namespace}",
     )
 
@@ -342,7 +340,7 @@ def _changed(namespace: str, template: Template) -> TemplateUnavailableError:
         "NEU301",
         _UNPROCESSABLE,
         template,
-        f"ResourceClaimTemplate {namespace}/{template.name} was stored with another spec than was sent: the API server "
+        f"ResourceClaimTemplate {namespace}/{template.name} was not stored as it was sent: the API server "
         "dropped fields whose feature gates are off, or another admission webhook changed them.",
         "Turn on the feature gates of Dynamic Resource Allocation that the pod needs, or exempt templates labelled "
         f"{names.LABEL_MANAGED_BY}={names.MANAGER} from that webhook; then delete the template.",
@@ -352,28 +350,27 @@ def _changed(namespace: str, template: Template) -> TemplateUnavailableError:
 def _unavailable(error: ApiServerError, namespace: str, template: Template, done: str) -> TemplateUnavailableError:
     start = f"ResourceClaimTemplate {namespace}/{template.name} could not be {done}: "
     if not isinstance(error, StatusError) or error.passing:
-        fix = "Try again; if it lasts, look at the API server and at the webhook's way to it."
+        fix = "Try again. If the error lasts, check the API server and the network between it and the webhook."
         return _error("NEU302", _UNAVAILABLE, template, f"{start}{_words(error)}", fix)
     if error.code == UNAUTHORIZED:
-        # Not passed on as 401: it is not the user's credentials that are refused.
+        # Not returned as 401: the webhook's credentials are refused, not the user's.
         why = "the API server does not accept the webhook's credentials."
-        return _error("NEU302", _UNAVAILABLE, template, start + why, "Restart the webhook or mend its kubeconfig.")
+        return _error("NEU302", _UNAVAILABLE, template, start + why, "Restart the webhook or fix its kubeconfig.")
     why, fix = _refusal(error, namespace)
     return _error("NEU301", (error.code, error.reason or "Unknown"), template, start + why, fix)
 
 
 def _refusal(error: StatusError, namespace: str) -> tuple[str, str]:
-    """Why the API server refused for good, and what to do."""
+    """Reason and fix for a refusal that a retry does not change."""
     if error.cause("NamespaceTerminating"):
-        return f'namespace "{namespace}" is being deleted.', "Wait until it is gone, create it again and try again."
+        return f'namespace "{namespace}" is being deleted.', "Wait until it is deleted, create it again and try again."
     if error.code == FORBIDDEN and "exceeded quota" in error.message:
-        fix = "Raise count/resourceclaimtemplates.resource.k8s.io there, or delete templates that nothing uses."
+        fix = "Raise count/resourceclaimtemplates.resource.k8s.io there, or delete unused templates."
         return _words(error), fix
     if error.missing_right:
         user, verb = error.missing_right
-        why = (
-            f'the webhook runs as "{user}", which may not {verb} {RESOURCE_CLAIM_TEMPLATES} in namespace "{namespace}".'
-        )
+        denied = f'is not allowed to {verb} {RESOURCE_CLAIM_TEMPLATES} in namespace "{namespace}".'
+        why = f'the webhook runs as "{user}", which {denied}'
         rule = rule_text(RESOURCE_CLAIM_TEMPLATES.group, (RESOURCE_CLAIM_TEMPLATES.plural,), (verb,))
         return why, f"An administrator has to add this rule to its ClusterRole: {rule}"
     if error.code == NOT_FOUND and error.details.get("kind") == "namespaces":

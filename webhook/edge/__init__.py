@@ -1,1 +1,1 @@
-"""The HTTP edge: TLS and sockets, reviews as bytes, health, metrics and logs."""
+"""The HTTP edge: TLS, sockets, AdmissionReview bytes, health endpoints, metrics and logs."""

@@ -1,7 +1,7 @@
-"""Accepts connections: limits their number, and the time of each handshake.
+"""Accepts connections, with a limit on their number and a time-out for each TLS handshake.
 
-uvicorn leaves this to `loop.create_server`, which accepts every connection and gives each one minute for its
-handshake. A client could then hold every file descriptor without sending a byte.
+uvicorn uses `loop.create_server`, which accepts every connection and allows one minute per handshake: one client could
+occupy all file descriptors without sending a byte.
 """
 
 import asyncio
@@ -16,18 +16,19 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 HANDSHAKE_TIMEOUT: Final = 5.0
-"""Seconds. The API server gives its side 10 (Go's http.Transport), and a whole review hardly ever more than that."""
+"""Seconds. The API server's own time-out for a handshake is 10 s (Go's http.Transport)."""
 
 CLOSE_TIMEOUT: Final = 2.0
-"""Seconds for a client to take what is left for it and to close its side of TLS; asyncio gives it 30."""
+"""Seconds in which a client must read the rest of its answer and close its side of TLS. asyncio's default is 30."""
 
 _AT_ONCE: Final = 64
-"""Connections accepted in one turn of the event loop; the others have waited, and can for a moment more."""
+"""Connections that are accepted in one iteration of the event loop."""
 _RESERVED: Final = 64
-"""File descriptors for all else: the cluster's watches, log, listeners, metrics."""
+"""File descriptors for watches, logs, listeners and metrics."""
 _PAUSE: Final = 1.0
-"""Seconds without accepting when the machine has no more descriptors; asyncio's own."""
-_SAY_EVERY: Final = 10.0
+"""Seconds without accepting after the operating system had no file descriptor left; as in asyncio."""
+_LOG_EVERY: Final = 10.0
+"""Seconds between two log lines about refused connections."""
 
 
 class Acceptor:
@@ -35,9 +36,9 @@ class Acceptor:
 
     Attributes:
         tls: the context of the next handshake.
-        open: connections there are, those in their handshake included.
-        refused: connections closed at once because there were too many.
-        failed: handshakes that came to nothing.
+        open: number of open connections, including those in their handshake.
+        refused: connections closed because there were too many.
+        failed: failed handshakes.
     """
 
     def __init__(
@@ -47,30 +48,30 @@ class Acceptor:
         most: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Hold at most `most` connections (0: as many as there are file descriptors)."""
+        """Hold at most `most` connections; 0: as many as there are file descriptors."""
         self.tls = tls
         self._make_protocol = make_protocol
         self._most = _within_descriptors(most)
         self._clock = clock
-        self._said: float | None = None
+        self._logged: float | None = None
         self._listeners: list[socket.socket] = []
         self._handshakes: set[asyncio.Task[None]] = set()
         self.open = self.refused = self.failed = 0
 
     def start(self, listener: socket.socket) -> None:
-        """Accept what arrives at a listening socket, until `stop`."""
+        """Accept connections of a listening socket until `stop`."""
         listener.setblocking(False)
         self._listeners.append(listener)
         self._resume(listener)
 
     def stop(self) -> None:
-        """Accept no more. Handshakes under way may end."""
+        """Accept no more connections. Handshakes that have begun may finish."""
         for listener in self._listeners:
             asyncio.get_running_loop().remove_reader(listener)
         self._listeners.clear()
 
     def closed(self) -> None:
-        """One connection is gone; its protocol says so."""
+        """The protocol of a connection calls this when the connection has ended."""
         self.open -= 1
 
     def _accept(self, listener: socket.socket) -> None:
@@ -107,8 +108,8 @@ class Acceptor:
     def _refuse(self) -> None:
         self.refused += 1
         now = self._clock()
-        if self._said is None or now - self._said >= _SAY_EVERY:
-            self._said = now
+        if self._logged is None or now - self._logged >= _LOG_EVERY:
+            self._logged = now
             extra = {"open": self.open, "refused": self.refused}
             log.warning("connections refused: there are too many (--max-connections)", extra=extra)
 

@@ -1,4 +1,4 @@
-"""Reading request bodies: whole, within a size, a time and a memory.
+"""Reads request bodies completely, with a limit on size, time and memory.
 
 Exceptions: `BodyError` > `BodyTooLargeError`, `BodyTooManyError`, `BodyTooSlowError`, `ClientGoneError`.
 """
@@ -14,16 +14,16 @@ from starlette.types import Message, Receive
 
 from webhook.decisions.nesting import BEGINNING
 from webhook.edge.reviews import namespace_of
-from webhook.edge.room import Room
+from webhook.edge.room import MemoryBudget
 
 Result = TypeVar("Result")
 
 
 class BodyError(Exception):
-    """There is no body to work with.
+    """The body was not read completely.
 
     Attributes:
-        start: the beginning of it, as far as it was read.
+        start: the beginning of the body, as far as it was read.
     """
 
     start = b""
@@ -33,8 +33,8 @@ class BodyTooLargeError(BodyError):
     """The body is larger than allowed.
 
     Attributes:
-        limit: bytes that are allowed.
-        unread: whether there is more of it to come.
+        limit: allowed bytes.
+        unread: whether more of the body is expected.
     """
 
     def __init__(self, limit: int, *, unread: bool) -> None:
@@ -44,11 +44,11 @@ class BodyTooLargeError(BodyError):
 
 
 class BodyTooManyError(BodyError):
-    """There are too many bodies, which take all the memory that there is for them.
+    """Too many bodies are being read: their memory is used up.
 
     Attributes:
-        unread: whether there is more of it to come.
-        given_up: whether it made room for others, and its connection should do so as well.
+        unread: whether more of the body is expected.
+        given_up: whether the body was discarded to free memory; then its connection should close too.
     """
 
     def __init__(self, *, unread: bool, given_up: bool = False) -> None:
@@ -58,19 +58,19 @@ class BodyTooManyError(BodyError):
 
 
 class BodyTooSlowError(BodyError):
-    """The body was not there in time.
+    """The body was not complete in time.
 
     Attributes:
-        seconds: how long it was waited for.
+        seconds: the time-out.
     """
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"not there after {seconds:g} s")
+        super().__init__(f"not complete after {seconds:g} s")
         self.seconds = seconds
 
 
 class ClientGoneError(BodyError):
-    """The client closed the connection before it had sent the body."""
+    """The client closed the connection before the body was complete."""
 
 
 def _current() -> asyncio.Task[Any]:
@@ -79,11 +79,11 @@ def _current() -> asyncio.Task[Any]:
     return task
 
 
-class Patience:
-    """Gives up on what takes too long.
+class TimeOuts:
+    """Cancels waits after one common time-out.
 
-    Everything may take equally long, so the order of arrival is the order of deadlines: one timer, set for the oldest,
-    serves everybody, and what is quick costs two dictionary operations instead of a timer of its own.
+    All waits have the same time-out, so the order of arrival is the order of deadlines: one timer for the oldest wait
+    is enough, and a short wait costs two dictionary operations instead of a timer.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -94,11 +94,11 @@ class Patience:
         self._timer: asyncio.TimerHandle | None = None
 
     async def wait(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """The result of `work`, which runs in the calling task.
+        """Run `work` in the calling task and return its result.
 
         Raises:
-            BodyTooSlowError: it was not done in time, and has been cancelled.
-            BodyError: it has been cancelled by `interrupt`.
+            BodyTooSlowError: `work` was cancelled after the time-out.
+            BodyError: `interrupt` cancelled `work`.
         """
         task = _current()
         self._since[task] = self._clock()
@@ -115,11 +115,11 @@ class Patience:
             self._since.pop(task, None)
 
     def pause(self) -> None:
-        """The current task waits for us, not for its client."""
+        """Stop the clock of the current task: it does not wait for its client."""
         self._since.pop(_current(), None)
 
     def resume(self) -> None:
-        """The current task waits for its client, from now on."""
+        """Start the clock of the current task again: it waits for its client."""
         self._since[_current()] = self._clock()
         if self._timer is None:
             self._arm(self._seconds)
@@ -146,7 +146,7 @@ class Patience:
 
 
 Declared = Callable[[], int | None]
-"""How many bytes a client says that a body has. Only asked of large bodies."""
+"""Returns the declared size of a body in bytes (Content-Length); None if chunked. Called for large bodies only."""
 
 
 def _in_chunks() -> int | None:
@@ -154,19 +154,17 @@ def _in_chunks() -> int | None:
 
 
 class _Reading:
-    """One body that is being read."""
+    __slots__ = ("body", "declared", "memory_timeout", "owner", "reserved")
 
-    __slots__ = ("body", "declared", "owner", "reserved", "room_within")
-
-    def __init__(self, declared: Declared, room_within: float) -> None:
+    def __init__(self, declared: Declared, memory_timeout: float) -> None:
         self.declared = declared
-        self.room_within = room_within
+        self.memory_timeout = memory_timeout
         self.body: bytes | bytearray = b""
         self.reserved = 0
         self.owner: str | None = None
 
     def forget(self) -> bytes:
-        """Its beginning; the rest is gone, however long the frames of an exception refer to it."""
+        """Free the body and return its beginning. Frames of an exception may refer to this object for long."""
         start = bytes(memoryview(self.body)[:BEGINNING])
         if isinstance(self.body, bytearray):
             self.body.clear()
@@ -177,35 +175,35 @@ class _Reading:
 class BodyReader:
     """Reads bodies of at most `limit` bytes that arrive within `seconds`.
 
-    Those above `SMALL` reserve what they are going to take before it is read, and wait for that if they have to, until
-    they are released, when they have been answered: together the memory of `LARGE_AT_ONCE` of the largest, of one
-    namespace half of that. All others together may hold `INCOMPLETE` bytes while they are not complete: beyond that,
-    the one that has waited longest is given up. So no number of senders can make the kernel kill us.
+    A body above `SMALL` reserves its memory before it is read, waits for it if necessary, and keeps it until `release`
+    after the answer: in total `LARGE_AT_ONCE` times `limit`, per namespace half of that. All other incomplete bodies
+    together hold at most `INCOMPLETE` bytes; beyond that, the oldest is discarded. So the number of senders cannot
+    exhaust the container's memory.
     """
 
     SMALL: Final = 64 * 1024
-    """Bytes. Hardly a review is larger; and uvicorn reads that much ahead anyway."""
+    """Bytes. Few reviews are larger, and uvicorn reads this much ahead in any case."""
     LARGE_AT_ONCE: Final = 2
     INCOMPLETE: Final = 8 * 1024 * 1024
-    """Bytes of bodies whose end is not here. Their connections' buffers take about as much three times again."""
+    """Bytes of incomplete bodies. The buffers of their connections take about three times as much in addition."""
     UNCOUNTED: Final = 4 * 1024
-    """Bytes. What a body has up to here is less than what its connection takes."""
+    """Bytes. A body up to this size takes less memory than its connection."""
 
     def __init__(self, limit: int, seconds: float, owner_of: Callable[[bytes], str | None] = namespace_of) -> None:
-        """Take the limit in bytes; `owner_of` tells by a body's beginning whom its memory is for."""
+        """`limit` is in bytes; `owner_of` returns the namespace that pays for a body, from its beginning."""
         self._limit = limit
         self._small = min(limit, self.SMALL)
-        self._room = Room(self.LARGE_AT_ONCE * limit)
+        self._memory = MemoryBudget(self.LARGE_AT_ONCE * limit)
         self._owner_of = owner_of
         self._large: dict[int, tuple[int, str | None]] = {}
         self._incomplete: dict[asyncio.Task[Any], int] = {}
         self._incomplete_bytes = 0
-        self._patience = Patience(seconds)
+        self._time_outs = TimeOuts(seconds)
 
     @property
     def held(self) -> int:
         """Bytes that large bodies have reserved."""
-        return self._room.held
+        return self._memory.held
 
     @property
     def incomplete(self) -> int:
@@ -213,63 +211,63 @@ class BodyReader:
         return self._incomplete_bytes
 
     async def read(
-        self, receive: Receive, declared: Declared = _in_chunks, room_within: float = 0.0
+        self, receive: Receive, declared: Declared = _in_chunks, memory_timeout: float = 0.0
     ) -> bytes | bytearray:
-        """The whole body; `release` it when it is not needed any more.
+        """Return the whole body; call `release` when it is not needed any more.
 
         Args:
-            receive: reads on.
-            declared: tells how many bytes the client says that it has.
-            room_within: seconds that it may wait for others to be answered, if it is large.
+            receive: of ASGI.
+            declared: returns the declared size.
+            memory_timeout: seconds that a large body may wait for memory.
 
         Raises:
-            BodyTooLargeError: it is larger than the limit, whatever the headers say.
-            BodyTooManyError: there is no room for it, or it was given up for others.
-            BodyTooSlowError: it was not there in time.
+            BodyTooLargeError: the body is larger than the limit, by its header or in fact.
+            BodyTooManyError: no memory became free, or the body was discarded to free memory.
+            BodyTooSlowError: the body was not complete in time.
             ClientGoneError: the client closed the connection.
         """
-        reading = _Reading(declared, room_within)
+        reading = _Reading(declared, memory_timeout)
         try:
-            body = await self._patience.wait(self._whole(reading, receive))
+            body = await self._time_outs.wait(self._whole(reading, receive))
         except BaseException as error:
             start = reading.forget()
             if isinstance(error, BodyError):
                 error.start = start
             if reading.reserved:
-                self._room.give(reading.reserved, reading.owner)
+                self._memory.release(reading.reserved, reading.owner)
             raise
         finally:
             if self._incomplete:
                 self._count(0)
         if reading.reserved:
             if len(body) < reading.reserved:
-                self._room.give(reading.reserved - len(body), reading.owner)
+                self._memory.release(reading.reserved - len(body), reading.owner)
             self._large[id(body)] = len(body), reading.owner
         return body
 
     def release(self, body: bytes | bytearray) -> None:
-        """Make room for others: this body is not needed any more."""
+        """Free the memory that a body has reserved."""
         if len(body) > self.SMALL:
-            self._room.give(*self._large.pop(id(body)))
-            # What was decided about it may hang in cycles, and a few large objects are no reason for the collector to
-            # look. What exists since the start is frozen (`Server.startup`), so this looks at little.
+            self._memory.release(*self._large.pop(id(body)))
+            # The decision may be part of reference cycles, and few large objects do not trigger a collection. Objects
+            # from the start are frozen (`Server.startup`), so this collection is short.
             gc.collect(1)
 
     async def discard(self, receive: Receive, within: float | None = None) -> bool:
-        """Read on and forget, for as long as a body may take, or `within` seconds; whether its end was seen.
+        """Read and discard the rest of a body, up to the time-out or `within` seconds. Returns whether it ended.
 
-        A server that closes a connection with unread data on it resets it, and the client may never see the answer.
+        Closing a connection with unread data resets it, and the client may lose the answer.
         """
         with contextlib.suppress(BodyError, TimeoutError):
             async with asyncio.timeout(within):
-                await self._patience.wait(_skip(receive))
+                await self._time_outs.wait(_skip(receive))
             return True
         return False
 
     async def _whole(self, reading: _Reading, receive: Receive) -> bytes | bytearray:
         more = _take(reading, await receive())
         if more:
-            # Not copied once more at its end: the largest would take twice its size for that moment.
+            # The bytearray is returned without a copy: a copy of the largest body would double its memory.
             reading.body = bytearray(reading.body)
         while more:
             await self._allow(reading, more=True)
@@ -279,11 +277,11 @@ class BodyReader:
         return reading.body
 
     async def _allow(self, reading: _Reading, *, more: bool) -> None:
-        """Count what a body has now, and pass if it may have that.
+        """Account for the bytes that a body has now.
 
         Raises:
-            BodyTooLargeError: it has, or is going to have, too much.
-            BodyTooManyError: there is no room for it.
+            BodyTooLargeError: the body is, or will be, larger than the limit.
+            BodyTooManyError: no memory is free.
         """
         size = len(reading.body)
         if size > self._limit or (size > self.SMALL and (reading.declared() or 0) > self._limit):
@@ -296,24 +294,24 @@ class BodyReader:
             self._count(size if size > self.UNCOUNTED else 0)
 
     async def _reserve(self, reading: _Reading, size: int, *, more: bool) -> None:
-        # While it waits, uvicorn reads as much ahead.
+        # While this body waits, uvicorn reads up to `SMALL` bytes ahead.
         self._count(size + self.SMALL)
         wanted = size if not more else max(size, min(reading.declared() or self._limit, self._limit))
         reading.owner = self._owner_of(bytes(memoryview(reading.body)[:BEGINNING]))
-        self._patience.pause()
+        self._time_outs.pause()
         try:
-            await self._room.take(wanted, reading.owner, reading.room_within)
+            await self._memory.reserve(wanted, reading.owner, reading.memory_timeout)
         except TimeoutError:
             raise BodyTooManyError(unread=more) from None
         reading.reserved = wanted
-        self._patience.resume()
+        self._time_outs.resume()
         self._count(0)
 
     def _count(self, size: int) -> None:
-        """Note how many bytes of an incomplete body the current task holds.
+        """Set the bytes of the current task's incomplete body.
 
         Raises:
-            BodyTooManyError: that is too much, and no other has waited longer.
+            BodyTooManyError: the total is too large, and this body is the oldest.
         """
         task = _current()
         self._incomplete_bytes += size - self._incomplete.get(task, 0)
@@ -326,14 +324,14 @@ class BodyReader:
             self._incomplete_bytes -= self._incomplete.pop(oldest)
             if oldest is task:
                 raise BodyTooManyError(unread=False, given_up=True)
-            self._patience.interrupt(oldest, BodyTooManyError(unread=False, given_up=True))
+            self._time_outs.interrupt(oldest, BodyTooManyError(unread=False, given_up=True))
 
 
 def _take(reading: _Reading, message: Message) -> bool:
-    """Add what has come to a body; whether there is more to come.
+    """Add a message to a body. Returns whether more messages follow.
 
     Raises:
-        ClientGoneError: there is not, and never will be.
+        ClientGoneError: the client disconnected.
     """
     if message["type"] != "http.request":
         raise ClientGoneError

@@ -1,7 +1,7 @@
-"""Whose reviews are answered: clients with a certificate of a given CA (`--client-ca`, `--client-name`).
+"""Client certificates (`--client-ca`, `--client-name`): which clients may send reviews.
 
-The handshake verifies the certificate; here it is asked for. The kubelet probes the same port without one, so the
-handshake does without, and only reviews insist.
+The TLS handshake verifies a certificate but does not require one, because the kubelet probes the same port without a
+certificate. Endpoints of reviews require it.
 """
 
 import logging
@@ -18,18 +18,18 @@ from runtime.startup import StartupError
 log = logging.getLogger(__name__)
 
 NAMES: Final = "client_names"
-"""Key of a connection's names in `scope["state"]`; absent where there is no verified certificate."""
+"""Key of a connection's names in `scope["state"]`; absent without a verified certificate."""
 
 _LONGEST_SHOWN: Final = 100
 _NAME_KINDS: Final = ("DNS", "URI", "email", "IP Address")
 
 
 def names_of(connection: ssl.SSLObject | None) -> tuple[str, ...] | None:
-    """Common name and subject alternative names of the verified client certificate; None where there is none."""
+    """Common name and subject alternative names of the verified client certificate; None without one."""
     certificate = connection.getpeercert() if connection is not None else None
     if not certificate:
         return None
-    # typeshed's type is that of all values together.
+    # typeshed has one type for all values of this dictionary.
     subject = cast("Iterable[Iterable[tuple[str, str]]]", certificate.get("subject", ()))
     alternatives = cast("Iterable[tuple[str, str]]", certificate.get("subjectAltName", ()))
     common = [value for part in subject for kind, value in part if kind == "commonName"]
@@ -37,27 +37,27 @@ def names_of(connection: ssl.SSLObject | None) -> tuple[str, ...] | None:
 
 
 class Callers:
-    """Who may send reviews."""
+    """The clients that may send reviews."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        """Let in verified certificates that carry one of `names`; without names, all of them."""
+        """Accept verified certificates with one of `names`; without names, every verified certificate."""
         self._names = frozenset(names)
 
     def refusal(self, scope: Scope) -> str:
-        """Why the caller's reviews are not answered; empty where they are."""
+        """Why reviews of this client are refused; empty if they are accepted."""
         names = scope["state"].get(NAMES)
         if names is None:
-            return "Reviews are taken from clients with a certificate of --client-ca; this connection has none."
+            return "Reviews need a client certificate that a CA of --client-ca signed; this connection has none."
         if self._names and self._names.isdisjoint(names):
-            shown = ", ".join(names)[:_LONGEST_SHOWN] or "nobody"
+            shown = ", ".join(names)[:_LONGEST_SHOWN] or "no name"
             return f"The client certificate is for {shown}, which --client-name does not list."
         return ""
 
 
 class ClientAuthority:
-    """The file of CA certificates that client certificates are checked against, followed while the server runs.
+    """Follows the file of CA certificates that verify client certificates.
 
-    OpenSSL's contexts learn and never forget, so each version of the file gets a context of its own: from the next
+    A CA cannot be removed from an OpenSSL context, so each version of the file gets a new context: from the next
     handshake on, exactly the CAs in the file are trusted.
 
     Attributes:
@@ -65,10 +65,10 @@ class ClientAuthority:
     """
 
     def __init__(self, path: Path, tls: ssl.SSLContext, fresh: Callable[[], ssl.SSLContext]) -> None:
-        """Have `tls` ask clients for certificates; `fresh` makes a context that serves the same, and trusts no CA.
+        """Let `tls` request client certificates; `fresh` makes a context with our certificate and without client CAs.
 
         Raises:
-            StartupError: the file cannot be read or holds no certificate.
+            StartupError: the file cannot be read or contains no certificate.
         """
         self.tls = tls
         self._path = path
@@ -82,7 +82,7 @@ class ClientAuthority:
         self._fresh = fresh
 
     def follow(self) -> bool:
-        """Take in the file if it has changed; whether it was. What cannot be used is logged, once."""
+        """Load the file if it has changed. Returns whether new CAs are in force; an unusable file is logged once."""
         if self._stamp() == self._seen:
             return False
         before = self._trusted
@@ -100,7 +100,7 @@ class ClientAuthority:
     def _load(self) -> None:
         self._seen = self._stamp()
         pem = read_regular(self._path).decode("ascii", errors="ignore")
-        # Tried on its own first: a file that is half good must not be half trusted.
+        # A separate context first: a file that is valid only in part must not be trusted in part.
         alone = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             alone.load_verify_locations(cadata=pem)
@@ -108,7 +108,7 @@ class ClientAuthority:
             raise ssl.SSLError(str(error)) from error
         self.tls = self._fresh()
         self.tls.verify_mode = ssl.CERT_OPTIONAL
-        # A resumed session would bring a verdict of the past.
+        # A resumed session would skip the verification by the new CAs.
         self.tls.options |= ssl.OP_NO_TICKET
         self.tls.num_tickets = 0
         self.tls.load_verify_locations(cadata=pem)
@@ -123,6 +123,6 @@ class ClientAuthority:
 
 
 def _unusable(path: Path, error: OSError) -> str:
-    # OpenSSL's own words are about its source code.
+    # The text of OpenSSL's error names its source code.
     why = "it holds no PEM certificate" if isinstance(error, ssl.SSLError) else error.strerror
     return f"The client CA file {path} cannot be used: {why}."

@@ -1,7 +1,7 @@
-"""What uvicorn's HTTP protocol does not do for us.
+"""Adds to uvicorn's HTTP protocol what admission reviews need.
 
-One TLS record per answer; no patience with half a request; and a bound on all that is no body: uvicorn and httptools
-keep a request's line, headers and trailers in memory, however long they are.
+An answer is one TLS record. A request that stays incomplete is closed after its time-out. The request line, headers,
+chunk framing and trailers are bounded: uvicorn and httptools keep them in memory, whatever their length.
 """
 
 import asyncio
@@ -19,18 +19,19 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from webhook.edge.callers import NAMES, names_of
 
 MOST_HEAD: Final = 32 * 1024
-"""Bytes of a request that are no body: its line and headers, and with a chunked body the chunks' sizes, extensions and
-trailers. The API server sends less than 1 KiB, plus up to 8 KiB of W3C baggage where its tracing is on."""
+"""Bytes of a request that are not body: request line, headers and, with a chunked body, sizes and extensions of the
+chunks and trailers. The API server sends less than 1 KiB, plus up to 8 KiB of W3C baggage if its tracing is enabled."""
 MOST_HEADERS: Final = 100
 """Headers of a request."""
 MOST_PIPELINED: Final = 8
-"""Requests of one connection that wait for the answer to the one before. Go's client sends none ahead."""
+"""Pipelined requests of one connection. Go's client does not pipeline."""
 BODY_PER_FRAMING: Final = 64
-"""Chunks may have one more byte of framing for so many bytes of body: Go sends chunks of 4 KiB with 7 bytes each."""
+"""One more byte of framing is allowed per 64 bytes of body. Go sends chunks of 4 KiB with 7 bytes of framing."""
 
 _PIECE: Final = 16 * 1024
-"""Bytes that are parsed before the bounds are looked at."""
+"""Bytes that are parsed between two checks of the bounds."""
 _FEW: Final = 3
+"""Answers of one iteration of the event loop that are written immediately."""
 
 _HEAD_TOO_LARGE: Final = f"The request's line and headers are larger than {MOST_HEAD} bytes."
 _TOO_MANY_HEADERS: Final = f"The request has more than {MOST_HEADERS} headers."
@@ -42,10 +43,10 @@ _NOT_HTTP: Final = "This is not HTTP/1.1."
 
 
 class Turns:
-    """How busy the event loop is: answers begun in one of its turns.
+    """Counts the answers that begin in one iteration of the event loop.
 
-    An answer that leaves at once is sooner with its client; when many are under way, letting them leave together at
-    the end of the turn serves more of them, because more requests have come in by the next.
+    With few answers, writing immediately gives the lowest latency. With many, writing all of them at the end of the
+    iteration gives more throughput, because more requests have arrived by the next one.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -54,7 +55,7 @@ class Turns:
         self.busy = False
 
     def begin(self) -> None:
-        """An answer begins."""
+        """Count an answer that begins."""
         if not self._begun:
             self._call_soon(self._end)
         self._begun += 1
@@ -65,10 +66,10 @@ class Turns:
 
 
 class CorkedTransport(asyncio.Transport):
-    """A transport that sends an answer's head and body at once.
+    """A transport that sends the head and body of an answer in one write.
 
-    uvicorn writes an answer's head and body apart. Over TLS each write is encrypted and framed by itself, which costs
-    about as much as everything that a review needs.
+    uvicorn writes them separately. Over TLS each write is encrypted and framed separately, which costs about as much
+    as the review itself.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, turns: Turns) -> None:
@@ -77,14 +78,14 @@ class CorkedTransport(asyncio.Transport):
         self._call_soon = loop.call_soon
         self._turns = turns
         self._pending: list[bytes | bytearray | memoryview] = []
-        # Reading and state are none of our business: straight to the transport, without a call in between.
+        # Methods that need no change: bound directly, which saves one call each.
         self.pause_reading = transport.pause_reading  # type: ignore[method-assign]
         self.resume_reading = transport.resume_reading  # type: ignore[method-assign]
         self.is_closing = transport.is_closing  # type: ignore[method-assign]
         self.get_extra_info = transport.get_extra_info  # type: ignore[method-assign]
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send together with the write before it, or with the next turn."""
+        """Send together with the write before it, or at the end of this iteration of the event loop."""
         self._pending.append(data)
         if len(self._pending) == 1:
             self._turns.begin()
@@ -93,12 +94,12 @@ class CorkedTransport(asyncio.Transport):
             self._flush()
 
     def close(self) -> None:
-        """Send what is left and close."""
+        """Send pending writes and close."""
         self._flush()
         self._transport.close()
 
     def abort(self) -> None:
-        """Close and forget what is left."""
+        """Discard pending writes and close."""
         self._pending.clear()
         self._transport.abort()
 
@@ -112,7 +113,7 @@ _TURNS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Turns]] = WeakKeyDict
 
 
 class _RefusedError(Exception):
-    """The request is not parsed any further."""
+    """Ends the parsing of a connection."""
 
     def __init__(self, status: HTTPStatus, message: str) -> None:
         super().__init__(message)
@@ -121,11 +122,11 @@ class _RefusedError(Exception):
 
 
 Refused = Callable[[int, str, str], None]
-"""Told of a request that is refused before any endpoint sees it: status, message, client's address."""
+"""Called for a request that is refused before an endpoint sees it: status, message, client address."""
 
 
 class Connection(HttpToolsProtocol):
-    """One connection, with the time since when its client owes us something."""
+    """One connection. Measures since when it waits for its client."""
 
     def __init__(
         self,
@@ -136,34 +137,33 @@ class Connection(HttpToolsProtocol):
         current: Callable[[ssl.SSLContext], bool] = lambda _: True,
         **kwargs: Any,
     ) -> None:
-        """Like uvicorn's.
+        """Prepare a connection.
 
         Args:
-            args: uvicorn's.
-            clock: tells seconds.
+            args: as in uvicorn.
+            clock: returns seconds.
             closed: called when the connection has ended.
             refused: called for a request that no endpoint sees.
-            current: whether what a context trusts is trusted still.
-            kwargs: uvicorn's.
+            current: returns whether the client CAs of a context are still in force.
+            kwargs: as in uvicorn.
         """
         super().__init__(*args, **kwargs)
         self._clock = clock
         self._closed = closed
         self._refused = refused
         self._current = current
-        self._owing_since: float | None = None
-        # Of the request that is being parsed: whether its end is still to come, and how many bytes were no body.
+        self._waiting_since: float | None = None
+        # The request that is being parsed: whether its end is missing, and its bytes that are not body.
         self._unfinished = False
         self._framing = 0
-        # Bytes of bodies of this connection, and what that was when this request began.
+        # Bytes of all bodies of this connection: now, and when this request began.
         self._bodies = self._bodies_before = 0
-        # The refusal that is to end the parsing, set where httptools swallows exceptions.
+        # The refusal that ends the parsing; kept here because httptools replaces exceptions of callbacks.
         self._refusal: _RefusedError | None = None
-        # Nothing more is parsed.
-        self._deaf = False
+        self._ignores_input = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """uvicorn's own, on a corked transport."""
+        """Extend uvicorn's method: wrap the transport, and read the names of the client certificate."""
         turns = _TURNS.get(self.loop)
         if turns is None:
             turns = _TURNS[self.loop] = Turns(self.loop)
@@ -171,8 +171,8 @@ class Connection(HttpToolsProtocol):
         # Once per connection: requests get a copy of this as `scope["state"]`.
         tls = transport.get_extra_info("ssl_object")
         if tls is not None and not self._current(tls.context):
-            # The client CAs changed during the handshake, so what it found out counts no more.
-            self._deaf = True
+            # The client CAs changed during the handshake, so its verification is not valid.
+            self._ignores_input = True
             transport.close()
             return
         names = names_of(tls)
@@ -180,14 +180,14 @@ class Connection(HttpToolsProtocol):
             self.app_state = {**self.app_state, NAMES: names}
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """uvicorn's own."""
+        """Extend uvicorn's method: report the end."""
         super().connection_lost(exc)
         self._closed()
 
     def data_received(self, data: bytes) -> None:
-        """uvicorn's own, within bounds."""
+        """Replace uvicorn's method: parse within the bounds."""
         self._unset_keepalive_if_required()
-        if self._deaf:
+        if self._ignores_input:
             return
         try:
             if len(data) <= _PIECE:
@@ -199,62 +199,62 @@ class Connection(HttpToolsProtocol):
         except _RefusedError as error:
             self._refuse(error)
         except httptools.HttpParserUpgrade:
-            # There is nothing here to upgrade to: the request is answered as it is, and nothing after it.
+            # No protocol to upgrade to: this request gets an ordinary answer, then the connection closes.
             self._end_after(self.cycle)
         except httptools.HttpParserError:
-            if not self._deaf:
+            if not self._ignores_input:
                 self._refuse(self._refusal or _RefusedError(HTTPStatus.BAD_REQUEST, _NOT_HTTP))
 
     def on_message_begin(self) -> None:
-        """uvicorn's own, for a few requests ahead."""
+        """Extend uvicorn's method: bound the pipelined requests."""
         if len(self.pipeline) >= MOST_PIPELINED:
-            # Those that are here are answered; the last answer says that there will be no other.
+            # Requests that are here get their answers; the last answer carries `Connection: close`.
             self._end_after(self.cycle)
-            raise _RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "Too many requests ahead.")
+            raise _RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "Too many pipelined requests.")
         self._unfinished = True
         self._framing = 0
         self._bodies_before = self._bodies
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """uvicorn's own, for as many headers as there may be."""
+        """Extend uvicorn's method: bound the number of headers."""
         if len(self.headers) > MOST_HEADERS:
             self._refusal = _RefusedError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, _TOO_MANY_HEADERS)
             raise self._refusal
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """uvicorn's own, counted."""
+        """Extend uvicorn's method: count the bytes."""
         self._bodies += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """uvicorn's own."""
+        """Extend uvicorn's method: note the end of the request."""
         self._unfinished = False
         super().on_message_complete()
 
     def overdue(self, head_timeout: float, first_request_timeout: float) -> bool:
-        """Whether the client has owed us something for too long; asked now and then.
+        """Whether the connection has waited for its client too long; called every few seconds.
 
-        A client owes the rest of a request that it has begun, unless an endpoint waits for that itself, and it owes to
-        read our answers. Connections without a request so far get more time than half a head: Go's client dials ahead,
-        and does not repeat a review on a connection that is closed before its first answer.
+        It waits for the rest of a request, unless an endpoint waits for the body, and for the client to read answers.
+        A connection without a request gets the longer time-out: Go's client opens connections ahead, and does not
+        retry a review on a connection that is closed before its first answer.
         """
         unused = self.scope is None
-        if not unused and not self._owes():
-            self._owing_since = None
+        if not unused and not self._waits_for_client():
+            self._waiting_since = None
             return False
         now = self._clock()
-        if self._owing_since is None:
-            self._owing_since = now
-        return now - self._owing_since > (first_request_timeout if unused else head_timeout)
+        if self._waiting_since is None:
+            self._waiting_since = now
+        return now - self._waiting_since > (first_request_timeout if unused else head_timeout)
 
-    def _owes(self) -> bool:
+    def _waits_for_client(self) -> bool:
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if cycle is not None and not cycle.response_complete:
             return self.flow.write_paused
-        # uvicorn's timer ends idle connections, but whatever arrives ends the timer: blank lines, or the rest of a body
-        # that was answered without.
+        # uvicorn's timer closes idle connections, but every input stops the timer: blank lines, or the rest of a body
+        # after its answer.
         return self._unfinished or self.timeout_keep_alive_task is None
 
     def _parse(self, data: bytes | memoryview) -> None:
@@ -271,16 +271,16 @@ class Connection(HttpToolsProtocol):
         return cycle is None or cycle.scope is not self.scope
 
     def _refuse(self, error: _RefusedError) -> None:
-        """Answer a request that is not parsed any further; then the connection ends."""
+        """Answer a request whose parsing has ended, and close the connection."""
         self._refused(error.status, error.message, f"{self.client[0]}:{self.client[1]}" if self.client else "")
         cycle = cast("RequestResponseCycle | None", self.cycle)
-        self._deaf = True
+        self._ignores_input = True
         if cycle is not None and not cycle.response_complete:
             if self._in_head() or not self._unfinished or self.pipeline or cycle.response_started:
-                # Answers come in the order of requests, and this one would come before its turn.
+                # Answers have the order of requests, and an earlier one is not sent yet.
                 self._end_after(cycle)
                 return
-            # An endpoint waits for this body: to it, the client has gone.
+            # An endpoint waits for this body: tell it that the client has disconnected.
             cycle.disconnected = True
             cycle.message_event.set()
         body = orjson.dumps({"message": error.message})
@@ -292,6 +292,6 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
     def _end_after(self, cycle: RequestResponseCycle) -> None:
-        """Parse nothing more, and close after the answer to the last request."""
-        self._deaf = True
+        """Ignore further input, and close after the answer to the last request."""
+        self._ignores_input = True
         cycle.keep_alive = False

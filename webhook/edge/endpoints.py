@@ -1,8 +1,7 @@
-"""The HTTP side of reviews: what is a review gets 200 and a decision, what is none an HTTP error.
+"""The HTTP side of reviews: a valid review gets status 200 with a decision, any other request an HTTP error.
 
-The difference matters: an HTTP error is a failed call, to which the webhook configuration's `failurePolicy` applies; a
-refusal is an answer. So nothing that is wrong with an object may end as an error, and nothing that is wrong with us as
-a refusal.
+The API server treats an HTTP error as a failed call, to which the webhook configuration's `failurePolicy` applies. A
+denial is an answer. So a fault in an object must end as a denial, and a fault of ours as an HTTP error.
 """
 
 import asyncio
@@ -32,9 +31,9 @@ from webhook.edge.bodies import (
 from webhook.edge.callers import Callers
 from webhook.edge.health import Lifecycle
 from webhook.edge.logs import DecisionLog
-from webhook.edge.metrics import PathMetrics
+from webhook.edge.metrics import Metrics
 from webhook.edge.refusal_log import RefusalLog
-from webhook.edge.shedding import Gate, never, patience
+from webhook.edge.shedding import Exempt, Gate, LoopLag, caller_timeout, never
 from webhook.edge.tracing import trace_of
 from webhook.reviews.lane import LaneError, LaneFullError, answer_within, usable
 from webhook.reviews.reviewer import Reviewer
@@ -44,37 +43,37 @@ log = logging.getLogger(__name__)
 _JSON: Final = (b"content-type", b"application/json")
 _CLOSE: Final = (b"connection", b"close")
 _CLIENT_GONE: Final = 499
-"""For metrics only, as nginx counts it: the client has gone, so no status is sent."""
+"""For metrics only, as in nginx: the client disconnected before an answer."""
 _LONGEST_LENGTH: Final = 18
-"""Digits of a Content-Length."""
+"""Digits of a Content-Length that is read."""
 _WRITES: Final = ("CREATE", "UPDATE")
-_WAIT_FOR_ROOM: Final = 0.5
-"""Part of the caller's time-out that a large review may wait for others to be answered."""
+_WAIT_FOR_MEMORY: Final = 0.5
+"""Part of the caller's time-out that a large review may wait for memory."""
 _FRAMES: Final = 20
-"""Innermost frames of a fault that are logged."""
+"""Logged innermost frames of an exception."""
 
 
 Refusal = tuple[wire.AdmissionRequest, Decision]
 
 
 @runtime_checkable
-class Obliged(Protocol):
-    """A reviewer that knows reviews to which silence is no answer."""
+class AnswersAlways(Protocol):
+    """A reviewer that has reviews to deny if they cannot be decided (a policy that denies and fails closed)."""
 
     def must_answer(self, request: wire.AdmissionRequest) -> bool:
-        """Whether a review that cannot be decided is to be refused, by what is known of it without its objects."""
+        """Whether to deny a review that cannot be decided. Reads the review without its objects."""
 
 
 class HTTPError(Exception):
-    """A request that gets no review.
+    """A request that gets an HTTP error instead of an AdmissionReview.
 
     Attributes:
         status: HTTP status.
-        message: goes to the client, in JSON.
+        message: for the client, sent as JSON.
         headers: further headers.
-        unread: the request has a body that may still be on its way, and that is not read: the connection closes.
-        discard: the same, for a client that is to keep its connection: its body is read and forgotten first.
-        instead: the review, and the refusal that it gets instead, where one is known and needs an answer.
+        unread: the request may have a body that was not read: close the connection.
+        discard: the request may have a body that was not read: read and discard it, and keep the connection.
+        instead: the review and its denial, sent instead of the error; None: send the error.
     """
 
     def __init__(
@@ -96,50 +95,66 @@ class HTTPError(Exception):
         self.instead = instead
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """Which requests the endpoints accept.
+
+    Attributes:
+        bodies: reads bodies within a size, a time-out and a memory limit.
+        callers: the clients that may send reviews; None: every client.
+        max_inflight: reviews of one path that are decided at the same time; 0: no limit.
+        lag: the measured delay of the event loop; the server starts the measurement.
+    """
+
+    bodies: BodyReader
+    callers: Callers | None = None
+    max_inflight: int = 0
+    lag: LoopLag = dataclasses.field(default_factory=LoopLag)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Telemetry:
+    """Where requests are counted and logged.
+
+    Attributes:
+        metrics: counters and histograms of all paths.
+        decisions: one line per review.
+        refusals: lines about requests that get an HTTP error.
+    """
+
+    metrics: Metrics
+    decisions: DecisionLog
+    refusals: RefusalLog = dataclasses.field(default_factory=RefusalLog)
+
+
 class AdmissionEndpoint:
-    """Answers reviews on one path. An ASGI application: a Starlette route hands requests over without wrapping them."""
+    """Answers reviews on one path. An ASGI application: a Starlette route calls it without a wrapper."""
 
     def __init__(
         self,
         path: str,
         reviewer: Reviewer,
-        bodies: BodyReader,
-        metrics: PathMetrics,
-        decisions: DecisionLog,
+        limits: RequestLimits,
+        telemetry: Telemetry,
         lifecycle: Lifecycle,
-        gate: Gate,
-        callers: Callers | None = None,
-        refusals: RefusalLog | None = None,
+        exempt: Exempt = never,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Serve `path`.
-
-        Args:
-            path: of the URL.
-            reviewer: decides.
-            bodies: reads reviews.
-            metrics: counts them.
-            decisions: logs them.
-            lifecycle: where the process stands.
-            gate: sheds load.
-            callers: who may send reviews; None: everybody.
-            refusals: logs requests that are no reviews.
-            clock: tells seconds and measures how long reviews take.
-        """
+        """Never shed `exempt` reviews; `clock` returns seconds and measures the duration of reviews."""
         self._path = path
         self._reviewer = reviewer
-        self._must_answer = reviewer.must_answer if isinstance(reviewer, Obliged) else never
-        self._bodies = bodies
-        self._metrics = metrics
-        self._decisions = decisions
+        self._must_answer = reviewer.must_answer if isinstance(reviewer, AnswersAlways) else never
+        self._bodies = limits.bodies
+        self._callers = limits.callers
+        self._metrics = telemetry.metrics.path(path)
+        self._decisions = telemetry.decisions
+        self._refusals = telemetry.refusals
         self._lifecycle = lifecycle
-        self._gate = gate
-        self._callers = callers
-        self._refusals = refusals or RefusalLog()
+        self._gate = Gate(path, self._metrics, limits.max_inflight, limits.lag, exempt)
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Handle one request (ASGI)."""
         started = self._clock()
         self._metrics.inflight += 1
         try:
@@ -154,19 +169,19 @@ class AdmissionEndpoint:
         except asyncio.CancelledError:
             if not self._lifecycle.draining:
                 raise
-            # Cut off by the end of the drain: the caller hears of it, and its failurePolicy decides.
+            # The drain time-out cancelled this request: with an HTTP error, the failurePolicy decides.
             await self._refuse(HTTPError(503, "The webhook is shutting down."), scope, receive, send)
         finally:
             self._metrics.inflight -= 1
 
     async def _answer(self, started: float, scope: Scope, receive: Receive, send: Send) -> None:
         gate = self._gate
-        since = gate.since(started)
+        arrival = gate.arrival(started)
         overload = gate.overload(started, scope)
-        waits = patience(scope["query_string"])
-        answer_within(waits, started - since)
-        room_within = waits * _WAIT_FOR_ROOM - (started - since)
-        body = await self._read(scope, receive, overload if gate.early else "", room_within)
+        waits = caller_timeout(scope["query_string"])
+        answer_within(waits, started - arrival)
+        memory_timeout = waits * _WAIT_FOR_MEMORY - (started - arrival)
+        body = await self._read(scope, receive, overload if gate.early else "", memory_timeout)
         try:
             await self._decide(started, overload, body, scope, send)
         finally:
@@ -188,7 +203,7 @@ class AdmissionEndpoint:
             why = "busy" if isinstance(error, LaneFullError) else "late"
             raise HTTPError(503, gate.shed(why)) from error
         except Exception as error:
-            # Not its text: it may quote the object.
+            # Without the exception's text, which may quote the object.
             extra = {"uid": request.uid, "path": self._path, "error": type(error).__name__, "at": _frames(error)}
             log.error("review failed", extra=extra)  # noqa: TRY400
             raise HTTPError(500, "The review failed; the webhook's log has the reason under its uid.") from error
@@ -214,16 +229,16 @@ class AdmissionEndpoint:
     async def _answer_instead(
         self, error: HTTPError, refusal: Refusal, started: float, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Refuse a review whose body is not here, after what is left of it, as far as the caller waits for that."""
+        """Deny a review whose body was not read, after its rest was discarded, within the caller's time-out."""
         request, decision = refusal
-        left = usable(patience(scope["query_string"])) - (self._clock() - started)
+        left = usable(caller_timeout(scope["query_string"])) - (self._clock() - started)
         unread = error.unread and not await self._bodies.discard(receive, max(0.0, left))
         close = unread or self._lifecycle.draining or "Connection" in error.headers
         await self._send(reviews.encode(request, decision), send, close=close)
         self._record(request, decision, started, 0, scope)
 
     def _undecided(self, request: wire.AdmissionRequest | None, why: str) -> Refusal | None:
-        """The refusal of a review that there is no room or time for, where silence could let it pass."""
+        """The denial of a review that was shed or came too slowly; None if no policy needs it to be denied."""
         if request is None or not self._must_answer(request):
             return None
         message = f"no policy was evaluated, and one may deny this {request.kind.kind:.100}: {why}"
@@ -232,7 +247,7 @@ class AdmissionEndpoint:
         return request, dataclasses.replace(decision, status_code=503, status_reason="ServiceUnavailable")
 
     def _too_large(self, request: wire.AdmissionRequest | None, limit: int) -> Refusal | None:
-        """The refusal of a review that is too large. Deleting is always possible."""
+        """The denial of a review that is too large; None for DELETE and CONNECT that no policy needs to be denied."""
         if request is None or not (request.operation in _WRITES or self._must_answer(request)):
             return None
         message = (
@@ -242,28 +257,28 @@ class AdmissionEndpoint:
         decision = denied("too-large", finding)
         return request, dataclasses.replace(decision, status_code=413, status_reason="RequestEntityTooLarge")
 
-    async def _read(self, scope: Scope, receive: Receive, overload: str, room_within: float) -> bytes | bytearray:
+    async def _read(self, scope: Scope, receive: Receive, overload: str, memory_timeout: float) -> bytes | bytearray:
         refusal = self._callers and self._callers.refusal(scope)
         if refusal:
             raise HTTPError(403, refusal, unread=True)
         if scope["method"] != "POST":
             raise HTTPError(405, f"Reviews are sent to {self._path} with POST.", headers={"Allow": "POST"})
-        # The API server sends exactly this header; only others are worth parsing.
+        # The API server sends exactly this header; only other spellings are parsed.
         if _JSON not in scope["headers"]:
             _check_content_type(scope)
         if overload:
             raise HTTPError(503, self._gate.shed(overload), discard=True)
         try:
-            return await self._bodies.read(receive, functools.partial(_declared, scope), room_within)
+            return await self._bodies.read(receive, functools.partial(_declared, scope), memory_timeout)
         except ClientGoneError:
             raise
         except BodyError as error:
             raise self._unread(error) from error
 
     def _unread(self, error: BodyError) -> HTTPError:
-        """What to say of a body that was not read."""
+        """The HTTP error for a body that was not read."""
         request = reviews.envelope(error.start)
-        # The answer may take a while.
+        # Free the memory: sending the answer may take long.
         error.start = b""
         if isinstance(error, BodyTooLargeError):
             message = f"The body is larger than {error.limit} bytes (--max-body-bytes)."
@@ -290,7 +305,7 @@ class AdmissionEndpoint:
         if not error.unread:
             await response(scope, receive, send)
             return
-        # The client hears at once, and is listened to until it is done: see `BodyReader.discard`.
+        # Answer immediately, then read the rest of the body: see `BodyReader.discard`.
         await send({"type": "http.response.start", "status": error.status, "headers": response.raw_headers})
         await send({"type": "http.response.body", "body": response.body, "more_body": True})
         await self._bodies.discard(receive)
@@ -298,10 +313,10 @@ class AdmissionEndpoint:
 
 
 def _decode(body: bytes | bytearray) -> tuple[wire.AdmissionRequest, Decision | None]:
-    """The review, and the refusal that it gets if its object cannot even be skipped.
+    """The review, and its denial if its object is unreadable.
 
     Raises:
-        HTTPError: it is none.
+        HTTPError: the body is not a valid review.
     """
     try:
         return reviews.decode(body), None
@@ -312,7 +327,7 @@ def _decode(body: bytes | bytearray) -> tuple[wire.AdmissionRequest, Decision | 
 
 
 async def _decode_large(body: bytes | bytearray) -> tuple[wire.AdmissionRequest, Decision | None]:
-    """The same, after a look at how much is in it."""
+    """As `_decode`, after a scan of the body's size and depth."""
     try:
         await _scan(body)
     except reviews.BadReviewError as error:
@@ -329,11 +344,11 @@ def _unreadable(error: reviews.UnreadableObjectError) -> Refusal:
 
 
 async def _scan(body: bytes | bytearray) -> None:
-    """Pass unless there is more in the body than may be decoded. Others have their turn between its pieces.
+    """Check that the body has no more levels and values than may be decoded; yields to the event loop between pieces.
 
     Raises:
-        reviews.BadReviewError: there is, and it is no review.
-        reviews.UnreadableObjectError: there is.
+        reviews.BadReviewError: it has more, and it is not a valid review.
+        reviews.UnreadableObjectError: it has more.
     """
     scan = nesting.Scan(body, nesting.PARSED_LEVELS)
     goes_on = True
@@ -346,7 +361,7 @@ async def _scan(body: bytes | bytearray) -> None:
 
 
 def _frames(error: BaseException) -> list[str]:
-    """Where an exception was raised, innermost last: file, line and function."""
+    """File, line and function of the frames of an exception, innermost last."""
     return [
         f"{frame.filename}:{frame.lineno} {frame.name}"
         for frame in traceback.extract_tb(error.__traceback__, limit=-_FRAMES)
@@ -360,7 +375,7 @@ def _check_content_type(scope: Scope) -> None:
 
 
 def _declared(scope: Scope) -> int | None:
-    """How many bytes the body has, by its header; None where it comes in chunks."""
+    """Content-Length of a request; None if its body is chunked."""
     length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
     return int(length) if length.isdigit() and len(length) <= _LONGEST_LENGTH else None
 

@@ -1,7 +1,7 @@
-"""`/livez` and `/readyz`: whether to restart this process, and whether to send it reviews.
+"""`/livez` and `/readyz`.
 
-Readiness is a table of named checks, each answered from memory; liveness is the event loop answering at all. The text
-is the API server's own (`[+]name ok`), so that `?verbose` reads as people know it.
+Readiness is a table of named checks, which read memory and do not block. Liveness has no checks: an answer shows that
+the event loop runs. The text has the format of the API server's own endpoints (`[+]name ok`), also with `?verbose`.
 """
 
 import dataclasses
@@ -12,41 +12,41 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 Check = Callable[[], tuple[bool, str]]
-"""Whether it is well, and a word on it."""
+"""Returns whether the check passes, and a detail for the answer; the detail may be empty."""
 
 
 @dataclasses.dataclass(slots=True)
 class Lifecycle:
-    """Where the process stands; written by the server, read by endpoints.
+    """State of the process; written by the server, read by endpoints.
 
     Attributes:
         serving: the listener accepts connections.
-        draining: the process was told to stop. Answers ask their clients to reconnect elsewhere.
+        draining: the process was told to stop. Answers carry `Connection: close`, so clients reconnect elsewhere.
     """
 
     serving: bool = False
     draining: bool = False
 
     def check_serving(self) -> tuple[bool, str]:
-        """The listener is open."""
+        """Passes while the listener is open."""
         return self.serving, "" if self.serving else "not listening"
 
     def check_shutdown(self) -> tuple[bool, str]:
-        """The process was not told to stop. The API server has a check of the same name."""
+        """Fails after the process was told to stop. The API server has a check of the same name."""
         return not self.draining, "shutting down" if self.draining else ""
 
 
 class HealthEndpoint:
-    """Answers 200 while every check passes, 503 with the list of checks otherwise."""
+    """Answers 200 if every check passes, else 503 with the list of checks."""
 
     def __init__(self, name: str, checks: Mapping[str, Check], lifecycle: Lifecycle) -> None:
-        """Answer as `name` ("livez", "readyz"), with the checks in the order given."""
+        """`name` is "livez" or "readyz"; checks are listed in their order."""
         self._name = name
         self._checks = checks
         self._lifecycle = lifecycle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Handle one request (ASGI)."""
         headers = {"Connection": "close"} if self._lifecycle.draining else {}
         if scope["method"] not in ("GET", "HEAD"):
             message = f"/{self._name} is read with GET."
@@ -58,7 +58,7 @@ class HealthEndpoint:
         await PlainTextResponse(text, status, {"Cache-Control": "no-store", **headers})(scope, receive, send)
 
     def report(self, *, verbose: bool) -> tuple[int, str]:
-        """HTTP status and text."""
+        """HTTP status and text of the answer."""
         lines = []
         well = True
         for name, check in self._checks.items():

@@ -1,8 +1,7 @@
-"""Structured logs on stderr: one line per decision, and whatever else there is to say.
+"""The decision log: one structured line per review on stderr, written in batches.
 
-A record's message is the event, its `extra` are the keys: `log.info("serving", extra={"url": url})`. Bodies of reviews
-are never logged: they carry what users put into their pods. What a line quotes is printable, and no longer than names
-are.
+Bodies of reviews are never logged: they contain the data of users. Quoted values are printable and at most as long as a
+name.
 """
 
 import asyncio
@@ -20,12 +19,12 @@ from webhook.edge.reviews import Rendered
 from webhook.edge.tracing import NO_TRACE
 
 FLUSH_AFTER: Final = 0.05
-"""Seconds that decision lines may wait to be written together: a system call per review would be the largest cost."""
+"""Seconds that decision lines wait to be written together: one system call per review would be the largest cost."""
 FLUSH_ABOVE: Final = 65536
-"""Bytes of decision lines that are written without waiting any longer."""
+"""Bytes of decision lines from which they are written without waiting."""
 
 LONGEST_NAME: Final = 253
-"""Letters of a name, namespace or kind: as in an RFC 1123 subdomain. A client that is no API server may send more."""
+"""Characters of a name, namespace or kind, as of an RFC 1123 subdomain. Other clients may send longer ones."""
 
 
 class _Metadata(msgspec.Struct, gc=False):
@@ -42,12 +41,12 @@ _decode_named: Final = msgspec.json.Decoder(_Named).decode
 _first_name: Final = re.compile(
     rb'\{(?:"(?:kind|apiVersion)":"[^"\\]*",)*"metadata":\{"(name|generateName)":"([^"\\]+)"'
 ).match
-"""How the API server writes an object: type, then metadata, its name first. Anchored at the object's start, so nothing
-further inside can pass for it; and unlike decoding it costs the same for every size of object."""
+"""Matches an object as the API server writes it: type, then metadata with the name first. It is anchored at the start,
+so a nested field cannot match, and its cost does not depend on the size of the object."""
 
 
 class DecisionLine(msgspec.Struct, tag_field="event", tag="decision", omit_defaults=True, gc=False):
-    """One line of the decision log, field by field as it is written."""
+    """One line of the decision log; the fields have the order of the line."""
 
     ts: str
     level: str
@@ -67,12 +66,12 @@ class DecisionLine(msgspec.Struct, tag_field="event", tag="decision", omit_defau
 
 
 class DecisionLog:
-    """Writes decision lines in batches. Belongs to the event loop's thread."""
+    """Writes decision lines in batches. Only for the event loop's thread."""
 
     def __init__(
         self, stream: BinaryIO, form: Format = "json", *, enabled: bool = True, clock: Callable[[], float] = time.time
     ) -> None:
-        """Write to `stream`; `clock` tells seconds since the epoch."""
+        """Write to `stream`; `clock` returns seconds since the epoch."""
         self._stream = stream
         self._enabled = enabled
         self._clock = clock
@@ -86,7 +85,7 @@ class DecisionLog:
     def record(
         self, request: wire.AdmissionRequest, rendered: Rendered, seconds: float, trace: tuple[str, str] = NO_TRACE
     ) -> None:
-        """Remember a decision that took `seconds`, made for a caller in a trace (`tracing.trace_of`)."""
+        """Add the line of a decision that took `seconds`; `trace` is the result of `tracing.trace_of`."""
         if not self._enabled:
             return
         name = request.name
@@ -121,7 +120,7 @@ class DecisionLog:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_AFTER, self.flush)
 
     def flush(self) -> None:
-        """Write what is there. A log that cannot be written to is no reason to refuse pods: lines are lost."""
+        """Write the pending lines. If that fails, the lines are lost and counted; reviews go on."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -129,7 +128,7 @@ class DecisionLog:
         if not pending:
             return
         if not pending.isascii() or b"\x7f" in pending:
-            # Of lines in JSON; those of text are escaped already. No line has a line feed in it.
+            # Lines in JSON need escapes; lines of text have them already. No line contains a line feed.
             pending = bytearray(b"\n".join(escaped(line.decode()).encode() for line in pending.split(b"\n")))
         try:
             self._stream.write(pending)
@@ -147,7 +146,7 @@ class DecisionLog:
 
 
 def _names(body: msgspec.Raw) -> tuple[str, str]:
-    """`metadata.name` and `metadata.generateName`: `request.name` is empty until the name is generated."""
+    """`metadata.name` and `metadata.generateName`; needed while `request.name` is empty, before a name is generated."""
     try:
         first = _first_name(body)
         if first is not None:

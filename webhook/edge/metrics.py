@@ -1,7 +1,7 @@
-"""What the webhook counts; `runtime/metrics_server.py` is the port where Prometheus reads it.
+"""Metrics of the webhook; `runtime/metrics_server.py` serves them to Prometheus.
 
-Reviews are counted in dictionaries and lists of the event loop and only take Prometheus' shape when somebody reads
-them: the client library's own counters and histograms lock and loop in Python on every observation.
+The event loop counts in plain dictionaries and lists; a scrape converts them to Prometheus' types. The counters and
+histograms of the client library would lock and loop in Python on every observation.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ DURATION_BOUNDS: Final = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
     *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
 )
-"""Seconds. The API server waits 30 s at most, and its own metrics have a bucket for that."""
+"""Seconds. The API server waits at most 30 s; its own metrics cover longer waits."""
 
 BODY_BOUNDS: Final = (1024.0, 4096.0, 16384.0, 65536.0, 262144.0, 1048576.0, 4194304.0, 8388608.0)
 
@@ -32,7 +32,7 @@ KINDS: Final = frozenset(
 )
 OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 OTHER: Final = "other"
-"""Stands for every kind and operation that our configurations do not name: labels that callers choose must not grow."""
+"""Label of all other kinds and operations: callers choose these values, so the number of series must be bounded."""
 
 SHED_REASONS: Final = ("busy", "late", "memory")
 
@@ -42,7 +42,7 @@ _CONVERSION_LABELS: Final = ("resource", "outcome", "reason")
 
 
 class PathMetrics:
-    """What is counted for one path. Written by the event loop only; read by scrapes."""
+    """Counts of one path. Written by the event loop only; read by scrapes."""
 
     __slots__ = ("body_bytes", "conversions", "duration", "errors", "inflight", "reviews", "shed")
 
@@ -56,7 +56,7 @@ class PathMetrics:
         self.shed = dict.fromkeys(SHED_REASONS, 0)
 
     def reviewed(self, request: wire.AdmissionRequest, rendered: Rendered, seconds: float, size: int) -> None:
-        """One review was answered."""
+        """Count an answered review."""
         kind = request.kind.kind
         operation = request.operation
         series = (
@@ -74,12 +74,12 @@ class PathMetrics:
             self.conversions[conversion] = self.conversions.get(conversion, 0) + 1
 
     def failed(self, code: int) -> None:
-        """One request got an HTTP error instead of a review."""
+        """Count a request that got an HTTP error instead of a review."""
         self.errors[code] = self.errors.get(code, 0) + 1
 
 
 class Metrics(Collector):
-    """Everything that is counted, in a registry of its own."""
+    """All metrics of this process, in one registry."""
 
     def __init__(self, version: str) -> None:
         self._paths: dict[str, PathMetrics] = {}
@@ -93,44 +93,44 @@ class Metrics(Collector):
         self.registry.register(self)
 
     def path(self, path: str) -> PathMetrics:
-        """The counts of one path, made at first use."""
+        """The counts of one path; created at first use."""
         return self._paths.setdefault(path, PathMetrics())
 
     def gauge(self, name: str, documentation: str, read: Callable[[], float]) -> None:
-        """Show a number that somebody else keeps, read whenever metrics are."""
+        """Export the result of `read`, called at each scrape, as a gauge."""
         Gauge(name, documentation, registry=self.registry).set_function(read)
 
     def counter(self, name: str, documentation: str, read: Callable[[], float]) -> None:
-        """Show a number that somebody else counts, read whenever metrics are; `name` is without `_total`."""
+        """Export the result of `read`, called at each scrape, as a counter; `name` is without `_total`."""
         self._counters.append((name, documentation, read))
 
     def histogram(self, name: str, documentation: str, histogram: Histogram) -> None:
-        """Show a histogram that somebody else keeps."""
+        """Export a histogram that another object fills."""
         self._histograms.append((name, documentation, histogram))
 
     def collect(self) -> Iterator[Metric]:
-        """All families, as of now. Called by the scraping thread, hence the copies."""
+        """All metric families. Runs in the thread of the scrape, so it copies dictionaries before iterating."""
         reviews = CounterMetricFamily("neuron_dra_reviews", "Reviews answered.", labels=_REVIEW_LABELS)
         errors = CounterMetricFamily(
             "neuron_dra_review_errors",
-            "Requests that got an HTTP error instead of a review (499: the client went away first).",
+            "Requests that got an HTTP error instead of a review (499: the client disconnected first).",
             labels=("path", "code"),
         )
         conversions = CounterMetricFamily(
             "neuron_dra_conversions",
-            "Pods that asked for a legacy Neuron resource when they were created, and what became of them; "
-            "dry runs are left out.",
+            "Pods that requested a legacy Neuron resource at creation, by the outcome of their conversion; without dry "
+            "runs.",
             labels=_CONVERSION_LABELS,
         )
         shed = CounterMetricFamily(
             "neuron_dra_shed_reviews",
-            "Reviews refused with HTTP 503: too many being decided (busy), waited longer than the caller does (late), "
-            "too many large bodies (memory).",
+            "Reviews refused with HTTP 503: too many being decided (busy), waited longer than the caller's time-out "
+            "(late), too many large bodies (memory).",
             labels=("path", "reason"),
         )
         inflight = GaugeMetricFamily("neuron_dra_inflight_reviews", "Reviews being answered.", labels=("path",))
         duration = HistogramMetricFamily(
-            "neuron_dra_review_duration_seconds", "From the request's head to its answer.", labels=("path",)
+            "neuron_dra_review_duration_seconds", "Time from the request's head to its answer.", labels=("path",)
         )
         body_bytes = HistogramMetricFamily("neuron_dra_review_body_bytes", "Sizes of reviews.", labels=("path",))
         for path, counts in self._paths.copy().items():

@@ -1,7 +1,6 @@
-"""What is logged of requests that get an HTTP error: so many lines of a kind in ten seconds, and a count of the others.
+"""Logs requests that get an HTTP error: at most `LINES` lines per path and status in `WINDOW` seconds, with a count.
 
-A client that is refused may try again as fast as it can; a line for each would fill the disk of the node, and hide
-everything else.
+A refused client may retry without a pause. One line per request would fill the disk of the node and hide other lines.
 """
 
 import dataclasses
@@ -15,12 +14,12 @@ log = logging.getLogger(__name__)
 WINDOW: Final = 10.0
 """Seconds."""
 LINES: Final = 10
-"""Lines of one path and status in a window."""
+"""Log lines of one path and status per window."""
 
 
 @dataclasses.dataclass(slots=True)
 class _Kind:
-    """What was said of one path and status: since when the window is open, its lines, refusals since the last line."""
+    """One path and status: start of the window, lines in it, refusals since the last line."""
 
     since: float
     lines: int = 0
@@ -28,23 +27,23 @@ class _Kind:
 
 
 class RefusalLog:
-    """Logs refused requests. Belongs to the event loop's thread.
+    """Logs refused requests. Only for the event loop's thread.
 
-    Paths are those that this server has and statuses are ours, so what is remembered is bounded.
+    Memory is bounded: paths are those of our endpoints, and statuses are ours.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` tells seconds."""
+        """`clock` returns seconds."""
         self._clock = clock
         self._kinds: dict[tuple[str, int], _Kind] = {}
 
     def refused(self, path: str, status: int, reason: str, client: str) -> None:
-        """One request was refused.
+        """Log or count one refused request.
 
         Args:
-            path: of an endpoint; empty where there was none yet.
+            path: of an endpoint; empty if the request reached no endpoint.
             status: HTTP status.
-            reason: what the client was told.
+            reason: the message that the client got.
             client: address and port.
         """
         now = self._clock()

@@ -1,7 +1,7 @@
 """AdmissionReview bytes -> request, and decision -> AdmissionReview bytes (`admission.k8s.io/v1`).
 
-What depends on the decision alone is rendered once per decision and kept with it; per review only the uid, and for a
-refusal the object's kind and name, are put in.
+The part of an answer that depends only on the decision is rendered once and cached in the decision. Per review only the
+uid is added, and for a denial the object's kind and name.
 """
 
 import base64
@@ -22,23 +22,23 @@ API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
 
 LONGEST_WARNING: Final = 256
-"""The API server may cut a longer warning wherever it likes (AdmissionResponse)."""
+"""Characters. The API server may truncate longer warnings (AdmissionResponse)."""
 
 MOST_CAUSES: Final = 32 * 1024
-"""Bytes of all causes of a refusal, as JSON."""
+"""Bytes of all causes of a denial, as JSON."""
 MOST_MESSAGE: Final = 4 * 1024
 """Bytes of `status.message`, as JSON."""
 MOST_WARNINGS: Final = 4 * 1024
-"""Bytes of all warnings. The API server drops what is beyond 4096 characters (`truncateAtTotalRunes`,
+"""Bytes of all warnings. The API server drops warnings beyond 4096 characters (`truncateAtTotalRunes`,
 k8s.io/apiserver/pkg/endpoints/filters/warning.go)."""
 MOST_AUDIT: Final = 12 * 1024
-"""Bytes of all audit annotations, as JSON; the longest single one is that of a policy."""
+"""Bytes of all audit annotations, as JSON."""
 
 _HEAD: Final = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":'
 _BYTES_PER_LETTER: Final = 5
 
 _REST: Final = 32
-"""Bytes that are kept for saying how many are left out."""
+"""Bytes reserved for the text 'and N more'."""
 _MALFORMED: Final = "The body is not an AdmissionReview"
 _OBJECT_OR_NULL: Final = b"{n"
 _NO_OBJECT: Final = "it is no JSON object"
@@ -48,11 +48,11 @@ _decode_object: Final = msgspec.json.Decoder(wire.AnyObject | None).decode
 
 
 class BadReviewError(Exception):
-    """The body is no review that could be answered; the message is for the admin who configured the caller."""
+    """The body is not a valid review; the message is for the admin who configured the caller."""
 
 
 class UnreadableObjectError(Exception):
-    """The review's object is none, nests deeper than any parser follows, or has too much in it; the message says so.
+    """The review's object is not an object, too deep for a parser, or has too many values; the message says which.
 
     Attributes:
         request: the review without its objects.
@@ -65,15 +65,15 @@ class UnreadableObjectError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rendered:
-    """What a decision alone determines of its answer, its log line and its metrics.
+    """The parts of an answer, its log line and its metrics that depend only on the decision.
 
     Attributes:
-        tail: the response's JSON after the uid; for a refusal up to where `details` still wants kind and name.
-        denied: whether kind and name are wanted.
-        outcome: as a plain string.
-        reason: the decision's one word.
+        tail: JSON of the response after the uid; for a denial up to `details`, where kind and name are added.
+        denied: whether kind and name must be added.
+        outcome: of the decision, as a plain string.
+        reason: of the decision, one word.
         codes: codes of all findings, errors first.
-        resource: the decision's legacy resource.
+        resource: the legacy resource of the decision.
     """
 
     tail: bytes
@@ -88,8 +88,8 @@ def decode(body: bytes | bytearray) -> wire.AdmissionRequest:
     """The request of a review.
 
     Raises:
-        BadReviewError: the body is not JSON, no AdmissionReview, of another version, or without a request or uid.
-        UnreadableObjectError: it is a review, and its object nests too deeply to be skipped, or is no object.
+        BadReviewError: the body is not JSON, not an AdmissionReview v1, or has no request or uid.
+        UnreadableObjectError: it is a review, but its object is nested too deeply or is not an object.
     """
     try:
         review = _decode(body)
@@ -120,10 +120,10 @@ def decode(body: bytes | bytearray) -> wire.AdmissionRequest:
 
 
 def _check_members(request: wire.AdmissionRequest) -> None:
-    """Pass where what stays undecoded, for those who want it, is what they expect.
+    """Check the types of the members that stay undecoded until they are needed.
 
     Raises:
-        BadReviewError: it is not.
+        BadReviewError: a member has the wrong type.
     """
     name = "resource"
     try:
@@ -137,13 +137,13 @@ def _check_members(request: wire.AdmissionRequest) -> None:
 
 
 def _check_object(raw: msgspec.Raw) -> None:
-    """Pass where a value that was skipped is an object or null, by its first byte."""
+    """Check by its first byte that an undecoded value is an object or null."""
     if memoryview(raw)[0] not in _OBJECT_OR_NULL:
-        _decode_object(raw)  # for its words
+        _decode_object(raw)  # raises the error, with its text
 
 
 def envelope(start: bytes) -> wire.AdmissionRequest | None:
-    """The request of a review of which only the beginning is known, without its objects; None where it is none."""
+    """The request of a review, without its objects, from the beginning of the body; None if it is not a review."""
     closed = nesting.without_objects(start)
     try:
         return None if closed is None else decode(closed)
@@ -152,16 +152,16 @@ def envelope(start: bytes) -> wire.AdmissionRequest | None:
 
 
 def namespace_of(start: bytes) -> str | None:
-    """The namespace that a review is about, by its beginning; None where it is no review."""
+    """The namespace of a review, from the beginning of the body; None if it is not a review."""
     request = envelope(start)
     return None if request is None else request.namespace
 
 
 def unreadable(body: bytes | bytearray, why: str) -> BadReviewError | UnreadableObjectError:
-    """What to raise for a review that is too deep or too much to be read, for what is before its object.
+    """The exception for a review that is too deep or too large to decode.
 
     Raises:
-        BadReviewError: what is before its object is no review either.
+        BadReviewError: the part before its object is not a valid review.
     """
     start = nesting.without_objects(body)
     if start is None:
@@ -170,7 +170,7 @@ def unreadable(body: bytes | bytearray, why: str) -> BadReviewError | Unreadable
 
 
 def encode(request: wire.AdmissionRequest, decision: Decision) -> bytes:
-    """The answer to a review, as bytes."""
+    """The AdmissionReview with the answer, as JSON."""
     rendered: Rendered = decision.rendered or render(decision)
     if not rendered.denied:
         return _HEAD + orjson.dumps(request.uid) + rendered.tail
@@ -184,11 +184,11 @@ def encode(request: wire.AdmissionRequest, decision: Decision) -> bytes:
 
 
 def render(decision: Decision) -> Rendered:
-    """What the decision alone determines; kept with the decision for the next review that it answers."""
+    """Render a decision, and cache the result in it."""
     body = _denial(decision) if decision.errors else _admission(decision)
     encoded = orjson.dumps(body)
     rendered = Rendered(
-        # Refused: `..."details":{"causes":[...]` stays open. Admitted: the response and the review are closed.
+        # Denied: `..."details":{"causes":[...]` stays open. Allowed: the response and the review are closed.
         tail=b"," + (encoded[1:-3] if decision.errors else encoded[1:] + b"}"),
         denied=bool(decision.errors),
         outcome=str(decision.outcome.value),
@@ -201,7 +201,7 @@ def render(decision: Decision) -> Rendered:
 
 
 def warnings(finding: Finding) -> list[str]:
-    """A finding as `response.warnings` carries it: one line, or sentence and fix apart where one would be too long."""
+    """The entries of `response.warnings` for a finding: one line, or sentence and fix separately if it is too long."""
     whole = str(finding)
     if len(whole) <= COMFORTABLE_WARNING or not finding.fix:
         return [_line(whole)]
@@ -209,7 +209,7 @@ def warnings(finding: Finding) -> list[str]:
 
 
 def _line(text: str) -> str:
-    """One printable line. HTTP carries warnings in a header, where control characters are an error."""
+    """One printable line: warnings are HTTP headers, where control characters are an error."""
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return line if len(line) <= LONGEST_WARNING else line[: LONGEST_WARNING - 1] + "…"
 
@@ -223,9 +223,10 @@ def _admission(decision: Decision) -> dict[str, Any]:
 
 
 def _denial(decision: Decision) -> dict[str, Any]:
-    """`status` comes last, and in it `details`, and in that `causes`: see `Rendered.tail`.
+    """The response. `status`, in it `details`, and in that `causes` must come last: see `Rendered.tail`.
 
-    kubectl prints only the causes of an Invalid status, events of a ReplicaSet only its message: each says it all.
+    kubectl prints only the causes of an Invalid status, and Events of a ReplicaSet only the message: both contain all
+    findings.
     """
     response = _common(decision, allowed=False)
     causes = [(_clean(finding.path), _clean(str(finding))) for finding in for_answer(decision.errors)]
@@ -253,7 +254,7 @@ def _common(decision: Decision, *, allowed: bool) -> dict[str, Any]:
 
 
 def _causes(causes: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """As many as fit; the last says how many are left out."""
+    """The causes that fit into `MOST_CAUSES`; the last is the number of the omitted ones."""
     fitting = _fitting([f"{path}{text}" for path, text in causes], MOST_CAUSES)
     if len(fitting) == len(causes):
         return causes
@@ -261,9 +262,9 @@ def _causes(causes: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _fitting(texts: list[str], most: int) -> list[str]:
-    """As many texts as have no more than `most` bytes of JSON together; the last says how many are left out.
+    """The texts that fit into `most` bytes of JSON; the last is the number of the omitted ones.
 
-    The first one is always there, cut if it has to be.
+    The first text is always present, truncated if necessary.
     """
     sizes = [len(orjson.dumps(text)) for text in texts]
     if sum(sizes) <= most:
@@ -279,7 +280,7 @@ def _fitting(texts: list[str], most: int) -> list[str]:
 
 
 def _audit(annotations: Mapping[str, str]) -> dict[str, str]:
-    """The annotations, in order, as long as they fit."""
+    """The first annotations that fit into `MOST_AUDIT`."""
     kept: dict[str, str] = {}
     left = MOST_AUDIT
     for key, text in annotations.items():
@@ -292,9 +293,9 @@ def _audit(annotations: Mapping[str, str]) -> dict[str, str]:
 
 
 def _clean(text: str) -> str:
-    """The text with a space for whatever is not printable, line breaks apart.
+    """The text with a space for each character that is not printable, except line breaks.
 
-    A terminal acts on control characters, and bidirectional ones make a line read as something that it is not.
+    Terminals execute control characters, and bidirectional ones change the apparent text of a line.
     """
     return text if text.isprintable() else "".join(map(_printable, text))
 
@@ -304,5 +305,5 @@ def _printable(letter: str) -> str:
 
 
 def _encodable(text: str) -> str:
-    """The text without lone surrogates, which JSON may spell and UTF-8 cannot."""
+    """The text without lone surrogates, which JSON can express but UTF-8 cannot."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

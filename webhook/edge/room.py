@@ -1,4 +1,4 @@
-"""Memory for large bodies, handed out in the order of asking."""
+"""Memory that large bodies reserve before they are read, first come, first served."""
 
 import asyncio
 import contextlib
@@ -6,18 +6,18 @@ from collections import Counter
 from typing import Final
 
 _SHARE: Final = 2
-"""One owner may hold one part in so many."""
+"""One owner may hold at most this fraction: 1/2."""
 
 
-class Room:
-    """Bytes that are reserved before they are read. Belongs to the event loop's thread.
+class MemoryBudget:
+    """A bounded number of bytes to reserve. Only for the event loop's thread.
 
-    A request gets all of its room at once, so a body that holds some never waits for more. One owner gets half of
-    everything at most: what it asks beyond that waits, and lets the others pass.
+    A request reserves all of its bytes at once, so a body that holds memory never waits for more (no deadlock). One
+    owner holds at most half of the bytes; its further requests wait and do not block other owners.
     """
 
     def __init__(self, size: int) -> None:
-        """Hand out `size` bytes."""
+        """Reserve at most `size` bytes in total."""
         self._size = size
         self._held: Counter[str | None] = Counter()
         self._total = 0
@@ -25,23 +25,23 @@ class Room:
 
     @property
     def held(self) -> int:
-        """Bytes that are reserved."""
+        """Reserved bytes."""
         return self._total
 
-    async def take(self, size: int, owner: str | None, seconds: float) -> None:
+    async def reserve(self, size: int, owner: str | None, seconds: float) -> None:
         """Reserve bytes.
 
         Args:
-            size: bytes; at most half of the room.
-            owner: the namespace that they are for; empty for cluster-scoped objects, None where it is not known.
-            seconds: how long to wait for them.
+            size: bytes; at most half of the total.
+            owner: namespace of the review; empty for cluster-scoped objects, None if it is not known.
+            seconds: time-out of the wait.
 
         Raises:
-            TimeoutError: there is no room.
+            TimeoutError: not enough bytes became free.
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[future] = size, owner
-        self._hand_out()
+        self._grant()
         if future.done():
             return
         try:
@@ -49,21 +49,21 @@ class Room:
                 await future
         except BaseException:
             if self._waiting.pop(future, None) is None:
-                # Reserved in the same turn of the event loop.
-                self.give(size, owner)
+                # It was reserved in the same iteration of the event loop.
+                self.release(size, owner)
             else:
-                self._hand_out()
+                self._grant()
             raise
 
-    def give(self, size: int, owner: str | None) -> None:
-        """Give bytes back."""
+    def release(self, size: int, owner: str | None) -> None:
+        """Release reserved bytes."""
         self._total -= size
         self._held[owner] -= size
         if not self._held[owner]:
             del self._held[owner]
-        self._hand_out()
+        self._grant()
 
-    def _hand_out(self) -> None:
+    def _grant(self) -> None:
         for future, (size, owner) in list(self._waiting.items()):
             if self._total + size > self._size:
                 return

@@ -1,13 +1,13 @@
-"""The server's life: bind, serve over TLS, drain, stop.
+"""Lifecycle of the server: bind, serve over TLS, drain, stop. uvicorn does the HTTP.
 
-uvicorn does the HTTP; what is ours is the order in which things end. On the first signal readiness fails at once, so
-that endpoints forget this replica, while the listener goes on for the drain delay, because clients hear of it later
-than we do; answers tell them to reconnect. Then the listener closes and what is being answered is answered. A second
-signal ends it all.
+On the first signal readiness fails immediately, so the Service drops this replica. The listener stays open for the
+drain delay, because clients learn of that later; answers carry `Connection: close`. Then the listener closes, and
+requests under way are answered. A second signal stops at once.
 """
 
 import asyncio
 import contextlib
+import dataclasses
 import errno
 import gc
 import logging
@@ -36,33 +36,33 @@ log = logging.getLogger(__name__)
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 KEEP_ALIVE: Final = 120
-"""Seconds. The API server's client drops idle connections after 90; it has to be the one who closes, else it may send
-a review on a connection that is just being closed here."""
+"""Seconds. The API server closes idle connections after 90 s. The client must close first: otherwise it may send a
+review on a connection that the server is closing."""
 
 _BACKLOG: Final = 2048
-_LAST_WORDS: Final = 0.5
-"""Seconds for those who are cut off to say so."""
+_ABORT_GRACE: Final = 0.5
+"""Seconds for cancelled requests to send their error."""
 _SWEEP_EVERY: Final = 10
-"""Ticks of uvicorn's main loop, which is one second."""
+"""Ticks of uvicorn's main loop; 10 ticks are one second."""
 
 
 def listen(host: str, port: int, host_flag: str, port_flag: str) -> socket.socket:
-    """A listening socket; clients queue until somebody accepts.
+    """A listening socket; connections queue until they are accepted.
 
     Args:
         host: name or address; empty: every address, IPv4 and IPv6.
-        port: 0 takes any that is free.
+        port: 0: any free port.
         host_flag: the flag that sets the host, for messages.
-        port_flag: the flag that sets the port.
+        port_flag: the flag that sets the port, for messages.
 
     Raises:
-        StartupError: the address cannot be had.
+        StartupError: the server cannot listen on this address.
     """
     try:
         if not host and socket.has_dualstack_ipv6():
             return socket.create_server(("::", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        # A name that has both, such as localhost, means IPv4 to most who type it.
+        # A name with both families, such as localhost: most users mean IPv4.
         family, *_, address = min(found, key=lambda info: info[0] != socket.AF_INET)
         return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
@@ -80,7 +80,7 @@ def _cannot_listen(error: OSError, host: str, port: int, host_flag: str, port_fl
 
 
 def tls_context(certificate: Path, key: Path, minimum_version: Literal["1.2", "1.3"]) -> ssl.SSLContext:
-    """The context that every handshake uses; loading another pair into it serves that pair from then on.
+    """The TLS context of the server. Loading another pair into it replaces the served certificate.
 
     Raises:
         StartupError: the pair cannot be used.
@@ -94,24 +94,24 @@ def tls_context(certificate: Path, key: Path, minimum_version: Literal["1.2", "1
 
 
 def bare_context(minimum_version: Literal["1.2", "1.3"]) -> ssl.SSLContext:
-    """The same without a certificate: each handshake fails until one is loaded."""
+    """A TLS context without a certificate: each handshake fails until one is loaded."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if minimum_version == "1.3" else ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
-    # The API server speaks HTTP/1.1 to webhooks that are services: kubernetes/kubernetes#82090.
+    # The API server uses HTTP/1.1 for webhooks that are Services: kubernetes/kubernetes#82090.
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
 def url(listener: socket.socket, scheme: str, path: str = "") -> str:
-    """Where a listener is reached."""
+    """URL of a listener."""
     host, port = listener.getsockname()[:2]
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{path}"
 
 
 @contextlib.contextmanager
 def on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` for every SIGTERM and SIGINT. Only the main thread gets signals; elsewhere this does nothing."""
+    """Call `stop` for every SIGTERM and SIGINT. Only the main thread gets signals; in another this does nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -125,12 +125,29 @@ def on_signals(stop: Callable[[], None]) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-class Server(uvicorn.Server):
-    """Serves an application over TLS until it is told to stop.
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """Time-outs and bounds of one server.
 
     Attributes:
-        acceptor: holds its connections.
-        refused: requests that no endpoint saw, because they were no HTTP or had too large a head.
+        head_timeout: seconds for the head of a request.
+        drain_delay: seconds in which connections are still accepted after `Server.stop`.
+        drain_timeout: seconds for the requests that are then under way.
+        max_connections: connections at the same time; 0: as many as there are file descriptors.
+    """
+
+    head_timeout: float
+    drain_delay: float
+    drain_timeout: int
+    max_connections: int = 0
+
+
+class Server(uvicorn.Server):
+    """Serves an application over TLS until `stop`.
+
+    Attributes:
+        acceptor: accepts and counts connections.
+        refused: requests that no endpoint saw: not HTTP, or a head above its bounds.
     """
 
     def __init__(
@@ -138,27 +155,21 @@ class Server(uvicorn.Server):
         app: ASGIApp,
         tls: ssl.SSLContext,
         lifecycle: Lifecycle,
+        limits: ServerLimits,
         *,
-        head_timeout: float,
-        drain_delay: float,
-        drain_timeout: int,
-        max_connections: int = 0,
         authority: ClientAuthority | None = None,
         lag: LoopLag | None = None,
         refusals: RefusalLog | None = None,
     ) -> None:
-        """Take times in seconds.
+        """Prepare the server; `serve` runs it.
 
         Args:
-            app: what answers requests.
-            tls: used for handshakes, until `authority` has another.
-            lifecycle: told when the server serves and drains.
-            head_timeout: for the head of a request.
-            drain_delay: how long to go on accepting connections after `stop`.
-            drain_timeout: how long requests may take after that.
-            max_connections: connections to hold at once; 0: any number.
-            authority: followed while the server runs.
-            lag: measured while the server runs.
+            app: answers requests.
+            tls: context of the handshakes until `authority` makes another.
+            lifecycle: `serving` and `draining` are set here.
+            limits: time-outs and bounds.
+            authority: its file is followed while the server runs.
+            lag: measures while the server runs.
             refusals: logs requests that are refused before an endpoint sees them.
         """
         super().__init__(
@@ -173,21 +184,21 @@ class Server(uvicorn.Server):
                 proxy_headers=False,
                 server_header=False,
                 timeout_keep_alive=KEEP_ALIVE,
-                timeout_graceful_shutdown=drain_timeout,
+                timeout_graceful_shutdown=limits.drain_timeout,
                 ssl_context_factory=lambda *_: tls,
             )
         )
         self._lifecycle = lifecycle
-        self._head_timeout = head_timeout
-        self._drain_delay = drain_delay
+        self._head_timeout = limits.head_timeout
+        self._drain_delay = limits.drain_delay
         self._authority = authority
         self._lag = lag or LoopLag()
         self._refusals = refusals or RefusalLog()
         self.refused = 0
-        self.acceptor = Acceptor(tls, self._connection, max_connections)
+        self.acceptor = Acceptor(tls, self._connection, limits.max_connections)
 
     def stop(self) -> None:
-        """Drain; called again, stop at once."""
+        """Drain; the second call stops at once."""
         if self._lifecycle.draining:
             log.warning("stopping at once")
             self.should_exit = self.force_exit = True
@@ -198,46 +209,46 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to `on_signals`: uvicorn's own handlers stop accepting at once and end with the signal."""
+        """Leave signals to `on_signals`: uvicorn's handlers would close the listener without the drain delay."""
         yield
 
     async def startup(self, sockets: Sequence[socket.socket] | None = None) -> None:
-        """Accept connections, then be ready."""
+        """Accept connections, then report ready."""
         listeners = list(sockets or ())
-        # uvicorn's own, with no sockets: it would take every connection that there is.
+        # uvicorn gets no sockets: it would accept connections without a limit.
         await super().startup([])
         for listener in listeners:
             self.acceptor.start(listener)
         self._lag.start()
-        # What exists by now stays: the collector need not look at it again.
+        # These objects live as long as the process: exclude them from garbage collection.
         gc.collect()
         gc.freeze()
         self._lifecycle.serving = True
         log.info("serving", extra={"url": [url(listener, "https") for listener in listeners]})
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """uvicorn's own, then an end to whatever has outlasted it."""
+        """Extend uvicorn's method: cancel the requests that exceed the drain time-out, and close their connections."""
         self.acceptor.stop()
         await super().shutdown(sockets)
         tasks = list(self.server_state.tasks)
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=_LAST_WORDS)
+            await asyncio.wait(tasks, timeout=_ABORT_GRACE)
         if self.server_state.connections and not self.force_exit:
-            # Closing TLS takes two; a client that does not do its part must not hold the process.
-            await asyncio.sleep(_LAST_WORDS)
+            # Closing TLS needs the client; one that does not respond must not delay the end of the process.
+            await asyncio.sleep(_ABORT_GRACE)
         for connection in list(self.server_state.connections):
             connection.transport.abort()
         self._lag.stop()
         await asyncio.sleep(0)
 
     async def on_tick(self, counter: int) -> bool:
-        """uvicorn's own, and a look at connections that wait for nothing."""
+        """Extend uvicorn's method: once a second, follow the client CA file and close overdue connections."""
         if counter % _SWEEP_EVERY == 0:
             if self._authority is not None and self._authority.follow():
                 self.acceptor.tls = self._authority.tls
-                # They were let in by what the file said before.
+                # These connections were verified by the earlier CAs.
                 for connection in list(self.server_state.connections):
                     connection.shutdown()
             for connection in list(self.server_state.connections):
@@ -256,7 +267,6 @@ class Server(uvicorn.Server):
         )
 
     def _is_current(self, tls: ssl.SSLContext) -> bool:
-        """Whether a handshake that ends now was made with the context that is used now."""
         return tls is self.acceptor.tls
 
     def _refuse(self, status: int, message: str, client: str) -> None:

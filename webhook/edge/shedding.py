@@ -1,9 +1,9 @@
-"""Overload: which reviews are not begun, so that those that are get an answer in time.
+"""Load shedding: refuses reviews under overload, so that accepted reviews get their answer in time.
 
-A shed review is HTTP 503 without Retry-After: the webhook configuration's failurePolicy decides at once, while with
-Retry-After the API server would repeat the call until its time-out. Two things pile up, and each has its own sign:
-reviews that wait for the API server (how many are being decided), and work for the processor (how long a request has
-waited for its turn). Senders that are slow count in neither: they are `BodyReader`'s business.
+A shed review gets HTTP 503 without Retry-After: the webhook configuration's failurePolicy decides immediately. With
+Retry-After the API server would repeat the call until its time-out. Overload has two signs: the number of reviews that
+are being decided (they may wait for the API server), and the time that a request has waited for the event loop (CPU).
+Slow senders count in neither; `BodyReader` limits them.
 """
 
 import asyncio
@@ -25,43 +25,46 @@ log = logging.getLogger(__name__)
 
 LAG_BOUNDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-DEFAULT_PATIENCE: Final = 10.0
-"""Seconds that the API server waits for a webhook that does not say (`timeoutSeconds`, admissionregistration/v1)."""
+DEFAULT_TIMEOUT: Final = 10.0
+"""Seconds. Default of `timeoutSeconds` (admissionregistration/v1), for callers that send no `?timeout=`."""
 
-_NEVER_TOO_LONG: Final = 0.5
-"""Seconds. No webhook may have a timeout below one second, so shorter waits need no look at the caller's."""
+_ALWAYS_IN_TIME: Final = 0.5
+"""Seconds. The API allows no `timeoutSeconds` below 1, so shorter waits are not compared with the caller's."""
 _TIMEOUT: Final = re.compile(rb"(?:^|&)timeout=(?:(\d{1,4})m)?(?:(\d{1,6}(?:\.\d{1,9})?)(m?)s)?(?:&|$)")
-_SAY_EVERY: Final = 10.0
-"""Seconds between two log lines about what is shed."""
+_LOG_EVERY: Final = 10.0
+"""Seconds between two log lines about shed reviews."""
+
+Exempt = Callable[[wire.AdmissionRequest], bool]
+"""Returns whether a review is accepted under every load."""
 
 TEMPLATE: Final = ("resource.k8s.io", "ResourceClaimTemplate")
 
 
-def never(request: wire.AdmissionRequest) -> bool:  # noqa: ARG001 - one of two rules
+def never(request: wire.AdmissionRequest) -> bool:  # noqa: ARG001 - the signature of `Exempt`
     """No review is exempt."""
     return False
 
 
 def creates_template(request: wire.AdmissionRequest) -> bool:
-    """Whether a review on `/validate` has to be answered whatever the load.
+    """Exempts the creation of a ResourceClaimTemplate on `/validate`.
 
-    `/mutate` creates templates while its own review waits, and each creation is reviewed here, maybe by another
-    replica: shed it, and work that was taken in is lost to work that was not. Whose creation it is makes no
-    difference: it is decided from memory, waits for no other request, and the answer for one spec is remembered.
+    A review on `/mutate` waits until its templates are created, and each creation is reviewed on `/validate`, maybe by
+    another replica. Shedding that would fail a review that was already accepted. Creations by others are exempt too:
+    the decision reads memory only, waits for no other request, and is cached per spec.
     """
     return request.operation == "CREATE" and (request.kind.group, request.kind.kind) == TEMPLATE
 
 
 class LoopLag:
-    """How late the event loop is: the delay of a timer that is due ten times a second.
+    """Measures the delay of the event loop with a timer that is due ten times a second.
 
-    One turn of the loop runs due timers, then what was read at the end of the turn before, then reads again. So
-    whatever is begun now has been here since this turn began, and in its socket for some part of the turn before.
+    One iteration of the loop runs due timers, then handles what it read at the end of the last iteration, then reads
+    again. So a request that begins now was read before this iteration, and was in its socket for a part of the last.
 
     Attributes:
-        delays: of the timer, in seconds.
-        since: the time, by `clock`, since when a request that is begun now is likely to have waited; too early by the
-            timer's interval at most. Infinite before the first measurement.
+        delays: histogram of the timer's delays, in seconds.
+        arrival: estimated arrival time, by `clock`, of a request that begins now; at most the timer's interval too
+            early. Infinite before the first measurement.
     """
 
     INTERVAL: Final = 0.1
@@ -71,23 +74,23 @@ class LoopLag:
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self.delays = Histogram(LAG_BOUNDS)
-        self.since = math.inf
+        self.arrival = math.inf
 
     def start(self) -> None:
-        """Measure the running loop until `stop`."""
+        """Start measuring the running loop."""
         self._again(self._clock())
 
     def stop(self) -> None:
-        """Measure no more."""
+        """Stop measuring."""
         if self._timer is not None:
             self._timer.cancel()
-        self.since = math.inf
+        self.arrival = math.inf
 
     def _tick(self) -> None:
         now = self._clock()
         delay = max(0.0, now - self._due)
         self.delays.observe(delay)
-        self.since = now - delay / 2
+        self.arrival = now - delay / 2
         self._again(now)
 
     def _again(self, now: float) -> None:
@@ -96,11 +99,11 @@ class LoopLag:
 
 
 class Gate:
-    """Whether one path takes a review. Belongs to the event loop's thread.
+    """Decides whether one path accepts a review. Only for the event loop's thread.
 
     Attributes:
         deciding: reviews that are being decided.
-        early: whether a review can be refused before its body is read; not where some are exempt for what they are.
+        early: whether a review can be refused before its body is read: true if no review is exempt.
     """
 
     def __init__(
@@ -109,10 +112,10 @@ class Gate:
         metrics: PathMetrics,
         most: int,
         lag: LoopLag,
-        exempt: Callable[[wire.AdmissionRequest], bool] = never,
+        exempt: Exempt = never,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Let `most` reviews be decided at once (0: any number), and `exempt` ones always."""
+        """Allow `most` reviews at the same time (0: no limit), and `exempt` ones always."""
         self._path = path
         self._metrics = metrics
         self._most = most
@@ -120,52 +123,52 @@ class Gate:
         self._exempt = exempt
         self._clock = clock
         self._shed = 0
-        self._said: float | None = None
+        self._logged: float | None = None
         self.deciding = 0
         self.early = exempt is never
 
-    def since(self, now: float) -> float:
-        """Since when the caller of a request that is begun `now` waits, both as `LoopLag` tells time."""
-        return min(now, self._lag.since)
+    def arrival(self, now: float) -> float:
+        """Estimated arrival time of a request that begins `now`; both by the clock of `LoopLag`."""
+        return min(now, self._lag.arrival)
 
     def overload(self, now: float, scope: Scope) -> str:
-        """Why a request that is begun `now` (as `LoopLag` tells time) cannot be taken: "busy" or "late"; else empty."""
-        waited = now - self._lag.since
-        if waited > _NEVER_TOO_LONG and waited > patience(scope["query_string"]):
+        """Why a request that begins `now` (by the clock of `LoopLag`) is shed: "busy" or "late"; else empty."""
+        waited = now - self._lag.arrival
+        if waited > _ALWAYS_IN_TIME and waited > caller_timeout(scope["query_string"]):
             return "late"
         return "busy" if self._most and self.deciding >= self._most else ""
 
     def busy(self) -> str:
-        """The same where only the number counts."""
+        """As `overload`, by the number of reviews only."""
         return "busy" if self._most and self.deciding >= self._most else ""
 
     def exempt(self, request: wire.AdmissionRequest) -> bool:
-        """Whether a review is taken all the same."""
+        """Whether a review is accepted under every load."""
         return self._exempt(request)
 
     def shed(self, why: str) -> str:
-        """Count a review that is not taken; what to tell the caller."""
+        """Count and log a shed review. Returns the message for the caller."""
         self._metrics.shed[why] += 1
         self._shed += 1
         now = self._clock()
-        if self._said is None or now - self._said >= _SAY_EVERY:
+        if self._logged is None or now - self._logged >= _LOG_EVERY:
             log.warning("shedding reviews", extra={"path": self._path, "reason": why, "shed": self._shed})
-            self._said, self._shed = now, 0
+            self._logged, self._shed = now, 0
         return _MESSAGES[why].format(path=self._path, most=self._most)
 
 
 _MESSAGES: Final = {
     "busy": "Overloaded: {most} reviews of {path} are being decided (--max-inflight).",
-    "late": "Overloaded: this review has waited longer than its caller does.",
+    "late": "Overloaded: this review has waited longer than the time-out of its caller.",
     "memory": "Overloaded: too many large reviews are being read.",
 }
 
 
 @functools.lru_cache(maxsize=64)
-def patience(query: bytes) -> float:
-    """Seconds that the caller waits: the API server puts a webhook's `timeoutSeconds` into `?timeout=5s`."""
+def caller_timeout(query: bytes) -> float:
+    """Time-out of the caller in seconds: the API server sends a webhook's `timeoutSeconds` as `?timeout=5s`."""
     found = _TIMEOUT.search(query)
     if found is None or not (found[1] or found[2]):
-        return DEFAULT_PATIENCE
+        return DEFAULT_TIMEOUT
     seconds = float(found[2] or 0)
     return 60 * int(found[1] or 0) + (seconds / 1000 if found[3] else seconds)

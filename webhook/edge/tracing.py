@@ -1,4 +1,4 @@
-"""W3C Trace Context: the `traceparent` header, which the API server sends where its tracing is on."""
+"""W3C Trace Context: reads the `traceparent` header, which the API server sends if its tracing is enabled."""
 
 import re
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ _PARENT: Final = re.compile(
     rb"(?!ff)(?!00.{54})[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}(?:-.*)?"
 )
 """https://www.w3.org/TR/trace-context/#traceparent-header: version 00 has exactly these parts, later versions may have
-more; ff is no version, and ids of zeros are none."""
+more. Version ff and ids of only zeros are invalid."""
 
 
 def trace_of(headers: Sequence[tuple[bytes, bytes]]) -> tuple[str, str]:
-    """Trace id and the caller's span id in hexadecimal; empty where the header is absent, invalid or there twice."""
+    """Trace id and the caller's span id in hexadecimal; empty if the header is absent, invalid or repeated."""
     if b"traceparent" not in map(_NAME, headers):
         return NO_TRACE
     values = [value for name, value in headers if name == b"traceparent"]

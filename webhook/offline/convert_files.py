@@ -1,7 +1,7 @@
-"""Manifests through the webhook's own conversion: which documents change, which templates they need, what to say.
+"""Converts manifests with the webhook's own conversion: changed documents, needed templates, messages.
 
-Pure: files come in as bytes, and go out as changes to their documents. A Pod is decided about as on CREATE; so is
-each pod template of a workload, which the webhook itself never touches.
+Pure: documents in, changes out. A Pod is converted as on CREATE, and so is each pod template of a workload, which the
+webhook itself does not change.
 """
 
 import dataclasses
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from webhook.offline.file_policies import FilePolicies
 
 _NAMESPACE: Final = ("metadata", "namespace")
-"""Path of findings that are about the object even where they come of one of its pod templates."""
+"""Path of findings about the object as a whole, even if a pod template caused them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Source:
-    """A file that was read. `mark` is its byte order mark, or ""."""
+    """A file. `mark` is its byte order mark, or ""."""
 
     name: str
     mark: str
@@ -46,13 +46,13 @@ class Source:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Notice:
-    """Something to tell about one place.
+    """A message about one place.
 
     Attributes:
         source: the file's name.
         line: line of the file, counted from 1.
         where: document and object, e.g. `document 2, Pod team/train`.
-        path: field path in the document; empty where it is about the whole object.
+        path: field path in the document; empty for the whole object.
         text: code, sentence and fix.
     """
 
@@ -69,12 +69,12 @@ class Notice:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Change:
-    """What becomes of a document.
+    """The change of one document.
 
     Attributes:
-        document: as it is.
-        wanted: the data that it shall hold.
-        templates: ResourceClaimTemplates to put before it.
+        document: before the change.
+        wanted: data after the change.
+        templates: ResourceClaimTemplates to insert before it.
     """
 
     document: Document
@@ -89,10 +89,10 @@ class Change:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Conversion:
-    """What becomes of all files.
+    """The changes of all files.
 
     Attributes:
-        changes: for every source, one per document.
+        changes: per source, one per document.
         notices: refusals and warnings, in the order of the files.
         refused: number of refused objects.
     """
@@ -104,7 +104,7 @@ class Conversion:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Patch:
-    """One decision about a part of an object, and the policy that steered it, if one did."""
+    """The decision about a part of an object, and the policy that steered it, or ""."""
 
     path: Path
     decision: Decision
@@ -114,13 +114,13 @@ class _Patch:
 def convert_sources(
     sources: Sequence[Source], options: ConversionOptions, policies: "FilePolicies | None" = None
 ) -> Conversion:
-    """Convert everything that was read.
+    """Convert all files.
 
     Args:
-        sources: the files. Namespaces, ResourceQuotas, LimitRanges, DeviceClasses and ResourceClaimTemplates in any
-            of them count for the objects in all of them.
-        options: as for the webhook. Their mode is `convert` for the command `convert`.
-        policies: what steers it besides, or None.
+        sources: the files. Namespaces, ResourceQuotas, LimitRanges, DeviceClasses and ResourceClaimTemplates in one
+            file apply to the objects in all files.
+        options: as for the webhook. The command `convert` sets the mode `convert`.
+        policies: policies that steer conversion, or None.
     """
     converter = _Converter(sources, options, policies)
     changes = [(source, [converter.convert(source, document) for document in source.documents]) for source in sources]
@@ -128,7 +128,7 @@ def convert_sources(
 
 
 class _Converter:
-    """One run over all files, which share templates."""
+    """One run over all files; they share templates."""
 
     def __init__(self, sources: Sequence[Source], options: ConversionOptions, policies: "FilePolicies | None") -> None:
         self._policies = policies
@@ -143,7 +143,7 @@ class _Converter:
         self.refused = 0
 
     def convert(self, source: Source, document: Document) -> Change:
-        """Decide about every object of a document."""
+        """Convert every object of a document."""
         wanted = document.data
         templates: list[dict[str, Any]] = []
         for manifest in manifests(document):
@@ -155,7 +155,7 @@ class _Converter:
             for path, clash in clashes:
                 say.finding(path, clash)
             if clashes or any(patch.decision.errors for patch in patches):
-                # Half of a workload converted is a workload that does not run: it stays as it is.
+                # A workload of which only a part is converted does not run: leave it unchanged.
                 self.refused += 1
                 continue
             for path, text in advice(manifest, {patch.path for patch in patches if patch.decision.patch}):
@@ -190,7 +190,7 @@ class _Converter:
         return leader_worker_sets.place(workload, modes_of, facts, default, self._steerings(manifest))
 
     def _steerings(self, manifest: Manifest) -> list[Steering]:
-        """What policies say about the pods of a LeaderWorkerSet; what is wrong with them is said of its templates."""
+        """Steering of the pods of a LeaderWorkerSet. Errors are reported for its pod templates."""
         if self._policies is None:
             return []
         templates = leader_worker_sets.pod_templates(manifest.data)
@@ -214,7 +214,7 @@ class _Converter:
         return _Patch(path, decision, steering.policy)
 
     def _clashes(self, manifest: Manifest, patches: Sequence[_Patch]) -> Iterator[tuple[Path, Finding]]:
-        """Templates among the manifests that have the name of ours and another spec."""
+        """Templates in the manifests that have the name of a generated template and another spec."""
         for patch in patches:
             for template in patch.decision.templates:
                 digest = self._cluster.template_digest(manifest.namespace, template.name)
@@ -222,7 +222,7 @@ class _Converter:
                     yield patch.path, _foreign(template)
 
     def _templates(self, manifest: Manifest, patches: Sequence[_Patch]) -> Iterator[dict[str, Any]]:
-        """The templates that an object needs and that were not printed or written yet."""
+        """The templates that an object needs, except those printed before or present in the manifests."""
         for patch in patches:
             for template in patch.decision.templates:
                 key = (manifest.namespace, template.name)
@@ -237,12 +237,12 @@ def _apply(wanted: Any, manifest: Manifest, patches: Sequence[_Patch]) -> None:
         part = wanted
         for step in (*manifest.path, *patch.path):
             part = part[step]
-        # A copy: what a patch adds becomes part of the data, and the next operation may change it.
+        # A copy: values of the patch become part of the data, and later operations may change them.
         operations = orjson.loads(orjson.dumps(patch.decision.patch))
         before = dict(part)
         jsonpatch.apply_patch(part, operations, in_place=True)
         if patch.path and "metadata" in part and "metadata" not in before:
-            # In a pod template, people look for it before the spec.
+            # By convention, metadata comes before the spec.
             metadata = part.pop("metadata")
             rest = dict(part)
             part.clear()
@@ -257,25 +257,25 @@ class _Reporter:
         self._document = document
         self._manifest = manifest
         self._notices = notices
-        self._said: set[Notice] = set()
+        self._reported: set[Notice] = set()
 
     def line(self, path: Path, text: str) -> None:
-        """Say something about a place in the object; the same thing is said once."""
+        """Add a message about a place in the object, unless it was added before."""
         path = (*self._manifest.path, *path)
         line = self._document.line_of(path)
         where = ", ".join(filter(None, (f"document {self._document.number}", str(self._manifest))))
         notice = Notice(self._source.name, line, where, path_text(path), text)
-        if notice not in self._said:
-            self._said.add(notice)
+        if notice not in self._reported:
+            self._reported.add(notice)
             self._notices.append(notice)
 
     def finding(self, path: Path, finding: Finding) -> None:
-        """Say what was found in the part of the object that a path leads to."""
+        """Add a finding about the part of the object at `path`."""
         steps = path_steps(finding.path)
         self.line(steps if steps == _NAMESPACE else (*path, *steps), str(finding))
 
     def decision(self, patch: _Patch) -> None:
-        """Say everything that a decision says, and why a part that could be converted is not."""
+        """Add the findings of a decision, and the reason if a part is not converted."""
         for finding in (*patch.decision.errors, *patch.decision.warnings, *_repeated(patch.decision)):
             self.finding(patch.path, finding)
         match patch.decision.reason:
@@ -295,7 +295,7 @@ class _Reporter:
 def _repeated(decision: Decision) -> Iterator[Finding]:
     """NEU209 for containers that refer to one claim more than once.
 
-    Said here and not by the webhook: server-side apply minds it only in the manifest that is applied.
+    Not reported by the webhook: only server-side apply of such a manifest fails.
     """
     references: Counter[tuple[str, str]] = Counter()
     for operation in decision.patch:
@@ -316,13 +316,13 @@ def _repeated(decision: Decision) -> Iterator[Finding]:
 
 
 def _unreadable(manifest: Manifest, error: Exception) -> Finding:
-    """What `/mutate` would say; where the decoder names the place in the pod at its end, that becomes the path."""
+    """The error of `/mutate`; the path is the place that the decoder reports."""
     path, message = pods.place(error)
     what = "Pod" if POD_TEMPLATES[manifest.group, manifest.kind] == ((),) else "pod template"
     return Finding(
         "NEU114",
         path,
-        f"the object holds no readable {what}: {message}.",
+        f"the object contains no readable {what}: {message}.",
         "Compare it with the API reference of its kind.",
     )
 
@@ -331,7 +331,7 @@ def _foreign(template: Template) -> Finding:
     return Finding(
         "NEU303",
         "spec.resourceClaims",
-        f"a ResourceClaimTemplate {template.name} is among the manifests with another spec than its name stands for.",
-        "Take it out: the right one is printed in its place.",
+        f"a ResourceClaimTemplate {template.name} in the manifests has another spec than its name's hash.",
+        "Remove it: the right one is printed instead.",
         template.name,
     )

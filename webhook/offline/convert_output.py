@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
 from typing import Any, Final, TypeAlias
 
+from runtime.yaml_nodes import Node, YamlError, compose
 from webhook.offline.convert_files import Change, Conversion, Source
 from webhook.offline.manifests import Document, manifests
 from webhook.offline.text_edits import Splice, apply, unified_diff
 from webhook.offline.yaml_edits import EditError, edit
 from webhook.offline.yaml_layout import Layout, json_text, line_start
-from webhook.offline.yaml_nodes import Node, YamlError, compose
 
 Say: TypeAlias = Callable[[str], None]
-"""Takes a line for the user."""
+"""Receives a message for the user."""
 
 _DIRECTIVES: Final = re.compile(r"\A(?:(?:%[^\n]*|[ \t]*#[^\n]*|[ \t]*)\r?\n)*%[^\n]*\n")
 _START: Final = re.compile(r"^---", re.MULTILINE)
@@ -26,7 +26,7 @@ _JSON_ESCAPES: Final = re.compile(r"\\/|\\u[dD][89a-fA-F]")
 
 
 def as_yaml(conversion: Conversion, say: Say) -> str:
-    """All documents as one stream that kubectl applies; what does not change is as it was, byte for byte."""
+    """All documents as one stream for kubectl; unchanged documents keep their bytes."""
     everything = [change for _, changes in conversion.changes for change in changes]
     alone = len(everything) == 1 and not everything[0].templates
     pieces: list[str] = []
@@ -43,7 +43,7 @@ def as_yaml(conversion: Conversion, say: Say) -> str:
 
 
 def as_json(conversion: Conversion) -> str:
-    """All objects, and the templates they need, as one List."""
+    """All objects and the templates that they need, as one List."""
     items: list[dict[str, Any]] = []
     for _, changes in conversion.changes:
         for change in changes:
@@ -54,12 +54,12 @@ def as_json(conversion: Conversion) -> str:
 
 
 def as_diff(conversion: Conversion, directory: PurePath, say: Say) -> str:
-    """A unified diff of every file that changes.
+    """A unified diff of every changed file.
 
     Args:
-        conversion: what becomes of the files.
+        conversion: the changes.
         directory: paths below it are shown relative to it.
-        say: takes what the user should know.
+        say: receives messages.
     """
     return "".join(
         unified_diff(*_file_splices(source, changes, say), _diff_path(source.name, directory))
@@ -72,7 +72,7 @@ def _stream(pieces: Sequence[str]) -> str:
     for piece in pieces:
         if parts and not parts[-1].endswith("\n"):
             parts.append("\n")
-        # kubectl takes a stream that begins with a brace for JSON throughout.
+        # kubectl reads a stream that begins with a brace as JSON.
         separated = bool(parts) or (len(pieces) > 1 and piece.startswith("{"))
         if separated and piece.strip() and not _START.match(piece):
             parts.append("---" + Layout.of(piece, None).newline)
@@ -81,13 +81,13 @@ def _stream(pieces: Sequence[str]) -> str:
 
 
 def _for_kubectl(source: Source, change: Change, say: Say, *, alone: bool) -> str:
-    """The text of a document after its change, without the YAML and JSON that kubectl does not read.
+    """The text of a document after its change, without YAML and JSON that kubectl cannot read.
 
     Args:
         source: its file.
-        change: what becomes of it.
-        say: takes what the user should know.
-        alone: whether nothing else is printed, so that kubectl takes JSON for JSON.
+        change: its change.
+        say: receives messages.
+        alone: whether it is the only output, so that kubectl reads JSON as JSON.
     """
     document = change.document
     text = apply(document.text, _splices(source, change, say))
@@ -108,7 +108,7 @@ def _means(text: str, data: Any) -> bool:
 
 
 def _without_directives(text: str) -> str:
-    """kubectl splits at `---` before it parses, which leaves directives without a document."""
+    """Remove directives: kubectl splits at `---` before it parses, which separates them from their document."""
     head = _DIRECTIVES.match(text)
     if not head:
         return text
@@ -117,7 +117,7 @@ def _without_directives(text: str) -> str:
 
 
 def _splices(source: Source, change: Change, say: Say) -> list[Splice]:
-    """What changes in the text of a document, apart from templates before it."""
+    """The changes in the text of a document, without the templates before it."""
     document = change.document
     if not change.rewrites:
         return []
@@ -129,7 +129,7 @@ def _splices(source: Source, change: Change, say: Say) -> list[Splice]:
         return edit(document.text, document.root, change.wanted)
     except EditError as error:
         say(
-            f"{source.name}:{document.line}: [document {document.number}] written anew, without comments and layout:"
+            f"{source.name}:{document.line}: [document {document.number}] rewritten, without comments and layout:"
             f" {error}."
         )
         return [_anew(document, document.root, change.wanted)]
@@ -145,7 +145,7 @@ def _anew(document: Document, root: Node, wanted: Any) -> Splice:
 
 
 def _templates(change: Change) -> Iterator[str]:
-    """The documents to put before a document, written as it is."""
+    """The templates to insert before a document, in its layout."""
     document = change.document
     for template in change.templates:
         if document.json:
@@ -155,7 +155,7 @@ def _templates(change: Change) -> Iterator[str]:
 
 
 def _file_splices(source: Source, changes: Sequence[Change], say: Say) -> tuple[str, list[Splice]]:
-    """The text of a file, and all that changes in it."""
+    """The text of a file, and its changes."""
     text = source.mark
     splices: list[Splice] = []
     for position, change in enumerate(changes):
@@ -170,7 +170,7 @@ def _file_splices(source: Source, changes: Sequence[Change], say: Say) -> tuple[
 
 
 def _before(document: Document, templates: Sequence[str], *, first: bool) -> Splice:
-    """The insertion of templates before a document, behind its directives."""
+    """The insertion of templates before a document, after its directives."""
     if document.json:
         return Splice(0, 0, "".join(templates))
     dashes = "---" + Layout.of(document.text, None).newline

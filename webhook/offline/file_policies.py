@@ -1,9 +1,9 @@
-"""Policy files held against manifests: how they steer a conversion, and what they say of objects and of their pods.
+"""Applies policy files to manifests: steering of conversion, and findings about objects and their pods.
 
-The rules are the server's. What a server sees and files do not have is made up as little as possible: an object without
-a name has a stand-in for its generated one, a pod of a workload has an owner, and the user is not known.
+The rules are the server's. Few values that only a server knows are filled in: a generated name gets a placeholder, a
+pod of a workload gets an owner; the user is unknown.
 
-Imported only for those who have policies: schema and engine take 20 MiB.
+Imported only if there are policies: schema and engine take 20 MiB.
 """
 
 import copy
@@ -45,28 +45,28 @@ from webhook.reviews.policy_subjects import namespace_object
 from webhook.reviews.policy_verdicts import findings
 
 _NAMESPACE: Final = "default"
-"""Of objects that name none, as kubectl has it."""
+"""Namespace of objects that set none, as in kubectl."""
 _SUFFIX: Final = "xxxxx"
-"""Stands for the letters that the API server adds to `generateName`."""
+"""Placeholder for the letters that the API server adds to `generateName`."""
 _OWNERS: Final = {
     "Deployment": ("apps/v1", "ReplicaSet"),
     "CronJob": ("batch/v1", "Job"),
     "JobSet": ("batch/v1", "Job"),
 }
-"""Who owns the pods, where that is another object than the one in the file."""
+"""The owner of the pods, if it is another object than the one in the file."""
 
 
 class FilePolicies:
     """The policies of a folder."""
 
     def __init__(self, policies: PolicySet, now: dt.datetime, clock: Clock, namespace: str = _NAMESPACE) -> None:
-        """Judge by a set of policies.
+        """Prepare.
 
         Args:
             policies: the set.
-            now: by which exceptions expire.
-            clock: monotonic, in seconds; bounds evaluation.
-            namespace: of objects that name none.
+            now: the time, for the expiry of exceptions.
+            clock: monotonic seconds; bounds evaluation.
+            namespace: of objects that set none.
         """
         self._namespace = namespace
         self._policies = policies
@@ -79,16 +79,16 @@ class FilePolicies:
         """Load a folder as the server does, embedded cases included.
 
         Raises:
-            PolicyError: something is wrong with any of it, or no policy file is in it.
+            PolicyError: a file has an error, or the folder contains no policy file.
         """
         found = load_folder(folder)
         if not found.files:
-            raise PolicyError([Problem(str(folder), 0, "no policy file (*.yaml, *.yml, *.json) is in it.")])
+            raise PolicyError([Problem(str(folder), 0, "it contains no policy file (*.yaml, *.yml, *.json).")])
         return cls(found, now, clock)
 
     @property
     def catalogue(self) -> Catalogue:
-        """Instance types, with what policies add or change."""
+        """Instance types, with additions and changes of policies."""
         return self._policies.catalogue
 
     @property
@@ -101,10 +101,10 @@ class FilePolicies:
     def steer(
         self, manifest: Manifest, template: dict[str, Any], namespaces: PolicyView
     ) -> tuple[Steering, list[Finding]]:
-        """How the conversion of a template's pods is steered, and which policies could not be asked."""
+        """The steering of a template's pods, and findings about policies that could not be evaluated."""
         if not self._policies.conversions and not self._policies.hints:
             return NO_STEERING, []
-        # Mutating webhooks are asked before the API server makes up a name.
+        # Mutating webhooks are called before the API server generates a name.
         pod = _pod(manifest, template)
         subject = self._subject(pod, manifest.namespace, namespaces)
         knowledge = with_record(subject.knowledge, shown(pod), strips=True)
@@ -114,28 +114,28 @@ class FilePolicies:
             )
         except SteeringRefusedError as error:
             return NO_STEERING, [error.finding]
-        return steering, [warning("NEU803", "", f"policy {error}; it steers nothing here.") for error in errors]
+        return steering, [warning("NEU803", "", f"policy {error}; it is ignored here.") for error in errors]
 
     # --- validation -----------------------------------------------------------------------------------------------
 
     def judge_object(self, manifest: Manifest, namespaces: PolicyView) -> list[Finding] | None:
-        """What policies say of an object that is created as it stands; None where none is about such an object."""
+        """Findings about an object on CREATE; None if no policy matches it."""
         return self._judge(self._subject(manifest.data, manifest.namespace, namespaces))
 
     def judge_pod(
         self, manifest: Manifest, template: dict[str, Any], decision: Decision, namespaces: PolicyView
     ) -> list[Finding] | None:
-        """What policies say of the pods of a template, as conversion leaves them; None where none is about pods."""
+        """Findings about the pods of a template after conversion; None if no policy matches them."""
         converted = copy.deepcopy(template)
-        # A copy: what a patch adds becomes part of the pod.
+        # A copy: values of the patch become part of the pod.
         jsonpatch.apply_patch(converted, orjson.loads(orjson.dumps(decision.patch)), in_place=True)
         subject = self._subject(_pod(manifest, converted), manifest.namespace, namespaces)
         return self._judge(_with_templates(subject, decision))
 
     def subjects(self, manifest: Manifest, operation: str, namespaces: PolicyView) -> Iterator[tuple[Path, Subject]]:
-        """The requests that come of an object as it is written: for itself, and for the pods that it would make.
+        """The admission requests that an object causes: its own, and those of the pods that it would create.
 
-        The pods of a workload come with the path of their template, and only where it is created.
+        Pods of a workload have the path of their template, and are included only on CREATE.
         """
         subject = self._subject(manifest.data, manifest.namespace, namespaces, operation)
         yield (), _named(subject)
@@ -153,7 +153,7 @@ class FilePolicies:
         where = namespace or self._namespace
         known = namespace_object(where, namespaces)
         if not namespace:
-            # The API server writes down where an object goes.
+            # The API server sets the namespace.
             data = {**data, "metadata": {**_mapping(data.get("metadata")), "namespace": self._namespace}}
         return of_object(
             data,
@@ -164,13 +164,13 @@ class FilePolicies:
         )
 
     def _knower(self, view: PolicyView) -> DeviceKnower:
-        """What knows the devices of a view: the same for as long as the view is."""
+        """The `DeviceKnower` of a view; kept while the view is the same."""
         if self._known is None or self._known[0] is not view:
             self._known = (view, DeviceKnower(view, self._policies.catalogue))
         return self._known[1]
 
     def _quotas(self, places: Collection[str], namespaces: PolicyView) -> Mapping[str, int] | None:
-        """What quotas allow an object; those that name no namespace go where the objects go that name none."""
+        """The limits of quotas. Quotas without a namespace count for objects without one."""
         found = [namespaces.quotas(each) for each in places]
         known = [quotas for quotas in found if quotas is not None]
         if not known:
@@ -180,15 +180,15 @@ class FilePolicies:
 
     def _judge(self, subject: Subject) -> list[Finding] | None:
         verdicts = evaluate(self._policies.validating, _named(subject), self._now, self._clock)
-        return list(self._said(verdicts)) if verdicts else None
+        return list(self._findings(verdicts)) if verdicts else None
 
-    def _said(self, verdicts: tuple[Verdict, ...]) -> Iterator[Finding]:
+    def _findings(self, verdicts: tuple[Verdict, ...]) -> Iterator[Finding]:
         for verdict in verdicts:
             yield from findings(verdict, self._now)
 
 
 def _pod(manifest: Manifest, template: dict[str, Any]) -> dict[str, Any]:
-    """The pod that a template makes, as it reaches the API server; a Pod is its own."""
+    """The pod that a template creates, as the API server receives it; a Pod is returned unchanged."""
     if (manifest.group, manifest.kind) == ("", "Pod"):
         return template
     api_version, kind = _OWNERS.get(manifest.kind, (manifest.data.get("apiVersion"), manifest.kind))
@@ -204,7 +204,7 @@ def _pod(manifest: Manifest, template: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_templates(subject: Subject, decision: Decision) -> Subject:
-    """The subject with the templates that its conversion makes."""
+    """The subject with the templates that its conversion creates."""
     if not decision.templates:
         return subject
     made = {each.name: read_claim(TEMPLATE, TEMPLATE_VERSION, each.spec)[0] for each in decision.templates}
@@ -213,7 +213,7 @@ def _with_templates(subject: Subject, decision: Decision) -> Subject:
 
 
 def _named(subject: Subject) -> Subject:
-    """A request whose object has a name: validating webhooks are asked after the API server has made it up."""
+    """A request whose object has a name: validating webhooks are called after the API server has generated it."""
     metadata = _mapping(_mapping(subject.object).get("metadata"))
     prefix = metadata.get("generateName")
     if not prefix or metadata.get("name"):

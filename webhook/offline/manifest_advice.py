@@ -1,4 +1,4 @@
-"""What people should know about kinds whose pods are not the whole story."""
+"""Messages about kinds for which converting the pod templates is not enough."""
 
 from collections.abc import Collection, Iterator
 from typing import Any, Final
@@ -13,17 +13,20 @@ _AMOUNTS: Final = ("limits", "requests")
 
 
 def advice(manifest: Manifest, converted: Collection[Path]) -> Iterator[tuple[Path, str]]:
-    """Places in an object, and what to say about them.
+    """Messages about an object, with their paths.
 
     Args:
-        manifest: the object as it was.
+        manifest: the object before conversion.
         converted: paths of the pod templates that are converted.
     """
     if not manifest.kind or "apiVersion" not in manifest.data:
-        yield (), "left as it is: without apiVersion and kind it is no Kubernetes object."
+        yield (), "left unchanged: without apiVersion and kind it is not a Kubernetes object."
     elif (manifest.group, manifest.kind) not in POD_TEMPLATES:
         for path in _resources((), manifest.data):
-            yield path, f"left as it is: where a {manifest.kind} holds pod templates is not known. Convert it by hand."
+            yield (
+                path,
+                f"left unchanged: the place of pod templates in a {manifest.kind} is unknown. Convert it manually.",
+            )
     elif manifest.group == _RAY:
         yield from _ray(manifest, converted)
     elif manifest.kind == "ClusterTrainingRuntime" and converted:
@@ -34,7 +37,7 @@ def advice(manifest: Manifest, converted: Collection[Path]) -> Iterator[tuple[Pa
 
 
 def _resources(path: Path, value: Any) -> Iterator[Path]:
-    """Legacy resources in what looks like a container's `resources`, as in a TrainJob's `resourcesPerNode`."""
+    """Legacy resources in fields like a container's `resources`, such as a TrainJob's `resourcesPerNode`."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _resources((*path, index), item)
@@ -51,10 +54,10 @@ def _resources(path: Path, value: Any) -> Iterator[Path]:
 
 
 def _ray(manifest: Manifest, converted: Collection[Path]) -> Iterator[tuple[Path, str]]:
-    """What Ray has to be told of its cores from now on.
+    """Ask for `neuron_cores` in `rayStartParams`.
 
-    KubeRay takes them from the legacy resource of the first container (`customAcceleratorToRayResourceMap` in its
-    `controllers/ray/common/pod.go`).
+    KubeRay derives it from the legacy resource of the first container (`customAcceleratorToRayResourceMap` in its
+    `controllers/ray/common/pod.go`), which conversion removes.
     """
     for path, template in manifest.pod_templates():
         if path not in converted or path[-1] != "template":
@@ -66,13 +69,13 @@ def _ray(manifest: Manifest, converted: Collection[Path]) -> Iterator[tuple[Path
         known = parameters.get("resources") if isinstance(parameters, dict) else None
         cores = _cores_of_first(template)
         if cores and _RAY_CORES not in str(known):
-            text = f"KubeRay learns {_RAY_CORES} from {names.RESOURCE_NEURONCORE}, which is gone now."
+            text = f"KubeRay derives {_RAY_CORES} from {names.RESOURCE_NEURONCORE}, which conversion removed."
             fix = f"Add {_RAY_CORES}: {cores} to resources in rayStartParams."
             yield (*path[:-1], "rayStartParams"), f"{text} {fix}"
 
 
 def _cores_of_first(template: dict[str, Any]) -> Any:
-    """Cores that the first container of a readable pod template asks for."""
+    """Cores that the first container of a pod template requests."""
     containers = (template.get("spec") or {}).get("containers") or [{}]
     limits = (containers[0].get("resources") or {}).get("limits") or {}
     return limits.get(names.RESOURCE_NEURONCORE)

@@ -1,4 +1,4 @@
-"""The cluster as manifests describe it: what they say of namespaces, classes and templates counts as if it existed."""
+"""A view of a cluster that contains exactly the objects of manifests."""
 
 import dataclasses
 from collections import defaultdict
@@ -19,10 +19,10 @@ _T = TypeVar("_T")
 
 
 class ManifestCluster:
-    """A `ClusterView` of the objects in manifests. Objects that name no namespace share the namespace ""."""
+    """A `ClusterView` of the objects in manifests. Objects without a namespace share the namespace ""."""
 
     def __init__(self, manifests: Iterable[Manifest]) -> None:
-        """Take in what concerns conversion; objects that cannot be read say nothing."""
+        """Read the objects that concern conversion; unreadable ones are ignored."""
         self._namespaces: defaultdict[str, NamespaceFacts] = defaultdict(lambda: NO_FACTS)
         self._labels: dict[str, Mapping[str, str]] = {}
         self._quotas = NamespaceQuotas()
@@ -59,7 +59,7 @@ class ManifestCluster:
 
     def _take_quota(self, manifest: Manifest) -> None:
         namespace = manifest.namespace
-        # If quotas of a namespace are in these files, all of them are taken to be there.
+        # If the files contain a quota of a namespace, they are assumed to contain all of them.
         self._with_quotas.add(namespace)
         self._quotas.keep(namespace, manifest.name, _read(project_quota, manifest.data))
         self._say(namespace, quotas=self._quotas.legacy(namespace))
@@ -69,7 +69,7 @@ class ManifestCluster:
 
     @property
     def version(self) -> int:
-        """Nothing changes once it is read."""
+        """Constant: manifests do not change."""
         return 0
 
     def observations(self) -> Mapping[str, Observation]:
@@ -81,15 +81,15 @@ class ManifestCluster:
         return self._extended_resources
 
     def namespace(self, name: str) -> NamespaceFacts:
-        """What the manifests say of a namespace."""
+        """Facts of a namespace in the manifests."""
         return self._namespaces.get(name, NO_FACTS)
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
-        """Labels of a Namespace among the manifests; None where there is none."""
+        """Labels of a Namespace in the manifests, or None."""
         return self._labels.get(name)
 
     def quotas(self, name: str) -> Mapping[str, int] | None:
-        """What ResourceQuotas among the manifests allow; None where none is of that namespace."""
+        """Limits of the ResourceQuotas in the manifests; None if the namespace has none."""
         return self._quotas.of(name) if name in self._with_quotas else None
 
     def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:
@@ -104,7 +104,7 @@ class ManifestCluster:
 
     @property
     def claim_version(self) -> int:
-        """Nothing changes once it is read."""
+        """Constant: manifests do not change."""
         return 0
 
     def device_shapes(self) -> Sequence[Shape]:
@@ -116,18 +116,18 @@ class ManifestCluster:
         return self._classes
 
     def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
-        """What a template among the manifests asks for."""
+        """Requests of a template in the manifests."""
         facts = self._templates.get((namespace, name)) or self._templates.get(("", name))
         return facts.spec if facts else None
 
     def template_digest(self, namespace: str, name: str) -> str | None:
-        """Digest of the template of that name among the manifests; None where there is none."""
+        """Digest of a template in the manifests, or None."""
         facts = self._templates.get((namespace, name))
         return facts.digest if facts else None
 
 
 def _read(project: Callable[[Mapping[str, Any]], _T], data: dict[str, Any]) -> _T | None:
-    """What is to be kept of an object that was not validated yet."""
+    """The projection of an object; None if the object is malformed."""
     try:
         return project(data)
     except (KeyError, TypeError, AttributeError, ValueError):

@@ -1,4 +1,4 @@
-"""The manifests that somebody names on a command line: files, directories, standard input."""
+"""Reads the manifests named on a command line: files, directories, standard input."""
 
 import errno
 import functools
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NoReturn, TextIO, TypeAlias
 
 from webhook.offline.convert_files import Source
-from webhook.offline.manifests import UnreadableError, read
+from webhook.offline.manifests import ManifestError, read
 
 Reader: TypeAlias = Callable[[], bytes]
 
@@ -18,21 +18,21 @@ _STDIN: Final = "-"
 
 
 def read_sources(filenames: Iterable[str], say: Callable[[str], None]) -> tuple[list[Source], bool]:
-    """Read everything that is named, each file once.
+    """Read all files, each one once.
 
     Args:
-        filenames: files, directories with all that is below them, and `-` for standard input.
-        say: takes a sentence about everything that cannot be read, with file, line and column.
+        filenames: files, directories (read recursively), and `-` for standard input.
+        say: receives an error with file, line and column for each file that cannot be read.
 
     Returns:
-        What could be read, and whether that was all.
+        The files, and whether all files could be read.
     """
     sources = []
     complete = True
     for name, content in _inputs(filenames):
         try:
             mark, documents = read(content())
-        except UnreadableError as error:
+        except ManifestError as error:
             say(f"{name}:{error.line}:{error.column}: {error.problem}.")
             complete = False
         except OSError as error:
@@ -44,7 +44,7 @@ def read_sources(filenames: Iterable[str], say: Callable[[str], None]) -> tuple[
 
 
 def _inputs(filenames: Iterable[str]) -> Iterator[tuple[str, Reader]]:
-    """Every file once, with the way to read it."""
+    """Every file once, with a function that reads it."""
     seen = set()
     for filename in filenames:
         if filename == _STDIN:
@@ -61,7 +61,7 @@ def _inputs(filenames: Iterable[str]) -> Iterator[tuple[str, Reader]]:
 
 
 def _directory(top: str) -> Iterator[tuple[str, Reader]]:
-    """The manifests below a directory, sorted; what is hidden is left out."""
+    """The manifests below a directory, sorted, without hidden files and directories."""
     faults: list[OSError] = []
     names = []
     for directory, directories, files in os.walk(top, onerror=faults.append):
@@ -69,7 +69,9 @@ def _directory(top: str) -> Iterator[tuple[str, Reader]]:
         visible = (name for name in files if name.endswith(_SUFFIXES) and not name.startswith("."))
         names += [str(Path(directory, name)) for name in visible]
     if not names and not faults:
-        faults.append(OSError(errno.ENOENT, f"No file {', '.join(f'*{suffix}' for suffix in _SUFFIXES)} is in it", top))
+        faults.append(
+            OSError(errno.ENOENT, f"It contains no file {', '.join(f'*{suffix}' for suffix in _SUFFIXES)}", top)
+        )
     for name in sorted(names):
         yield name, functools.partial(_read_file, name)
     for fault in faults:
@@ -81,7 +83,7 @@ def _read_file(name: str) -> bytes:
 
 
 def _read_stdin() -> bytes:
-    # None where the process was started without one, whatever its type says.
+    # None if the process was started with standard input closed; its type does not say so.
     stdin: TextIO | None = sys.stdin
     if stdin is None:
         raise OSError(errno.EBADF, "Standard input is closed")

@@ -1,7 +1,7 @@
-"""Manifests as people keep them: files of YAML or JSON documents, the objects in them, and their pod templates.
+"""Parses manifests: files of YAML or JSON documents, the objects in them, and their pod templates.
 
-Files are split as kubectl splits them, by lines that begin with `---`; a file that begins with `{` may hold several
-JSON objects in a row.
+Files are split as kubectl splits them, at lines that begin with `---`. A file that begins with `{` may contain several
+JSON objects.
 """
 
 import dataclasses
@@ -13,23 +13,22 @@ from typing import Any, Final
 
 import orjson
 
+from runtime.yaml_nodes import Mapping_, Node, Sequence_, YamlError, YamlSyntaxError, compose
+from runtime.yaml_scalars import resolve
 from webhook.decisions.pod_templates import Path, pod_templates
-from webhook.offline.yaml_nodes import Mapping_, Node, Sequence_, YamlError, YamlSyntaxError, compose
-from webhook.offline.yaml_scalars import resolve
 
 _SEPARATOR: Final = re.compile(r"---(\s|$)")
 _END: Final = re.compile(r"\.\.\.(\s|$)")
-_UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufeff\uff00-\ufffd\U00010000-\U0010ffff]")
 _STEP: Final = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
 
 
-class UnreadableError(ValueError):
-    """A file is not made of Kubernetes manifests.
+class ManifestError(ValueError):
+    """A file does not contain Kubernetes manifests.
 
     Attributes:
-        line: where, counted from 1.
-        column: the same; both are 0 where the fault has no place.
-        problem: what is wrong, as a clause.
+        line: of the error, counted from 1.
+        column: counted from 1; line and column are 0 if the error has no place.
+        problem: the error, as a clause.
     """
 
     def __init__(self, problem: str, line: int = 0, column: int = 0) -> None:
@@ -44,11 +43,11 @@ class Document:
     """One document of a file.
 
     Attributes:
-        number: its place among the documents that hold something, counted from 1.
+        number: among the documents with content, counted from 1.
         text: its part of the file, with the line `---` before it; all parts together are the file.
-        line: line of the file where the text begins, counted from 1.
-        data: the object; None where there are only comments.
-        root: its nodes; None where there are none, or where it is JSON that YAML does not take.
+        line: of the file where the text begins, counted from 1.
+        data: the object; None if there are only comments.
+        root: its nodes; None without content, or for JSON that is not valid YAML.
         json: whether the file is JSON.
     """
 
@@ -60,7 +59,7 @@ class Document:
     json: bool = False
 
     def line_of(self, path: Sequence[str | int]) -> int:
-        """Line of the file where a path leads, or where its nearest existing ancestor is."""
+        """Line of the value at a path, or of its nearest existing ancestor."""
         if self.root is None:
             return self.line
         return self.line + self.text.count("\n", 0, _locate(self.root, path))
@@ -71,12 +70,12 @@ class Manifest:
     """One object of a document.
 
     Attributes:
-        path: where it is in the document; empty unless that is a list.
-        data: the object. Items of typed lists have their kind from the list.
-        group: its API group.
-        kind: its kind.
-        namespace: its namespace, "" where it names none.
-        name: its name, or its generateName with a star.
+        path: in the document; empty unless the document is a list.
+        data: the object. Items of typed lists get their kind from the list.
+        group: API group.
+        kind: kind.
+        namespace: namespace, or "".
+        name: name, or generateName with a star.
     """
 
     path: Path
@@ -100,16 +99,16 @@ def read(content: bytes) -> tuple[str, list[Document]]:
     """Read a file.
 
     Returns:
-        A byte order mark, if it begins with one, and its documents.
+        Its byte order mark or "", and its documents.
 
     Raises:
-        UnreadableError: it is not UTF-8, not YAML, or holds documents that are no mappings.
+        ManifestError: it is not UTF-8, not YAML, or a document is not a mapping.
     """
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         before = content[: error.start].decode("utf-8")
-        raise UnreadableError(
+        raise ManifestError(
             f"byte 0x{content[error.start]:02x} is not UTF-8", *_position(before, len(before))
         ) from error
     mark, text = ("\ufeff", text[1:]) if text.startswith("\ufeff") else ("", text)
@@ -128,32 +127,25 @@ def read(content: bytes) -> tuple[str, list[Document]]:
 
 def _content(text: str, offset: int, part: str, *, is_json: bool) -> tuple[dict[str, Any] | None, Node | None]:
     try:
-        root = _composed(part)
+        root = compose(part)
         data = root and root.value
     except YamlError as error:
         if not (is_json and isinstance(error, YamlSyntaxError)):
             where = _position(text, offset + error.index)
-            hint = "; a template has to be rendered first" if "{{" in text.split("\n")[where[0] - 1] else ""
-            raise UnreadableError(error.problem + hint, *where) from error
+            hint = "; render a template first" if "{{" in text.split("\n")[where[0] - 1] else ""
+            raise ManifestError(error.problem + hint, *where) from error
         root, data = None, _json_data(text, offset, part)
     if data is not None and not isinstance(data, dict):
         where = _position(text, offset + (root.start if root else 0))
-        raise UnreadableError(f"the document is a {_type_name(data)}, not a mapping with apiVersion and kind", *where)
+        raise ManifestError(f"the document is a {_type_name(data)}, not a mapping with apiVersion and kind", *where)
     return data, root
 
 
-def _composed(part: str) -> Node | None:
-    unprintable = _UNPRINTABLE.search(part)
-    if unprintable:
-        raise YamlSyntaxError(unprintable.start(), f"the character {unprintable[0]!r} is not allowed")
-    return compose(part)
-
-
 def _json_data(text: str, offset: int, part: str) -> Any:
-    """JSON that YAML does not take, such as characters beyond U+FFFF as escapes."""
+    """Parse JSON that is not valid YAML, such as escapes of characters above U+FFFF."""
 
-    def fault(problem: str) -> UnreadableError:
-        return UnreadableError(problem, *_position(text, offset))
+    def fault(problem: str) -> ManifestError:
+        return ManifestError(problem, *_position(text, offset))
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         value = dict(pairs)
@@ -163,11 +155,11 @@ def _json_data(text: str, offset: int, part: str) -> Any:
         return value
 
     def constant(name: str) -> Any:
-        raise fault(f"{name} is no value that JSON has")
+        raise fault(f"{name} is not a JSON value")
 
     data = json.loads(part, object_pairs_hook=members, parse_int=resolve, parse_float=resolve, parse_constant=constant)
     try:
-        # Its limits are those of everything that follows.
+        # The limits of orjson apply to all later steps.
         orjson.dumps(data)
     except orjson.JSONEncodeError as error:
         raise fault(str(error)) from error
@@ -175,7 +167,7 @@ def _json_data(text: str, offset: int, part: str) -> Any:
 
 
 def _json_parts(text: str) -> list[str] | None:
-    """The JSON objects of a text, each with the white space behind it; None where it is something else."""
+    """The JSON objects of a text, each with the white space after it; None if the text is not JSON."""
     if not text.lstrip().startswith("{"):
         return None
     decoder = json.JSONDecoder()
@@ -197,7 +189,7 @@ def _yaml_parts(text: str) -> list[str]:
     parts: list[str] = []
     lines: list[str] = []
     directives = ended = False
-    # Not str.splitlines, which knows more line breaks than kubectl does.
+    # str.splitlines would split at more characters than kubectl does.
     for line in re.findall(r"[^\n]*\n|[^\n]+", text):
         separator = bool(_SEPARATOR.match(line))
         if lines and (ended or (separator and not directives)):
@@ -246,7 +238,7 @@ def _manifests(path: Path, data: dict[str, Any]) -> Iterator[Manifest]:
     kind, version = data.get("kind"), data.get("apiVersion")
     items = data.get("items")
     if isinstance(kind, str) and kind.endswith("List") and isinstance(items, list):
-        # Items of typed lists need not say what they are; those of a plain List do.
+        # Items of typed lists may omit apiVersion and kind; items of a plain List may not.
         defaults = {} if kind == "List" else {"apiVersion": version, "kind": kind.removesuffix("List")}
         for index, item in enumerate(items):
             if isinstance(item, dict):
@@ -265,7 +257,7 @@ def _manifests(path: Path, data: dict[str, Any]) -> Iterator[Manifest]:
 
 
 def _text(value: Any) -> str:
-    """A name; what YAML takes for something else, such as `no`, is none."""
+    """A name; empty for a value of another type, such as `no` in YAML."""
     return value if isinstance(value, str) else ""
 
 

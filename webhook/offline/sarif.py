@@ -1,4 +1,4 @@
-"""Findings as SARIF 2.1.0 (OASIS Static Analysis Results Interchange Format), which code hosts show beside the line."""
+"""Findings as SARIF 2.1.0 (OASIS Static Analysis Results Interchange Format), which code hosts show at the line."""
 
 from collections.abc import Sequence
 from pathlib import PurePath

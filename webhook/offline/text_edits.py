@@ -1,4 +1,4 @@
-"""Changes to a text as splices, and the unified diff that they make."""
+"""Changes of a text as splices, and their unified diff."""
 
 import dataclasses
 import difflib
@@ -10,7 +10,7 @@ _UNTERMINATED: Final = "\n\\ No newline at end of file\n"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Splice:
-    """`text` in place of what is between two offsets."""
+    """Replaces the text between two offsets with `text`."""
 
     start: int
     end: int
@@ -18,11 +18,11 @@ class Splice:
 
 
 class OverlapError(ValueError):
-    """Two splices want to change the same characters."""
+    """Two splices change the same characters."""
 
 
 def apply(text: str, splices: Iterable[Splice]) -> str:
-    """The text with all splices applied; insertions at one place keep their order.
+    """Apply all splices; insertions at one offset keep their order.
 
     Raises:
         OverlapError: some of them overlap.
@@ -38,11 +38,11 @@ def apply(text: str, splices: Iterable[Splice]) -> str:
 
 
 def unified_diff(text: str, splices: Iterable[Splice], path: str) -> str:
-    """The change as a unified diff that `patch -p1` and `git apply` take; empty where nothing changes.
+    """The change as a unified diff for `patch -p1` and `git apply`; empty without a change.
 
     Args:
         text: the old text.
-        splices: what changes in it.
+        splices: the changes.
         path: the file's path, relative and with slashes.
     """
     old, new = _lines(text), _lines(apply(text, splices))
@@ -51,7 +51,7 @@ def unified_diff(text: str, splices: Iterable[Splice], path: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Lines with their ends; str.splitlines knows more line ends than patch does."""
+    """Lines with their line breaks. str.splitlines would split at more characters than patch does."""
     *ended, rest = text.split("\n")
     return [f"{line}\n" for line in ended] + ([rest] if rest else [])
 
@@ -61,9 +61,9 @@ def _in_order(splices: Iterable[Splice]) -> list[Splice]:
 
 
 def _header(path: str) -> str:
-    """A path as git writes it: quoted where it would end the line or the name early."""
+    """A path as git writes it, quoted if it contains special characters."""
     if path.isprintable() and '"' not in path and "\\" not in path:
-        # Without the tab, patch takes the name to end at its first space.
+        # Without the tab, patch ends the name at its first space.
         return f"{path}\t" if " " in path else path
     escaped = "".join(_escape(byte) for byte in path.encode("utf-8", "surrogateescape"))
     return f'"{escaped}"'

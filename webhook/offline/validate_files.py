@@ -1,6 +1,6 @@
-"""Manifests in files, judged as the webhook would judge them, and by what the API server would say before it.
+"""Validates manifests in files as the webhook and the API server would.
 
-What is in any of the files counts for all of them: a pod is held against the template that it names.
+All files are one set: a pod is checked with the template that it names, in whichever file it is.
 """
 
 import dataclasses
@@ -36,13 +36,13 @@ _CLAIM_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Located:
-    """A finding and where its object stands.
+    """A finding and the place of its object.
 
     Attributes:
         source: name of the file.
         line: line of the file, counted from 1.
         subject: kind and name of the object.
-        finding: what was found; its path is that in the object.
+        finding: its path is that in the object.
     """
 
     source: str
@@ -52,13 +52,13 @@ class Located:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Report:
-    """What came of all files.
+class ValidationReport:
+    """The result for all files.
 
     Attributes:
         located: findings in the order of the files.
-        files: how many were read.
-        objects: how many objects in them were judged.
+        files: number of files.
+        objects: number of validated objects.
     """
 
     located: tuple[Located, ...]
@@ -67,21 +67,21 @@ class Report:
 
     @property
     def errors(self) -> int:
-        """How many findings refuse an object, or the pods of one."""
+        """Number of findings for which an object or its pods would be denied."""
         return sum(each.finding.severity is Severity.ERROR for each in self.located)
 
     @property
     def warnings(self) -> int:
-        """How many only warn."""
+        """Number of warnings."""
         return sum(each.finding.severity is Severity.WARNING for each in self.located)
 
     @property
     def notes(self) -> int:
-        """How many are not shown: they go to the audit log."""
+        """Number of notes, which policies write only to the audit log."""
         return len(self.located) - self.errors - self.warnings
 
-    def without_notes(self) -> "Report":
-        """The same with nothing but errors and warnings."""
+    def without_notes(self) -> "ValidationReport":
+        """The report with errors and warnings only."""
         kept = tuple(each for each in self.located if each.finding.severity is not Severity.NOTE)
         return dataclasses.replace(self, located=kept)
 
@@ -91,14 +91,14 @@ async def validate_sources(
     options: ConversionOptions,
     live: WorldView | None = None,
     policies: "FilePolicies | None" = None,
-) -> Report:
-    """Judge everything that was read.
+) -> ValidationReport:
+    """Validate all files.
 
     Args:
         sources: the files.
         options: as for the webhook.
-        live: a cluster to hold them against, or None.
-        policies: what judges them besides, or None.
+        live: a cluster to compare them with, or None.
+        policies: policies to apply, or None.
     """
     validator = _FileValidator(sources, options, live, policies)
     located: list[Located] = []
@@ -109,7 +109,7 @@ async def validate_sources(
                 findings = await validator.judge(manifest)
                 objects += findings is not None
                 located += [_locate(source, document, manifest, finding) for finding in findings or ()]
-    return Report(tuple(located), len(sources), objects)
+    return ValidationReport(tuple(located), len(sources), objects)
 
 
 def _locate(source: Source, document: Document, manifest: Manifest, finding: Finding) -> Located:
@@ -118,7 +118,7 @@ def _locate(source: Source, document: Document, manifest: Manifest, finding: Fin
 
 
 class FileView:
-    """A `WorldView` of files: what they hold comes first, and a cluster, if there is one, says the rest."""
+    """A `WorldView` of the files, and of a cluster for everything that is not in the files."""
 
     def __init__(self, found: Sequence[Manifest], live: WorldView | None) -> None:
         self._files = ManifestCluster(found)
@@ -164,7 +164,7 @@ class FileView:
         return self._live.namespace_labels(name) if labels is None and self._live else labels
 
     def quotas(self, name: str) -> Mapping[str, int] | None:
-        """The smaller of what both allow; a quota in the files is one that will be applied."""
+        """The smaller limits of both, because quotas in the files will be applied."""
         found, live = self._files.quotas(name), self._live.quotas(name) if self._live else None
         if found is None or live is None:
             return live if found is None else found
@@ -185,7 +185,7 @@ class FileView:
         return self._live.device_shapes() if self._live else ()
 
     def device_classes(self) -> Mapping[str, ClassSpec] | None:
-        """Of both; without a cluster, others are not known."""
+        """Of both; None without a cluster, because other classes are unknown."""
         known = self._live.device_classes() if self._live else None
         return None if known is None else {**known, **self._classes}
 
@@ -194,7 +194,7 @@ class FileView:
         return self._classes
 
     def claim(self, kind: str, namespace: str, name: str) -> ClaimSpec | None:
-        """A claim or template in the files; a manifest without a namespace goes wherever it is applied to."""
+        """A claim or template in the files; one without a namespace matches every namespace."""
         for key in ((kind, namespace, name), (kind, "", name)):
             if key in self._claims:
                 return self._claims[key]
@@ -208,7 +208,7 @@ class FileView:
         return self._live.claim_template(namespace, name) if found is None and self._live else found
 
     async def exist(self, kind: str, namespace: str, names: Iterable[str]) -> Mapping[str, bool | None]:
-        """Which objects exist; None where no cluster can be asked, or it is not said in which namespace."""
+        """Which objects exist; None if there is no cluster or no namespace."""
         found: dict[str, bool | None] = {
             name: True if self.claim(kind, namespace, name) is not None else None for name in names
         }
@@ -241,9 +241,9 @@ class _FileValidator:
         return dataclasses.replace(self._world, engine=DeviceSelectors())
 
     async def judge(self, manifest: Manifest) -> list[Finding] | None:
-        """Everything about one object; None where it is none that is judged here."""
-        said, told = await self._judge(manifest), self._by_policies(manifest)
-        return None if said is None and told is None else [*(said or ()), *(told or ())]
+        """All findings about one object; None for an object that is not validated."""
+        own, by_policies = await self._judge(manifest), self._by_policies(manifest)
+        return None if own is None and by_policies is None else [*(own or ()), *(by_policies or ())]
 
     async def _judge(self, manifest: Manifest) -> list[Finding] | None:
         if manifest.kind in KINDS:
@@ -287,32 +287,34 @@ class _FileValidator:
         return self._policies.steer(manifest, template, self._view)
 
     def _by_policies(self, manifest: Manifest) -> list[Finding] | None:
-        """What policies say of an object, and of the pods that it would make; None where none is about either."""
+        """Findings of policies about an object and its pods; None if no policy matches."""
         if self._policies is None or manifest.namespace in self._options.excluded_namespaces:
             return None
         is_pod = (manifest.group, manifest.kind) == ("", "Pod")
-        told: list[tuple[Path, list[Finding] | None]] = []
+        found_by_policies: list[tuple[Path, list[Finding] | None]] = []
         if not is_pod:
-            told.append(((), self._policies.judge_object(manifest, self._view)))
+            found_by_policies.append(((), self._policies.judge_object(manifest, self._view)))
         for steps, template in manifest.pod_templates():
             try:
                 decision = self._converted(manifest, template)
             except pods.UnreadableError:
-                continue  # said already, and no pod would come of it
-            told.append((steps, self._policies.judge_pod(manifest, template, decision, self._view)))
-        if all(found is None for _, found in told):
+                continue  # reported already; it creates no pod
+            found_by_policies.append((steps, self._policies.judge_pod(manifest, template, decision, self._view)))
+        if all(found is None for _, found in found_by_policies):
             return None
-        return [check_workloads.under(path_text(steps), each) for steps, found in told for each in found or ()]
+        return [
+            check_workloads.under(path_text(steps), each) for steps, found in found_by_policies for each in found or ()
+        ]
 
     def _converted(self, manifest: Manifest, template: dict[str, Any]) -> Decision:
-        """What conversion does to a template's pods before policies see them; nothing, where it refuses them."""
+        """The conversion of a template's pods, which policies see converted."""
         pod = pods.view(template)
         claiming = find_claims(pod, manifest.namespace, self._view, self._options.device_class)
         steering, _ = self._steering(manifest, template)
         return convert(pod, self._view.namespace(manifest.namespace), self._conversion, claiming, steering)
 
     async def _claim(self, manifest: Manifest, kind: str, name: str) -> KnownClaim:
-        """What is known of a claim that a pod names."""
+        """The claim that a pod names, as far as it is known."""
         spec = self._view.claim(kind, manifest.namespace, name)
         if spec is None and kind == "ResourceClaimTemplate":
             spec = self._view.claim_template(manifest.namespace, name)

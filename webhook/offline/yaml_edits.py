@@ -1,9 +1,8 @@
-"""Changes a YAML document in its text: what does not change keeps its bytes, comments and quotes.
+"""Edits a YAML document in its text: unchanged parts keep their bytes, comments and quotes.
 
-The text is compared with the data that it has to mean, node by node, and only the difference is written. A collection
-in flow style is written anew as a whole, in its place. A change to what an anchor, an alias or a merge key means is an
-`EditError`: the caller writes the whole document anew. The result is read again, so that a text which does not mean
-exactly what was wanted is never returned.
+Nodes are compared with the wanted data, and only differences are written. A changed collection in flow style is
+rewritten as a whole, in place. A change of the value of an anchor, an alias or a merge key is an `EditError`: the
+caller rewrites the whole document. The result is parsed again, so that a text with another value is never returned.
 """
 
 import dataclasses
@@ -13,9 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from webhook.offline.text_edits import OverlapError, Splice, apply
-from webhook.offline.yaml_layout import Layout, column, flow, line_end, line_start, next_line
-from webhook.offline.yaml_nodes import (
+from runtime.yaml_nodes import (
     BLOCK_STYLES,
     Alias,
     Entry,
@@ -28,17 +25,19 @@ from webhook.offline.yaml_nodes import (
     anchored,
     compose,
 )
-from webhook.offline.yaml_scalars import write_scalar, write_string
+from runtime.yaml_scalars import write_scalar, write_string
+from webhook.offline.text_edits import OverlapError, Splice, apply
+from webhook.offline.yaml_layout import Layout, column, flow, line_end, line_start, next_line
 
 _SORTED: Final = orjson.OPT_SORT_KEYS
 
 
 class EditError(ValueError):
-    """The text is laid out in a way that cannot be changed piece by piece."""
+    """The text cannot be edited in place; the document must be rewritten."""
 
 
 def edit(text: str, root: Node, wanted: Any) -> list[Splice]:
-    """The splices after which a document means `wanted`.
+    """The splices that change the value of a document to `wanted`.
 
     Args:
         text: the document.
@@ -46,7 +45,7 @@ def edit(text: str, root: Node, wanted: Any) -> list[Splice]:
         wanted: JSON-like data.
 
     Raises:
-        EditError: it has to be written anew.
+        EditError: the document must be rewritten.
     """
     editor = _Editor(text, root)
     editor.change(root, wanted, _ROOT)
@@ -61,16 +60,16 @@ def _verify(text: str, splices: Sequence[Splice], wanted: Any) -> None:
     except (YamlError, OverlapError) as error:
         raise EditError(str(error)) from error
     if root is None or not _same(root.value, wanted):
-        raise EditError("the changed text means something else")
+        raise EditError("the edited text has another value")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a node is.
+    """The place of a node.
 
     Attributes:
         at: column of its key or dash.
-        behind: offset behind the colon or dash before it.
+        behind: offset after the colon or dash before it.
         kind: `root`, `member` of a block mapping, or `item` of a block sequence.
     """
 
@@ -94,15 +93,15 @@ class _Editor:
         self.splices: list[Splice] = []
 
     def change(self, node: Node, wanted: Any, place: _Place) -> None:
-        """Make a node mean `wanted`.
+        """Change the value of a node to `wanted`.
 
         Raises:
-            EditError: an anchor, alias or merge key would have to mean something else.
+            EditError: the value of an anchor, alias or merge key would change.
         """
         if _same(node.value, wanted):
             return
         if isinstance(node, Alias):
-            raise EditError("an alias has to mean something else")
+            raise EditError("the value of an alias changes")
         if id(node) in self._used:
             raise EditError(f"the value of anchor &{node.anchor} changes")
         match node, wanted:
@@ -120,15 +119,15 @@ class _Editor:
         self.splices.append(Splice(start, end, text))
 
     def _drop(self, *nodes: Node) -> None:
-        """Let go of the text of nodes.
+        """Check that the text of nodes may be removed.
 
         Raises:
-            EditError: an alias elsewhere may need an anchor in it.
+            EditError: an alias elsewhere needs an anchor in it.
         """
         for node in nodes:
             for found in anchored(node):
                 if id(found) in self._used:
-                    raise EditError(f"anchor &{found.anchor} would go")
+                    raise EditError(f"anchor &{found.anchor} would be removed")
 
     # --- mappings -------------------------------------------------------------------------------------------
 
@@ -161,7 +160,7 @@ class _Editor:
         removed = [entry for entry in node.entries if entry not in kept]
         first = node.entries[0]
         if first in removed and self._shares_line(first.key.start):
-            # The dash of the item that this mapping is stays, and the next member moves up to it.
+            # This mapping is a list item: its dash stays, and the next member moves after it.
             until = kept[0].key.start
             moved = [entry for entry in removed if entry.key.start < until]
             behind = next_line(text, moved[-1].end)
@@ -191,19 +190,19 @@ class _Editor:
         return bool(self._text[line_start(self._text, offset) : offset].strip())
 
     def _insert_lines(self, behind: int, lines: str) -> None:
-        """Insert lines behind the line of an offset."""
+        """Insert lines after the line of an offset."""
         at = next_line(self._text, behind)
         unended = at == len(self._text) and not self._text.endswith("\n")
         self._splice(at, at, (self._layout.newline if unended else "") + lines + self._layout.newline)
         self._extended = self._extended or unended
 
     def finish(self) -> None:
-        """Keep what the end of a text without a line break means, now that lines follow it."""
+        """Keep the value of a block scalar at the end of a text without a line break, if lines were added after it."""
         last = _last_leaf(self._root)
         if not self._extended or not isinstance(last, Scalar) or last.style not in BLOCK_STYLES:
             return
         if all(splice.end <= last.start or splice.start >= last.end for splice in self.splices):
-            # The text's end cut off the line break of this block scalar, which it must not get now.
+            # The block scalar had no line break at its end; the indicator `-` keeps it so.
             indicator = self._text.index(last.style, last.start) + 1
             self._splice(indicator, indicator + self._text.startswith(("+", "-"), indicator), "-")
 
@@ -249,7 +248,7 @@ class _Editor:
         return dashes
 
     def _skip(self, position: int) -> int:
-        """The offset behind a comment, a property or a space."""
+        """The offset after a comment, a property or a space."""
         match self._text[position]:
             case "#":
                 return next_line(self._text, position)
@@ -259,7 +258,7 @@ class _Editor:
                 return position + 1
 
     def _flow(self, node: Node, wanted: Any) -> str:
-        """A node of a flow collection, written on one line; parts that do not change keep their text."""
+        """A node of a flow collection on one line; unchanged parts keep their text."""
         text = self._text
         match node, wanted:
             case _ if _same(node.value, wanted):
@@ -279,7 +278,7 @@ class _Editor:
     # --- whole nodes ----------------------------------------------------------------------------------------
 
     def _replace(self, node: Node, wanted: Any, place: _Place) -> None:
-        """Write a value in the place of a node."""
+        """Replace a node by a value."""
         self._drop(node)
         if place.kind == "root":
             raise EditError("the whole document changes")
@@ -324,7 +323,7 @@ def _last_leaf(node: Node) -> Node:
 
 
 def _same(left: Any, right: Any) -> bool:
-    """Whether two values are the same to JSON; Python takes True for 1."""
+    """Whether two values are equal in JSON; in Python, True == 1."""
     if type(left) is not type(right):
         return False
     if isinstance(left, dict | list):

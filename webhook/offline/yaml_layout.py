@@ -1,7 +1,7 @@
-"""How a YAML text is laid out, and new parts written the same way.
+"""The layout of a YAML text, and writing of new parts in the same layout.
 
-The writing is done here and not by a YAML library because theirs quote by other rules than kubectl reads by (see
-`yaml_scalars`), and write whole documents only.
+YAML libraries are not used for writing: their rules for quotes differ from kubectl's rules for reading (see
+`runtime.yaml_scalars`), and they write only whole documents.
 """
 
 import dataclasses
@@ -9,19 +9,19 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from webhook.offline.yaml_nodes import Mapping_, Node, Sequence_
-from webhook.offline.yaml_scalars import escape_unprintable, write_scalar, write_string
+from runtime.yaml_nodes import Mapping_, Node, Sequence_
+from runtime.yaml_scalars import escape_unprintable, write_scalar, write_string
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Layout:
-    """The habits of a text.
+    """The layout of a text.
 
     Attributes:
         indent: columns by which a nested mapping is indented.
         dash: columns by which the dashes of a list are indented under its key.
-        newline: its line break.
-        literals: whether texts of several lines may become literal blocks.
+        newline: line break.
+        literals: whether texts of several lines may be written as literal blocks.
     """
 
     indent: int = 2
@@ -50,7 +50,7 @@ class Layout:
             pending += [entry.node for entry in reversed(node.entries)]
         first, _, _ = text.partition("\n")
         newline = "\r\n" if first.endswith("\r") else "\n"
-        # At the end of a text without a line break, a literal block would lose its own.
+        # A literal block at the end of a text without a line break would lose its last line break.
         return cls(max(indent or 2, 1), max(dash or 0, 0), newline, literals=text.endswith("\n"))
 
     def document(self, value: Any) -> str:
@@ -123,7 +123,7 @@ def line_start(text: str, offset: int) -> int:
 
 
 def line_end(text: str, offset: int) -> int:
-    """Offset of the line break of a line, or of the end of the text."""
+    """Offset of the line break of a line, or the end of the text."""
     found = text.find("\n", offset)
     if found < 0:
         return len(text)
@@ -131,13 +131,13 @@ def line_end(text: str, offset: int) -> int:
 
 
 def next_line(text: str, offset: int) -> int:
-    """Offset behind the line break of a line, or of the end of the text."""
+    """Offset after the line break of a line, or the end of the text."""
     found = text.find("\n", offset)
     return len(text) if found < 0 else found + 1
 
 
 def json_text(value: Any, sample: str, *, for_yaml: bool = False) -> str:
-    """A document as JSON, indented as the sample is, and escaped as there or so that every YAML parser reads it."""
+    """A document as JSON, with the indentation and escapes of the sample, or escaped for every YAML parser."""
     lines = sample.strip().split("\n", 2)
     indent: int | str | None = None
     if len(lines) > 1:

@@ -1,14 +1,13 @@
-"""`neuron-dra templates`: which generated ResourceClaimTemplates no pod needs, and their removal.
+"""`neuron-dra templates`: finds generated ResourceClaimTemplates that no pod needs, and removes them.
 
-Belongs here: what is ours and unused, the order of steps that makes removal safe, what became of each.
-Must not be here: the Kubernetes client (`webhook.cluster.kube`), flags (`webhook.cli.templates`).
+Not here: the Kubernetes client (`webhook.cluster.kube`), flags (`webhook.cli.templates`).
 
-| what | where |
+| step | module |
 |---|---|
-| which ones, pure | `decide` |
+| which templates may be removed; pure | `decide` |
 | lists of templates and pods, page by page | `reads` |
-| mark, wait, look again, remove, heal | `pruner` |
+| mark, wait, check again, remove, restore | `pruner` |
 | text and JSON | `render` |
 
-The webhook's half of the protocol is in `webhook.cluster.templates`: it does not rely on a marked template.
+The webhook's part of the protocol is in `webhook.cluster.templates`: it does not rely on a marked template.
 """

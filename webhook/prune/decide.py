@@ -1,4 +1,4 @@
-"""Which generated templates may go. Pure: time is given."""
+"""Decides which generated templates may be removed. Pure: the caller passes the time."""
 
 import dataclasses
 import datetime as dt
@@ -11,22 +11,22 @@ Key: TypeAlias = tuple[str, str]
 """Namespace and name."""
 
 CLOCK_TOLERANCE: Final = dt.timedelta(minutes=5)
-"""How far the clocks of two machines that prune may be apart."""
+"""Tolerated difference between the clocks of two machines that prune."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Generated:
-    """A ResourceClaimTemplate that the webhook made and no other client changed.
+    """A ResourceClaimTemplate that the webhook created and that no other client changed.
 
     Attributes:
-        namespace: where it is.
+        namespace: its namespace.
         name: `templates.Template.name`.
         uid: `metadata.uid`.
         version: `metadata.resourceVersion`.
         created: `metadata.creationTimestamp`.
-        mark: its annotation `names.ANNOTATION_PRUNE_AFTER`; empty where it has none.
-        labels: all of them.
-        spec: as it is stored.
+        mark: its annotation `names.ANNOTATION_PRUNE_AFTER`, or empty.
+        labels: all labels.
+        spec: as stored.
     """
 
     namespace: str
@@ -44,16 +44,16 @@ class Generated:
         return self.namespace, self.name
 
     def manifest(self) -> dict[str, Any]:
-        """The object to create, should it have to come back."""
+        """The body to create it again."""
         metadata = {"name": self.name, "namespace": self.namespace, "labels": dict(self.labels)}
         return {"apiVersion": templates.API_VERSION, "kind": templates.KIND, "metadata": metadata, "spec": self.spec}
 
 
 def read_generated(item: Mapping[str, Any]) -> Generated | None:
-    """A ResourceClaimTemplate (`resource.k8s.io/v1`) if it is one of ours to remove; None for every other.
+    """A ResourceClaimTemplate (`resource.k8s.io/v1`) if prune may remove it, else None.
 
-    Ours are labelled so, have the name that their spec gives them, and have been written by the webhook alone, as
-    `metadata.managedFields` says: `neuron-dra convert` prints the same objects, and those that people apply are theirs.
+    It may if it has the label and the name of a generated template, and only the webhook wrote it
+    (`metadata.managedFields`). `neuron-dra convert` prints the same objects; those that users apply are kept.
     """
     metadata, spec = item["metadata"], item["spec"]
     labels = metadata.get("labels") or {}
@@ -80,28 +80,27 @@ def read_generated(item: Mapping[str, Any]) -> Generated | None:
 def candidates(
     generated: Iterable[Generated], referred: Collection[Key], now: dt.datetime, older_than: dt.timedelta
 ) -> tuple[Generated, ...]:
-    """Templates that no pod refers to and that are older, by namespace and name.
+    """Templates to which no pod refers and that are older than `older_than`, by namespace and name.
 
     Args:
-        generated: ours.
-        referred: templates that pods refer to.
+        generated: all generated templates.
+        referred: templates to which pods refer.
         now: an aware time.
-        older_than: the age at which an unused template may go.
+        older_than: the minimum age.
     """
     found = [each for each in generated if each.key not in referred and now - each.created > older_than]
     return tuple(sorted(found, key=lambda each: each.key))
 
 
 def mark(now: dt.datetime, grace: dt.timedelta) -> str:
-    """The value of the annotation: RFC 3339, to the microsecond, so that no two marks are alike."""
+    """The value of the annotation: RFC 3339 with microseconds, so that marks are unique."""
     return (now + grace).astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def left_over(template: Generated, now: dt.datetime) -> bool:
-    """Whether it carries a mark of an earlier run whose time has come, by the clock of any host.
+    """Whether it has a mark of an earlier run that is due, with tolerance for the clocks of other machines.
 
-    All others have to be marked anew: those without a mark, with one that is too recent to trust two clocks with, or
-    with one that cannot be read.
+    Other templates must be marked again: without a mark, with a recent one, or with one that cannot be parsed.
     """
     due = _time(template.mark)
     return due is not None and due <= now - CLOCK_TOLERANCE

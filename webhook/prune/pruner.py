@@ -1,14 +1,14 @@
-"""Removes templates that no pod needs, in an order that no admission can fall through.
+"""Removes templates that no pod needs, in an order that is safe against concurrent admissions.
 
-    look     templates and pods: candidates are those without a pod
-    mark     each candidate is annotated with the time at which it goes
-    wait     the grace: a review that relied on the unmarked template has ended by then
-    look     pods again: a candidate that a pod refers to by now loses its mark
-    remove   the others, if they were not changed since the mark (uid and resourceVersion)
-    heal     pods once more: a template that one refers to after all is made again
+    look     list templates and pods: templates without a pod are candidates
+    mark     annotate each candidate with the time of its removal
+    wait     the grace period: reviews that relied on the unmarked template have ended by then
+    look     list pods again: a candidate to which a pod refers now loses its mark
+    remove   the other candidates, if they did not change since the mark (uid and resourceVersion)
+    heal     list pods once more: a removed template to which a pod refers is created again
 
-The webhook does not rely on a marked template: it takes the mark away first, which changes the resourceVersion. A run
-that is killed leaves marks and nothing else; the next run goes on with them.
+The webhook does not rely on a marked template: it removes the mark first, which changes the resourceVersion. A run that
+is killed leaves only marks; the next run continues with them.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ from webhook.cluster.api import (
     JSON,
     MERGE_PATCH,
     NOT_FOUND,
+    ApiAnswerError,
     ApiServer,
     ApiServerError,
     Resource,
     StatusError,
-    UnreadableError,
-    loaded,
+    loaded_object,
     rule_text,
 )
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES
@@ -43,21 +43,21 @@ _QUERY: Final = {"fieldManager": names.MANAGER}
 
 
 class CannotPruneError(Exception):
-    """Nothing was changed; the message says why and what to do."""
+    """Nothing was changed; the message has the reason and the fix."""
 
 
-class Outcome(enum.StrEnum):
-    """What became of a candidate."""
+class PruneAction(enum.StrEnum):
+    """What happened to a candidate."""
 
     CANDIDATE = "candidate"
-    """A dry run: it would have been marked."""
+    """Dry run: it would have been marked."""
     REMOVED = "removed"
     KEPT = "kept"
-    """A pod refers to it by now, or somebody has touched it since it was marked."""
+    """A pod refers to it now, or another client changed it."""
     GONE = "gone"
-    """Somebody else removed it."""
+    """Another client removed it."""
     RESTORED = "restored"
-    """Removed, and made again for a pod that turned up."""
+    """Removed, and created again for a new pod."""
     FAILED = "failed"
 
 
@@ -66,25 +66,25 @@ class Entry:
     """One candidate.
 
     Attributes:
-        template: as it was found.
-        outcome: what became of it.
-        detail: why; empty where the outcome says it.
+        template: as it was read.
+        outcome: what happened to it.
+        detail: the reason, or empty.
     """
 
     template: Generated
-    outcome: Outcome
+    outcome: PruneAction
     detail: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Report:
-    """What a run did.
+class PruneReport:
+    """The result of a run.
 
     Attributes:
         entries: candidates, by namespace and name.
-        generated: how many templates are ours.
-        in_use: how many of them pods referred to at the start.
-        problem: what stopped the run before its end; empty where nothing did.
+        generated: number of generated templates.
+        in_use: number of them to which pods referred at the start.
+        problem: why the run stopped early, or empty.
     """
 
     entries: tuple[Entry, ...]
@@ -94,12 +94,12 @@ class Report:
 
     @property
     def failed(self) -> bool:
-        """Whether somebody has to look."""
-        return bool(self.problem) or any(entry.outcome is Outcome.FAILED for entry in self.entries)
+        """Whether an operator must act."""
+        return bool(self.problem) or any(entry.outcome is PruneAction.FAILED for entry in self.entries)
 
 
 class Pruner:
-    """Runs in one cluster, or in one namespace of it. Several at a time do no harm: the later marks win."""
+    """Prunes one cluster or one namespace. Concurrent runs are safe: the later marks win."""
 
     def __init__(
         self,
@@ -114,12 +114,12 @@ class Pruner:
         """Prepare; nothing is sent yet.
 
         Args:
-            server: where the templates are.
-            namespace: the only one to prune; empty: all.
-            reader: of the same; made where it is not given.
-            now: the time of day, aware.
-            sleep: waits that many seconds.
-            say: takes a line about what goes on.
+            server: the API server.
+            namespace: to prune; empty: all namespaces.
+            reader: of the same namespace; None: a new one.
+            now: wall clock, aware.
+            sleep: waits a number of seconds.
+            say: receives progress messages.
         """
         self._server = server
         self._namespace = namespace
@@ -131,27 +131,27 @@ class Pruner:
         self._in_use = 0
         self._entries: dict[Key, Entry] = {}
 
-    async def plan(self, older_than: dt.timedelta) -> Report:
-        """What `prune` would take on now. Changes nothing.
+    async def plan(self, older_than: dt.timedelta) -> PruneReport:
+        """What `prune` would remove. Changes nothing.
 
         Raises:
             CannotPruneError: templates or pods cannot be listed.
         """
         for each in await self._candidates(older_than):
-            self._note(each, Outcome.CANDIDATE)
+            self._note(each, PruneAction.CANDIDATE)
         return self._report()
 
-    async def prune(self, older_than: dt.timedelta, grace: dt.timedelta) -> Report:
-        """Remove what no pod refers to.
+    async def prune(self, older_than: dt.timedelta, grace: dt.timedelta) -> PruneReport:
+        """Remove templates to which no pod refers.
 
         Args:
-            older_than: younger templates stay.
-            grace: time between mark and removal. Where pods are admitted meanwhile, at least as long as a webhook's
-                watch may be silent before it is given up (`reflector.Timing.stall`), and an API request may take after
-                that (`--request-timeout` of kube-apiserver: one minute).
+            older_than: younger templates are kept.
+            grace: time between mark and removal. If pods are admitted meanwhile, at least the longest silence of the
+                webhook's watch (`reflector.Timing.stall`) plus the longest API request (`--request-timeout` of
+                kube-apiserver: one minute).
 
         Raises:
-            CannotPruneError: lists cannot be had, or a permission is missing. Nothing was changed.
+            CannotPruneError: a list failed, or a permission is missing. Nothing was changed.
         """
         found = await self._candidates(older_than)
         if not found:
@@ -163,19 +163,19 @@ class Pruner:
         if not marked:
             return self._report()
         if not marked.keys().isdisjoint(each.key for each in waiting):
-            self._say(f"Marked {len(marked)}; looking again in {grace.total_seconds():g} s.")
+            self._say(f"Marked {len(marked)}; checking again in {grace.total_seconds():g} s.")
             await self._sleep(grace.total_seconds())
         try:
             referred = await self._reader.references()
         except ApiServerError as error:
             why = message(error, "list", PODS, self._namespace)
-            return self._report(f"{why} Nothing was removed; the next run goes on with what is marked.")
+            return self._report(f"{why} Nothing was removed; the next run continues with the marked templates.")
         doubtful: list[Generated] = []
         await _each(marked.values(), lambda each: self._sweep(each, referred, doubtful))
         return await self._heal(doubtful)
 
     async def look(self) -> tuple[tuple[Generated, ...], Mapping[Key, tuple[str, ...]]]:
-        """Templates that are ours, and pods by the template that they refer to.
+        """Generated templates, and pods by the template to which they refer.
 
         Raises:
             CannotPruneError: templates or pods cannot be listed.
@@ -198,7 +198,7 @@ class Pruner:
         return candidates(generated, referred, self._now(), older_than)
 
     async def _may(self) -> None:
-        """Without the right to create, what was removed could not be brought back: better not to begin."""
+        """Check permissions. Without `create`, a removed template could not be created again."""
         missing = [verb for verb in _VERBS if not await self._allowed(verb)]
         if missing:
             role = f"a Role in namespace {self._namespace}" if self._namespace else "a ClusterRole"
@@ -210,9 +210,9 @@ class Pruner:
             answer = await self._server.request(
                 "POST", _REVIEWS.path(), timeout=TIMEOUT, body=review(verb, self._namespace)
             )
-            return bool(loaded(answer)["status"]["allowed"])
+            return bool(loaded_object(answer)["status"]["allowed"])
         except (ApiServerError, KeyError, TypeError):
-            # Who may not ask, may still be allowed; if not, the request itself says so.
+            # The review itself was denied. The requests may still be allowed; if not, they fail with the reason.
             return True
 
     async def _mark(self, template: Generated, grace: dt.timedelta, marked: dict[Key, Generated]) -> None:
@@ -221,9 +221,9 @@ class Pruner:
             version = await self._annotate(template, stamp)
         except StatusError as error:
             if error.code == NOT_FOUND:
-                self._note(template, Outcome.GONE)
+                self._note(template, PruneAction.GONE)
             elif error.code == CONFLICT:
-                self._note(template, Outcome.KEPT, "somebody changed it before it could be marked")
+                self._note(template, PruneAction.KEPT, "another client changed it before it could be marked")
             else:
                 self._fail(template, "marked", error)
         except ApiServerError as error:
@@ -232,16 +232,16 @@ class Pruner:
             marked[template.key] = dataclasses.replace(template, version=version, mark=stamp)
 
     async def _annotate(self, template: Generated, stamp: str | None) -> str:
-        """Set or take the mark of the very template that was seen; its resourceVersion afterwards."""
+        """Set or remove the mark, if the template has not changed. Returns the new resourceVersion."""
         metadata = {
             "uid": template.uid,
             "resourceVersion": template.version,
             "annotations": {names.ANNOTATION_PRUNE_AFTER: stamp},
         }
         answer = await self._send("PATCH", template, {"metadata": metadata}, MERGE_PATCH)
-        version = (loaded(answer).get("metadata") or {}).get("resourceVersion")
+        version = (loaded_object(answer).get("metadata") or {}).get("resourceVersion")
         if not isinstance(version, str):
-            raise UnreadableError("the answer is no ResourceClaimTemplate")
+            raise ApiAnswerError("the answer is not a ResourceClaimTemplate")
         return version
 
     async def _sweep(
@@ -250,35 +250,35 @@ class Pruner:
         pods = referred.get(template.key)
         try:
             if pods:
-                self._note(template, Outcome.KEPT, _needed(pods))
+                self._note(template, PruneAction.KEPT, _needed(pods))
                 await self._annotate(template, None)
                 return
             await self._send("DELETE", template, _preconditions(template))
         except StatusError as error:
             if error.code == NOT_FOUND:
                 # Perhaps we removed it: the transport sends a DELETE twice if the connection breaks.
-                self._note(template, Outcome.GONE)
+                self._note(template, PruneAction.GONE)
                 doubtful.append(template)
             elif error.code != CONFLICT:
                 self._fail(template, "unmarked" if pods else "removed", error)
             elif not pods:
-                self._note(template, Outcome.KEPT, "somebody needed it after it was marked")
+                self._note(template, PruneAction.KEPT, "a webhook used it after it was marked")
         except ApiServerError as error:
             if not pods:
-                doubtful.append(template)  # it may be gone, whatever was heard of it
+                doubtful.append(template)  # it may be deleted although the request failed
             self._fail(template, "unmarked" if pods else "removed", error)
         else:
-            self._note(template, Outcome.REMOVED)
+            self._note(template, PruneAction.REMOVED)
             doubtful.append(template)
 
-    async def _heal(self, removed: Collection[Generated]) -> Report:
+    async def _heal(self, removed: Collection[Generated]) -> PruneReport:
         if not removed:
             return self._report()
         try:
             referred = await self._reader.references()
         except ApiServerError as error:
             why = message(error, "list", PODS, self._namespace)
-            return self._report(f"{why} Whether a pod turned up that needs what was removed is not known.")
+            return self._report(f"{why} It is unknown whether a new pod needs a removed template.")
         lost = [each for each in removed if each.key in referred]
         await _each(lost, lambda each: self._restore(each, referred[each.key]))
         return self._report()
@@ -288,13 +288,13 @@ class Pruner:
         try:
             await self._server.request("POST", path, timeout=TIMEOUT, query=_QUERY, body=template.manifest())
         except StatusError as error:
-            # The review that admitted the pod has made it again, or the pod is gone.
+            # The review that admitted the pod created it again, or the namespace is deleted.
             if error.code != CONFLICT and not error.cause("NamespaceTerminating"):
-                self._fail(template, "made again", error, f"{_needed(pods)}, and it ")
+                self._fail(template, "created again", error, f"{_needed(pods)}, and it ")
         except ApiServerError as error:
-            self._fail(template, "made again", error, f"{_needed(pods)}, and it ")
+            self._fail(template, "created again", error, f"{_needed(pods)}, and it ")
         else:
-            self._note(template, Outcome.RESTORED, _needed(pods))
+            self._note(template, PruneAction.RESTORED, _needed(pods))
 
     async def _send(self, method: str, template: Generated, body: Mapping[str, Any], content_type: str = JSON) -> bytes:
         path = RESOURCE_CLAIM_TEMPLATES.path(*template.key)
@@ -303,19 +303,21 @@ class Pruner:
             method, path, timeout=TIMEOUT, query=query, body=body, content_type=content_type
         )
 
-    def _note(self, template: Generated, outcome: Outcome, detail: str = "") -> None:
+    def _note(self, template: Generated, outcome: PruneAction, detail: str = "") -> None:
         self._entries[template.key] = Entry(template, outcome, detail)
 
     def _fail(self, template: Generated, done: str, error: ApiServerError, start: str = "") -> None:
-        self._note(template, Outcome.FAILED, f"{start}could not be {done}: {reason(error, RESOURCE_CLAIM_TEMPLATES)}")
+        self._note(
+            template, PruneAction.FAILED, f"{start}could not be {done}: {reason(error, RESOURCE_CLAIM_TEMPLATES)}"
+        )
 
-    def _report(self, problem: str = "") -> Report:
+    def _report(self, problem: str = "") -> PruneReport:
         entries = tuple(self._entries[key] for key in sorted(self._entries))
-        return Report(entries, self._generated, self._in_use, problem)
+        return PruneReport(entries, self._generated, self._in_use, problem)
 
 
 async def _each(items: Iterable[Generated], action: Callable[[Generated], Awaitable[None]]) -> None:
-    """Do it for all, a few at a time."""
+    """Run `action` for all items, `_PARALLEL` at a time."""
     gate = asyncio.Semaphore(_PARALLEL)
 
     async def one(item: Generated) -> None:

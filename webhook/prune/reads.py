@@ -1,18 +1,20 @@
-"""Lists of templates and pods, page by page: of a page, only what matters is kept.
+"""Lists templates and pods page by page, and keeps only the needed fields.
 
 Lists leave `resourceVersion` unset: they show the most recent state, and all pages of one list show the same state
 (https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks).
 """
 
 import asyncio
+import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from neuron import names
-from neuron.api_objects import read_page
+from neuron.api_objects import ListMeta, Page, read_page
+from runtime import paging
 from webhook.cluster.api import (
     FORBIDDEN,
     GONE,
@@ -20,12 +22,12 @@ from webhook.cluster.api import (
     OLDEST_KUBERNETES,
     RESOURCE_GROUP,
     UNAUTHORIZED,
+    ApiAnswerError,
     ApiServer,
     ApiServerError,
     Resource,
     StatusError,
     TooLongError,
-    UnreadableError,
     decoded,
     loaded,
     rule_text,
@@ -40,19 +42,9 @@ TIMEOUT: Final = 60.0
 
 _ATTEMPTS: Final = 3
 _PAUSE: Final = 1.0
-_SHRINK: Final = 4
 _OURS: Final = {"labelSelector": f"{names.LABEL_MANAGED_BY}={names.MANAGER}"}
 
-T = TypeVar("T")
-
-
-class _ListMeta(msgspec.Struct, frozen=True):
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class _Page(msgspec.Struct, Generic[T], frozen=True):
-    metadata: _ListMeta
-    items: list[T] | None = None
+P = TypeVar("P", bound=paging.ListPage)
 
 
 class _Claim(msgspec.Struct, frozen=True):
@@ -73,11 +65,16 @@ class _Pod(msgspec.Struct, frozen=True):
     spec: _PodSpec
 
 
-_decode_pods: Final = msgspec.json.Decoder(_Page[_Pod]).decode
+class _PodPage(msgspec.Struct, frozen=True):
+    metadata: ListMeta
+    items: list[_Pod] | None = None
+
+
+_decode_pods: Final = msgspec.json.Decoder(_PodPage).decode
 
 
 class Reader:
-    """Lists in one cluster. What passes is tried again; what stays is raised as `ApiServerError`."""
+    """Lists of one cluster. Retryable errors are retried; others are raised as `ApiServerError`."""
 
     def __init__(
         self,
@@ -87,69 +84,58 @@ class Reader:
         page_size: int = PAGE_SIZE,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        """Read from `server` what is in one namespace; empty: in all."""
         self._server = server
         self._namespace = namespace
         self._page_size = page_size
         self._sleep = sleep
 
     async def generated(self) -> tuple[Generated, ...]:
-        """The templates that are ours, by namespace and name."""
+        """The generated templates, by namespace and name."""
         found: list[Generated] = []
 
-        def take(body: bytes) -> str:
-            page = decoded(read_page, body)
-            items = map(_generated, page.items or ())
-            found.extend(item for item in items if item is not None)
-            return page.metadata.continue_
+        def take(page: Page) -> None:
+            found.extend(filter(None, map(_generated, page.items or ())))
 
-        await self._pages(RESOURCE_CLAIM_TEMPLATES, _OURS, take, found.clear)
+        await self._list(RESOURCE_CLAIM_TEMPLATES, _OURS, read_page, take, found.clear)
         return tuple(sorted(found, key=lambda each: each.key))
 
     async def references(self) -> Mapping[Key, tuple[str, ...]]:
         """Pods in any phase that refer to a ResourceClaimTemplate: names of pods, by template."""
         found: defaultdict[Key, list[str]] = defaultdict(list)
 
-        def take(body: bytes) -> str:
-            page = decoded(_decode_pods, body)
+        def take(page: _PodPage) -> None:
             for pod in page.items or ():
                 for template in _templates(pod):
                     found[pod.metadata.namespace, template].append(pod.metadata.name)
-            return page.metadata.continue_
 
-        await self._pages(PODS, {}, take, found.clear)
+        await self._list(PODS, {}, _decode_pods, take, found.clear)
         return {key: tuple(sorted(pods)) for key, pods in found.items()}
 
-    async def _pages(
-        self, resource: Resource, query: Mapping[str, str], take: Callable[[bytes], str], start: Callable[[], None]
+    async def _list(
+        self,
+        resource: Resource,
+        query: Mapping[str, str],
+        decode: Callable[[bytes], P],
+        take: Callable[[P], None],
+        restart: Callable[[], None],
     ) -> None:
-        """Give each page to `take`, which returns the token of the next one; `start` comes before every first."""
+        """Call `take` with each page; `restart` before the first page of every attempt."""
         path = resource.path(self._namespace)
+
+        async def fetch(asked: Mapping[str, str]) -> P:
+            return decoded(decode, await self._get(path, asked))
+
         for attempt in range(1, _ATTEMPTS + 1):
-            start()
+            restart()
             try:
-                await self._all(path, query, take)
+                async with contextlib.aclosing(paging.pages(fetch, query, self._page_size, TooLongError)) as listed:
+                    async for page in listed:
+                        take(page)
             except StatusError as error:
-                # The token outlived the history it points into: only a new list is of one moment.
+                # The continue token is older than the server's history: only a new list shows one state.
                 if error.code != GONE or attempt == _ATTEMPTS:
                     raise
             else:
-                return
-
-    async def _all(self, path: str, query: Mapping[str, str], take: Callable[[bytes], str]) -> None:
-        """One list; a page that is too long for our memory is asked for again with fewer objects."""
-        limit, token = self._page_size, ""
-        while True:
-            asked = {**query, "limit": str(limit)} | ({"continue": token} if token else {})
-            try:
-                body = await self._get(path, asked)
-            except TooLongError:
-                if limit <= 1:
-                    raise
-                limit = max(1, limit // _SHRINK)
-                continue
-            token = take(body)
-            if not token:
                 return
 
     async def _get(self, path: str, query: Mapping[str, str]) -> bytes:
@@ -164,16 +150,16 @@ class Reader:
             except TooLongError:
                 raise
             except ApiServerError:
-                pass  # the last attempt says it
+                pass  # the last attempt raises it
             await self._sleep(max(asked_to_wait, _PAUSE * attempt))
         return await self._server.request("GET", path, timeout=TIMEOUT, query=query)
 
 
 def _generated(raw: msgspec.Raw) -> Generated | None:
-    """The template, if it is ours; what cannot be read is not, whatever its labels say."""
+    """The template if prune may remove it; one that cannot be read may not be removed."""
     try:
         return read_generated(loaded(memoryview(raw)))
-    except (UnreadableError, KeyError, TypeError, AttributeError, ValueError, RecursionError):
+    except (ApiAnswerError, KeyError, TypeError, AttributeError, ValueError, RecursionError):
         return None
 
 
@@ -182,7 +168,7 @@ def _templates(pod: _Pod) -> Iterable[str]:
 
 
 def reason(error: ApiServerError, resource: Resource) -> str:
-    """What keeps us from something, and what would mend it; for the end of a sentence."""
+    """The error with its fix, as the end of a sentence."""
     if not isinstance(error, StatusError):
         return str(error)
     if error.code == UNAUTHORIZED:
@@ -196,13 +182,13 @@ def reason(error: ApiServerError, resource: Resource) -> str:
 
 
 def message(error: ApiServerError, verb: str, resource: Resource, namespace: str = "") -> str:
-    """The same as a sentence for an operator."""
+    """The error with its fix, as a sentence for an operator."""
     where = f"in namespace {namespace}" if namespace else "in all namespaces"
     return f"Cannot {verb} {resource} {where}: {reason(error, resource)}."
 
 
 def review(verb: str, namespace: str) -> dict[str, Any]:
-    """A SelfSubjectAccessReview: may we do this to templates there (empty: everywhere)?"""
+    """A SelfSubjectAccessReview for templates in a namespace (empty: all namespaces)."""
     attributes = {
         "verb": verb,
         "group": RESOURCE_CLAIM_TEMPLATES.group,

@@ -1,4 +1,4 @@
-"""What there is and what became of it, as text and as JSON."""
+"""Prints templates and prune reports as text and as JSON."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -7,26 +7,26 @@ from typing import Any
 import orjson
 
 from webhook.prune.decide import Generated, Key
-from webhook.prune.pruner import Outcome, Report
+from webhook.prune.pruner import PruneAction, PruneReport
 
 _WORDS = {
-    Outcome.CANDIDATE: "would be removed",
-    Outcome.REMOVED: "removed",
-    Outcome.KEPT: "kept",
-    Outcome.GONE: "gone already",
-    Outcome.RESTORED: "made again",
-    Outcome.FAILED: "failed",
+    PruneAction.CANDIDATE: "would be removed",
+    PruneAction.REMOVED: "removed",
+    PruneAction.KEPT: "kept",
+    PruneAction.GONE: "already gone",
+    PruneAction.RESTORED: "created again",
+    PruneAction.FAILED: "failed",
 }
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def age(template: Generated, now: dt.datetime) -> str:
-    """Its age in the two largest units, e.g. `3d4h`."""
+    """Age in the two largest units, e.g. `3d4h`."""
     return duration(now - template.created)
 
 
 def duration(time: dt.timedelta) -> str:
-    """A time in its two largest units; nothing is shorter than `0s`."""
+    """A duration in its two largest units; at least `0s`."""
     left = max(0, int(time.total_seconds()))
     parts: list[str] = []
     for unit, seconds in _UNITS:
@@ -36,8 +36,8 @@ def duration(time: dt.timedelta) -> str:
     return "".join(parts[:2]) or "0s"
 
 
-def report_text(report: Report, now: dt.datetime) -> str:
-    """A line for each candidate, then a sum."""
+def report_text(report: PruneReport, now: dt.datetime) -> str:
+    """A line per candidate, then a summary."""
     rows = [
         (
             _WORDS[entry.outcome],
@@ -49,14 +49,14 @@ def report_text(report: Report, now: dt.datetime) -> str:
     return "".join(f"{line}\n" for line in [*_columns(rows), _sum(report)])
 
 
-def _sum(report: Report) -> str:
-    counts = {outcome: sum(entry.outcome is outcome for entry in report.entries) for outcome in Outcome}
+def _sum(report: PruneReport) -> str:
+    counts = {outcome: sum(entry.outcome is outcome for entry in report.entries) for outcome in PruneAction}
     told = [f"{count} {_WORDS[outcome]}" for outcome, count in counts.items() if count] or ["nothing to remove"]
     young = report.generated - report.in_use - len(report.entries)
     return f"{', '.join(told)}; of {report.generated} generated templates {report.in_use} in use, {young} too young."
 
 
-def report_json(report: Report) -> str:
+def report_json(report: PruneReport) -> str:
     """For programs."""
     return _dumped(
         {
@@ -67,7 +67,7 @@ def report_json(report: Report) -> str:
             "summary": {
                 "generated": report.generated,
                 "inUse": report.in_use,
-                **{outcome.value: sum(each.outcome is outcome for each in report.entries) for outcome in Outcome},
+                **{outcome.value: sum(each.outcome is outcome for each in report.entries) for outcome in PruneAction},
             },
             "problem": report.problem,
         }

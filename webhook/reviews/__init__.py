@@ -1,1 +1,1 @@
-"""What answers a review: mutate, validate, policies, and the lane for long decisions."""
+"""Answers admission reviews: mutate, validate, policies, and the lane for long decisions."""

@@ -1,13 +1,12 @@
-"""A lane beside the event loop, for decisions that a tenant's object can make long.
+"""The lane: threads beside the event loop for decisions that a tenant's object can make long.
 
-The event loop answers every client. A decision that takes a second on the loop makes every other client wait a second.
-So a decision about a large object, and one that evaluates expressions for the first time, runs in one thread beside the
-loop. The interpreter switches between the two threads every few milliseconds. It cannot switch inside one call into C,
-so the size of what such a call walks has to be bounded before (docs/security.md).
+The event loop answers every client: a decision of one second on the loop delays all clients by one second. So the lane
+decides about large objects, and evaluates expressions for the first time. The interpreter switches between threads
+every few milliseconds, but not inside one call into C. So the input of such calls is bounded before (docs/security.md).
 
-The lane takes turns between namespaces: a namespace that sends many long decisions delays its own. It has two threads.
-No namespace has more than one of them, and the second one takes only namespaces whose decisions were short lately: one
-that writes its first selector does not wait for the second that another namespace's decision takes.
+Namespaces take turns (round robin): many long decisions of one namespace delay only that namespace. The lane has two
+threads. One namespace uses at most one of them, and the second thread takes only namespaces whose last decisions were
+short: a namespace with one new selector does not wait for the long decision of another.
 
 Exceptions: `LaneError` > `LaneFullError`, `LaneTimeoutError`.
 """
@@ -28,34 +27,34 @@ Clock = Callable[[], float]
 """Monotonic, in seconds."""
 
 LARGE_OBJECT: Final = 8 * 1024
-"""Bytes of an object from which on decisions about it run in the lane. An ordinary pod or claim has 2 to 4 KiB;
-what the smaller ones cost, one after the other, is how long everybody waits."""
+"""Bytes of an object above which its decision runs in the lane. An ordinary pod or claim has 2 to 4 KiB. Decisions
+about smaller objects run on the event loop, so their sum is a delay for all clients."""
 MOST_WAITING: Final = 64
-"""Decisions that wait, of all namespaces together."""
+"""Waiting decisions of all namespaces together."""
 MOST_WAITING_OF_ONE: Final = 16
-"""Decisions that wait, of one namespace."""
-DEFAULT_PATIENCE: Final = 10.0
+"""Waiting decisions of one namespace."""
+DEFAULT_TIMEOUT: Final = 10.0
 """Seconds. The API server's default `timeoutSeconds` of a webhook (admissionregistration/v1)."""
 SWITCH_INTERVAL: Final = 0.0005
-"""Seconds that one thread of the interpreter keeps it while another waits. An answer needs the interpreter a few times,
-and each time it may wait as long; Python's default is 0.005."""
+"""Seconds that one thread holds the interpreter while another waits (`sys.setswitchinterval`). An answer acquires the
+interpreter a few times and may wait this long each time. Python's default is 0.005."""
 RESERVE: Final = 0.3
-"""Part of the caller's time-out that is kept for sending the answer, ..."""
+"""Part of the caller's time-out that is reserved for sending the answer."""
 LEAST_RESERVE: Final = 0.5
-"""... the least of it, in seconds, and ..."""
+"""Minimum of that reserve, in seconds."""
 MOST_RESERVE: Final = 0.5
-"""... the most of it, again as a part. The API server rounds what it puts into `?timeout=` up to whole seconds."""
+"""Maximum of that reserve, as a part of the time-out. The API server rounds `?timeout=` up to whole seconds."""
 THREAD: Final = "lane"
-"""Name of the thread."""
+"""Name of the threads."""
 _RECENT: Final = 0.25
-"""Weight of the last decision in the mean of what decisions take."""
+"""Weight of the last decision in the moving average of durations."""
 
 LONG: Final = 0.1
-"""Seconds of one decision from which on its namespace leaves the second thread to others."""
+"""CPU seconds of a decision from which its namespace may not use the second thread."""
 LONG_AGO: Final = 5.0
-"""Seconds that it does so."""
+"""Seconds for which that applies."""
 _MOST_REMEMBERED: Final = 1024
-"""Namespaces."""
+"""Namespaces with long decisions that are kept."""
 
 _deadline: contextvars.ContextVar[float | None] = contextvars.ContextVar("deadline", default=None)
 
@@ -65,27 +64,27 @@ class LaneError(Exception):
 
 
 class LaneFullError(LaneError):
-    """Too many decisions wait already."""
+    """Too many decisions are waiting."""
 
 
 class LaneTimeoutError(LaneError):
-    """The decision was not made in the time that the caller waits."""
+    """The decision was not made within the caller's time-out."""
 
 
 @functools.lru_cache(maxsize=64)
 def usable(seconds: float) -> float:
-    """The part of a caller's time-out that may go into the decision, in seconds."""
+    """Seconds of a caller's time-out that the decision may use."""
     return seconds - min(seconds * MOST_RESERVE, max(LEAST_RESERVE, seconds * RESERVE))
 
 
 def answer_within(seconds: float, waited: float = 0.0, clock: Clock = time.monotonic) -> None:
-    """Set how long the caller of the current task's review waits, and how much of that is over already."""
+    """Set the deadline of the current task's review: time-out of the caller in seconds, and seconds already passed."""
     _deadline.set(clock() - waited + usable(seconds))
 
 
 @contextlib.contextmanager
 def caller_waits(seconds: float, clock: Clock = time.monotonic) -> Iterator[None]:
-    """Inside the context, the current review has to be answered within `seconds`."""
+    """Inside the context, the caller's time-out is `seconds`."""
     token = _deadline.set(clock() + usable(seconds))
     try:
         yield
@@ -94,43 +93,41 @@ def caller_waits(seconds: float, clock: Clock = time.monotonic) -> Iterator[None
 
 
 def seconds_left(clock: Clock = time.monotonic) -> float:
-    """Seconds until the current review has to be answered; negative when they are over."""
+    """Seconds until the deadline of the current review; negative after it."""
     deadline = _deadline.get()
-    return usable(DEFAULT_PATIENCE) if deadline is None else deadline - clock()
+    return usable(DEFAULT_TIMEOUT) if deadline is None else deadline - clock()
 
 
 def is_working() -> bool:
-    """Whether a lane of this process is in the middle of a decision, or waits for one."""
+    """Whether a lane of this process has a running thread."""
     return any(thread.name == THREAD for thread in threading.enumerate())
 
 
 class Lane(Protocol):
-    """Where long decisions run."""
+    """Runs long decisions."""
 
     async def run(self, namespace: str, work: Callable[[], Result]) -> Result:
-        """The result of `work`.
+        """Run `work` and return its result.
 
         Args:
-            namespace: whose turn it takes; empty for cluster-scoped objects.
-            work: a pure function. It may run in another thread, and may finish after its caller has given up.
+            namespace: of the object, for the turns; empty for cluster-scoped objects.
+            work: a pure function. It may run in another thread, and may finish after the time-out of its caller.
 
         Raises:
-            LaneFullError: too many decisions wait, or those before it take longer than the caller waits.
-            LaneTimeoutError: it was not done in the time that the caller waits.
+            LaneFullError: too many decisions wait, or the waiting ones would exceed the caller's time-out.
+            LaneTimeoutError: `work` did not finish within the caller's time-out.
         """
 
 
 class Inline:
-    """A lane that runs everything at once, for offline commands."""
+    """A lane that runs work in the calling thread, for offline commands and as the default."""
 
     async def run(self, namespace: str, work: Callable[[], Result]) -> Result:  # noqa: ARG002 - see `Lane`
-        """The result of `work`."""
+        """See `Lane.run`."""
         return work()
 
 
 class _Job:
-    """One decision that waits."""
-
     __slots__ = ("_future", "_loop", "_work")
 
     def __init__(self, work: Callable[[], Any]) -> None:
@@ -142,7 +139,7 @@ class _Job:
         """Wait for the result.
 
         Raises:
-            LaneTimeoutError: it is not there after `seconds`.
+            LaneTimeoutError: no result after `seconds`.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -150,22 +147,22 @@ class _Job:
         except TimeoutError:
             raise LaneTimeoutError("this decision takes longer than its caller waits") from None
         finally:
-            # With it goes the object that it is about: others that wait may take long.
+            # Free the object of this review: the job may stay in its queue for long.
             self._work = None
 
     @property
     def awaited(self) -> bool:
-        """Whether the caller has not given up."""
+        """Whether the caller still waits."""
         return self._work is not None
 
     def run(self) -> bool:
-        """Do the work, unless the caller has given up; whether it was done. Runs in the lane's thread."""
+        """Run the work if the caller still waits; returns whether it ran. Called in the lane's thread."""
         work = self._work
         if work is None:
             return False
         try:
             value, error = work(), None
-        except Exception as caught:  # noqa: BLE001 - it is raised again where the result is waited for
+        except Exception as caught:  # noqa: BLE001 - raised again in `result`
             value, error = None, caught
         with contextlib.suppress(RuntimeError):  # The loop is closed: the process is ending.
             self._loop.call_soon_threadsafe(self._settle, value, error)
@@ -181,13 +178,13 @@ class _Job:
 
 
 class ThreadLane:
-    """A lane of two threads. Belongs to the event loop that calls `run`.
+    """A lane of two threads. `run` is for one event loop only.
 
-    The threads are daemons: a decision that is under way does not keep the process from ending.
+    The threads are daemons: a running decision does not delay the end of the process.
     """
 
     def __init__(self, *, waiting: int = MOST_WAITING, of_one: int = MOST_WAITING_OF_ONE) -> None:
-        """Let at most `waiting` decisions wait, `of_one` of them of one namespace."""
+        """Allow `waiting` decisions in the queues, at most `of_one` of one namespace."""
         self._most = waiting
         self._most_of_one = of_one
         self._waiting = 0
@@ -197,33 +194,33 @@ class ThreadLane:
         self._threads: list[threading.Thread] = []
         self._closed = False
         self._working: set[str] = set()
-        self._turns: dict[str, float] = {}  # Namespaces whose last decision was long -> when it ended.
+        self._turns: dict[str, float] = {}  # Namespace -> end of its last long decision.
 
     async def run(self, namespace: str, work: Callable[[], Result]) -> Result:
         """See `Lane.run`."""
         left = seconds_left()
         if left <= 0:
-            raise LaneTimeoutError("this decision has waited longer than its caller does")
+            raise LaneTimeoutError("this decision has waited longer than the time-out of its caller")
         job = _Job(work)
         self._put(namespace, job, left)
         result: Result = await job.result(left)
         return result
 
     def close(self) -> None:
-        """Let the threads end after the decisions that are under way."""
+        """End the threads after their current decisions."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     @property
     def waiting(self) -> int:
-        """Decisions that have not begun."""
+        """Decisions in the queues."""
         return self._waiting
 
     def _before(self, namespace: str) -> int:
-        """Decisions that come before one of a namespace that is added now.
+        """Decisions that would run before a new one of this namespace.
 
-        Namespaces take turns, and one whose decisions are short does not wait for those whose decisions are long.
+        Namespaces take turns; a namespace with short decisions does not wait for those with long ones.
         """
         short = not self._was_long(namespace)
         turns = sum(job.awaited for job in self._queues[namespace]) + 1
@@ -244,7 +241,7 @@ class ThreadLane:
             if self._before(namespace) * self._mean > left:
                 if not queue:
                     del self._queues[namespace]
-                raise LaneFullError("the long decisions that wait take longer than this one's caller waits")
+                raise LaneFullError("the waiting long decisions take longer than the time-out of this one's caller")
             queue.append(job)
             self._waiting += 1
             self._changed.notify_all()
@@ -256,10 +253,10 @@ class ThreadLane:
                 thread.start()
 
     def _take(self, short: bool) -> tuple[str, _Job] | None:
-        """The next job, of the namespace whose last turn is longest ago; None when the lane is closed.
+        """The next job, from the namespace whose last turn is the oldest; None after `close`.
 
         Args:
-            short: leave out namespaces whose decisions were long lately.
+            short: skip namespaces with recent long decisions.
         """
         with self._changed:
             while (namespace := self._next(short)) is None and not self._closed:

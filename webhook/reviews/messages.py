@@ -1,4 +1,4 @@
-"""Findings cut to what a warning may be: the API asks for 120 characters (`AdmissionResponse.warnings`)."""
+"""Splits findings into warnings of at most 120 characters (`AdmissionResponse.warnings`)."""
 
 import dataclasses
 import re
@@ -8,12 +8,12 @@ from typing import Final
 from neuron.findings import Finding
 
 COMFORTABLE_WARNING: Final = 120
-"""Up to here kubectl shows a warning on one line; the API's documentation asks for no more (AdmissionResponse)."""
+"""Characters. The API's documentation recommends this length (AdmissionResponse.warnings)."""
 _SENTENCE_END = re.compile(r"(?<=[.?!]) (?=[A-Z])")
 
 
 def fitting(finding: Finding) -> tuple[Finding, ...]:
-    """The finding, or its sentences one by one, so that each is a warning of its own and none is too long."""
+    """The finding, or one finding per line of its sentences, so that no warning is too long."""
     room = COMFORTABLE_WARNING - len(f"{finding.code}: ")
     if max(len(finding.message), len(finding.fix)) <= room:
         return (finding,)
@@ -22,7 +22,7 @@ def fitting(finding: Finding) -> tuple[Finding, ...]:
 
 
 def _lines(text: str, room: int) -> Iterator[str]:
-    """Sentences, as many to a line as fit; one that does not fit alone is broken between words."""
+    """Lines of whole sentences; a sentence that is too long is broken between words."""
     line = ""
     for sentence in _SENTENCE_END.split(text):
         for part in _broken(sentence, room):

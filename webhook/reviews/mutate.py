@@ -1,4 +1,4 @@
-"""`/mutate`: dispatches a review, remembers decisions, and makes sure that templates exist before an answer leaves."""
+"""`/mutate`: dispatches reviews, caches decisions, and creates ResourceClaimTemplates before the answer is sent."""
 
 import dataclasses
 import enum
@@ -26,13 +26,13 @@ from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane
 
 _LWS_GROUP = "leaderworkerset.x-k8s.io"
 _KUBELET: Final = "system:node:"
-"""What the user name of every kubelet begins with (https://kubernetes.io/docs/reference/access-authn-authz/node/)."""
+"""Prefix of every kubelet's user name (https://kubernetes.io/docs/reference/access-authn-authz/node/)."""
 _MOST_REMEMBERED: Final = 8 * 1024 * 1024
-"""Bytes of remembered decisions."""
+"""Bytes of cached decisions."""
 _SIZE_OF_JSON: Final = 8
-"""Bytes of Python data, and of the answer rendered from it, for a byte of JSON."""
+"""Estimated bytes of Python data and rendered answer per byte of JSON."""
 
-# What nearly all reviews end as: made, and rendered, once.
+# Frequent decisions, created and rendered once.
 _NOT_NEURON = unchanged("not-neuron")
 _NO_OBJECT = unchanged("no-object")
 _SUBRESOURCE = unchanged("subresource")
@@ -41,11 +41,11 @@ _UNKNOWN_KIND = unchanged("unknown-kind")
 
 
 class Mutator:
-    """Decides about objects on their way into the cluster.
+    """Converts Pods and annotates LeaderWorkerSets.
 
-    Decisions are pure functions of what a view holds, so the replicas of a workload share one; a decision is
-    forgotten when the cluster's facts change. Decisions about large objects are made in the lane, by what is known
-    when they get there; caches are used on the event loop only.
+    A decision is a pure function of a view, so the replicas of a workload share one cached decision; the cache is
+    cleared when the cluster's facts change. The lane decides about large objects, with facts read just before. Caches
+    are used on the event loop only.
     """
 
     def __init__(
@@ -71,17 +71,17 @@ class Mutator:
     async def review(self, request: AdmissionRequest) -> Decision:
         """Answer one review.
 
-        Never raises for what the object holds: an object that cannot be read is refused, with the field.
+        An unreadable object is denied with the path of the field; it raises nothing.
 
         Raises:
-            webhook.reviews.lane.LaneError: the object is large, and the decision was not made in time.
+            webhook.reviews.lane.LaneError: no decision about a large object in time.
         """
         if request.namespace in self._options.excluded_namespaces:
             return unchanged("excluded-namespace")
         try:
             decision = self._decide(request)
             if decision is None:
-                decision = await self._decide_beside(request)
+                decision = await self._decide_in_lane(request)
         except pods.UnreadableError as error:
             return denied("unreadable", _unreadable(request, error))
         for template in decision.templates:
@@ -90,7 +90,7 @@ class Mutator:
         return decision
 
     def _decide(self, request: AdmissionRequest) -> Decision | None:
-        """The decision about a small object, or one that needs no look at the object; None where the lane is for it."""
+        """The decision about a small object, or one that does not depend on the object; None: decide in the lane."""
         subject = _subject(request)
         if isinstance(subject, Decision):
             return subject
@@ -105,8 +105,8 @@ class Mutator:
             return _restored(request)
         return self._place(request, *_read_workload(request))()
 
-    async def _decide_beside(self, request: AdmissionRequest) -> Decision:
-        """The decision about a large object. What reads it, and what is decided by it, runs in the lane."""
+    async def _decide_in_lane(self, request: AdmissionRequest) -> Decision:
+        """The decision about a large object; decoding and deciding run in the lane."""
         subject, namespace = _subject(request), request.namespace
         if subject is _Subject.CHANGED_POD:
             return await self._lane.run(namespace, lambda: _restored(request))
@@ -127,7 +127,7 @@ class Mutator:
     def _place(
         self, request: AdmissionRequest, workload: leader_worker_sets.LeaderWorkerSet, named: frozenset[str]
     ) -> Callable[[], Decision]:
-        """Decides about a LeaderWorkerSet by what is known now."""
+        """A function that decides about a LeaderWorkerSet, with the cluster's facts of now."""
         namespace, mode = request.namespace, Mode(self._options.mode)
         facts = self._cluster.namespace(namespace)
         steer = None if self._steer is None else self._steer.fixed(namespace)
@@ -163,7 +163,7 @@ class Mutator:
         return decision
 
     async def _with_templates(self, decision: Decision, request: AdmissionRequest) -> Decision:
-        """Let the decision stand once its templates exist; in a dry run, if they do or could be made."""
+        """The decision, after its templates exist; in a dry run, after checking that they exist or could be created."""
         for template in decision.templates:
             if self._templates.holds(request.namespace, template):
                 continue
@@ -189,7 +189,7 @@ class Mutator:
 
 
 class _Subject(enum.Enum):
-    """What there may be something to decide about."""
+    """Reviews whose object is read."""
 
     NEW_POD = enum.auto()
     CHANGED_POD = enum.auto()
@@ -197,7 +197,7 @@ class _Subject(enum.Enum):
 
 
 def _subject(request: AdmissionRequest) -> _Subject | Decision:
-    """What a review is about, or the decision where its object does not matter."""
+    """The subject of a review, or the decision if it does not depend on the object."""
     kind = request.kind
     if request.subResource:
         return _SUBRESOURCE
@@ -214,7 +214,7 @@ def _subject(request: AdmissionRequest) -> _Subject | Decision:
     return _UNKNOWN_KIND
 
 
-# --- what reads objects: pure, so that it may run in the lane ---------------------------------------------------
+# --- reading objects: pure, may run in the lane --------------------------------------------------------------------
 
 
 def _read_pod(request: AdmissionRequest) -> tuple[pods.Pod, tuple[tuple[str, str], ...]]:
@@ -223,13 +223,13 @@ def _read_pod(request: AdmissionRequest) -> tuple[pods.Pod, tuple[tuple[str, str
 
 
 class _User(msgspec.Struct, frozen=True):
-    """`request.userInfo`, as far as it matters here."""
+    """The field of `request.userInfo` that is read."""
 
     username: str = ""
 
 
 def _mirrored(pod: pods.Pod, request: AdmissionRequest) -> bool:
-    """Whether the pod says that it mirrors a static pod, and a kubelet says so."""
+    """Whether the pod has the annotation of a mirror pod, and a kubelet creates it."""
     if pod.annotations.mirror is None or request.userInfo == ABSENT:
         return False
     try:
@@ -252,11 +252,11 @@ def _restored(request: AdmissionRequest) -> Decision:
 
 
 def _size(request: AdmissionRequest, facts: NamespaceFacts, decision: Decision) -> int:
-    """Bytes that a remembered decision and its key hold, from above: what a key has of the object is text of it."""
-    said = sum(len(key) + len(value) for key, value in facts.annotations)
-    said += sum(len(str(finding)) for finding in (*decision.errors, *decision.warnings))
+    """Upper bound of the bytes of a cached decision and its key; the key contains text of the object."""
+    texts = sum(len(key) + len(value) for key, value in facts.annotations)
+    texts += sum(len(str(finding)) for finding in (*decision.errors, *decision.warnings))
     made = size_of(decision.patch) + sum(size_of(template.spec) for template in decision.templates)
-    return len(bytes(request.object)) + _SIZE_OF_JSON * (said + made)
+    return len(bytes(request.object)) + _SIZE_OF_JSON * (texts + made)
 
 
 def _not_created(template: Template) -> Finding:

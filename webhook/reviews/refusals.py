@@ -1,4 +1,4 @@
-"""Writes refused conversions to Events, beside the answer."""
+"""Reports denied conversions, which become Events."""
 
 from webhook.decisions.decision import Decision
 from webhook.decisions.ports import Refusals
@@ -6,8 +6,8 @@ from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews.reviewer import Reviewer
 
 
-class TellingReviewer:
-    """Lets another reviewer decide, and reports its refusals. A dry run is not reported."""
+class ReportingReviewer:
+    """Calls another reviewer and reports its denials, except those of dry runs."""
 
     def __init__(self, inner: Reviewer, refusals: Refusals) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""What answers a review."""
+"""The interface of everything that decides about an AdmissionRequest."""
 
 from typing import Protocol
 
@@ -7,7 +7,7 @@ from webhook.decisions.wire import AdmissionRequest
 
 
 class Reviewer(Protocol):
-    """Decides about objects; one per path."""
+    """Decides about the objects of one path."""
 
     async def review(self, request: AdmissionRequest) -> Decision:
-        """The decision; an exception is a fault of ours and becomes HTTP 500."""
+        """The decision. Another exception than `LaneError` is a defect of ours and becomes HTTP 500."""

@@ -1,7 +1,7 @@
-"""`/validate`: dispatches a review, remembers decisions, and asks the cluster where memory does not say enough.
+"""`/validate`: dispatches reviews, caches decisions, and queries the API server for objects that no cache has.
 
-Claims, templates and DeviceClasses are judged by `neuron.validate_claims`, pods and workloads by
-`check_pods` and `check_workloads` in `webhook.decisions`. Whatever is not about Neuron devices passes untouched.
+`neuron.validate_claims` checks claims, templates and DeviceClasses; `check_pods` and `check_workloads` in
+`webhook.decisions` check pods and workloads. Objects without Neuron devices are allowed.
 """
 
 import asyncio
@@ -25,7 +25,6 @@ from webhook.decisions import nesting, pods
 from webhook.decisions.check_pods import Claiming, KnownClaim, check_pod
 from webhook.decisions.claim_world import claim_world
 from webhook.decisions.decision import Decision, Outcome, unchanged
-from webhook.decisions.modes import Mode
 from webhook.decisions.pod_templates import POD_TEMPLATES
 from webhook.decisions.ports import ValidationView
 from webhook.decisions.steering import NO_STEERING, SteerTemplate
@@ -33,23 +32,23 @@ from webhook.decisions.wire import ABSENT, AdmissionRequest
 from webhook.decisions.world import ConversionOptions, World, conversion_world
 from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane, LaneTimeoutError, seconds_left
 from webhook.reviews.messages import fitting
-from webhook.reviews.workloads import Told, check_workload, read_workload
+from webhook.reviews.workloads import TemplateFacts, check_workload, read_workload
 
 Result = TypeVar("Result")
 
 _DECISIONS: Final = 8 * 1024 * 1024
-"""Bytes of decisions that are remembered; those about templates of pods have as many."""
+"""Bytes of cached decisions; the cache of judged templates has the same size."""
 _FEW_TEMPLATES: Final = 4
-"""Pod templates of a workload that are judged on the event loop: some milliseconds each."""
+"""Pod templates of a workload that are checked on the event loop, a few milliseconds each."""
 _SMALL_SPEC: Final = 4 * 1024
-"""Bytes of a spec that is read on the event loop: some milliseconds, whatever it says. Hardly one is larger."""
+"""Bytes of a spec that is decoded on the event loop, in at most a few milliseconds. Few specs are larger."""
 _PER_FINDING: Final = 512
 _PER_LEAF: Final = 512
 _LONGEST_AUDIT: Final = 256
 
 
 class _Object(Struct, frozen=True):
-    """What is read of any object; the rest of it decides nothing."""
+    """The field of an object that is read."""
 
     spec: Raw = ABSENT
 
@@ -79,13 +78,12 @@ _SHAPES: Final = {"ResourceClaim": _Claim, "ResourceClaimTemplate": _Template, "
 
 
 class Validator:
-    """Decides whether objects may stay as they are.
+    """Validates claims, templates, DeviceClasses, pods and workloads.
 
-    What a claim's spec says decides about it, so the claims of all replicas, and the template they come from, are
-    judged once; a decision is forgotten when the catalogue, the slices or the DeviceClasses change. Large objects, and
-    selectors that were never judged, are judged in the lane. What policies say
-    about conversion counts for the pods of workloads; `unconnected` counts for every claim, as no claim says whose it
-    is.
+    A decision about a claim depends only on its spec, so the claims of all replicas and their template share one cached
+    decision; the cache is cleared when the catalogue, the ResourceSlices or the DeviceClasses change. The lane decides
+    about large objects and new selectors. Conversion policies apply to the pods of workloads; `unconnected` applies to
+    every claim, because a claim does not name its policy.
     """
 
     def __init__(
@@ -107,12 +105,12 @@ class Validator:
         self._decisions: Remembered[Hashable, Decision] = Remembered(_DECISIONS)
         self._judgements: Remembered[tuple[str, str], ClaimJudgement] = Remembered(_DECISIONS)
         self._under_way: dict[object, asyncio.Future[Any]] = {}
-        self._look()
+        self._refresh()
 
     async def review(self, request: AdmissionRequest) -> Decision:
         """Answer one review.
 
-        Never raises for what the object holds: an object that cannot be read is refused, with the field.
+        An unreadable object is denied with the path of the field; it raises nothing.
         """
         kind = request.kind
         if request.subResource or request.operation not in ("CREATE", "UPDATE"):
@@ -120,7 +118,7 @@ class Validator:
         if request.namespace in self._options.excluded_namespaces:
             return _EXCLUDED
         if self._seen != (self._cluster.version, self._cluster.claim_version):
-            self._look()
+            self._refresh()
         try:
             if kind.group == GROUP and kind.kind in _SHAPES:
                 return await self._review_claim(request)
@@ -130,8 +128,8 @@ class Validator:
         except pods.UnreadableError as error:
             return _decision([_unreadable(request, error)], "unreadable")
 
-    def _look(self) -> None:
-        """Take in what the cluster knows."""
+    def _refresh(self) -> None:
+        """Read the cluster's facts again, and clear the caches."""
         self._seen = (self._cluster.version, self._cluster.claim_version)
         self._conversion: World = conversion_world(self._options, self._catalogue, self._cluster)
         world = claim_world(self._options, self._conversion.catalogue, self._cluster)
@@ -139,8 +137,8 @@ class Validator:
         self._decisions.clear()
         self._judgements.clear()
 
-    async def _beside(self, key: object, namespace: str, work: Callable[[], Result]) -> Result:
-        """The result of pure work in the lane; equal reviews that arrive meanwhile wait for the same work.
+    async def _in_lane(self, key: object, namespace: str, work: Callable[[], Result]) -> Result:
+        """Run pure work in the lane; equal reviews that arrive meanwhile wait for the same result.
 
         Raises:
             LaneError: see `Lane.run`.
@@ -158,7 +156,7 @@ class Validator:
     def _is_done(self, key: object, done: asyncio.Future[Any]) -> None:
         del self._under_way[key]
         if not done.cancelled():
-            done.exception()  # Every waiting review has it; without one, it is dropped.
+            done.exception()  # Waiting reviews raise it; this avoids asyncio's log line if there are none.
 
     # --- claims -------------------------------------------------------------------------------------------------
 
@@ -168,8 +166,8 @@ class Validator:
         if request.operation == "UPDATE" and bytes(request.oldObject) != bytes(ABSENT):
             old = bytes(_decode(request.oldObject).spec)
             if spec == old:
-                # The specs of claims and templates never change, and a user who wants to delete a bad one has to be
-                # able to take its finalizers off.
+                # Specs of claims and templates are immutable, and a user must be able to remove the finalizers of a bad
+                # one.
                 return _SAME_SPEC
         kind = request.kind
         small = len(spec) + len(old) <= _SMALL_SPEC
@@ -182,19 +180,19 @@ class Validator:
         world = self._world
         specs = functools.partial(_read_specs, kind.kind, f"{GROUP}/{kind.version}", spec, old)
         if not small:
-            decision = await self._beside(key, request.namespace, lambda: _judge_specs(specs(), world))
+            decision = await self._in_lane(key, request.namespace, lambda: _judge_specs(specs(), world))
         else:
             found = specs()
             if all(_is_quick(each, world) for each in found):
                 decision = _judge_specs(found, world)
             else:
-                decision = await self._beside(key, request.namespace, lambda: _judge_specs(found, world))
+                decision = await self._in_lane(key, request.namespace, lambda: _judge_specs(found, world))
         if world is self._world:
             self._decisions.put(key, decision, _size(decision) + (len(spec) + len(old) if small else 0))
         return decision
 
     async def _judge_templates(self, claiming: Claiming, namespace: str) -> None:
-        """Judge what the templates of a pod ask for, where that takes long, so that `_known` has it at hand."""
+        """Judge templates of a pod with new selectors in the lane; `_known` then finds the result in the cache."""
         world = self._world
         unknown: dict[str, ClaimSpec] = {}
         for _, kind, name in claiming.names:
@@ -205,10 +203,10 @@ class Validator:
                 unknown[name] = spec
         if not unknown:
             return
-        # One engine: all templates of a pod share its second.
+        # One engine: all templates of a pod share its time limit of one second.
         work = functools.partial(_judge_claims, unknown, world)
         key = ("templates", namespace, tuple(unknown), *map(id, unknown.values()))
-        judgements = await self._beside(key, namespace, work)
+        judgements = await self._in_lane(key, namespace, work)
         if world is self._world:
             for name, judgement in judgements.items():
                 self._remember(namespace, name, judgement)
@@ -218,7 +216,7 @@ class Validator:
         return judgement is not None and judgement.spec is spec
 
     def _known(self, namespace: str, name: str, spec: ClaimSpec) -> ClaimJudgement:
-        """What a template that the cache has asks for."""
+        """The judgement of a template that the watch cache has."""
         judgement = self._judgements.get((namespace, name))
         if judgement is None or judgement.spec is not spec:
             judgement = judge_claim(spec, _for_one_object(self._world))
@@ -264,23 +262,21 @@ class Validator:
         read_it = functools.partial(read_workload, request, raw)
         workload = read_it() if small else await self._lane.run(request.namespace, read_it)
         small = small and len(workload.templates) <= _FEW_TEMPLATES
-        told: list[Told] = []
+        templates: list[TemplateFacts] = []
         for template in workload.templates:
             await self._judge_templates(template.claiming, request.namespace)
             known = await self._claims(template.claiming, request.namespace)
             steering = NO_STEERING
             if self._steer is not None and template.claiming.pod.concerns_us:
                 steering = self._steer(template.data, request.namespace)
-            told.append(Told(template, known, steering))
+            templates.append(TemplateFacts(template, known, steering))
         facts = self._cluster.namespace(request.namespace)
-        check = functools.partial(
-            check_workload, workload, told, facts, self._conversion, self._world, Mode(self._options.mode)
-        )
+        check = functools.partial(check_workload, workload, templates, facts, self._conversion, self._world)
         findings = check() if small else await self._lane.run(request.namespace, check)
         return _decision(findings, "valid")
 
     async def _claims(self, claiming: Claiming, namespace: str) -> dict[str, KnownClaim]:
-        """What is known of a pod's claims; asks the API server, once, for what the caches do not have."""
+        """The facts about a pod's claims; queries the API server once per kind for objects that no cache has."""
         known = {}
         unknown: dict[str, dict[str, str]] = {}
         for name, kind, object_name in claiming.names:
@@ -296,12 +292,12 @@ class Validator:
 
 
 def _for_one_object(world: ClaimWorld) -> ClaimWorld:
-    """The world, with an engine whose patience is for one object."""
+    """The same facts with a new engine, whose time limit is for one object."""
     return dataclasses.replace(world, engine=DeviceSelectors())
 
 
 def _read_specs(kind: str, api_version: str, spec: bytes, old: bytes) -> list[ReadSpec]:
-    """A spec and, if there is one, the spec before it.
+    """The new spec, and the old one if there is one.
 
     Raises:
         pods.UnreadableError: one is not JSON, or nested too deeply.
@@ -316,20 +312,20 @@ def _is_quick(what: ReadSpec, world: ClaimWorld) -> bool:
 
 
 def _judge_specs(specs: Iterable[ReadSpec], world: ClaimWorld) -> Decision:
-    """Judge a spec, held against the spec before it. Pure."""
+    """Judge a spec; findings that the old spec has too are only warnings (ratcheting). Pure."""
     world = _for_one_object(world)
     findings, *before = [judge_read(each, world, accepted=True) for each in specs]
     return _decision(ratcheted(findings, before[0]) if before else findings, "valid")
 
 
 def _judge_claims(specs: Mapping[str, ClaimSpec], world: ClaimWorld) -> dict[str, ClaimJudgement]:
-    """Judge several claims, which share the time for one object. Pure."""
+    """Judge several claims within the time limit of one object. Pure."""
     world = _for_one_object(world)
     return {name: judge_claim(spec, world) for name, spec in specs.items()}
 
 
 def _size(decision: Decision) -> int:
-    """Bytes that a decision holds, its rendered answer included, which has every text up to twice."""
+    """Bytes of a decision with its rendered answer, which contains each text up to twice."""
     return 3 * sum(map(_length, (*decision.errors, *decision.warnings)))
 
 
@@ -338,7 +334,7 @@ def _length(finding: Finding) -> int:
 
 
 def read_spec(kind: str, raw: bytes) -> Any:
-    """A `spec` as Python data, in which `opaque.parameters` are raw JSON: only so can a repeated key be seen.
+    """A `spec` as Python data. `opaque.parameters` stay raw JSON bytes, so that repeated keys can be found.
 
     Raises:
         pods.UnreadableError: it is not JSON, or nested too deeply.
@@ -347,7 +343,7 @@ def read_spec(kind: str, raw: bytes) -> Any:
     try:
         typed: Any = msgspec.json.decode(raw, type=_SHAPES[kind])
     except msgspec.ValidationError:
-        return spec  # some type is wrong: reading it will say which
+        return spec  # a field has the wrong type: reading `spec` reports it
     data: Any = spec
     if kind == "ResourceClaimTemplate":
         data, typed = (spec or {}).get("spec"), typed and typed.spec
@@ -365,11 +361,11 @@ def _unreadable(request: AdmissionRequest, error: Exception) -> Finding:
 
 
 def _decision(findings: Iterable[Finding], reason: str) -> Decision:
-    """Refuse for errors, and otherwise let pass; say everything at once, as far as an answer holds it."""
+    """Deny if a finding is an error, else allow; the answer has all findings up to its limit."""
     found = tuple(findings)
     errors = for_answer(finding for finding in found if finding.severity is Severity.ERROR)
-    told = for_answer(finding for finding in found if finding.severity is Severity.WARNING)
-    warnings = tuple(line for finding in told for line in fitting(finding))
+    warned = for_answer(finding for finding in found if finding.severity is Severity.WARNING)
+    warnings = tuple(line for finding in warned for line in fitting(finding))
     codes = ",".join(dict.fromkeys(finding.code for finding in (*errors, *warnings)))
     return Decision(
         Outcome.DENIED if errors else Outcome.UNCHANGED,
@@ -382,10 +378,10 @@ def _decision(findings: Iterable[Finding], reason: str) -> Decision:
 
 _NOTHING: Final = (b"", b"null")
 _NEEDLES: Final = (names.RESOURCE_NEURON.encode(), b"laims", b"\\u")
-"""One of them is in every workload that could concern us: the resources' names, `claims` or `resourceClaims`, or an
-escape, which could spell them differently."""
+"""Pre-filter: every workload with Neuron devices contains one of these: a resource name, `claims` or `resourceClaims`,
+or an escape that can encode them."""
 _POD_NEEDLES: Final = (b"resourceClaims", names.LABEL_CONVERTED.encode(), b"\\u", b"\\/")
-"""One of them is in every pod with a claim or our label."""
+"""Pre-filter: every pod with a claim or our label contains one of these."""
 _SUBRESOURCE: Final = unchanged("subresource")
 _OPERATION: Final = unchanged("operation")
 _EXCLUDED: Final = unchanged("excluded-namespace")

@@ -1,6 +1,6 @@
-"""Reviews of workloads: their pod templates read, and judged as their pods would be, in bounded time.
+"""Reviews of workloads: checks their pod templates as the pods would be checked, in bounded time.
 
-Only warnings come of it, so what is left out is said and stops nothing.
+The result is warnings only. Templates that are not checked are reported and do not deny the workload.
 """
 
 import dataclasses
@@ -20,9 +20,9 @@ from webhook.decisions.wire import AdmissionRequest
 from webhook.decisions.world import World
 
 MOST_TEMPLATES: Final = 64
-"""Pod templates of one workload that are judged."""
+"""Pod templates of one workload that are checked."""
 SECONDS: Final = 1.0
-"""For judging all pod templates of one workload."""
+"""Time for all pod templates of one workload."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class Template:
     """One pod template.
 
     Attributes:
-        path: its field path in the workload.
-        data: as it was sent.
-        claiming: its view, and the claims that it declares.
+        path: field path in the workload.
+        data: the template as sent.
+        claiming: the view of the pod, and its claims.
     """
 
     path: str
@@ -42,13 +42,13 @@ class Template:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Workload:
-    """A workload that was read.
+    """A decoded workload.
 
     Attributes:
         kind: its kind.
         data: the object.
         templates: the first `MOST_TEMPLATES` pod templates.
-        left_out: how many more it has.
+        left_out: number of further templates.
     """
 
     kind: str
@@ -58,13 +58,13 @@ class Workload:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Told:
-    """What is known of one pod template beyond what it says.
+class TemplateFacts:
+    """A pod template with the cluster's facts about it.
 
     Attributes:
         template: the template.
-        known: its claims, by name of the entry.
-        steering: what policies say about its pods.
+        known: its claims, by name of the entry in `resourceClaims`.
+        steering: what policies set for its pods.
     """
 
     template: Template
@@ -73,7 +73,7 @@ class Told:
 
 
 def read_workload(request: AdmissionRequest, raw: bytes) -> Workload:
-    """Read the object of a review. Pure.
+    """Decode the object of a review. Pure.
 
     Raises:
         pods.UnreadableError: it is not JSON, or a field that is read has the wrong type.
@@ -89,36 +89,35 @@ def read_workload(request: AdmissionRequest, raw: bytes) -> Workload:
 
 def check_workload(
     workload: Workload,
-    told: Sequence[Told],
+    templates: Sequence[TemplateFacts],
     facts: NamespaceFacts,
     conversion: World,
     claims: ClaimWorld,
-    mode: Mode,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Finding, ...]:
-    """What the webhook would say of the pods of a workload. Pure.
+    """The findings that the pods of a workload would get, as warnings. Pure.
 
     Args:
         workload: the workload.
-        told: its pod templates.
-        facts: what the namespace says.
-        conversion: what conversion is decided by.
-        claims: what claims are judged by.
-        mode: of conversion, where no annotation or policy sets another.
-        clock: by which it stops after `SECONDS`.
+        templates: its pod templates.
+        facts: of the namespace.
+        conversion: settings and cluster facts for conversion.
+        claims: cluster facts for checking claims.
+        clock: returns seconds; the check stops after `SECONDS`.
 
     Returns:
-        Findings with paths in the workload; NEU711 where pod templates were left out.
+        Findings with paths in the workload; NEU711 if pod templates were not checked.
     """
+    mode = Mode(conversion.options.mode)
     deadline = clock() + SECONDS
     findings = Findings()
     modes: set[int] = set()
-    # Equal templates get equal answers: those of a JobSet often differ in their names alone.
+    # Equal templates have equal findings: the templates of a JobSet often differ only in their names.
     answered: dict[Hashable, tuple[Steering, list[Finding]]] = {}
     left_out = workload.left_out
-    for number, each in enumerate(told):
+    for number, each in enumerate(templates):
         if clock() > deadline:
-            left_out += len(told) - number
+            left_out += len(templates) - number
             break
         pod, key = each.template.claiming.pod, each.template.claiming.pod.key()
         answer = answered.get(key)

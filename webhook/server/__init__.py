@@ -1,1 +1,1 @@
-"""One run of the webhook: its settings, its parts put together, and the world without a cluster."""
+"""One run of the webhook: settings, composition of its parts, and the backend without a cluster."""

@@ -1,7 +1,6 @@
-"""Composition root: puts the parts together for one run.
+"""Composition root: creates the parts of one run from the settings.
 
-`assemble` makes the parts out of settings, in the order in which they can fail, and takes them down in reverse.
-`serve` is the whole run.
+`assemble` creates them in the order in which they can fail, and closes them in reverse order. `serve` is the whole run.
 """
 
 import asyncio
@@ -28,21 +27,22 @@ from webhook.decisions.ports import Refusals, TemplateStore, WorldView
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader
 from webhook.edge.callers import Callers, ClientAuthority
+from webhook.edge.endpoints import RequestLimits, Telemetry
 from webhook.edge.health import Check, Lifecycle
 from webhook.edge.metrics import Metrics
 from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import LoopLag
 from webhook.reviews.lane import Lane, ThreadLane
 from webhook.reviews.mutate import Mutator
-from webhook.reviews.refusals import TellingReviewer
+from webhook.reviews.refusals import ReportingReviewer
 from webhook.reviews.reviewer import Reviewer
 from webhook.reviews.validate import Validator
 from webhook.server.application import build
 from webhook.server.certificates import Certificates, keeping
 from webhook.server.memory import give_back_large_blocks
 from webhook.server.replica_report import Policies, report
-from webhook.server.settings import Settings
-from webhook.server.standalone import StandaloneWorld
+from webhook.server.settings import WebhookSettings
+from webhook.server.standalone import StandaloneBackend
 from webhook.serving_certificate.folder import CertificateFolder
 from webhook.serving_certificate.live import LiveCertificate
 
@@ -51,58 +51,58 @@ log = logging.getLogger(__name__)
 DISTRIBUTION: Final = "neuron-dra"
 
 
-class World(Protocol):
-    """What reviews are decided about, for as long as the server runs."""
+class Backend(Protocol):
+    """The source of cluster facts and the store of templates: a cluster, or `StandaloneBackend`."""
 
     @property
     def view(self) -> WorldView:
-        """What is known of the cluster."""
+        """Cached facts of the cluster."""
 
     @property
     def templates(self) -> TemplateStore:
-        """Where ResourceClaimTemplates are made."""
+        """Creates ResourceClaimTemplates."""
 
     @property
     def refusals(self) -> Refusals | None:
-        """Who hears of refused conversions."""
+        """Receives denied conversions, to write Events; None: no Events."""
 
     def ready(self) -> tuple[bool, str]:
-        """Whether enough is known to answer, and a word on what is not."""
+        """Readiness check: whether all caches are filled, and a detail."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Service:
-    """Everything that one run is made of, ready to go.
+    """The parts of one run, ready to serve.
 
     Attributes:
-        url: where reviews are served.
-        metrics_url: where metrics are served; empty where they are not.
-        ca: file of the CA to trust, where the certificate comes from files.
-        world: what reviews are decided about.
+        url: of the reviews.
+        metrics_url: of the metrics; empty if they are not served.
+        ca: file of the CA to trust, if the certificate comes from files.
+        backend: cluster facts and templates.
     """
 
     url: str
     metrics_url: str
     ca: Path
-    world: World
+    backend: Backend
     _server: server.Server
     _listener: socket.socket
 
     async def run(self) -> None:
-        """Serve until `stop` and the drain that follows."""
+        """Serve until the end of the drain that `stop` begins."""
         await self._server.serve(sockets=[self._listener])
 
     def stop(self) -> None:
-        """Drain and end; called again, end at once."""
+        """Drain and end; the second call ends at once."""
         self._server.stop()
 
 
 @contextlib.asynccontextmanager
-async def assemble(settings: Settings) -> AsyncIterator[Service]:
-    """The parts of one run, alive as long as the context.
+async def assemble(settings: WebhookSettings) -> AsyncIterator[Service]:
+    """The parts of one run, open until the context ends.
 
     Raises:
-        StartupError: on entering: one of them cannot be had.
+        StartupError: on entering: a part cannot be created.
     """
     log.info("configuration", extra={"settings": settings.as_written()})
     lifecycle = Lifecycle()
@@ -114,7 +114,7 @@ async def assemble(settings: Settings) -> AsyncIterator[Service]:
         authority = _client_authority(settings, certificates.live)
         listener = stack.enter_context(listen(settings))
         metrics_url = _serve_metrics(settings, metrics, stack)
-        world, api_server = await _world(settings, metrics, stack)
+        backend, api_server = await _backend(settings, metrics, stack)
         await stack.enter_async_context(keeping(settings, certificates, api_server))
         decisions = logs.DecisionLog(
             sys.stderr.buffer, resolve(settings.log_format), enabled=logging.getLogger().isEnabledFor(logging.INFO)
@@ -124,56 +124,56 @@ async def assemble(settings: Settings) -> AsyncIterator[Service]:
         certificates.show(metrics)
         lane = ThreadLane()
         stack.callback(lane.close)
-        reviewers, more_checks, policies = await _reviewers(settings, world, api_server, metrics, lane, stack)
-        if world.refusals is not None:
-            reviewers = {**reviewers, "/mutate": TellingReviewer(reviewers["/mutate"], world.refusals)}
+        reviewers, more_checks, policies = await _reviewers(settings, backend, api_server, metrics, lane, stack)
+        if backend.refusals is not None:
+            reviewers = {**reviewers, "/mutate": ReportingReviewer(reviewers["/mutate"], backend.refusals)}
         checks |= {
             "tls": certificates.check,
-            "caches": world.ready,
+            "caches": backend.ready,
             "serving": lifecycle.check_serving,
             "shutdown": lifecycle.check_shutdown,
             **more_checks,
         }
         certificates.describe = lambda: report(version(), settings.mode.value, checks, policies)
-        metrics.gauge(
-            "neuron_dra_ready", "1 where /readyz passes.", lambda: all(check()[0] for check in checks.values())
-        )
+        metrics.gauge("neuron_dra_ready", "1 if /readyz passes.", lambda: all(check()[0] for check in checks.values()))
         refusals = RefusalLog()
         application = build(
             reviewers,
             checks,
-            bodies=BodyReader(settings.max_body_bytes, settings.body_timeout),
-            metrics=metrics,
-            decisions=decisions,
-            lifecycle=lifecycle,
-            callers=None if authority is None else Callers(settings.client_name),
-            max_inflight=settings.max_inflight,
-            lag=lag,
-            refusals=refusals,
+            lifecycle,
+            RequestLimits(
+                BodyReader(settings.max_body_bytes, settings.body_timeout),
+                None if authority is None else Callers(settings.client_name),
+                settings.max_inflight,
+                lag,
+            ),
+            Telemetry(metrics, decisions, refusals),
         )
         running = server.Server(
             application,
             certificates.live.context,
             lifecycle,
-            head_timeout=settings.body_timeout,
-            drain_delay=settings.drain_delay,
-            drain_timeout=settings.drain_timeout,
-            max_connections=settings.max_connections,
+            server.ServerLimits(
+                head_timeout=settings.body_timeout,
+                drain_delay=settings.drain_delay,
+                drain_timeout=settings.drain_timeout,
+                max_connections=settings.max_connections,
+            ),
             authority=authority,
             lag=lag,
             refusals=refusals,
         )
         _watch_edge(metrics, running, lag)
         yield Service(
-            server.url(listener, "https"), metrics_url, settings.tls_dir / files.CA_FILE, world, running, listener
+            server.url(listener, "https"), metrics_url, settings.tls_dir / files.CA_FILE, backend, running, listener
         )
 
 
-async def serve(settings: Settings) -> None:
-    """One run, until SIGTERM or SIGINT.
+async def serve(settings: WebhookSettings) -> None:
+    """Run until SIGTERM or SIGINT.
 
     Raises:
-        StartupError: something that it needs cannot be had.
+        StartupError: a part cannot be created.
     """
     give_back_large_blocks()
     service: Service | None = None
@@ -196,20 +196,20 @@ async def serve(settings: Settings) -> None:
     log.info("stopped")
 
 
-def listen(settings: Settings) -> socket.socket:
-    """The socket where reviews arrive.
+def listen(settings: WebhookSettings) -> socket.socket:
+    """The listening socket for reviews.
 
     Raises:
-        StartupError: the address cannot be had.
+        StartupError: the server cannot listen on this address.
     """
     return server.listen(settings.host, settings.port, "--host", "--port")
 
 
-def listen_for_scrapes(settings: Settings) -> socket.socket | None:
-    """The socket where Prometheus asks; None where metrics are not served.
+def listen_for_scrapes(settings: WebhookSettings) -> socket.socket | None:
+    """The listening socket for metrics; None if they are not served.
 
     Raises:
-        StartupError: the address cannot be had.
+        StartupError: the server cannot listen on this address.
     """
     if not settings.metrics_port:
         return None
@@ -224,14 +224,14 @@ def version() -> str:
         return "unknown"
 
 
-def _certificates(settings: Settings) -> Certificates:
-    """What is served, loaded where it is in files; what is in a Secret comes when there is a cluster."""
+def _certificates(settings: WebhookSettings) -> Certificates:
+    """The certificate: loaded now if it is in files, later if it is in a Secret."""
     certificates = Certificates(LiveCertificate(server.bare_context(settings.tls_min_version)))
     if settings.tls_secret:
         return certificates
 
     def now() -> dt.datetime:
-        return certificates.now()  # It becomes the API server's time.
+        return certificates.now()  # `keeping` replaces it by the API server's time.
 
     reason = None
     try:
@@ -251,7 +251,7 @@ def _certificates(settings: Settings) -> Certificates:
     return certificates
 
 
-def _client_authority(settings: Settings, live: LiveCertificate) -> ClientAuthority | None:
+def _client_authority(settings: WebhookSettings, live: LiveCertificate) -> ClientAuthority | None:
     def fresh() -> ssl.SSLContext:
         live.move_to(server.bare_context(settings.tls_min_version))
         return live.context
@@ -260,13 +260,13 @@ def _client_authority(settings: Settings, live: LiveCertificate) -> ClientAuthor
         return ClientAuthority(settings.client_ca, live.context, fresh)
     if settings.client_name:
         raise StartupError(
-            "--client-name needs --client-ca: a name counts only in a certificate that was verified. Give the CA's "
-            "file as well, or drop the name."
+            "--client-name needs --client-ca: only names in a verified certificate count. Set --client-ca to the file "
+            "of the CA, or remove --client-name."
         )
     return None
 
 
-def _serve_metrics(settings: Settings, metrics: Metrics, stack: contextlib.AsyncExitStack) -> str:
+def _serve_metrics(settings: WebhookSettings, metrics: Metrics, stack: contextlib.AsyncExitStack) -> str:
     listener = listen_for_scrapes(settings)
     if listener is None:
         return ""
@@ -289,52 +289,54 @@ def _watch_edge(metrics: Metrics, running: server.Server, lag: LoopLag) -> None:
     metrics.counter("neuron_dra_failed_handshakes", "TLS handshakes that failed.", lambda: acceptor.failed)
     metrics.counter(
         "neuron_dra_refused_requests",
-        "Requests that no endpoint saw: no HTTP, or a head above its bounds.",
+        "Requests that no endpoint saw: not HTTP, or a head above its bounds.",
         lambda: running.refused,
     )
-    metrics.histogram("neuron_dra_event_loop_lag_seconds", "How late a timer was, ten times a second.", lag.delays)
+    metrics.histogram(
+        "neuron_dra_event_loop_lag_seconds", "Delay of a timer that is due ten times a second.", lag.delays
+    )
 
 
 async def _reviewers(
-    settings: Settings,
-    world: World,
+    settings: WebhookSettings,
+    backend: Backend,
     api_server: TimedApiServer | None,
     metrics: Metrics,
     lane: Lane,
     stack: contextlib.AsyncExitStack,
 ) -> tuple[Mapping[str, Reviewer], dict[str, Check], Policies | None]:
-    """Who decides, by path, what readiness has to say about it, and the policies in force."""
+    """Reviewers by path, further readiness checks by name, and the policies; None: no policies."""
     options = settings.conversion()
     if settings.policies is None:
-        mutator = Mutator(options, Catalogue(), world.view, world.templates, lane=lane)
-        return {"/mutate": mutator, "/validate": Validator(options, Catalogue(), world.view, lane=lane)}, {}, None
-    # The schema and the engine take 20 MiB: only for those who have policies.
+        mutator = Mutator(options, Catalogue(), backend.view, backend.templates, lane=lane)
+        return {"/mutate": mutator, "/validate": Validator(options, Catalogue(), backend.view, lane=lane)}, {}, None
+    # Imported only with policies: the schema and the engine take 20 MiB.
     from webhook.cluster.claim_contents import ClaimContents
     from webhook.reviews.policy_knowledge import find_nothing
     from webhook.server.policies import policing
 
     find = find_nothing if api_server is None else ClaimContents(api_server).find
     policed = await stack.enter_async_context(
-        policing(settings.policies, options, world.view, world.templates, metrics.registry, lane, find)
+        policing(settings.policies, options, backend.view, backend.templates, metrics.registry, lane, find)
     )
     return policed.reviewers, {"policies": policed.store.check}, policed.store
 
 
-async def _world(
-    settings: Settings, metrics: Metrics, stack: contextlib.AsyncExitStack
-) -> tuple[World, TimedApiServer | None]:
-    """What reviews are decided about, and the API server where there is one."""
+async def _backend(
+    settings: WebhookSettings, metrics: Metrics, stack: contextlib.AsyncExitStack
+) -> tuple[Backend, TimedApiServer | None]:
+    """The backend, and the API server; None: standalone."""
     if settings.standalone:
-        return StandaloneWorld(), None
-    # The client alone takes 70 MiB: only for those who have a cluster.
+        return StandaloneBackend(), None
+    # Imported only with a cluster: the client takes 70 MiB.
     from webhook.cluster import kube
     from webhook.cluster.metrics import ClusterMetrics
 
     connecting = kube.connect(settings.kubeconfig, sync_timeout=settings.sync_timeout, events=settings.events)
     try:
-        world = await stack.enter_async_context(connecting)
+        backend = await stack.enter_async_context(connecting)
     except kube.ClusterUnavailableError as error:
         raise StartupError(str(error)) from error
-    events = world.refusals.counters if world.refusals else None
-    metrics.registry.register(ClusterMetrics(world.caches, world.template_counters, events))
-    return world, world.connection
+    events = backend.refusals.counters if backend.refusals else None
+    metrics.registry.register(ClusterMetrics(backend.caches, backend.template_counters, events))
+    return backend, backend.connection

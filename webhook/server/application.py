@@ -1,4 +1,4 @@
-"""The ASGI application: which endpoint answers which path."""
+"""The ASGI application: dispatches paths to endpoints."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
@@ -8,25 +8,19 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from webhook.edge import logs
-from webhook.edge.bodies import BodyReader
-from webhook.edge.callers import Callers
-from webhook.edge.endpoints import AdmissionEndpoint
+from webhook.edge.endpoints import AdmissionEndpoint, RequestLimits, Telemetry
 from webhook.edge.health import Check, HealthEndpoint, Lifecycle
-from webhook.edge.metrics import Metrics
-from webhook.edge.refusal_log import RefusalLog
-from webhook.edge.shedding import Gate, LoopLag, creates_template, never
+from webhook.edge.shedding import creates_template, never
 from webhook.reviews.reviewer import Reviewer
 
 Endpoint = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
 
 
 class Application(Starlette):
-    """Starlette without what fixed paths do not need.
+    """Starlette without its middleware, with a dictionary of fixed paths in front of its router.
 
-    Every endpoint is an ASGI application that answers its own errors, other methods included. So Starlette's error
-    layers have nothing to catch, and a path is all that there is to a route: together, matching and wrapping would
-    cost more than deciding about a pod.
+    Every endpoint is an ASGI application that handles its own errors and methods, so error middleware and route
+    matching are not needed. Together they would cost more than the decision about a pod.
     """
 
     def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
@@ -36,7 +30,7 @@ class Application(Starlette):
         self._endpoints = dict(endpoints)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
-        """Hand over to the endpoint of the path, or to Starlette if there is none."""
+        """Call the endpoint of the path, or Starlette's router if there is none."""
         if scope["type"] == "http":
             endpoint = self._endpoints.get(scope["path"])
             if endpoint is not None:
@@ -44,44 +38,22 @@ class Application(Starlette):
         return super().__call__(scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
-        """No middleware."""
+        """Return the router without middleware."""
         return self.router
 
 
 def build(
     reviewers: Mapping[str, Reviewer],
     checks: Mapping[str, Check],
-    *,
-    bodies: BodyReader,
-    metrics: Metrics,
-    decisions: logs.DecisionLog,
     lifecycle: Lifecycle,
-    callers: Callers | None = None,
-    max_inflight: int = 0,
-    lag: LoopLag | None = None,
-    refusals: RefusalLog | None = None,
+    limits: RequestLimits,
+    telemetry: Telemetry,
 ) -> Application:
-    """The application.
-
-    Args:
-        reviewers: who decides, by path.
-        checks: what readiness depends on, by name.
-        bodies: reads reviews.
-        metrics: counts them.
-        decisions: logs them.
-        lifecycle: where the process stands.
-        callers: who may send reviews; None: everybody.
-        max_inflight: reviews of one path decided at once; 0: any number.
-        lag: how long requests wait for the event loop, measured by the server.
-        refusals: logs requests that are no reviews.
-    """
-    lag = lag or LoopLag()
-    refusals = refusals or RefusalLog()
+    """The application: one admission endpoint per reviewer, `/livez`, and `/readyz` with these checks."""
 
     def endpoint(path: str, reviewer: Reviewer) -> Endpoint:
-        counts = metrics.path(path)
-        gate = Gate(path, counts, max_inflight, lag, creates_template if path == "/validate" else never)
-        return AdmissionEndpoint(path, reviewer, bodies, counts, decisions, lifecycle, gate, callers, refusals)
+        exempt = creates_template if path == "/validate" else never
+        return AdmissionEndpoint(path, reviewer, limits, telemetry, lifecycle, exempt)
 
     admission = {path: endpoint(path, reviewer) for path, reviewer in reviewers.items()}
     health = {
@@ -93,5 +65,5 @@ def build(
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
     paths = ", ".join(route.path for route in scope["app"].routes)
-    message = f"There is nothing at {scope['path'][:100]!r}. This server has {paths}."
+    message = f"No endpoint at {scope['path'][:100]!r}. This server has {paths}."
     await JSONResponse({"message": message}, 404)(scope, receive, send)

@@ -1,7 +1,6 @@
-"""Where the serving certificate comes from, put together for one run, and what readiness and metrics say of it.
+"""Composes the source of the serving certificate for one run, with its readiness check and metrics.
 
-Three places, in the order of the settings: standalone makes files, `--tls-secret` keeps a Secret, else the files of
-`--tls-dir` are followed.
+`--standalone` creates files, `--tls-secret` manages a Secret, otherwise the files of `--tls-dir` are followed.
 """
 
 import asyncio
@@ -23,14 +22,13 @@ from prometheus_client.registry import Collector
 from certs import rotation
 from runtime.startup import StartupError
 from webhook.cluster.api import TimedApiServer
-from webhook.cluster.leases import Leases
-from webhook.cluster.replicas import Report
+from webhook.cluster.leases import LeaseIdentity, Leases
+from webhook.cluster.replicas import ReplicaStatus
 from webhook.edge.metrics import Metrics
-from webhook.server.settings import Settings
-from webhook.server.settings_model import duration
+from webhook.server.settings import WebhookSettings, duration
 from webhook.serving_certificate.ca_bundles import CABundles, Service
 from webhook.serving_certificate.folder import CertificateFolder
-from webhook.serving_certificate.keeper import Follower, Injector, Keeper, Taken
+from webhook.serving_certificate.keeper import Confirmations, Follower, Injector, Keeper, LoadedDigests
 from webhook.serving_certificate.live import LiveCertificate
 from webhook.serving_certificate.secrets import ManagedSecret
 
@@ -38,38 +36,40 @@ log = logging.getLogger(__name__)
 
 POD_NAME: Final = "NEURON_DRA_POD_NAME"
 POD_UID: Final = "NEURON_DRA_POD_UID"
-"""Variables that the Deployment fills from the pod's own metadata (downward API)."""
+"""Variables that the Deployment sets from the pod's metadata (downward API)."""
 
 _NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _DEFAULT_NAMESPACE: Final = "neuron-dra"
 _SKEW_NOTED: Final = dt.timedelta(minutes=1)
+"""Difference of the clocks above which it is reported."""
 _RETIRE_AFTER: Final = 5
-"""How many times the settling time an old CA stays: a replica that was stopped has to find its way back in it."""
+"""An old CA stays for this many settling times, so that a replica that was paused can catch up."""
 _AFTER_A_DEFECT: Final = 5.0
+"""Seconds before a task that raised an exception starts again."""
 _UNSPECIFIED: Final = ("", "0.0.0.0", "::")  # noqa: S104 - nothing is bound here
 
 _Work = dict[str, Callable[[], Coroutine[Any, Any, None]]]
 
 
 class Certificates:
-    """The certificate in service, and everything that keeps it right.
+    """The served certificate and the parts that keep it current.
 
     Attributes:
-        live: what is served.
-        now: the time, by the clock of those who verify it as soon as they are known.
-        describe: what else our Lease says of this replica; set by the server's wiring.
-        folder: followed files; None without.
-        follower: what is taken of the Secret; None without one.
-        keeper: writes the Secret; None where this process does not.
-        bundles: the webhook configurations; None where this process does not look after them.
-        leases: what replicas say; None where this process does not speak for its replica.
-        skew: how far the API server's clock is ahead of ours.
+        live: the served certificate.
+        now: the time; by the API server's clock if there is one, because API servers verify the certificate.
+        describe: returns the other fields of this replica's report; set by `app`.
+        folder: follows the files; None: no files.
+        follower: follows the Secret; None: no Secret.
+        keeper: writes the Secret; None: no Secret.
+        bundles: the webhook configurations; None: they are not watched.
+        leases: the Leases of all replicas; None: no cluster.
+        skew: returns by how much the API server's clock is ahead of ours.
     """
 
     def __init__(self, live: LiveCertificate) -> None:
         self.live = live
         self.now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
-        self.describe: Callable[[], Report] = Report
+        self.describe: Callable[[], ReplicaStatus] = ReplicaStatus
         self.folder: CertificateFolder | None = None
         self.follower: Follower | None = None
         self.keeper: Keeper | None = None
@@ -78,16 +78,11 @@ class Certificates:
         self.skew: Callable[[], dt.timedelta] = lambda: dt.timedelta(0)
         self._matched = False
 
-    @property
-    def taken(self) -> Taken:
-        """What this process has taken of the Secret; empty without one."""
-        return self.follower.taken if self.follower else Taken()
-
     def check(self) -> tuple[bool, str]:
-        """For `/readyz`: whether API servers can verify us.
+        """Readiness check: API servers can verify our certificate.
 
-        A configuration that loses our CA later is put right by every replica. If all were unready meanwhile, no
-        replica would answer when it is.
+        It never fails again for a configuration that loses our CA later: every replica repairs it, and if all replicas
+        were unready meanwhile, none could answer after the repair.
         """
         fault = self.live.fault(self.now())
         details = [fault or f"valid until {self.live.not_after.isoformat()}" if self.live.not_after else fault]
@@ -104,7 +99,7 @@ class Certificates:
         return not fault and self._matched, "; ".join([*details, *self.problems()])
 
     def problems(self) -> list[str]:
-        """What an operator should know, one sentence each."""
+        """Problems for the operator, one sentence each."""
         parts = (self.folder, self.follower, self.keeper, self.leases)
         found = [part.problem for part in parts if part is not None]
         if self.leases is not None:
@@ -118,25 +113,25 @@ class Certificates:
             found.append(f"this node's clock is {seconds} s {side} the API server's: synchronise the clocks")
         return [text for text in dict.fromkeys(found) if text]
 
-    def report(self) -> Report:
-        """What our Lease says."""
+    def report(self) -> ReplicaStatus:
+        """The report in our Lease."""
         known = self.describe()
-        taken = self.keeper.reported if self.keeper else Taken("", self.live.digest)
+        loaded = self.keeper.reported if self.keeper else LoadedDigests("", self.live.digest)
         not_after = self.live.not_after.isoformat() if self.live.not_after else ""
         problems = tuple(dict.fromkeys((*known.problems, *self.problems())))
         secret = self.keeper.secret if self.keeper else ""
         return msgspec.structs.replace(
-            known, secret=secret, bundle=taken.bundle, serving=taken.serving, not_after=not_after, problems=problems
+            known, secret=secret, bundle=loaded.bundle, serving=loaded.serving, not_after=not_after, problems=problems
         )
 
     def ca_not_after(self) -> float:
-        """End of the CA's validity, seconds since the epoch; NaN where the CA is not known."""
+        """End of the CA's validity, seconds since the epoch; NaN if the CA is not known."""
         source = self.follower or self.folder
         end = source.ca_not_after if source else None
         return end.timestamp() if end else math.nan
 
     def show(self, metrics: Metrics) -> None:
-        """Add our numbers to the metrics."""
+        """Register the metrics of certificates."""
         metrics.gauge(
             "neuron_dra_serving_certificate_not_after_seconds",
             "End of the serving certificate's validity, seconds since the epoch.",
@@ -154,12 +149,14 @@ class _Counts(Collector):
 
     def collect(self) -> Iterator[Metric]:
         reloads = CounterMetricFamily(
-            "neuron_dra_certificate_reloads", "Serving certificates loaded, or refused.", labels=("result",)
+            "neuron_dra_certificate_reloads",
+            "Serving certificates loaded (success) or refused (failure).",
+            labels=("result",),
         )
         for result, count in self._certificates.live.reloads.items():
             reloads.add_metric((result,), count)
         repairs = CounterMetricFamily(
-            "neuron_dra_ca_bundle_repairs", "caBundle put back after somebody else had changed or removed it."
+            "neuron_dra_ca_bundle_repairs", "caBundle restored after it was changed or removed by others."
         )
         bundles = self._certificates.bundles
         repairs.add_metric((), bundles.repairs if bundles else 0)
@@ -168,19 +165,19 @@ class _Counts(Collector):
 
 @contextlib.asynccontextmanager
 async def keeping(
-    settings: Settings,
+    settings: WebhookSettings,
     certificates: Certificates,
     server: TimedApiServer | None,
 ) -> AsyncIterator[None]:
-    """Keep a certificate right for as long as the context is open.
+    """Keep the certificate current until the context ends.
 
     Args:
         settings: of this run.
-        certificates: where the first certificate was loaded from files already, unless there is a Secret.
-        server: the API server; None: there is no cluster.
+        certificates: the first certificate is already loaded, except with a Secret.
+        server: the API server; None: no cluster.
 
     Raises:
-        StartupError: on entering: there is nothing to serve, and why.
+        StartupError: on entering: there is no certificate to serve.
     """
     folder = certificates.folder
     async with contextlib.AsyncExitStack() as stack:
@@ -201,7 +198,7 @@ async def keeping(
                 )
             bundles = certificates.bundles = _bundles(settings, server)
             injector = Injector(bundles, lambda: folder.bundle, folder.fresh_bundle)
-            folder.on_change(injector.poke)
+            folder.on_change(injector.wake)
             watches: _Work = {str(cache.resource): cache.run for cache in bundles.caches}
             await _running(stack, {**watches, "caBundle": injector.run})
         leases = certificates.leases
@@ -212,7 +209,7 @@ async def keeping(
 
 
 async def _managed(
-    settings: Settings,
+    settings: WebhookSettings,
     certificates: Certificates,
     server: TimedApiServer,
     stack: contextlib.AsyncExitStack,
@@ -223,41 +220,40 @@ async def _managed(
     leases = certificates.leases
     if leases is not None:
         bundles = certificates.bundles = _bundles(settings, server)
-        keeper = certificates.keeper = Keeper(
-            secret, follower, rules(settings), server.now, bundles=bundles, leases=leases
-        )
+        confirmations = Confirmations(secret.name, bundles, leases)
+        keeper = certificates.keeper = Keeper(secret, follower, rules(settings), server.now, confirmations)
         work |= {str(cache.resource): cache.run for cache in bundles.caches}
         work["certificates"] = keeper.run
         if settings.inject_ca is not False:
             injector = Injector(bundles, lambda: follower.bundle, keeper.fresh_bundle)
-            follower.on_change(injector.poke)
+            follower.on_change(injector.wake)
             work["caBundle"] = injector.run
     await _running(stack, work)
     try:
         async with asyncio.timeout(settings.sync_timeout):
             await follower.served.wait()
     except TimeoutError:
-        said = (secret.cache.problem, certificates.keeper.problem if certificates.keeper else "", follower.problem)
+        problems = (secret.cache.problem, certificates.keeper.problem if certificates.keeper else "", follower.problem)
         absent = "no replica has made" if secret.cache.synced.is_set() else "no answer about"
-        why = next(filter(None, said), f"{absent} Secret {secret.namespace}/{secret.name}")
+        why = next(filter(None, problems), f"{absent} Secret {secret.namespace}/{secret.name}")
         raise StartupError(f"There is no certificate to serve after {settings.sync_timeout:g} s: {why}.") from None
 
 
-def _reporting(settings: Settings, certificates: Certificates, server: TimedApiServer) -> None:
+def _reporting(settings: WebhookSettings, certificates: Certificates, server: TimedApiServer) -> None:
     name = os.environ.get(POD_NAME) or re.sub(r"[^a-z0-9-]+", "-", socket.gethostname().lower()).strip("-")
     uid = os.environ.get(POD_UID)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid} if uid else None
-    certificates.leases = Leases(server, own_namespace(settings), name, certificates.report, owner=owner)
+    certificates.leases = Leases(server, LeaseIdentity(own_namespace(settings), name, owner), certificates.report)
 
 
-def _bundles(settings: Settings, server: TimedApiServer) -> CABundles:
+def _bundles(settings: WebhookSettings, server: TimedApiServer) -> CABundles:
     service = Service(own_namespace(settings), settings.service)
     writes = settings.inject_ca is not False
     return CABundles(server, settings.webhook_configuration, service, writes=writes)
 
 
-def own_namespace(settings: Settings) -> str:
-    """The namespace that this runs in: as set, else the service account's, else the default."""
+def own_namespace(settings: WebhookSettings) -> str:
+    """The namespace of this process: the setting, else that of the service account, else the default."""
     if settings.namespace:
         return settings.namespace
     with contextlib.suppress(OSError):
@@ -265,8 +261,8 @@ def own_namespace(settings: Settings) -> str:
     return _DEFAULT_NAMESPACE
 
 
-def rules(settings: Settings) -> rotation.Rules:
-    """What the certificates of a run have to be like."""
+def rules(settings: WebhookSettings) -> rotation.Rules:
+    """Hosts, lifetimes and waits of the certificates of a run."""
     service, namespace = settings.service, own_namespace(settings)
     suffixes = ("", f".{namespace}", f".{namespace}.svc", f".{namespace}.svc.cluster.local")
     more = [settings.host] if settings.host not in _UNSPECIFIED else []
@@ -281,7 +277,6 @@ def rules(settings: Settings) -> rotation.Rules:
 
 
 async def _running(stack: contextlib.AsyncExitStack, work: _Work) -> None:
-    """Start tasks that end with the context."""
     tasks = [asyncio.create_task(_unending(name, run), name=name) for name, run in work.items()]
 
     async def end() -> None:
@@ -293,7 +288,7 @@ async def _running(stack: contextlib.AsyncExitStack, work: _Work) -> None:
 
 
 async def _unending(name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """A defect in one of them must not end what keeps certificates right."""
+    """Restart `run` after an exception: certificates must be renewed in spite of a defect."""
     while True:
         try:
             await run()

@@ -1,8 +1,8 @@
-"""How the C library gives memory back, for a process that reads bodies of megabytes.
+"""Makes the C library return the memory of large bodies to the kernel.
 
-glibc raises its threshold for mmap whenever a large block is freed, up to 32 MiB. Later blocks come from the heap, and
-what is allocated above them keeps their memory: a few reviews of 8 MiB left 100 MiB behind. With a fixed threshold,
-each large block goes back to the kernel when it is freed (mallopt(3)).
+glibc raises its mmap threshold when a large block is freed, up to 32 MiB. Later blocks come from the heap, and small
+allocations above them prevent their release: a few reviews of 8 MiB left 100 MiB in use. With a fixed threshold, each
+large block returns to the kernel when it is freed (mallopt(3)).
 """
 
 import ctypes
@@ -12,11 +12,11 @@ _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
 _LARGE_BLOCK: Final = 256 * 1024
 _ARENAS: Final = 2
-"""One for the event loop, one for the lane; each keeps freed memory of its own."""
+"""For the event loop and the lane; each arena keeps its own freed memory."""
 
 
 def give_back_large_blocks() -> bool:
-    """Fix the thresholds of the C library's allocator; False where it has none, as musl."""
+    """Set fixed thresholds in the C library's allocator; False if it has no mallopt, as musl."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):

@@ -1,4 +1,4 @@
-"""The reviewers of a server that has policies, and what keeps the policies current."""
+"""The reviewers of a server with policies; follows the folder of policy files."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ from webhook.reviews.validate import Validator
 
 
 class PolicedMutator:
-    """`/mutate` by the policies in force: a new set gets a new mutator, which remembers nothing of the old one."""
+    """`/mutate` with policies: each new set of policies gets a new `Mutator` with an empty cache."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class PolicedMutator:
         lane: Lane | None = None,
         allowance: Allowance | None = None,
     ) -> None:
-        """Review; arguments as of `Mutator`, and the allowance of time for policies on the event loop."""
+        """Arguments as of `Mutator`; `allowance` limits the time of policies on the event loop."""
         self._allowance = allowance or Allowance()
         self._lane = lane or Inline()
         self._options = options
@@ -57,10 +57,10 @@ class PolicedMutator:
         self._mutator = Mutator(self._options, policies.catalogue, self._view, self._templates, steer, lane=self._lane)
 
     async def review(self, request: AdmissionRequest) -> Decision:
-        """Answer one review, by one set of policies from start to end.
+        """Answer one review with one set of policies from start to end.
 
         Raises:
-            LaneError: it was not decided in the time that the caller waits.
+            LaneError: no decision within the caller's time-out.
         """
         if self._policies is not self._store.current:
             self._take(self._store.current)
@@ -79,11 +79,11 @@ class PolicedMutator:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Policing:
-    """What a server with policies is made of.
+    """The parts of a server with policies.
 
     Attributes:
         store: the policies.
-        reviewers: who decides, by path.
+        reviewers: by path.
     """
 
     store: PolicyStore
@@ -100,10 +100,10 @@ async def policing(
     lane: Lane,
     find: FindClaims = find_nothing,
 ) -> AsyncIterator[Policing]:
-    """Load the policies of a folder, and follow it for as long as the context lasts; `find` asks for claims by name.
+    """Load the policies of a folder, and follow it until the context ends; `find` looks up claims by name.
 
     Raises:
-        StartupError: on entering: something is wrong with them.
+        StartupError: on entering: the policies cannot be used.
     """
     try:
         store = PolicyStore.open(folder, _now)

@@ -1,38 +1,39 @@
-"""What this replica says about itself in its Lease (`webhook.cluster.replicas.Report`), out of what it is made of."""
+"""Builds this replica's report for its Lease from readiness checks and policies."""
 
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from webhook.cluster.replicas import Report
+from webhook.cluster.replicas import ReplicaStatus
 from webhook.edge.health import Check
 
-_TELLING: Final = ("caches",)
-"""Checks that pass in spite of what they say: a cache that falls behind is no reason to send reviews elsewhere."""
+_WITH_DETAIL: Final = ("caches",)
+"""Checks whose detail is reported although they pass: a stale cache does not make the replica unready."""
 _MOST: Final = 10
+"""Problems of a report."""
 _LONGEST: Final = 500
-"""Characters of a problem, as many as fit into an annotation along with the others."""
+"""Characters of a problem, so that all problems fit into an annotation."""
 
 
 class Policies(Protocol):
-    """What is known of the policies in force."""
+    """The state of the policies."""
 
     @property
     def digest(self) -> str:
-        """Of the set in force."""
+        """Digest of the policies in force."""
 
     @property
     def problem(self) -> str:
-        """Why a newer set was refused; empty where none was."""
+        """Why a newer set was not loaded; empty if there is none."""
 
 
-def report(version: str, mode: str, checks: Mapping[str, Check], policies: Policies | None) -> Report:
-    """A replica's report, but for its certificates: `bundle`, `serving` and `not_after` are the keeper's to fill in.
+def report(version: str, mode: str, checks: Mapping[str, Check], policies: Policies | None) -> ReplicaStatus:
+    """A report without `bundle`, `serving` and `not_after`, which `Certificates.report` adds.
 
     Args:
         version: of the program.
-        mode: what conversion does by default.
-        checks: what readiness depends on, by name.
-        policies: None where there are none.
+        mode: default mode of conversion.
+        checks: readiness checks by name.
+        policies: None: no policies.
     """
     ready, problems = True, []
     for name, check in checks.items():
@@ -40,9 +41,9 @@ def report(version: str, mode: str, checks: Mapping[str, Check], policies: Polic
         ready = ready and passed
         if not passed:
             problems.append(f"{name}: {detail}" if detail else name)
-        elif detail and name in _TELLING:
+        elif detail and name in _WITH_DETAIL:
             problems.append(detail)
-    return Report(
+    return ReplicaStatus(
         version=version,
         mode=mode,
         ready=ready,

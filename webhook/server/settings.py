@@ -1,140 +1,272 @@
-"""The server's settings in force: from flags, environment variables and a config file, in this order.
+"""The settings of the webhook: each is declared once, and `load` reads all of them.
 
-What is wrong with them is said all at once. `settings_model` declares them.
+The flags, variables and fields of the config file follow from the declarations (`runtime.settings`).
 """
 
-import dataclasses
-import re
+import datetime as dt
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from neuron import names
 from neuron.findings import did_you_mean
-from runtime.startup import StartupError
-from webhook.server.settings_model import Declaration, Settings, declarations, reference
+from runtime import settings
+from runtime.settings import Declaration, SettingsError, about
+from webhook.decisions.modes import Mode
+from webhook.decisions.world import ConversionOptions
 
-__all__ = ["Declaration", "Settings", "SettingsError", "StartupError", "declarations", "load", "reference"]
+__all__ = ["Declaration", "SettingsError", "WebhookSettings", "declarations", "duration", "load", "reference"]
 
-_SERVICE_LINK: Final = re.compile(r"(tcp|udp|sctp)://")
-"""What the kubelet puts into `<SERVICE>_PORT` for every Service of the namespace: a Service named `neuron-dra` would
-set our port to it. No setting has such a value."""
+_DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 
-_LONGEST_VALUE_SHOWN: Final = 100
+_Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=3600)]
+_Namespace = Annotated[str, msgspec.Meta(pattern=rf"^{_DNS_LABEL}\Z", max_length=63)]
+_Duration = Annotated[str, msgspec.Meta(pattern=r"^[1-9][0-9]{0,6}(s|m|h|d)\Z")]
+_DURATION: Final = "a whole number with its unit, such as 90d, 12h, 5m or 30s"
+_Subdomain = Annotated[str, msgspec.Meta(pattern=rf"^{_DNS_LABEL}(\.{_DNS_LABEL})*\Z", max_length=253)]
 
 
-class SettingsError(StartupError):
-    """A setting has a value it cannot have, or does not exist."""
+class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of `neuron-dra webhook`. `load` checks the values, the constructor does not."""
+
+    standalone: Annotated[
+        bool, about("Serve without a cluster: keep templates in memory, and issue certificates in the TLS directory.")
+    ] = False
+    config: Annotated[Path | None, about("YAML file with further settings.", metavar="FILE", in_file=False)] = None
+    kubeconfig: Annotated[
+        Path | None,
+        about("File with cluster and user. Default: the cluster in which the webhook runs.", metavar="FILE"),
+    ] = None
+    sync_timeout: Annotated[
+        Annotated[float, msgspec.Meta(gt=0, le=3600)],
+        about("Seconds to wait at start until the caches are filled.", metavar="SECONDS"),
+    ] = 30.0
+
+    host: Annotated[
+        str,
+        about("Name or address to listen on; empty: all addresses.", metavar="HOST", standalone="127.0.0.1"),
+    ] = ""
+    port: Annotated[_Port, about("Port to listen on; 0: a free port.", metavar="PORT")] = 9443
+    tls_dir: Annotated[
+        Path,
+        about(
+            "Directory of tls.crt and tls.key, reloaded when they change; standalone: also of ca.crt.",
+            metavar="DIR",
+            standalone=Path(".neuron-dra/tls"),
+        ),
+    ] = Path("/etc/neuron-dra/tls")
+    tls_secret: Annotated[
+        Annotated[str, msgspec.Meta(pattern=rf"^({_DNS_LABEL}(\.{_DNS_LABEL})*)?\Z", max_length=253)],
+        about(
+            "Secret for the CA and serving certificate that the webhook issues and rotates; empty: --tls-dir is used.",
+            expected="a DNS subdomain",
+            metavar="NAME",
+        ),
+    ] = ""
+    inject_ca: Annotated[
+        bool | None,
+        about(
+            "Keep caBundle of the webhook configurations up to date. Default: true with --tls-secret, else false. With "
+            "--tls-dir the CA is its ca.crt."
+        ),
+    ] = None
+    namespace: Annotated[
+        Annotated[str, msgspec.Meta(pattern=rf"^({_DNS_LABEL})?\Z", max_length=63)],
+        about(
+            "Namespace in which the webhook runs; empty: that of the service account, or neuron-dra.",
+            expected="the name of a namespace",
+            metavar="NAME",
+        ),
+    ] = ""
+    service: Annotated[
+        _Namespace,
+        about("Service through which API servers call the webhook.", expected="the name of a Service", metavar="NAME"),
+    ] = "neuron-dra"
+    webhook_configuration: Annotated[
+        _Subdomain,
+        about(
+            "Name of the MutatingWebhookConfiguration and of the ValidatingWebhookConfiguration.",
+            expected="a DNS subdomain",
+            metavar="NAME",
+        ),
+    ] = "neuron-dra"
+    ca_lifetime: Annotated[
+        _Duration,
+        about(
+            "Lifetime of an issued CA; it is replaced when a tenth is left.",
+            expected=_DURATION,
+            metavar="DURATION",
+        ),
+    ] = "3650d"
+    certificate_lifetime: Annotated[
+        _Duration,
+        about(
+            "Lifetime of an issued serving certificate; it is replaced when a third is left.",
+            expected=_DURATION,
+            metavar="DURATION",
+        ),
+    ] = "90d"
+    ca_settle: Annotated[
+        _Duration,
+        about(
+            "Time for which all replicas and webhook configurations must have a new CA before it signs: by then all "
+            "API servers trust it. The old CA stays five times as long.",
+            expected=_DURATION,
+            metavar="DURATION",
+        ),
+    ] = "60s"
+    tls_min_version: Annotated[Literal["1.2", "1.3"], about("Minimum TLS version.")] = "1.3"
+    metrics_host: Annotated[
+        str,
+        about("Name or address to serve metrics on; empty: all addresses.", metavar="HOST", standalone="127.0.0.1"),
+    ] = ""
+    metrics_port: Annotated[_Port, about("Plain HTTP port of /metrics; 0: no metrics.", metavar="PORT")] = 9090
+
+    client_ca: Annotated[
+        Path | None,
+        about(
+            "PEM file of CAs. If set, only clients with a certificate of one of them may send reviews.",
+            metavar="FILE",
+        ),
+    ] = None
+    client_name: Annotated[
+        tuple[str, ...],
+        about(
+            "Common name or subject alternative name that client certificates must have; may be repeated.",
+            expected="names",
+            metavar="NAME",
+        ),
+    ] = ()
+
+    max_connections: Annotated[
+        Annotated[int, msgspec.Meta(ge=0, le=1_000_000)],
+        about("Maximum of open connections; further ones are closed immediately. 0: no maximum.", metavar="NUMBER"),
+    ] = 1000
+    max_inflight: Annotated[
+        Annotated[int, msgspec.Meta(ge=0, le=1_000_000)],
+        about(
+            "Maximum of concurrent reviews per path; further ones get HTTP 503, except new ResourceClaimTemplates. "
+            "0: no maximum.",
+            metavar="NUMBER",
+        ),
+    ] = 300
+    max_body_bytes: Annotated[
+        Annotated[int, msgspec.Meta(ge=1024, le=1 << 30)],
+        about("Maximum size of a review. An UPDATE has two objects of up to 3 MiB each.", metavar="BYTES"),
+    ] = 8 << 20
+    body_timeout: Annotated[
+        Annotated[float, msgspec.Meta(gt=0, le=3600)],
+        about("Time-out in seconds for a request's head, and again for its body, to arrive.", metavar="SECONDS"),
+    ] = 5.0
+    drain_delay: Annotated[
+        _Seconds,
+        about(
+            "Seconds to continue to accept connections after SIGTERM, until API servers call other replicas.",
+            metavar="SECONDS",
+            standalone=0.0,
+        ),
+    ] = 5.0
+    drain_timeout: Annotated[
+        Annotated[int, msgspec.Meta(ge=1, le=3600)],
+        about("Seconds for open reviews after the drain delay; then their connections are closed.", metavar="SECONDS"),
+    ] = 25
+
+    log_format: Annotated[
+        Literal["auto", "json", "text"], about("Log format; auto: text on a terminal, else JSON.")
+    ] = "auto"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], about("Minimum log level. Decisions are logged as info.")
+    ] = "info"
+
+    mode: Annotated[Mode, about("Conversion mode if neither pod, namespace nor policy sets one.")] = Mode.CONVERT
+    device_class: Annotated[
+        _Subdomain,
+        about("DeviceClass of the requests in generated claims.", expected="a DNS subdomain", metavar="NAME"),
+    ] = names.DEVICE_CLASS
+    exclude_namespace: Annotated[
+        tuple[_Namespace, ...],
+        about(
+            "Namespace whose objects are neither changed nor validated; may be repeated.",
+            expected="names of namespaces",
+            metavar="NAME",
+        ),
+    ] = ("kube-system",)
+    hint_toleration: Annotated[bool, about("Add a toleration for the Neuron taint to converted pods.")] = True
+    hint_affinity: Annotated[bool, about("Add node affinity to the instance types that can serve a converted pod.")] = (
+        True
+    )
+    hint_scheduler: Annotated[
+        bool, about("Replace scheduler names of the Neuron scheduler extension with the default scheduler.")
+    ] = True
+    policies: Annotated[
+        Path | None,
+        about("Directory of policy files (*.yaml, *.yml, *.json), reloaded when they change.", metavar="DIR"),
+    ] = None
+    events: Annotated[bool, about("Write an Event about each refused conversion to its namespace; not standalone.")] = (
+        True
+    )
+    on_template_failure: Annotated[
+        Literal["deny", "admit"],
+        about("What to do with a pod whose ResourceClaimTemplate cannot be created; admit: unchanged, with a warning."),
+    ] = "deny"
+
+    def conversion(self) -> ConversionOptions:
+        """The settings of conversion."""
+        return ConversionOptions(
+            mode=self.mode,
+            device_class=self.device_class,
+            excluded_namespaces=frozenset(self.exclude_namespace),
+            hint_toleration=self.hint_toleration,
+            hint_affinity=self.hint_affinity,
+            hint_scheduler=self.hint_scheduler,
+            on_template_failure=self.on_template_failure,
+        )
+
+    def as_written(self) -> dict[str, Any]:
+        """Every setting under its name in the config file, JSON-like."""
+        return settings.as_written(self)
 
 
-def load(flags: Mapping[str, Any], environment: Mapping[str, str]) -> Settings:
-    """The settings in force.
+def declarations() -> tuple[Declaration, ...]:
+    """Every setting, in the order of the documentation."""
+    return settings.declarations(WebhookSettings)
+
+
+def reference() -> str:
+    """The settings as a Markdown table."""
+    return settings.reference(declarations())
+
+
+def load(flags: Mapping[str, Any], environment: Mapping[str, str]) -> WebhookSettings:
+    """The settings in force: flags before variables before the config file before defaults.
 
     Args:
         flags: values by name; None and () stand for a flag that was not given.
-        environment: the process's environment. Empty variables count as not set.
+        environment: of the process. An empty variable counts as not set.
 
     Raises:
-        SettingsError: the config file cannot be read or has unknown fields, or a value is not allowed. All faults are
-            in the message.
+        SettingsError: the config file cannot be read or has unknown fields, or a value is not allowed. The message has
+            all faults.
     """
     declared = declarations()
-    given = _given(declared, flags, environment)
-    if "config" in given:
-        given = _from_file(declared, Path(given["config"].value), given["config"].where) | given
-    values, faults = {}, []
-    for setting in declared:
-        if setting.name not in given:
-            continue
-        entry = given[setting.name]
-        try:
-            values[setting.name] = msgspec.convert(entry.value, setting.type, strict=False, dec_hook=_decode_path)
-        except msgspec.ValidationError:
-            faults.append(_fault(setting, entry))
-    if faults:
-        raise SettingsError(" ".join(faults))
+    given = settings.read(declared, flags, environment, did_you_mean)
+    values = {name: entry.value for name, entry in given.items()}
     if values.get("standalone"):
         values = {entry.name: entry.standalone for entry in declared if entry.standalone is not None} | values
-        if values.get("kubeconfig"):
-            raise SettingsError(
-                f"{given['standalone'].where} and {given['kubeconfig'].where} exclude each other: standalone means "
-                "without a cluster. Drop one of them."
-            )
-        if values.get("tls_secret"):
-            raise SettingsError(
-                f"{given['standalone'].where} and {given['tls_secret'].where} exclude each other: the Secret is in a "
-                "cluster. Drop one of them."
-            )
-    return Settings(**values)
+        for name, why in (
+            ("kubeconfig", "standalone means without a cluster"),
+            ("tls_secret", "the Secret is in a cluster"),
+        ):
+            if values.get(name):
+                places = f"{given['standalone'].where} and {given[name].where}"
+                raise SettingsError(f"{places} exclude each other: {why}. Drop one of them.")
+    return WebhookSettings(**values)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Given:
-    """A value, and where it was given, as the user knows the place."""
-
-    value: Any
-    where: str
-
-
-def _given(
-    declared: tuple[Declaration, ...], flags: Mapping[str, Any], environment: Mapping[str, str]
-) -> dict[str, _Given]:
-    """What flags and variables say, flags first."""
-    given = {}
-    for setting in declared:
-        flag = flags.get(setting.name)
-        text = environment.get(setting.variable, "")
-        if flag not in (None, ()):
-            given[setting.name] = _Given(flag, setting.flag)
-        elif text and not _SERVICE_LINK.match(text):
-            value = [part.strip() for part in text.split(",") if part.strip()] if setting.repeated else text
-            given[setting.name] = _Given(value, setting.variable)
-    return given
-
-
-def _from_file(declared: tuple[Declaration, ...], path: Path, where: str) -> dict[str, _Given]:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
-    try:
-        content = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingsError(f"Cannot read the config file {path}: {error.strerror}. Check {where}.") from error
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"The config file {path} is not UTF-8: {error.reason}.") from error
-    except MarkedYAMLError as error:
-        line = f" line {error.problem_mark.line + 1}:" if error.problem_mark else ""
-        raise SettingsError(f"The config file {path} is not YAML:{line} {error.problem}.") from error
-    except YAMLError as error:
-        raise SettingsError(f"The config file {path} is not YAML: {error}.") from error
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        raise SettingsError(f"The config file {path} holds a {type(content).__name__}, not fields with values.")
-    by_field = {setting.field: setting.name for setting in declared if setting.field}
-    unknown = [str(field) for field in content if field not in by_field]
-    if unknown:
-        faults = "; ".join(f"unknown field '{field}'.{did_you_mean(field, by_field)}" for field in unknown)
-        raise SettingsError(f"The config file {path} has faults: {faults}")
-    return {by_field[field]: _Given(_plain(value), f"'{field}' in {path}") for field, value in content.items()}
-
-
-def _plain(value: Any) -> Any:
-    """A YAML scalar as a flag would give it: `tlsMinVersion: 1.3` is a number to YAML."""
-    return str(value) if isinstance(value, int | float) else value
-
-
-def _decode_path(kind: type, value: Any) -> Any:
-    if value == "":  # To pathlib, the current directory: never what an unset variable in a script means.
-        raise ValueError("empty")
-    return kind(value)
-
-
-def _fault(setting: Declaration, entry: _Given) -> str:
-    """Where, what, and what would be allowed."""
-    shown = repr(entry.value)
-    if len(shown) > _LONGEST_VALUE_SHOWN:
-        shown = shown[:_LONGEST_VALUE_SHOWN] + "…"
-    hint = did_you_mean(str(entry.value), setting.choices)
-    return f"{entry.where} is {shown}, and must be {setting.expected}.{hint}"
+def duration(text: str) -> dt.timedelta:
+    """The value of a setting such as `90d`: a whole number with its unit."""
+    unit = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}[text[-1]]
+    return dt.timedelta(**{unit: int(text[:-1])})

@@ -1,4 +1,4 @@
-"""The world without a cluster: nothing is known, and templates live in memory. For trying out, and for tests."""
+"""The backend without a cluster: no cluster facts, and templates in memory. For trials and tests."""
 
 import dataclasses
 import json
@@ -13,71 +13,71 @@ from neuron.templates import Template
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts
 
 _MOST_BYTES: Final = 32 * 1024 * 1024
-"""Of all templates together."""
+"""Bytes of all templates together."""
 _SIZE_OF_JSON: Final = 16
-"""Bytes of Python data for a byte of JSON: the template, and what it is read as."""
+"""Estimated bytes of Python data per byte of JSON: the template and its parsed form."""
 _API_VERSION: Final = "resource.k8s.io/v1"
 
 
 class StandaloneCluster:
-    """A `ValidationView` of a cluster that is empty, but for the templates that were made."""
+    """A `ValidationView` of a cluster that has only our templates."""
 
     def __init__(self, templates: "MemoryTemplates | None" = None) -> None:
-        """Know these templates."""
+        """`templates` are the ones that `claim_template` returns."""
         self._templates = templates
 
     @property
     def version(self) -> int:
-        """Nothing ever changes."""
+        """Never changes."""
         return 0
 
     def observations(self) -> Mapping[str, Observation]:
-        """No node has published anything."""
+        """No ResourceSlices."""
         return {}
 
     def extended_resources(self) -> Mapping[str, str]:
-        """No DeviceClass serves an extended resource."""
+        """No DeviceClasses."""
         return {}
 
     def namespace(self, name: str) -> NamespaceFacts:  # noqa: ARG002 - the port's signature
-        """No namespace says anything."""
+        """No facts about a namespace."""
         return NO_FACTS
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:  # noqa: ARG002
-        """No namespace is known."""
+        """Unknown."""
         return None
 
     def quotas(self, name: str) -> Mapping[str, int] | None:  # noqa: ARG002
-        """The cluster's classes and quotas are not known."""
+        """Unknown."""
         return None
 
     def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:  # noqa: ARG002
-        """No template is known."""
+        """Unknown."""
         return frozenset()
 
     def template_ultraserver_mode(self, namespace: str, name: str) -> int | None:  # noqa: ARG002
-        """No template is known."""
+        """Unknown."""
         return None
 
     @property
     def claim_version(self) -> int:
-        """Nothing ever changes."""
+        """Never changes."""
         return 0
 
     def device_shapes(self) -> Sequence[Shape]:
-        """No node has published anything."""
+        """No ResourceSlices."""
         return ()
 
     def device_classes(self) -> Mapping[str, ClassSpec] | None:
-        """The cluster's classes and quotas are not known."""
+        """Unknown."""
         return None
 
     def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
-        """What a template that was made asks for; no other is known."""
+        """The spec of a template that was created here; else None."""
         return None if self._templates is None else self._templates.spec(namespace, name)
 
     async def exist(self, kind: str, namespace: str, names: Iterable[str]) -> Mapping[str, bool | None]:  # noqa: ARG002
-        """There is no cluster to ask."""
+        """Unknown for every name."""
         return dict.fromkeys(names)
 
 
@@ -94,10 +94,10 @@ class _Made:
 
 
 class MemoryTemplates:
-    """A `TemplateStore` in memory. Iterating gives (namespace, template) in the order of making."""
+    """A `TemplateStore` in memory. Iterates over (namespace, template) in the order of creation."""
 
     def __init__(self, most: int = _MOST_BYTES) -> None:
-        """Hold templates of at most `most` bytes; beyond, the oldest is forgotten, and made again when it is needed."""
+        """Keep at most `most` bytes; beyond that, the oldest is dropped, and created again when it is needed."""
         self._most = most
         self._size = 0
         self._made: dict[tuple[str, str], _Made] = {}
@@ -107,24 +107,24 @@ class MemoryTemplates:
 
     @property
     def size(self) -> int:
-        """Bytes of what is held, as they are counted."""
+        """Estimated bytes of all templates."""
         return self._size
 
     def holds(self, namespace: str, template: Template) -> bool:
-        """Whether the template was made in the namespace. Its name is made of its content."""
+        """Whether the template was created in the namespace. Its name is a hash of its content."""
         return (namespace, template.name) in self._made
 
     def spec(self, namespace: str, name: str) -> ClaimSpec | None:
-        """What a template asks for; None where it was not made."""
+        """The spec of a template; None if it was not created."""
         made = self._made.get((namespace, name))
         return made.spec if made else None
 
     async def check(self, namespace: str, template: Template) -> bool:
-        """Whether the template was made in the namespace. Nothing else can have its name."""
+        """Whether the template was created in the namespace."""
         return self.holds(namespace, template)
 
     async def ensure(self, namespace: str, template: Template) -> None:
-        """Make the template in the namespace unless it is there."""
+        """Create the template in the namespace if it does not exist."""
         if self.holds(namespace, template):
             return
         made = self._made[namespace, template.name] = _Made.of(template)
@@ -134,28 +134,27 @@ class MemoryTemplates:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class StandaloneWorld:
-    """What stands for a cluster.
+class StandaloneBackend:
+    """The `Backend` without a cluster.
 
     Attributes:
         templates: templates in memory.
-        view: a cluster that has nothing else.
+        view: a cluster with only these templates.
     """
 
     templates: MemoryTemplates
     view: StandaloneCluster
 
     def __init__(self) -> None:
-        """Begin without templates."""
         templates = MemoryTemplates()
         object.__setattr__(self, "templates", templates)
         object.__setattr__(self, "view", StandaloneCluster(templates))
 
     @property
     def refusals(self) -> None:
-        """There are no Events."""
+        """No Events."""
         return
 
     def ready(self) -> tuple[bool, str]:
-        """There is nothing to wait for."""
+        """Always ready."""
         return True, "standalone"

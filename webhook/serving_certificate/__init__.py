@@ -1,1 +1,1 @@
-"""The certificate that is served: where it comes from, how it rotates, and who has to know its CA."""
+"""The serving certificate: its source (Secret or folder), its rotation, and the caBundle of its CA."""

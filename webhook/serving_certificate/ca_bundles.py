@@ -1,8 +1,8 @@
-"""`caBundle` of our two webhook configurations, kept right.
+"""Reconciles `caBundle` of our two webhook configurations.
 
-Charts and GitOps leave the field out or apply the configuration without it; then API servers cannot verify us, and
-refuse or admit everything. So both configurations are watched by name, and what differs is put right at once. Entries
-that call another Service than ours are somebody else's: they are reported, never written.
+Charts and GitOps apply the configurations without this field; then API servers cannot verify us, and deny or admit
+everything, by the failurePolicy. So both configurations are watched by name, and a different bundle is replaced
+immediately. Entries that call another Service are reported, never written.
 """
 
 import base64
@@ -24,6 +24,8 @@ from webhook.cluster.api import (
     StatusError,
     explain,
 )
+from webhook.cluster.object_reader import Projection
+from webhook.cluster.pages import Collection
 from webhook.cluster.reflector import Reflector, Timing
 
 log = logging.getLogger(__name__)
@@ -32,16 +34,16 @@ GROUP: Final = "admissionregistration.k8s.io"
 MUTATING: Final = Resource(GROUP, "v1", "mutatingwebhookconfigurations")
 VALIDATING: Final = Resource(GROUP, "v1", "validatingwebhookconfigurations")
 PATHS: Final = {MUTATING: "/mutate", VALIDATING: "/validate"}
-"""What our server answers for each kind."""
+"""Path of our server for each kind of configuration."""
 
 _TIMEOUT: Final = 10.0
 _PAUSE: Final = 1.0
-"""Seconds between two writes of one configuration: another controller may write it back each time."""
+"""Seconds between two writes of one configuration: another controller may revert each write."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Service:
-    """The Service that API servers reach us by."""
+    """The Service in front of this webhook."""
 
     namespace: str
     name: str
@@ -56,9 +58,9 @@ class Entry:
 
     Attributes:
         name: of the webhook.
-        service: that is called; None where a URL is.
-        path: on that Service.
-        bundle: `caBundle`, decoded; empty where it is missing or no base64.
+        service: the called Service; None: the entry has a URL.
+        path: of the Service.
+        bundle: `caBundle`, decoded; empty if it is missing or not base64.
     """
 
     name: str
@@ -76,7 +78,7 @@ class Configuration:
 
 
 def project_configuration(item: Mapping[str, Any]) -> Configuration:
-    """What is kept of a configuration."""
+    """The fields of a configuration that are cached."""
     return Configuration(item["metadata"]["resourceVersion"], tuple(map(_entry, item.get("webhooks") or ())))
 
 
@@ -93,12 +95,12 @@ def _entry(webhook: Mapping[str, Any]) -> Entry:
 
 
 class CABundles:
-    """The two configurations, and writing to them.
+    """Watches and writes the two configurations.
 
     Attributes:
         name: of both configurations.
-        caches: have to run.
-        repairs: how often a bundle was put back that had been there before.
+        caches: the caller runs them.
+        repairs: how often a bundle was restored that the configuration had before.
     """
 
     def __init__(
@@ -114,11 +116,11 @@ class CABundles:
         """Prepare; `repair` writes.
 
         Args:
-            server: where the configurations are.
-            name: of both.
-            service: that entries have to call.
-            writes: whether `caBundle` is ours to write; where it is not, it may hold more than our CAs.
-            timing: pace of list-watch.
+            server: the API server.
+            name: of both configurations.
+            service: our Service.
+            writes: whether this webhook writes `caBundle`; if not, `caBundle` may contain further CAs.
+            timing: of list and watch.
             clock: monotonic seconds.
         """
         self.name = name
@@ -128,7 +130,10 @@ class CABundles:
         self._writes = writes
         self._clock = clock
         self._caches = {
-            resource: Reflector(server, resource, project_configuration, name=name, timing=timing) for resource in PATHS
+            resource: Reflector(
+                server, Collection(resource, name=name), Projection(project_configuration), timing=timing
+            )
+            for resource in PATHS
         }
         self.caches = tuple(self._caches.values())
         self._carried: dict[Resource, bytes] = {}
@@ -136,26 +141,26 @@ class CABundles:
         self._refusals: dict[Resource, str] = {}
 
     def on_change(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called whenever one of them changes."""
+        """Call `callback` whenever a configuration changes."""
         for cache in self.caches:
             cache.on_change(lambda *_: callback())
 
     def missing(self) -> list[str]:
-        """Kinds of those that do not exist."""
+        """Plural kinds of the configurations that do not exist."""
         return [resource.plural for resource in PATHS if self._known(resource) is None]
 
     def carry(self, bundle: bytes) -> bool:
-        """Whether every configuration that exists carries this bundle, as far as is known."""
+        """Whether every existing configuration has this bundle; false while a cache is not synced."""
         if not all(cache.synced.is_set() and not cache.problem for cache in self.caches):
             return False
         return not any(self._wrong(resource, bundle) for resource in PATHS)
 
     def trust(self, accepts: Callable[[bytes], bool]) -> bool:
-        """Whether `accepts` holds for the bundle of every entry of ours."""
+        """Whether `accepts` returns true for the bundle of each of our entries."""
         return all(accepts(entry.bundle) for resource in PATHS for _, entry in self._ours(resource))
 
     def problems(self) -> list[str]:
-        """What an operator has to mend, one sentence each."""
+        """Problems for the operator, one sentence each."""
         found = [cache.problem for cache in self.caches if cache.problem]
         found += [text for text in self._refusals.values() if text]
         for resource, path in PATHS.items():
@@ -165,14 +170,14 @@ class CABundles:
         return list(dict.fromkeys(found))
 
     async def repair(self, bundle: bytes, fresh: Callable[[], Awaitable[bytes]]) -> float:
-        """Write the bundle where it differs.
+        """Write the bundle into the entries that have another one.
 
         Args:
-            bundle: as far as is known.
-            fresh: reads the bundle again, right before a write: who was stopped for a while must not write an old one.
+            bundle: the bundle from memory.
+            fresh: reads the bundle again before a write: a process that was paused must not write an old bundle.
 
         Returns:
-            Seconds until another attempt makes sense; 0 where there is nothing left to do.
+            Seconds until the next attempt; 0: nothing left to do.
         """
         return max([await self._repair(resource, bundle, fresh) for resource in PATHS])
 
@@ -211,7 +216,7 @@ class CABundles:
             await self._server.request("PATCH", path, timeout=_TIMEOUT, body=operations, content_type=JSON_PATCH)
         except StatusError as error:
             if error.code in (CONFLICT, NOT_FOUND):
-                return  # another replica was first, or it is gone: the watch tells
+                return  # another replica was first, or the configuration was deleted: the watch reports it
             raise
         webhooks = [entry.name for _, entry in wrong]
         if self._carried.get(resource) == bundle:
@@ -260,7 +265,7 @@ class CABundles:
         if entry.service != self._service:
             yield (
                 f"{where} calls Service {entry.service}, and this webhook is {self._service}: correct clientConfig, or "
-                "give each of two releases configurations of its own (--webhook-configuration)"
+                "give each release its own configurations (--webhook-configuration)"
             )
         elif entry.path != path:
-            yield f"{where} calls path '{entry.path}', and has to call {path}: correct clientConfig.service.path"
+            yield f"{where} calls path '{entry.path}' instead of {path}: correct clientConfig.service.path"

@@ -1,8 +1,7 @@
-"""A serving certificate that somebody else keeps in a directory: followed while the server runs.
+"""Follows a serving certificate in a directory that others write, such as a mounted Secret of cert-manager.
 
-cert-manager and bring-your-own Secrets are mounted; the kubelet swaps all files of a mount at once. A script may copy
-files one by one: a key that does not belong to its certificate yet is looked at again. A pair that
-clients would refuse does not take the place of one that they accept.
+The kubelet replaces all files of a mount at once. A script may copy files one by one, so a key that does not match its
+certificate is read again later. A pair that clients would refuse does not replace a pair that they accept.
 """
 
 import asyncio
@@ -28,13 +27,13 @@ class CertificateFolder:
     """Serves `tls.crt` and `tls.key` of a directory.
 
     Attributes:
-        bundle: PEM of its `ca.crt`, the last one that what is served chains to; empty where there was none.
-        ca_not_after: end of the first CA's validity; None where there is none.
-        problem: why the files as they are now are not served; empty where they are.
+        bundle: PEM of the last `ca.crt` that verifies the served certificate; empty if there was none.
+        ca_not_after: end of the first CA's validity; None without a CA.
+        problem: why the current files are not served; empty if they are.
     """
 
     def __init__(self, directory: Path, live: LiveCertificate, now: Now = lambda: dt.datetime.now(dt.UTC)) -> None:
-        """Load the files for the first time; `now` is the time by the clock of those who verify the certificate.
+        """Load the files; `now` returns the time by the clock of the API server, which verifies the certificate.
 
         Raises:
             files.CertificateFilesError: one is missing or unreadable, or they do not belong together.
@@ -53,11 +52,11 @@ class CertificateFolder:
             raise files.CertificateFilesError(f"{self.problem}.")
 
     def on_change(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called after the files have changed."""
+        """Call `callback` after the files have changed."""
         self._callbacks.append(callback)
 
     async def watch(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        """Look at the files for ever."""
+        """Check the files every two seconds, until it is cancelled."""
         while True:
             await sleep(_SECONDS_BETWEEN_LOOKS)
             look = _look(self._directory)
@@ -73,7 +72,7 @@ class CertificateFolder:
                 callback()
 
     async def fresh_bundle(self) -> bytes:
-        """The bundle as the file has it this moment; the last one that could be read where it cannot."""
+        """Read the bundle from its file; the last usable one if that fails."""
         return self._trusted()
 
     def _take(self) -> None:
@@ -90,7 +89,7 @@ class CertificateFolder:
         self.bundle = self._trusted()
 
     def _trusted(self) -> bytes:
-        """API servers must go on accepting what is served, also where new files cannot be."""
+        """The new bundle if it verifies the served certificate, else the last: API servers must still accept us."""
         bundle = self._bundle()
         return bundle if self._live.accepted_by(bundle) else self.bundle
 
@@ -104,7 +103,7 @@ class CertificateFolder:
 
 
 def _look(directory: Path) -> _Look:
-    """What changes when a file does, through links as in a mounted Secret."""
+    """A value that changes with the files; links are followed, as in a mounted Secret."""
     found = []
     for name in (files.CERTIFICATE_FILE, files.KEY_FILE, files.CA_FILE):
         try:

@@ -1,17 +1,16 @@
-"""Certificates out of a Secret: every process follows it, one process per replica keeps it.
+"""Manages the certificates in a Secret. Every replica does all three parts:
 
-    Follower   the Secret changes -> what is served changes                     every process
-    Keeper     what `certs.rotation` says next -> the Secret                    every replica
-    Injector   the bundle -> `caBundle` of both webhook configurations          every replica
+    Follower   loads the certificate when the Secret changes
+    Keeper     writes the next step of `certs.rotation` into the Secret
+    Injector   writes the bundle into `caBundle` of both webhook configurations
 
-All replicas keep the Secret at the same time: a write that was decided on an older Secret is refused by the API
-server, so no leader is elected, and no replica waits when another one dies.
+There is no leader: the API server refuses a write that was decided on an older Secret (`resourceVersion`), and no
+replica waits for another one that has died.
 """
 
 import asyncio
 import dataclasses
 import datetime as dt
-import hashlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,7 +19,7 @@ from typing import Final
 from certs import material, rotation
 from webhook.cluster.api import ApiServerError
 from webhook.cluster.leases import Leases
-from webhook.cluster.replicas import Report
+from webhook.cluster.replicas import ReplicaStatus
 from webhook.serving_certificate.ca_bundles import CABundles
 from webhook.serving_certificate.live import LiveCertificate, UnservableError
 from webhook.serving_certificate.secrets import ManagedSecret, SecretFacts
@@ -32,45 +31,40 @@ Now = Callable[[], dt.datetime]
 _RETRY: Final = 1.0
 _LONGEST_INTERVAL: Final = 5.0
 _BETWEEN_WRITES: Final = 1.0
-"""Seconds: replicas that do not agree, as with different settings, must not outdo each other at full speed."""
+"""Seconds: replicas with different settings revert each other's writes, and must not do so at full speed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Taken:
-    """What a process, or a whole replica, has taken of the Secret.
+class LoadedDigests:
+    """Digests of the content that a replica has loaded from the Secret.
 
     Attributes:
-        bundle: hex SHA-256 of the CA bundle's PEM; empty where none was seen.
-        serving: hex SHA-256 of the serving certificate's DER; empty where none is served.
+        bundle: hex SHA-256 of the CA bundle's PEM; empty if none was loaded.
+        serving: hex SHA-256 of the serving certificate's DER; empty if none is served.
     """
 
     bundle: str = ""
     serving: str = ""
 
-    @property
-    def digest(self) -> bytes:
-        """SHA-256 of both: 32 bytes that are equal where both are."""
-        return hashlib.sha256(f"{self.bundle} {self.serving}".encode()).digest()
-
 
 class Follower:
-    """Serves what the Secret holds.
+    """Loads the certificate of the Secret whenever it changes.
 
     Attributes:
-        bundle: PEM of the CAs that clients have to trust; empty until a Secret was seen.
+        bundle: PEM of the CAs that clients must trust; empty until a Secret was loaded.
         known: the last content that could be served.
-        taken: what was taken so far.
-        problem: why what the Secret holds is not served; empty where it is.
-        refused: why neither its leaf can be served nor its bundle trusted with the leaf in service; empty where it can.
-        ca_not_after: end of the current CA's validity; None until a Secret was seen.
-        served: set once something is served.
+        loaded: digests of the loaded content.
+        problem: why the content of the Secret is not served; empty if it is.
+        refused: why neither its leaf can be served nor its bundle verifies the served leaf; empty if one of them works.
+        ca_not_after: end of the current CA's validity; None until a Secret was loaded.
+        served: set once a certificate is served.
     """
 
     def __init__(self, secret: ManagedSecret, live: LiveCertificate, now: Now) -> None:
-        """Follow `secret` with `live`; `now` is the time by the API server's clock."""
+        """Load the content of `secret` into `live`; `now` returns the time by the API server's clock."""
         self.bundle = b""
         self.known: Mapping[str, bytes] | None = None
-        self.taken = Taken()
+        self.loaded = LoadedDigests()
         self.problem = ""
         self.refused = ""
         self.ca_not_after: dt.datetime | None = None
@@ -82,11 +76,11 @@ class Follower:
         secret.cache.on_change(lambda _key, _before, after: self.follow(after))
 
     def on_change(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called after each change of the Secret."""
+        """Call `callback` after each change of the Secret."""
         self._callbacks.append(callback)
 
     def follow(self, facts: SecretFacts | None) -> None:
-        """Take what can be taken; what cannot leaves everything as it was, and is said."""
+        """Load the content; unusable parts are logged and change nothing."""
         problem = self._take(facts)
         if problem and problem != self.problem:
             log.warning("%s", problem)
@@ -95,7 +89,7 @@ class Follower:
             callback()
 
     def trusted(self, facts: SecretFacts | None) -> bytes:
-        """The bundle of newer content, where clients that trust it accept what is served then; else the one we have."""
+        """The bundle of newer content, if it verifies the certificate that is then served; else the current bundle."""
         try:
             held = material.read(facts.data if facts else {})
         except material.UnusableError:
@@ -104,7 +98,7 @@ class Follower:
         if self._live.accepted_by(pem):
             return pem
         usable = facts is not None and held.leaf is not None and rotation.serves(facts.data, self._now())
-        return pem if usable and held.leaf is not None and self._live.takes(held.leaf.pair) else self.bundle
+        return pem if usable and held.leaf is not None and self._live.can_load(held.leaf.pair) else self.bundle
 
     def _take(self, facts: SecretFacts | None) -> str:
         self.refused = ""
@@ -125,32 +119,32 @@ class Follower:
                 self.served.set()
             except UnservableError as error:
                 problem = f"the certificate in {self._name} is not served: {error}"
-        # A bundle goes to the API servers, who must go on accepting what is served, whatever became of the leaf.
+        # The bundle goes to the API servers, which must still accept the served certificate if the new leaf failed.
         if not self._live.accepted_by(held.bundle_pem):
             self.refused = problem
             return problem
         self.bundle, self.ca_not_after = held.bundle_pem, held.current.not_valid_after_utc
-        self.taken = Taken(material.bundle_digest(self.bundle), self._live.digest)
+        self.loaded = LoadedDigests(material.bundle_digest(self.bundle), self._live.digest)
         return problem
 
 
 class Injector:
-    """Keeps `caBundle`."""
+    """Reconciles `caBundle`."""
 
     def __init__(self, bundles: CABundles, bundle: Callable[[], bytes], fresh: Callable[[], Awaitable[bytes]]) -> None:
-        """Take the bundle from memory (`bundle`), and read it anew (`fresh`) before a write."""
+        """`bundle` returns the bundle from memory; `fresh` reads it again before a write."""
         self._bundles = bundles
         self._bundle = bundle
         self._fresh = fresh
         self._wake = asyncio.Event()
         bundles.on_change(self._wake.set)
 
-    def poke(self) -> None:
-        """Look again: the bundle may have changed."""
+    def wake(self) -> None:
+        """Reconcile now: the bundle may have changed."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Write whenever something differs. Ends only when it is cancelled."""
+        """Reconcile on every change, until it is cancelled."""
         while True:
             self._wake.clear()
             bundle = self._bundle()
@@ -158,13 +152,48 @@ class Injector:
             await _wait(self._wake, pause or None)
 
 
+class Confirmations:
+    """Measures since when all replicas and webhook configurations have the content of the Secret."""
+
+    def __init__(
+        self, secret: str, bundles: CABundles, leases: Leases, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Read webhook configurations and Leases; `secret` is the Secret's name, `clock` returns monotonic seconds."""
+        self._secret = secret
+        self._bundles = bundles
+        self._leases = leases
+        self._clock = clock
+        self._bundle_since = _Since()
+        self._serving_since = _Since()
+
+    def announce(self) -> None:
+        """Write our own Lease now: this replica has loaded new content."""
+        self._leases.announce()
+
+    def of(self, held: material.Material) -> rotation.Confirmed:
+        """Durations for exactly this content."""
+        bundle, now = held.bundle_pem, self._clock()
+        digest = material.bundle_digest(bundle)
+        taken = self._agree(lambda report: report.bundle == digest) and self._bundles.carry(bundle)
+        serving = material.certificate_digest(held.leaf.certificate) if held.leaf else ""
+        served = self._agree(lambda report: report.serving == serving)
+        return rotation.Confirmed(
+            self._bundle_since.elapsed(digest, now, holds=taken),
+            self._serving_since.elapsed(serving, now, holds=served),
+        )
+
+    def _agree(self, right: Callable[[ReplicaStatus], bool]) -> bool:
+        # A replica with another Secret or none, such as one on a laptop, never loads ours.
+        return self._leases.agree(lambda report: report.secret != self._secret or right(report))
+
+
 class Keeper:
-    """Writes the Secret, step by step.
+    """Writes the Secret, one step of `certs.rotation` after the other.
 
     Attributes:
-        problem: why it cannot be kept; empty where it can.
-        waiting: what a rotation under way waits for; empty where none is.
-        reported: what our Lease says that this replica has taken.
+        problem: why the Secret cannot be written; empty if it can.
+        waiting: what a rotation waits for; empty: no rotation, or it does not wait.
+        reported: the digests in our Lease.
         secret: name of the Secret.
     """
 
@@ -174,64 +203,54 @@ class Keeper:
         follower: Follower,
         rules: rotation.Rules,
         now: Now,
-        *,
-        bundles: CABundles,
-        leases: Leases,
+        confirmations: Confirmations,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare; `run` keeps.
+        """Prepare; `run` writes.
 
         Args:
-            secret: what is kept.
-            follower: what this process has of it.
-            rules: what certificates have to be like.
+            secret: the Secret to write.
+            follower: what this process serves of it.
+            rules: hosts, lifetimes and waits of the certificates.
             now: the time by the API server's clock.
-            bundles: the webhook configurations.
-            leases: what the replicas say.
+            confirmations: since when the replicas have the content of the Secret.
             clock: monotonic seconds.
         """
         self.problem = ""
         self.waiting = ""
-        self.reported = Taken()
+        self.reported = LoadedDigests()
         self.secret = secret.name
         self._secret = secret
         self._follower = follower
         self._rules = rules
         self._now = now
-        self._bundles = bundles
-        self._leases = leases
+        self._confirmations = confirmations
         self._clock = clock
-        self._bundle_since = _Since()
-        self._serving_since = _Since()
-        # Often enough to see the end of the shortest wait.
+        # Short enough to notice the end of the shortest wait.
         self._interval = min(_LONGEST_INTERVAL, max(0.1, rules.settle.total_seconds() / 4))
         self._written = float("-inf")
         self._wake = asyncio.Event()
         follower.on_change(self._wake.set)
 
-    def poke(self) -> None:
-        """Look again: another process of this replica may have taken something."""
-        self._wake.set()
-
     async def run(self) -> None:
-        """Take one step after the other. Ends only when it is cancelled."""
+        """Take one step after the other, until it is cancelled."""
         await self._secret.cache.settled.wait()
         while True:
             self._wake.clear()
             pause = self._interval
             try:
                 self._report()
-                self._say(await self._step())
+                self._set_problem(await self._step())
             except ApiServerError as error:
-                self._say(self._secret.explain(error, "write"))
+                self._set_problem(self._secret.explain(error, "write"))
                 pause = _RETRY
             except ValueError as error:
-                self._say(f"no certificate can be made: {error}")
+                self._set_problem(f"no certificate can be made: {error}")
             rest = self._rest()
             await _wait(self._wake, min(pause, rest) if rest > 0 else pause)
 
     async def fresh_bundle(self) -> bytes:
-        """The bundle as the Secret has it this moment; ours where the Secret has none.
+        """Read the bundle from the Secret; the current one if the Secret has no usable bundle.
 
         Raises:
             ApiServerError: the Secret cannot be read.
@@ -239,7 +258,7 @@ class Keeper:
         return self._follower.trusted(await self._secret.read())
 
     async def _step(self) -> str:
-        """Do what is next; returns what keeps us from it."""
+        """Do the next step. Returns the problem that prevents it, or an empty string."""
         if not self._secret.cache.synced.is_set():
             return self._secret.cache.problem
         if self._rest() > 0:
@@ -247,7 +266,7 @@ class Keeper:
         facts = self._secret.facts
         if facts is not None and facts.keeper:
             return (
-                f"Secret {self._secret.namespace}/{self._secret.name} is kept by {facts.keeper}: mount it and set "
+                f"Secret {self._secret.namespace}/{self._secret.name} is managed by {facts.keeper}: mount it and set "
                 "--tls-dir, or name another Secret with --tls-secret"
             )
         step = rotation.advance(
@@ -255,7 +274,7 @@ class Keeper:
             now=self._now(),
             rules=self._rules,
             confirmed=self._confirmed(facts),
-            asked=facts.asked if facts else "",
+            requested=facts.requested if facts else "",
             known=self._follower.known,
             refused=self._follower.refused,
         )
@@ -273,39 +292,26 @@ class Keeper:
         return self._written + _BETWEEN_WRITES - self._clock()
 
     def _report(self) -> None:
-        """Have our Lease say what this replica has taken."""
-        taken = self._follower.taken
-        if taken != self.reported:
-            self.reported = taken
-            self._leases.announce()
+        loaded = self._follower.loaded
+        if loaded != self.reported:
+            self.reported = loaded
+            self._confirmations.announce()
 
     def _confirmed(self, facts: SecretFacts | None) -> rotation.Confirmed:
         try:
             held = material.read(facts.data if facts else {})
         except material.UnusableError:
             return rotation.Confirmed()
-        bundle, now = held.bundle_pem, self._clock()
-        digest = material.bundle_digest(bundle)
-        taken = self._agree(lambda report: report.bundle == digest) and self._bundles.carry(bundle)
-        serving = material.certificate_digest(held.leaf.certificate) if held.leaf else ""
-        served = self._agree(lambda report: report.serving == serving)
-        return rotation.Confirmed(
-            self._bundle_since.elapsed(digest, now, holds=taken),
-            self._serving_since.elapsed(serving, now, holds=served),
-        )
+        return self._confirmations.of(held)
 
-    def _agree(self, right: Callable[[Report], bool]) -> bool:
-        # A replica that keeps another Secret, or none, such as one on a laptop, will never take ours.
-        return self._leases.agree(lambda report: report.secret != self.secret or right(report))
-
-    def _say(self, problem: str) -> None:
+    def _set_problem(self, problem: str) -> None:
         if problem and problem != self.problem:
             log.warning("%s", problem)
         self.problem = problem
 
 
 class _Since:
-    """How long something has held without a break."""
+    """Measures for how long a condition has been true without interruption."""
 
     def __init__(self) -> None:
         self._what = ""

@@ -1,7 +1,7 @@
-"""The serving certificate of the one live TLS context, replaced without a restart.
+"""Replaces the serving certificate of the live TLS context without a restart.
 
-Handshakes that begin after a load get the new certificate; connections that exist live on. Keys come as bytes and go
-to OpenSSL through memory, never through a disk.
+Handshakes after a load use the new certificate; open connections stay. Keys go to OpenSSL through memory, not through a
+disk.
 """
 
 import contextlib
@@ -23,22 +23,22 @@ log = logging.getLogger(__name__)
 
 _LONGEST_SHOWN: Final = 100
 _REMEMBERED: Final = 8
-"""Bundles of which is known whether they vouch for what is served: mostly there is one, and two in a rotation."""
+"""Bundles with a cached verification result: usually one, two during a rotation."""
 
 
 class UnservableError(Exception):
-    """A pair cannot be served; the message says why. The one before stays in service."""
+    """A pair cannot be served; the message says why. The earlier pair stays in service."""
 
 
 class LiveCertificate:
-    """What a TLS context serves.
+    """The certificate that a TLS context serves.
 
     Attributes:
         context: used for every handshake.
-        digest: hex SHA-256 of the serving certificate; empty while there is none.
-        not_before: beginning of its validity; None while there is none.
-        not_after: end of its validity; None while there is none.
-        reloads: how often a pair was loaded, and how often in vain.
+        digest: hex SHA-256 of the serving certificate; empty without one.
+        not_before: beginning of its validity; None without one.
+        not_after: end of its validity; None without one.
+        reloads: number of loaded pairs (success) and of refused pairs (failure).
     """
 
     def __init__(self, context: ssl.SSLContext) -> None:
@@ -54,20 +54,20 @@ class LiveCertificate:
         self._names: frozenset[str] = frozenset()
 
     def load(self, pair: KeyPair, now: dt.datetime | None = None) -> None:
-        """Serve this pair from now on; nothing happens where it is served already.
+        """Serve this pair from now on; no effect if it is served already.
 
         Args:
             pair: PEM of the chain and its key.
-            now: given where the pair was not checked yet: one that clients refuse at that time, or that is for other
-                names, does not take the place of one that they accept.
+            now: the time, for a pair that was not checked before: a pair that is not valid then, or has other names,
+                does not replace a valid one. None: the pair was checked.
 
         Raises:
-            UnservableError: it cannot be used.
+            UnservableError: the pair cannot be used.
         """
         if pair == self._pair:
             return
         try:
-            certificate = self._judged(pair)
+            certificate = self._checked(pair)
             if now is not None and not self.fault(now):
                 self._compare(certificate, now)
             _load(self.context, pair)
@@ -88,10 +88,10 @@ class LiveCertificate:
         log.info("serving certificate loaded", extra=extra)
 
     def accepted_by(self, bundle: bytes) -> bool:
-        """Whether clients that trust this PEM bundle accept what is served, times and names aside."""
+        """Whether this PEM bundle verifies the served certificate, regardless of time and names."""
         if self._pair is None:
             return False
-        # Readiness asks for every entry of every configuration, and a signature takes as long as a review.
+        # Readiness checks every entry of every configuration, and one signature takes as long as a review.
         if bundle not in self._accepted:
             if len(self._accepted) >= _REMEMBERED:
                 self._accepted.clear()
@@ -106,28 +106,28 @@ class LiveCertificate:
             return False
         return material.anchor(material.read_pair(pair), cas) is not None
 
-    def takes(self, pair: KeyPair) -> bool:
+    def can_load(self, pair: KeyPair) -> bool:
         """Whether `load` would serve this pair."""
         try:
-            self._judged(pair)
+            self._checked(pair)
         except (material.UnusableError, UnservableError, OSError):
             return False
         return True
 
     def fault(self, now: dt.datetime) -> str:
-        """Why clients refuse what is served, as far as time goes; empty where they do not."""
+        """Why the served certificate is not valid at this time; empty if it is valid."""
         if self.not_before is None or self.not_after is None:
             return "no certificate yet"
         return _fault(self.not_before, self.not_after, now)
 
     def move_to(self, context: ssl.SSLContext) -> None:
-        """Serve the same with another context from now on."""
+        """Serve the same certificate with another context from now on."""
         if self._pair is not None:
             _load(context, self._pair)
         self.context = context
 
     def _compare(self, certificate: x509.Certificate, now: dt.datetime) -> None:
-        """Raise unless the certificate can take the place of the one in service, which clients accept."""
+        """Raise `UnservableError` unless the certificate may replace the served one, which is valid."""
         fault = _fault(certificate.not_valid_before_utc, certificate.not_valid_after_utc, now)
         if fault:
             raise UnservableError(f"it is {fault}; the one in service stays")
@@ -138,13 +138,13 @@ class LiveCertificate:
                 "that is meant, restart the replicas one after the other"
             )
 
-    def _judged(self, pair: KeyPair) -> x509.Certificate:
-        """The serving certificate, after a context that is not in service has taken the pair."""
+    def _checked(self, pair: KeyPair) -> x509.Certificate:
+        """The serving certificate of a pair, after a trial load into another context."""
         certificate = material.read_pair(pair)[0]
         _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
         kind = type(certificate.public_key())
         if self._key_type is not None and kind is not self._key_type:
-            # OpenSSL keeps one certificate per type of key in a context, and would go on serving the old one too.
+            # An OpenSSL context keeps one certificate per key type, so it would still serve the old one too.
             raise UnservableError(
                 f"its key is of another type ({kind.__name__.lstrip('_')}) than the one in service; restart the "
                 "replicas one after the other"
@@ -161,7 +161,6 @@ def _fault(not_before: dt.datetime, not_after: dt.datetime, now: dt.datetime) ->
 
 
 def _names(certificate: x509.Certificate) -> frozenset[str]:
-    """DNS names and addresses."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, ValueError):
@@ -175,13 +174,13 @@ def _shown(names: frozenset[str]) -> str:
 
 def _load(context: ssl.SSLContext, pair: KeyPair) -> None:
     with _as_file(pair.certificate_pem.rstrip() + b"\n" + pair.key_pem) as path:
-        # A password would be asked for on the terminal; there is none, and encrypted keys were refused before.
+        # Without `password`, OpenSSL would prompt on the terminal. Encrypted keys were refused before.
         context.load_cert_chain(path, password="")
 
 
 @contextlib.contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """A path to read the content from: of memory, or of a file with mode 0600 where memory has no path."""
+    """A path to the content in memory, or to a file with mode 0600 if the system has no memfd."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("tls", os.MFD_CLOEXEC)
         with os.fdopen(descriptor, "wb") as memory:

@@ -1,7 +1,7 @@
-"""The one Secret that holds our certificates: watched, read and written through the API, never through a volume.
+"""The Secret with our certificates: watched, read and written through the API, not through a volume.
 
-A mounted Secret lags by a minute or more, and by a different one on each node. Writes carry the `resourceVersion` they
-were decided on, so that of several replicas that decide at the same moment one is first and the others look again.
+A mounted Secret is updated after a minute or more, at a different time on each node. Writes carry the `resourceVersion`
+of the content they were decided on: if several replicas write at the same time, one succeeds and the others retry.
 """
 
 import base64
@@ -18,51 +18,53 @@ from webhook.cluster.api import (
     CONFLICT,
     MERGE_PATCH,
     NOT_FOUND,
+    ApiAnswerError,
     ApiServer,
     ApiServerError,
     Resource,
     StatusError,
-    UnreadableError,
     explain,
 )
+from webhook.cluster.object_reader import Projection
+from webhook.cluster.pages import Collection
 from webhook.cluster.reflector import Reflector, Timing
 
 SECRETS: Final = Resource("", "v1", "secrets")
 
 ANNOTATION_ROTATE: Final = "neuron.aws.com/rotate"
-"""On the Secret: `ca` or `leaf` asks for a new one; removed when the rotation has begun."""
+"""Annotation of the Secret: `ca` or `leaf` requests a rotation; removed when the rotation has begun."""
 
 _TIMEOUT: Final = 10.0
 _OWNERS: Final = {
     "cert-manager.io/": "cert-manager",
     "controller.cert-manager.io/": "cert-manager",
 }
-"""Prefixes of annotations and labels that other keepers of Secrets leave."""
+"""Prefixes of annotations and labels -> the controller that sets them on Secrets it manages."""
 _HELM: Final = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
-"""What Helm knows the objects of a release by, together with the label `managed-by`."""
+"""Annotations by which Helm identifies objects of a release, with the label `managed-by`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SecretFacts:
-    """A Secret as it is kept.
+    """The cached fields of a Secret.
 
     Attributes:
         version: its `resourceVersion`.
-        data: the keys that are ours, decoded; what is no base64 counts as not there.
-        asked: the rotation that somebody asks for; empty: none.
+        data: our keys, decoded from base64; invalid values are left out.
+        requested: the rotation that the annotation requests; empty: none.
         keeper: another controller that writes this Secret; empty: none known.
-        release: the marks of the Helm release that it belongs to, labels and annotations; empty: none.
+        release: labels and annotations of its Helm release; empty: none.
     """
 
     version: str
     data: Mapping[str, bytes] = dataclasses.field(repr=False)
-    asked: str
+    requested: str
     keeper: str
     release: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
 
 
 def project_secret(item: Mapping[str, Any]) -> SecretFacts:
-    """What is kept of a Secret."""
+    """The fields of a Secret that are cached."""
     metadata = item["metadata"]
     annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
     marks = (*annotations, *labels)
@@ -74,8 +76,8 @@ def project_secret(item: Mapping[str, Any]) -> SecretFacts:
             data[key] = base64.b64decode((item.get("data") or {})[key], validate=True)
         except (KeyError, binascii.Error):
             continue
-    asked = annotations.get(ANNOTATION_ROTATE, "")
-    return SecretFacts(metadata["resourceVersion"], data, asked, keeper, release if release[1] else ({}, {}))
+    requested = annotations.get(ANNOTATION_ROTATE, "")
+    return SecretFacts(metadata["resourceVersion"], data, requested, keeper, release if release[1] else ({}, {}))
 
 
 def _marks_of(marks: Mapping[str, str], wanted: tuple[str, ...]) -> dict[str, str]:
@@ -86,15 +88,15 @@ class ManagedSecret:
     """Access to the Secret.
 
     Attributes:
-        namespace: where it is.
-        name: what it is called.
-        cache: has to run for `facts` to be current.
+        namespace: of the Secret.
+        name: of the Secret.
+        cache: the caller runs it; `facts` reads it.
     """
 
     def __init__(self, server: ApiServer, namespace: str, name: str, timing: Timing | None = None) -> None:
         self.namespace = namespace
         self.name = name
-        self.cache = Reflector(server, SECRETS, project_secret, namespace=namespace, name=name, timing=timing)
+        self.cache = Reflector(server, Collection(SECRETS, namespace, name), Projection(project_secret), timing=timing)
         self._server = server
         self._release: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
         self.cache.on_change(self._note)
@@ -105,11 +107,11 @@ class ManagedSecret:
 
     @property
     def facts(self) -> SecretFacts | None:
-        """The Secret as the watch shows it; None where there is none."""
+        """The Secret in the watch cache; None if it does not exist."""
         return self.cache.get(self.namespace, self.name)
 
     async def read(self) -> SecretFacts | None:
-        """The Secret as it is this moment.
+        """Get the Secret from the API server; None if it does not exist.
 
         Raises:
             ApiServerError: it cannot be read.
@@ -123,14 +125,14 @@ class ManagedSecret:
         try:
             return project_secret(orjson.loads(body))
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-            raise UnreadableError("the answer is no Secret") from error
+            raise ApiAnswerError("the answer is no Secret") from error
 
     async def write(self, before: SecretFacts | None, data: Mapping[str, bytes] | None, *, answered: bool) -> bool:
-        """Write new content, or only that a request is answered; False: somebody else was first.
+        """Write new content, or only remove the request for a rotation; False: another replica was first.
 
         Args:
-            before: what the new content was decided on.
-            data: the whole content; None: as it is.
+            before: the content that the decision was made on; None: create the Secret.
+            data: the whole content; None: unchanged.
             answered: remove the request for a rotation.
 
         Raises:
@@ -149,11 +151,11 @@ class ManagedSecret:
         return True
 
     def explain(self, error: ApiServerError, verb: str) -> str:
-        """What is wrong, for an operator."""
+        """The problem and its fix, for an operator."""
         return explain(error, verb, SECRETS, self.namespace, self.name)
 
     async def _create(self, data: Mapping[str, bytes]) -> None:
-        # A label managed-by of our own would be in Helm's way: it applies its own value, and conflicts are errors.
+        # No label managed-by: Helm applies its own value, and a conflict is an error.
         labels, annotations = self._release
         metadata = {
             "name": self.name,

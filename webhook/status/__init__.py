@@ -1,4 +1,4 @@
-"""`neuron-dra status`: what an installation looks like from outside.
+"""`neuron-dra status`: checks of an installation.
 
-`snapshot` fetches, once; `checks` and its neighbours judge what was fetched and do nothing else; `render` shows it.
+`snapshot` reads the cluster once; `checks` and the other modules check the snapshot and do no I/O; `render` prints.
 """

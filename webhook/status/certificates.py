@@ -1,4 +1,4 @@
-"""The serving certificate: still valid, vouched for by every caBundle, and the one that replicas serve."""
+"""Checks of the serving certificate: its validity, its CA in every caBundle, and what replicas serve."""
 
 import base64
 import binascii
@@ -19,21 +19,21 @@ from webhook.status.snapshot import NAME, Snapshot, Unseen
 CHECK: Final = "certificate"
 NEAR_END: Final = dt.timedelta(days=7)
 
-_NEW_ONE: Final = "Look at the webhook's log for why it was not renewed, or put a new certificate into its Secret."
+_NEW_ONE: Final = "Check the webhook's log for the reason, or put a new certificate into its Secret."
 
 
 def check(snapshot: Snapshot, replicas: Sequence[Replica], now: dt.datetime) -> Iterator[Line]:
-    """Everything about certificates. `replicas` are those that live."""
+    """All checks of certificates. `replicas`: the living ones."""
     bundles = _bundles(snapshot)
     if len(set(bundles.values())) > 1:
-        text = f"the caBundles of {listed(bundles)} differ: calls of some fail once the certificate changes."
+        text = f"the caBundles of {listed(bundles)} differ: some calls fail after the next change of the certificate."
         yield Line(CHECK, Verdict.WRONG, text, "Put the same CA into all of them.")
     authorities: list[x509.Certificate] = []
     for entry, bundle in bundles.items():
         try:
             authorities += x509.load_pem_x509_certificates(bundle)
         except ValueError:
-            text = f"the caBundle of {entry} holds no PEM certificate: every call fails."
+            text = f"the caBundle of {entry} contains no PEM certificate: every call fails."
             yield Line(CHECK, Verdict.WRONG, text, "Put the CA of the serving certificate there.")
     if authorities and all(each.not_valid_after_utc <= now for each in authorities):
         latest = max(each.not_valid_after_utc for each in authorities)
@@ -44,7 +44,7 @@ def check(snapshot: Snapshot, replicas: Sequence[Replica], now: dt.datetime) -> 
 
 
 def _bundles(snapshot: Snapshot) -> dict[str, bytes]:
-    """The caBundles of our configurations that are there at all, by entry."""
+    """The caBundles of the webhook configurations, by entry; entries without one are left out."""
     found: dict[str, bytes] = {}
     for items in (snapshot.mutating, snapshot.validating):
         for item in () if isinstance(items, Unseen) else items:
@@ -66,7 +66,7 @@ def _taken(bundles: dict[str, bytes], replicas: Sequence[Replica]) -> Iterator[L
     digests = {hashlib.sha256(bundle).hexdigest() for bundle in bundles.values()}
     others = [each.name for each in replicas if each.report.bundle and each.report.bundle not in digests]
     if others and digests:
-        text = f"replicas {listed(others)} know another CA bundle than the configurations have; a rotation passes so."
+        text = f"replicas {listed(others)} use another CA bundle than the configurations, as during a rotation."
         yield Line(CHECK, Verdict.NOTE, text)
 
 
@@ -79,7 +79,7 @@ def _leaf(
     elif not secret:
         if not any(each.report.serving for each in replicas):
             text = f"Secret {snapshot.namespace}/{SECRET} does not exist."
-            yield Line(CHECK, Verdict.WRONG, text, "Make it, or let the webhook or cert-manager make it.")
+            yield Line(CHECK, Verdict.WRONG, text, "Create it, or let the webhook or cert-manager create it.")
         else:
             yield from _reported(replicas, None, now)
     else:
@@ -87,7 +87,7 @@ def _leaf(
         try:
             leaf = x509.load_pem_x509_certificate(pem)
         except ValueError:
-            text = f"tls.crt in Secret {snapshot.namespace}/{SECRET} is no PEM certificate."
+            text = f"tls.crt in Secret {snapshot.namespace}/{SECRET} is not a PEM certificate."
             yield Line(CHECK, Verdict.WRONG, text, _NEW_ONE)
         else:
             yield from _judge(snapshot, leaf, authorities, replicas, now)
@@ -105,12 +105,12 @@ def _judge(
         yield Line(CHECK, Verdict.WRONG, text, "Put its CA into the caBundles; see docs/operations.md.")
     host = f"{NAME}.{snapshot.namespace}.svc"
     if host not in _hosts(leaf):
-        text = f"the certificate is not for {host}, by which the API server calls the webhook."
-        yield Line(CHECK, Verdict.WRONG, text, f"Make one whose subjectAltName has DNS:{host}.")
+        text = f"the certificate is not valid for {host}, the name that the API server calls."
+        yield Line(CHECK, Verdict.WRONG, text, f"Create one whose subjectAltName has DNS:{host}.")
     digest = leaf.fingerprint(hashes.SHA256()).hex()
     stale = [each.name for each in replicas if each.report.serving and each.report.serving != digest]
     if stale:
-        text = f"replicas {listed(stale)} serve another certificate than Secret {SECRET} has; a rotation passes so."
+        text = f"replicas {listed(stale)} serve another certificate than Secret {SECRET}, as during a rotation."
         yield Line(CHECK, Verdict.NOTE, text)
     yield _validity(leaf.not_valid_after_utc, now)
 
@@ -134,7 +134,7 @@ def _hosts(leaf: x509.Certificate) -> list[str]:
 
 
 def _reported(replicas: Sequence[Replica], unseen: Unseen | None, now: dt.datetime) -> Iterator[Line]:
-    """What replicas say of theirs: the Secret itself may not be read, and need not be."""
+    """Check the certificate that replicas report, if the Secret cannot be read or does not exist."""
     ends = [end for each in replicas if (end := _moment(each.report.not_after)) is not None]
     if ends:
         yield _validity(min(ends), now)
@@ -155,5 +155,5 @@ def _validity(end: dt.datetime, now: dt.datetime) -> Line:
     if end <= now:
         return Line(CHECK, Verdict.WRONG, f"the serving certificate expired on {day}: every call fails.", _NEW_ONE)
     if end - now < NEAR_END:
-        return Line(CHECK, Verdict.NOTE, f"the serving certificate ends soon, on {day}.", _NEW_ONE)
+        return Line(CHECK, Verdict.NOTE, f"the serving certificate expires soon, on {day}.", _NEW_ONE)
     return Line(CHECK, Verdict.WELL, f"valid until {day}.")

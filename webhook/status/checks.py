@@ -1,4 +1,4 @@
-"""All checks, in the order in which things depend on each other. Pure: a snapshot and a time give lines."""
+"""All checks, in order of dependency. Pure: a snapshot and a time in, lines out."""
 
 import datetime as dt
 import re
@@ -19,7 +19,7 @@ _VERSION: Final = re.compile(r"v?([0-9]+)\.([0-9]+)")
 
 
 def judge(snapshot: Snapshot, now: dt.datetime) -> tuple[Line, ...]:
-    """Everything there is to say about an installation; `now` is aware."""
+    """The lines of all checks; `now` is time zone aware."""
     alive = replicas.living(snapshot, now)
     lines = (
         *_api_server(snapshot),
@@ -34,7 +34,7 @@ def judge(snapshot: Snapshot, now: dt.datetime) -> tuple[Line, ...]:
         *nodes.check_nodes(snapshot),
         *nodes.check_conversion(snapshot),
     )
-    # What cannot be seen is missed by several checks, and said by the first.
+    # Several checks may lack the same data; only the first reports it.
     first = {line.text: line for line in reversed(lines)}
     return tuple(line for line in lines if line.verdict is not Verdict.UNKNOWN or first[line.text] is line)
 
@@ -58,7 +58,7 @@ def _api_server(snapshot: Snapshot) -> Iterator[Line]:
 def _kubernetes(version: str) -> Line:
     match = _VERSION.match(version)
     if match is None:
-        return Line(API_SERVER, Verdict.UNKNOWN, f"its version {version[:40]!r} cannot be read.")
+        return Line(API_SERVER, Verdict.UNKNOWN, f"the version {version[:40]!r} cannot be parsed.")
     oldest = tuple(map(int, OLDEST_KUBERNETES.split(".")))
     if (int(match[1]), int(match[2])) >= oldest:
         return Line(API_SERVER, Verdict.WELL, f"Kubernetes {version}.")
@@ -82,4 +82,4 @@ def _permissions(snapshot: Snapshot) -> Iterator[Line]:
         fix = f"Add this rule to its {role}: {rule_text(rule.group, (resource,), verbs, rule.names)}"
         yield Line(PERMISSIONS, verdict, text, fix)
     if rights and not missing:
-        yield Line(PERMISSIONS, Verdict.WELL, f"{snapshot.account} has all it needs.")
+        yield Line(PERMISSIONS, Verdict.WELL, f"{snapshot.account} has all permissions that it needs.")

@@ -1,4 +1,4 @@
-"""Webhook configurations: there, pointing at us, as they were shipped, and the only ones."""
+"""Checks of webhook configurations: they exist, call this webhook, match the shipped ones, and are the only ones."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,21 +14,21 @@ RELEASES: Final = "releases"
 _SHIPPED_AS: Final = "deploy/manifests/webhook.yaml and validating.yaml, or the chart"
 _SUFFIX: Final = f".{names.DRIVER}"
 _SHORTEST: Final = 3
-"""Seconds: the making of a template may take two."""
+"""Seconds: the creation of a template may take two."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shipped:
-    """What matters of an entry as it is shipped.
+    """The fields of a shipped entry that are checked.
 
     Attributes:
         path: of the Service.
-        failure_policy: what happens to objects while the webhook does not answer.
-        unanswered: what it means to have the other one.
-        side_effects: allowed values.
-        covers: group, resource and operation of what it has to see.
-        conditions: whether it is narrowed by matchConditions.
-        reinvocation: `reinvocationPolicy`; empty for validating ones, which have none.
+        failure_policy: `failurePolicy`.
+        unanswered: the effect of the other `failurePolicy`.
+        side_effects: allowed values of `sideEffects`.
+        covers: group, resource and operation that its rules must include.
+        conditions: whether it has matchConditions.
+        reinvocation: `reinvocationPolicy`; empty for a validating webhook, which has none.
     """
 
     path: str
@@ -42,7 +42,7 @@ class Shipped:
 
 PODS: Final = "pods.validate.neuron.aws.com"
 APART: Final = "workloads.validate.neuron.aws.com"
-"""What the chart renders besides `PODS` where there are policies."""
+"""With policies, the chart renders this entry in addition to `PODS`."""
 
 SHIPPED: Final[Mapping[str, Mapping[str, Shipped]]] = {
     "MutatingWebhookConfiguration": {
@@ -82,7 +82,7 @@ SHIPPED: Final[Mapping[str, Mapping[str, Shipped]]] = {
 
 
 def check(snapshot: Snapshot) -> Iterator[Line]:
-    """Everything about our own configurations."""
+    """Check this installation's configurations."""
     for kind, items in (
         ("MutatingWebhookConfiguration", snapshot.mutating),
         ("ValidatingWebhookConfiguration", snapshot.validating),
@@ -117,7 +117,7 @@ def _configuration(kind: str, items: Iterable[Object], snapshot: Snapshot) -> It
 
 
 def _target(entry: Object, shipped: Shipped, snapshot: Snapshot) -> Iterator[Line]:
-    """Whom it calls, and whether it could trust the answer."""
+    """Check which Service the entry calls, and its caBundle."""
     name, config = entry["name"], entry.get("clientConfig") or {}
     fix = f"Set clientConfig as shipped: {_SHIPPED_AS}."
     service = config.get("service")
@@ -148,7 +148,7 @@ def _ports(snapshot: Snapshot) -> list[int]:
 
 
 def _whole(entry: Object, shipped: Shipped, entries: Mapping[str, Object]) -> Object:
-    """An entry as it is without policies: with policies, the chart gives workloads one of their own, and pods Fail."""
+    """Merge the entries that the chart splits: with policies, workloads have their own entry, and pods have Fail."""
     apart = entries.get(APART) if entry["name"] == PODS else None
     if apart is None:
         return entry
@@ -158,7 +158,7 @@ def _whole(entry: Object, shipped: Shipped, entries: Mapping[str, Object]) -> Ob
 
 
 def _edits(entry: Object, shipped: Shipped, namespace: str) -> Iterator[Line]:
-    """What somebody changed since it was shipped, as far as it changes what happens."""
+    """Differences from the shipped entry that change behaviour."""
     for text in _differences(entry, shipped, namespace):
         yield Line(CHECK, Verdict.NOTE, f"{entry['name']}: {text}.")
 
@@ -169,23 +169,23 @@ def _differences(entry: Object, shipped: Shipped, namespace: str) -> Iterator[st
         yield f"failurePolicy is {policy}, shipped is {shipped.failure_policy}: {shipped.unanswered}"
     timeout = entry.get("timeoutSeconds") or 10
     if shipped.path == "/mutate" and timeout < _SHORTEST:
-        yield f"timeoutSeconds is {timeout}, too short for the making of a template ({_SHORTEST} at least)"
+        yield f"timeoutSeconds is {timeout}, too short for the creation of a template (at least {_SHORTEST})"
     missing = [wanted for wanted in shipped.covers if not _covered(entry.get("rules") or (), *wanted)]
     if missing:
         words = listed(f"{operation} of {resource}" for _, resource, operation in missing)
-        yield f"its rules leave out {words}: the webhook never sees them"
+        yield f"its rules do not include {words}: the webhook does not receive them"
     if shipped.conditions and not entry.get("matchConditions"):
-        yield "its matchConditions are gone: every pod of the cluster waits for the webhook"
+        yield "it has no matchConditions: every pod of the cluster waits for the webhook"
     if entry.get("sideEffects") not in shipped.side_effects:
         yield f"sideEffects is {entry.get('sideEffects')}, shipped is {shipped.side_effects[0]}"
     if shipped.reinvocation and entry.get("reinvocationPolicy") != shipped.reinvocation:
-        yield "reinvocationPolicy is not IfNeeded: what later webhooks add to a pod is not converted"
+        yield "reinvocationPolicy is not IfNeeded: later webhooks' changes are not converted"
     if entry.get("objectSelector"):
-        yield "it has an objectSelector: objects that it leaves out are never seen"
+        yield "it has an objectSelector: the webhook does not receive objects that do not match"
     if shipped.path == "/mutate":
         inside = sorted({"kube-system", namespace} - _excluded(entry.get("namespaceSelector") or {}))
         if inside:
-            yield f"its namespaceSelector does not leave out {listed(inside)}, whose pods now wait for the webhook"
+            yield f"its namespaceSelector does not exclude {listed(inside)}, whose pods wait for the webhook"
 
 
 def _covered(rules: Iterable[Mapping[str, Any]], group: str, resource: str, operation: str) -> bool:
@@ -198,7 +198,7 @@ def _covered(rules: Iterable[Mapping[str, Any]], group: str, resource: str, oper
 
 
 def _excluded(selector: Object) -> set[str]:
-    """Namespaces that a selector names as left out. One that picks by a label of its own leaves out all others."""
+    """Namespaces that a selector excludes by name (`kubernetes.io/metadata.name`)."""
     excluded: set[str] = set()
     for expression in selector.get("matchExpressions") or ():
         if expression.get("key") == "kubernetes.io/metadata.name" and expression.get("operator") == "NotIn":
@@ -207,7 +207,7 @@ def _excluded(selector: Object) -> set[str]:
 
 
 def check_releases(snapshot: Snapshot) -> Iterator[Line]:
-    """Whether this is the only installation: two convert the same pods twice, each with its own settings."""
+    """Check that this is the only installation: two would convert the same pods with different settings."""
     others: list[str] = []
     elsewhere: list[str] = []
     here = False
@@ -228,13 +228,13 @@ def check_releases(snapshot: Snapshot) -> Iterator[Line]:
         elsewhere += [f"{kind} {place}/{name}" for place, name in places if place != snapshot.namespace]
         here = here or any(place == snapshot.namespace for place, _ in places)
     if elsewhere and not (here or unseen):
-        # Most likely a wrong --namespace: do not advise to remove a working installation.
+        # Probably a wrong --namespace: do not advise to remove a working installation.
         text = f"none in namespace {snapshot.namespace}, but {listed(elsewhere)}."
-        yield Line(RELEASES, Verdict.WRONG, text, "Name the namespace it is in with --namespace.")
+        yield Line(RELEASES, Verdict.WRONG, text, "Set --namespace to the namespace of the installation.")
         elsewhere = []
     if others := others + elsewhere:
         text = f"there is a second installation: {listed(others)}."
-        yield Line(RELEASES, Verdict.WRONG, text, "Remove one of the two: helm uninstall, or kubectl delete.")
+        yield Line(RELEASES, Verdict.WRONG, text, "Remove one of them: helm uninstall, or kubectl delete.")
     for each in unseen:
         yield Line(RELEASES, Verdict.UNKNOWN, each.why, each.fix)
     if here and not others and not unseen:
@@ -242,6 +242,6 @@ def check_releases(snapshot: Snapshot) -> Iterator[Line]:
 
 
 def _is_another(item: Object) -> bool:
-    """Whether a webhook configuration is that of another installation."""
+    """Whether a webhook configuration belongs to another installation."""
     ours = any(entry["name"].endswith(_SUFFIX) for entry in item.get("webhooks") or ())
     return ours and item["metadata"]["name"] != NAME

@@ -1,4 +1,4 @@
-"""What checks say."""
+"""Results of checks."""
 
 import dataclasses
 import enum
@@ -6,25 +6,25 @@ from collections.abc import Iterable
 
 
 class Verdict(enum.StrEnum):
-    """How it stands with one thing."""
+    """The result of one check."""
 
     WELL = "well"
     NOTE = "note"
-    """It works, and an operator should know."""
+    """It works, but an operator should know."""
     WRONG = "wrong"
     UNKNOWN = "unknown"
-    """Not known: reading it is not allowed."""
+    """It could not be read, for example without permission."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:
-    """One thing that was looked at.
+    """One result.
 
     Attributes:
-        check: its title; lines of one title stand together.
-        verdict: how it stands.
-        text: a sentence.
-        fix: what to do; empty where there is nothing.
+        check: title of the check; lines of one check are adjacent.
+        verdict: the result.
+        text: one sentence.
+        fix: what to do; empty if nothing.
     """
 
     check: str
@@ -34,18 +34,18 @@ class Line:
 
 
 def overall(lines: Iterable[Line]) -> Verdict:
-    """The verdict on everything: wrong beats unknown beats well; notes change nothing."""
+    """The verdict on all lines: wrong before unknown before well; notes do not count."""
     found = {line.verdict for line in lines}
     return next((each for each in (Verdict.WRONG, Verdict.UNKNOWN) if each in found), Verdict.WELL)
 
 
 def blind(lines: Iterable[Line], known: str) -> bool:
-    """Whether nothing could be looked at but the check of that name."""
+    """Whether every check except `known` is unknown."""
     return all(line.verdict is Verdict.UNKNOWN for line in lines if line.check != known)
 
 
 def listed(names: Iterable[str], most: int = 5) -> str:
-    """Names in a sentence; of many, the first few."""
+    """Names in a sentence, at most `most` of them."""
     every = sorted(names)
     more = f" and {len(every) - most} more" if len(every) > most else ""
     return ", ".join(every[:most]) + more

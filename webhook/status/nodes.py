@@ -1,4 +1,4 @@
-"""The node half, and what the cluster's namespaces say: DeviceClass, devices, leftovers of the device plugin."""
+"""Checks of DeviceClass, nodes and devices, and of the namespaces' conversion modes."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ CONVERSION: Final = "conversion"
 
 
 def check_classes(snapshot: Snapshot) -> Iterator[Line]:
-    """Generated claims request from this class: without it their pods stay Pending."""
+    """Check the DeviceClass that generated claims request."""
     classes = snapshot.device_classes
     if isinstance(classes, Unseen):
         yield Line(CLASSES, Verdict.UNKNOWN, classes.why, classes.fix)
@@ -30,7 +30,7 @@ def check_classes(snapshot: Snapshot) -> Iterator[Line]:
 
 
 def check_nodes(snapshot: Snapshot) -> Iterator[Line]:
-    """Who publishes devices, who still advertises the device plugin's resources, and who does neither."""
+    """Check which nodes publish devices, advertise legacy resources, or do neither."""
     slices, nodes = snapshot.resource_slices, snapshot.nodes
     for seen in (slices, nodes):
         if isinstance(seen, Unseen):
@@ -40,29 +40,29 @@ def check_nodes(snapshot: Snapshot) -> Iterator[Line]:
     published = _published(slices)
     yield _driver(published)
     if partial := _incomplete(slices):
-        text = f"pools that lack slices, whose devices the scheduler leaves alone: {listed(partial)}."
-        yield Line(NODES, Verdict.NOTE, text, "If it lasts, look at the kubelet plugin's pods there.")
+        text = f"incomplete pools, from which the scheduler does not allocate: {listed(partial)}."
+        yield Line(NODES, Verdict.NOTE, text, "If it lasts, check the kubelet plugin's pods there.")
     if isinstance(nodes, Unseen):
         return
     plugin = {item["metadata"]["name"] for item in nodes if _advertises(item)}
     both = plugin & published.keys()
     if both:
-        text = f"the same devices are offered twice, by device plugin and DRA driver, on {listed(both)}."
-        fix = "Keep the device plugin's DaemonSet off the nodes of the DRA driver (nodeSelector or affinity)."
+        text = f"the same devices are offered by device plugin and DRA driver, on {listed(both)}."
+        fix = "Exclude the nodes of the DRA driver from the device plugin's DaemonSet (nodeSelector or affinity)."
         yield Line(NODES, Verdict.WRONG, text, fix)
     if plugin - both:
-        text = f"still on the device plugin, where converted pods cannot run: {listed(plugin - both)}."
+        text = f"nodes with the device plugin only, where converted pods cannot run: {listed(plugin - both)}."
         yield Line(NODES, Verdict.NOTE, text)
     catalogue = Catalogue()
     neuron = {item["metadata"]["name"] for item in nodes if _instance_type(item) in catalogue}
     idle = neuron - plugin - published.keys()
     if idle:
         text = f"Neuron nodes with neither driver nor device plugin: {listed(idle)}."
-        yield Line(NODES, Verdict.NOTE, text, "Look at the kubelet plugin's pods there.")
+        yield Line(NODES, Verdict.NOTE, text, "Check the kubelet plugin's pods there.")
 
 
 def _newest(slices: tuple[Object, ...]) -> list[Object]:
-    """Specs of the slices of each pool's newest generation."""
+    """Specs of the slices in the newest generation of each pool."""
     newest: dict[str, int] = {}
     for item in slices:
         pool = item["spec"]["pool"]
@@ -72,7 +72,7 @@ def _newest(slices: tuple[Object, ...]) -> list[Object]:
 
 
 def _incomplete(slices: tuple[Object, ...]) -> list[str]:
-    """Pools of which not every slice is there: the scheduler allocates from complete pools only (KEP-4381)."""
+    """Pools with missing slices: the scheduler allocates only from complete pools (KEP-4381)."""
     pools: defaultdict[str, list[int]] = defaultdict(list)
     for spec in _newest(slices):
         pools[spec["pool"]["name"]].append(int(spec["pool"].get("resourceSliceCount") or 0))
@@ -80,7 +80,7 @@ def _incomplete(slices: tuple[Object, ...]) -> list[str]:
 
 
 def _published(slices: tuple[Object, ...]) -> dict[str, list[Object]]:
-    """Attributes of the devices of each node's newest pool generation."""
+    """Attributes of the devices of each node, in the newest generation of its pool."""
     devices: defaultdict[str, list[Object]] = defaultdict(list)
     for spec in _newest(slices):
         for device in spec.get("devices") or ():
@@ -92,8 +92,8 @@ def _published(slices: tuple[Object, ...]) -> dict[str, list[Object]]:
 
 def _driver(published: dict[str, list[Object]]) -> Line:
     if not published:
-        text = "no node publishes Neuron devices: converted pods wait until one does."
-        return Line(NODES, Verdict.NOTE, text, "Look at the kubelet plugin's DaemonSet.")
+        text = "no node publishes Neuron devices: converted pods stay Pending until one does."
+        return Line(NODES, Verdict.NOTE, text, "Check the kubelet plugin's DaemonSet.")
     types = Counter(_text(devices[0], names.ATTRIBUTE_INSTANCE_TYPE) or "unknown" for devices in published.values())
     versions = {_text(each, "draDriverVersion") for devices in published.values() for each in devices} - {""}
     shown = ", ".join(f"{count} {name}" for name, count in sorted(types.items()))
@@ -108,7 +108,7 @@ def _text(attributes: Object, name: str) -> str:
 
 
 def _advertises(node: Object) -> bool:
-    """Whether the kubelet has devices of the plugin to give. A zero is what a plugin leaves behind when it goes."""
+    """Whether the node has allocatable legacy resources. A removed device plugin leaves a zero."""
     allocatable = (node.get("status") or {}).get("allocatable") or {}
     return any(_positive(allocatable.get(resource, "0")) for resource in names.LEGACY_RESOURCES)
 
@@ -127,24 +127,24 @@ def _instance_type(node: Object) -> str:
 
 
 def check_conversion(snapshot: Snapshot) -> Iterator[Line]:
-    """What namespaces say, and what was made in them."""
+    """Check the annotations of namespaces, and count generated templates."""
     namespaces = snapshot.namespaces
     if isinstance(namespaces, Unseen):
         yield Line(CONVERSION, Verdict.UNKNOWN, namespaces.why, namespaces.fix)
     else:
-        said = {
+        annotated = {
             item["metadata"]["name"]: value
             for item in namespaces
             if (value := (item["metadata"].get("annotations") or {}).get(names.ANNOTATION_CONVERT)) is not None
         }
-        modes = Counter(str(MODE_WORDS[value].value) for value in said.values() if value in MODE_WORDS)
+        modes = Counter(str(MODE_WORDS[value].value) for value in annotated.values() if value in MODE_WORDS)
         words = ", ".join(f"{modes[mode.value]} {mode.value}" for mode in Mode if modes[mode.value])
         rest = counted(len(namespaces) - sum(modes.values()), "namespace")
         text = f"namespaces by annotation: {words}; {rest} by default." if words else f"{rest}, all by default."
         yield Line(CONVERSION, Verdict.WELL, text)
-        misspelt = [f"{name} ({value[:40]!r})" for name, value in said.items() if value not in MODE_WORDS]
+        misspelt = [f"{name} ({value[:40]!r})" for name, value in annotated.items() if value not in MODE_WORDS]
         if misspelt:
-            text = f"namespaces whose annotation {names.ANNOTATION_CONVERT} has no meaning: {listed(misspelt)}."
+            text = f"namespaces with an invalid annotation {names.ANNOTATION_CONVERT}: {listed(misspelt)}."
             yield Line(CONVERSION, Verdict.NOTE, text, f"Allowed: {', '.join(MODE_WORDS)}.")
     templates = snapshot.templates
     if isinstance(templates, Unseen):

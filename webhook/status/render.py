@@ -1,4 +1,4 @@
-"""Lines on one screen, or as JSON."""
+"""Prints lines as text for a terminal, or as JSON."""
 
 import shutil
 import textwrap
@@ -17,14 +17,14 @@ _WIDEST: Final = 160
 
 
 def as_text(headline: str, lines: Sequence[Line], *, encoding: str, colour: bool, width: int | None) -> str:
-    """For people.
+    """Text for people.
 
     Args:
-        headline: what was looked at.
-        lines: what was found.
-        encoding: of the terminal: marks outside of it become ASCII.
+        headline: the first line.
+        lines: the results.
+        encoding: of the terminal; marks that it lacks become ASCII.
         colour: whether marks are coloured.
-        width: columns to break lines at; None: not at all.
+        width: columns at which lines are wrapped; None: no wrapping.
     """
     marks = MARKS if _encodable("".join(MARKS.values()), encoding) else ASCII_MARKS
     room = max((len(line.check) for line in lines), default=0)
@@ -62,7 +62,7 @@ def _wrapped(text: str, indent: int, width: int | None) -> str:
 
 
 def _clean(text: str, encoding: str) -> str:
-    """Printable where it is going: what comes out of a cluster must not steer a terminal."""
+    """Printable text in this encoding: text from a cluster must not control the terminal."""
     line = "".join(letter if letter.isprintable() else " " for letter in text)
     return line if _encodable(line, encoding) else line.encode(encoding, "backslashreplace").decode(encoding)
 
@@ -76,7 +76,7 @@ def _encodable(text: str, encoding: str) -> bool:
 
 
 def terminal_width() -> int:
-    """Columns of the terminal, within reason."""
+    """Columns of the terminal, between 60 and 160."""
     return min(max(shutil.get_terminal_size().columns, _NARROWEST), _WIDEST)
 
 

@@ -1,4 +1,4 @@
-"""The webhook itself: Deployment, Service, and what each replica says in its Lease."""
+"""Checks of the webhook: Deployment, Service, and the status of each replica in its Lease."""
 
 import datetime as dt
 from collections import defaultdict
@@ -24,7 +24,7 @@ _SAME: Final[tuple[tuple[str, Callable[[Replica], str]], ...]] = (
 
 
 def living(snapshot: Snapshot, now: dt.datetime) -> tuple[Replica, ...]:
-    """Replicas that said recently that they are there, by name."""
+    """Replicas whose Lease has not expired, by name."""
     return tuple(each for each in _replicas(snapshot) if each.lives(now))
 
 
@@ -34,7 +34,7 @@ def _replicas(snapshot: Snapshot) -> list[Replica]:
 
 
 def check(snapshot: Snapshot, now: dt.datetime) -> Iterator[Line]:
-    """The Deployment, then the Leases."""
+    """Check the Deployment, then the Leases."""
     yield from _deployment(snapshot)
     if isinstance(snapshot.leases, Unseen):
         yield Line(CHECK, Verdict.UNKNOWN, snapshot.leases.why, snapshot.leases.fix)
@@ -43,7 +43,7 @@ def check(snapshot: Snapshot, now: dt.datetime) -> Iterator[Line]:
     gone = [each for each in _replicas(snapshot) if not each.lives(now)]
     if gone:
         last = max(each.renewed for each in gone)
-        text = f"{counted(len(gone), 'replica')} fell silent, the last on {last:%Y-%m-%d %H:%M} UTC: "
+        text = f"{counted(len(gone), 'replica')} stopped reporting, the last on {last:%Y-%m-%d %H:%M} UTC: "
         yield Line(CHECK, Verdict.NOTE, f"{text}{listed(each.name for each in gone)}.")
     for each in alive:
         yield from _replica(each)
@@ -60,7 +60,7 @@ def _deployment(snapshot: Snapshot) -> Iterator[Line]:
     if not ours:
         labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
         text = f"there is no Deployment with labels {labels} in namespace {snapshot.namespace}."
-        yield Line(CHECK, Verdict.WRONG, text, "Name the namespace it is in with --namespace, or install it.")
+        yield Line(CHECK, Verdict.WRONG, text, "Set --namespace to its namespace, or install it.")
     for item in ours:
         yield _availability(item, snapshot.namespace)
 
@@ -88,7 +88,7 @@ def _replica(replica: Replica) -> Iterator[Line]:
         filter(None, (report.version and f"version {report.version}", report.mode and f"mode {report.mode}"))
     )
     if not report.ready:
-        why = "; ".join(report.problems) or "it does not say why"
+        why = "; ".join(report.problems) or "it reports no reason"
         yield Line(CHECK, Verdict.WRONG, f"{replica.name} is not ready: {why}.")
         return
     yield Line(CHECK, Verdict.WELL, f"{replica.name} is ready{': ' + what if what else ''}.")
@@ -103,11 +103,11 @@ def _differences(replicas: Sequence[Replica]) -> Iterator[Line]:
             groups[value(each)].append(each.name)
         if len(groups) > 1:
             shown = "; ".join(f"{key or 'none'}: {listed(names)}" for key, names in sorted(groups.items()))
-            yield Line(CHECK, Verdict.NOTE, f"replicas differ in their {words}: {shown}. A rollout passes so.")
+            yield Line(CHECK, Verdict.NOTE, f"replicas differ in their {words}: {shown}. Normal during a rollout.")
 
 
 def check_service(snapshot: Snapshot) -> Iterator[Line]:
-    """Whether calls can arrive."""
+    """Check that calls can reach the webhook."""
     for seen in (snapshot.service, snapshot.endpoint_slices):
         if isinstance(seen, Unseen):
             yield Line(SERVICE, Verdict.UNKNOWN, seen.why, seen.fix)
@@ -115,7 +115,7 @@ def check_service(snapshot: Snapshot) -> Iterator[Line]:
         return
     where = f"Service {snapshot.namespace}/{NAME}"
     if not snapshot.service:
-        yield Line(SERVICE, Verdict.WRONG, f"{where} does not exist: no call arrives.", "Apply it as shipped.")
+        yield Line(SERVICE, Verdict.WRONG, f"{where} does not exist: no call can arrive.", "Apply it as shipped.")
         return
     if isinstance(snapshot.endpoint_slices, Unseen):
         return
@@ -129,15 +129,15 @@ def check_service(snapshot: Snapshot) -> Iterator[Line]:
 
 
 def check_policies(replicas: Sequence[Replica]) -> Iterator[Line]:
-    """What is in force, and what was not taken."""
+    """Check the active policies, and refused changes."""
     refused = [each for each in replicas if each.report.policies_problem]
     for each in refused:
-        text = f"{each.name} keeps its last good policies: {each.report.policies_problem}"
+        text = f"{each.name} keeps its last valid policies: {each.report.policies_problem}"
         yield Line(
             POLICIES,
             Verdict.WRONG,
             text,
-            "Mend the policy file; `neuron-dra policy check` reads it as the webhook does.",
+            "Fix the policy file; `neuron-dra policy check` reads it as the webhook does.",
         )
     digests = sorted({each.report.policies[:12] for each in replicas if each.report.policies})
     if digests and not refused:

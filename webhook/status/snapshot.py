@@ -1,29 +1,31 @@
-"""Everything that `neuron-dra status` looks at, fetched once. What may not be read is kept as `Unseen`, with why."""
+"""Reads everything that `neuron-dra status` checks. What cannot be read becomes an `Unseen` with the reason."""
 
 import asyncio
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
-import orjson
 
 from neuron import names
-from neuron.api_objects import read_page
+from neuron.api_objects import Page, read_page
+from runtime import paging
 from webhook.cluster.api import (
     FORBIDDEN,
     NOT_FOUND,
     RESOURCE_GROUP,
     UNAUTHORIZED,
+    ApiAnswerError,
     ApiServer,
     ApiServerError,
     Resource,
     StatusError,
     TooLongError,
     UnreachableError,
-    UnreadableError,
     decoded,
     loaded,
+    loaded_object,
     rule_text,
 )
 from webhook.cluster.caches import DEVICE_CLASSES, NAMESPACES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_SLICES
@@ -31,7 +33,7 @@ from webhook.cluster.replicas import LABELS, LEASES
 from webhook.cluster.rights import RULES, SECRET, Rule
 
 NAME: Final = "neuron-dra"
-"""Of the webhook configurations, the Service and the label `app.kubernetes.io/name`."""
+"""Name of the webhook configurations and the Service, and value of the label `app.kubernetes.io/name`."""
 
 MUTATING: Final = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
 VALIDATING: Final = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations")
@@ -45,7 +47,6 @@ _ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessre
 
 _TIMEOUT: Final = 15.0
 _PAGE: Final = 500
-_SHRINK: Final = 4
 _AT_A_TIME: Final = 8
 
 Object: TypeAlias = Mapping[str, Any]
@@ -53,11 +54,11 @@ Object: TypeAlias = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Unseen:
-    """What could not be read.
+    """Data that could not be read.
 
     Attributes:
-        why: one sentence.
-        rule: the RBAC rule that is missing, as YAML; empty where that is not the reason.
+        why: the reason, one sentence.
+        rule: the missing RBAC rule, as YAML; empty for other reasons.
     """
 
     why: str
@@ -66,7 +67,7 @@ class Unseen:
     @property
     def fix(self) -> str:
         """What to do."""
-        return f"Give yourself this rule: {self.rule}" if self.rule else ""
+        return f"Add this rule to your Role or ClusterRole: {self.rule}" if self.rule else ""
 
 
 Seen: TypeAlias = tuple[Object, ...] | Unseen
@@ -75,12 +76,12 @@ Asked: TypeAlias = tuple[Rule, str, str]
 
 
 class NoAnswerError(Exception):
-    """There is nothing to look at: the cluster does not answer, or does not accept us."""
+    """The cluster does not answer, or refuses the credentials."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What was found. Collections hold objects as JSON; what may not exist is a collection of one or none.
+    """Objects of the cluster, as JSON. Single objects are a tuple of one, or an empty tuple if they do not exist.
 
     Attributes:
         address: URL of the API server.
@@ -88,7 +89,7 @@ class Snapshot:
         version: `/version`.
         versions: served versions of `resource.k8s.io`, e.g. `("v1", "v1beta2")`.
         account: user name of the webhook's ServiceAccount.
-        rights: what that account may do; None where the API server did not say.
+        rights: whether that account is allowed each rule.
     """
 
     address: str
@@ -113,10 +114,10 @@ class Snapshot:
 
 
 async def fetch(server: ApiServer, address: str, namespace: str) -> Snapshot:
-    """Look at everything.
+    """Read everything.
 
     Raises:
-        NoAnswerError: the cluster does not answer, or does not accept our credentials.
+        NoAnswerError: the cluster does not answer, or refuses the credentials.
     """
     return await _Fetcher(server, namespace).snapshot(address)
 
@@ -157,7 +158,7 @@ class _Fetcher:
     async def _first(self) -> Object | Unseen:
         try:
             return await self._read("GET", "/version")
-        except (UnreachableError, UnreadableError) as error:
+        except (UnreachableError, ApiAnswerError) as error:
             raise NoAnswerError(f"{error}.") from error
         except StatusError as error:
             if error.code == UNAUTHORIZED:
@@ -174,22 +175,15 @@ class _Fetcher:
         return tuple(each["version"] for each in group.get("versions") or ())
 
     async def _list(self, resource: Resource, namespace: str = "", **query: str) -> Seen:
+        async def fetch(asked: Mapping[str, str]) -> Page:
+            return decoded(read_page, await self._content("GET", resource.path(namespace), query=asked))
+
         found: list[Object] = []
-        limit = _PAGE
-        more: str | None = ""
         try:
-            while more is not None:
-                asked = {**query, "limit": str(limit)} | ({"continue": more} if more else {})
-                try:
-                    page = decoded(read_page, await self._content("GET", resource.path(namespace), query=asked))
-                except TooLongError:
-                    if limit <= 1:
-                        raise
-                    limit = max(1, limit // _SHRINK)
-                    continue
-                # What no parser takes is left out: tenants decide what is in their objects.
-                found += filter(None, map(_object, page.items or ()))
-                more = page.metadata.continue_ or None
+            async with contextlib.aclosing(paging.pages(fetch, query, _PAGE, TooLongError)) as listed:
+                async for page in listed:
+                    # Tenants choose what is in their objects: one that no parser accepts is left out.
+                    found += filter(None, map(_object, page.items or ()))
         except ApiServerError as error:
             return _unseen(error, resource, "list", namespace)
         return tuple(found)
@@ -227,14 +221,7 @@ class _Fetcher:
         return bool((answer.get("status") or {}).get("allowed"))
 
     async def _read(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        content = await self._content(method, path, **options)
-        try:
-            item = orjson.loads(content)
-        except orjson.JSONDecodeError as error:
-            raise UnreadableError(f"{path} is not JSON: {error}") from error
-        if not isinstance(item, dict):
-            raise UnreadableError(f"{path} is no API object")
-        return item
+        return loaded_object(await self._content(method, path, **options), path)
 
     async def _content(self, method: str, path: str, **options: Any) -> bytes:
         async with self._turns:
@@ -244,13 +231,13 @@ class _Fetcher:
 def _object(raw: msgspec.Raw) -> Object | None:
     try:
         item = loaded(memoryview(raw))
-    except UnreadableError:
+    except ApiAnswerError:
         return None
     return item if isinstance(item, dict) and "metadata" in item else None
 
 
 def _account(deployments: Seen, namespace: str) -> str:
-    """The webhook's ServiceAccount: by its Deployment, else by the name that is shipped."""
+    """The webhook's ServiceAccount: of its Deployment, else the shipped name."""
     for each in () if isinstance(deployments, Unseen) else deployments:
         labels = each["metadata"].get("labels") or {}
         if each["metadata"]["namespace"] == namespace and LABELS.items() <= labels.items():
@@ -262,5 +249,5 @@ def _unseen(error: ApiServerError, resource: Resource, verb: str, namespace: str
     where = f" in namespace {namespace}" if namespace else ""
     if isinstance(error, StatusError) and error.code == FORBIDDEN and error.missing_right:
         rule = rule_text(resource.group, (resource.plural,), (verb,))
-        return Unseen(f"you may not {verb} {resource}{where}.", rule)
+        return Unseen(f"you are not allowed to {verb} {resource}{where}.", rule)
     return Unseen(f"cannot {verb} {resource}{where}: {error}.")

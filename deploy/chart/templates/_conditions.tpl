@@ -1,16 +1,16 @@
 {{/*
-CEL for matchConditions. Every lookup is guarded: one that fails would refuse the object, whose ever it is. Loops are no
-deeper than the object, and every text is looked through once: an object of the 1.5 MB that etcd takes costs a fraction of
-the API server's budget (1,000,000 an expression). A larger one that is not ours is refused either way.
+CEL for matchConditions. Every look-up is guarded: an error would deny any object. Loops are at most as deep as the object,
+and every string is searched once: an object of 1.5 MB, the limit of etcd, costs a fraction of the API server's budget
+(1,000,000 per expression).
 */}}
 
-{{/* The DeviceClasses that count as Neuron's, as a CEL list. */}}
+{{/* DeviceClasses with Neuron devices, as a CEL list. */}}
 {{- define "neuron-dra.celClasses" -}}
 {{- $made := keys .Values.deviceClasses.extra | sortAlpha -}}
 ['{{ concat .Values.admission.deviceClasses (list .Values.conversion.deviceClass) $made | uniq | join "', '" }}']
 {{- end }}
 
-{{/* Claims, templates and DeviceClasses, of any version of the API, that name a class or driver of Neuron's. */}}
+{{/* Claims, templates and DeviceClasses, of any API version, that name a class or driver of Neuron. */}}
 {{- define "neuron-dra.celClaims" -}}
 [object, oldObject].exists(o, o != null && (
   request.resource.resource == 'deviceclasses'
@@ -31,7 +31,7 @@ the API server's budget (1,000,000 an expression). A larger one that is not ours
       c.?matchAttribute.orValue('').contains('neuron') || c.?distinctAttribute.orValue('').contains('neuron')))))
 {{- end }}
 
-{{/* A pod or pod template that asks for a legacy resource. Call with the CEL of it. */}}
+{{/* A pod or pod template that requests a legacy resource. Call with its CEL. */}}
 {{- define "neuron-dra.celLegacy" -}}
 [{{ . }}.?spec.?containers.orValue([]), {{ . }}.?spec.?initContainers.orValue([])].exists(containers,
   containers != null && containers.exists(c,
@@ -40,9 +40,9 @@ the API server's budget (1,000,000 an expression). A larger one that is not ours
 {{- end }}
 
 {{/*
-A pod or pod template that asks for an extended resource by which Neuron devices may be served: a name with "neuron" in it, any
-DeviceClass by its name (KEP-5004; the webhook knows which classes have Neuron devices), or a name that is listed or that a
-class of this release has. Call with a dict: "root", and "pod", the CEL of it.
+A pod or pod template that requests an extended resource that may stand for Neuron devices: a name with "neuron" in it, any
+DeviceClass by its name (KEP-5004; the webhook knows which classes have Neuron devices), or a name that is listed or
+belongs to a class of this release. Call with a dict: "root", and "pod", its CEL.
 */}}
 {{- define "neuron-dra.celExtended" -}}
 [{{ .pod }}.?spec.?containers.orValue([]), {{ .pod }}.?spec.?initContainers.orValue([])].exists(containers,
@@ -55,7 +55,7 @@ class of this release has. Call with a dict: "root", and "pod", the CEL of it.
         {{- end }}))))
 {{- end }}
 
-{{/* Extended resources that are listed, or that DeviceClasses of the release serve, without "neuron" in them: a JSON list. */}}
+{{/* Extended resources without "neuron" in the name, listed or of DeviceClasses of the release: a JSON list. */}}
 {{- define "neuron-dra.extendedResources" -}}
 {{- $names := .Values.admission.extendedResources -}}
 {{- if .Values.deviceClasses.default.enabled -}}
@@ -74,8 +74,8 @@ class of this release has. Call with a dict: "root", and "pod", the CEL of it.
 {{- end }}
 
 {{/*
-A pod or pod template with claims that speaks of Neuron anywhere: in names of claims, tolerations, node selectors and
-affinity, images and variables. The claims' own classes cannot be seen from here. Call with the CEL of it.
+A pod or pod template with claims that names Neuron: in names of claims, tolerations, node selectors, affinity, images or
+variables. The pod does not contain the classes of its claims. Call with its CEL.
 */}}
 {{- define "neuron-dra.celSpeaks" -}}
 ({{ . }}.?spec.?resourceClaims.orValue([]).size() > 0 && (
@@ -93,13 +93,13 @@ affinity, images and variables. The claims' own classes cannot be seen from here
       || c.?env.orValue([]).exists(e, e.?name.orValue('').startsWith('NEURON_'))))))
 {{- end }}
 
-{{/* Marks of ours on a pod or pod template. Call with the CEL of it. */}}
+{{/* Our label and annotations on a pod or pod template. Call with its CEL. */}}
 {{- define "neuron-dra.celMarked" -}}
 'neuron.aws.com/converted' in {{ . }}.?metadata.?labels.orValue({})
 || {{ . }}.?metadata.?annotations.orValue({}).exists(key, key.startsWith('neuron.aws.com/'))
 {{- end }}
 
-{{/* A pod or pod template that has to do with Neuron, as far as it says so itself. Call with the CEL of it. */}}
+{{/* A pod or pod template that names Neuron. Call with its CEL. */}}
 {{- define "neuron-dra.celNeuron" -}}
 {{ include "neuron-dra.celMarked" . }}
 || {{ include "neuron-dra.celLegacy" . }}
@@ -112,7 +112,7 @@ affinity, images and variables. The claims' own classes cannot be seen from here
   object.?spec.?leaderWorkerTemplate.?workerTemplate.orValue({})]
 {{- end }}
 
-{{/* "true" where all pods with claims, and all workloads, are asked about. */}}
+{{/* "true" if all pods with claims, and all workloads, are sent. */}}
 {{- define "neuron-dra.everyWorkload" -}}
 {{- $scope := .Values.admission.workloads.scope -}}
 {{- if or (eq $scope "All") (and (eq $scope "Auto") (include "neuron-dra.policies" .)) -}}
@@ -121,8 +121,8 @@ true
 {{- end }}
 
 {{/*
-"true" where pods have an entry of their own that must be answered: policies hold for pods also while the webhook does not answer, and
-workloads, which are asked about whatever they are for, do not depend on us.
+"true" if pods have a separate entry with failurePolicy Fail: policies on pods hold also while the webhook does not answer. Workloads
+keep Ignore, because all of them are sent and must not depend on the webhook.
 */}}
 {{- define "neuron-dra.podsApart" -}}
 {{- if and (eq .Values.admission.workloads.failurePolicy "Auto") (include "neuron-dra.policies" .) -}}
@@ -132,14 +132,14 @@ true
 
 {{/* matchConditions of the entries about pods and workloads. */}}
 {{- define "neuron-dra.podConditions" -}}
-# ReplicaSets and Jobs that a controller made repeat what their owner was told; their warnings reach no user.
+# Objects of a controller, such as the ReplicaSets of a Deployment: their owner was reviewed, and no user sees their
+# warnings.
 - name: not-controlled
   expression: >-
     request.kind.kind == 'Pod'
     || !object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))
 {{- if include "neuron-dra.everyWorkload" . }}
-# All pods that claim devices, for the policies' sake, and those that ask for an extended resource of ours or were
-# converted.
+# All pods with claims, because a policy may match them; pods that request an extended resource of Neuron; converted pods.
 - name: claims
   expression: >-
     request.kind.kind != 'Pod'
@@ -147,8 +147,8 @@ true
     || 'neuron.aws.com/converted' in object.metadata.?labels.orValue({})
     || {{ include "neuron-dra.celExtended" (dict "root" . "pod" "object") | nindent 4 | trim }}
 {{- else }}
-# Pods that claim devices and speak of Neuron, ask for an extended resource of ours or were converted, and
-# workloads with such pods. Kinds that are for machine learning alone are not looked into here.
+# Pods with claims that name Neuron, pods that request an extended resource of Neuron, converted pods, and workloads with such
+# pods. Objects of other groups (JobSet, Kubeflow, Ray, Volcano and others) are all sent.
 - name: claims
   expression: >-
     !(request.kind.group in ['', 'apps', 'batch', 'leaderworkerset.x-k8s.io'])

@@ -6,7 +6,7 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace "+" "_") }}
 {{- end }}
 
-{{/* What selects the pods of a component. */}}
+{{/* The selector of a component's pods. */}}
 {{- define "neuron-dra.selector" -}}
 app.kubernetes.io/name: neuron-dra
 {{- with .component }}
@@ -27,7 +27,7 @@ app.kubernetes.io/component: {{ . }}
 {{- end -}}
 {{- end }}
 
-{{/* Container security of everything that needs no host. */}}
+{{/* Container security of pods that do not use the host. */}}
 {{- define "neuron-dra.containerSecurity" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
@@ -35,7 +35,7 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
-{{/* Pod security of everything that needs no host. */}}
+{{/* Pod security of pods that do not use the host. */}}
 {{- define "neuron-dra.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532
@@ -45,7 +45,7 @@ seccompProfile:
   type: RuntimeDefault
 {{- end }}
 
-{{/* The namespaces that are left alone, as a JSON list. */}}
+{{/* The excluded namespaces, as a JSON list. */}}
 {{- define "neuron-dra.excludedNamespaces" -}}
 {{- concat (list "kube-system" .Release.Namespace) .Values.admission.excludedNamespaces | uniq | toJson -}}
 {{- end }}
@@ -69,7 +69,7 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* Which namespaces the webhook is asked about. */}}
+{{/* The namespaces whose objects are sent to the webhook. */}}
 {{- define "neuron-dra.namespaceSelector" -}}
 matchExpressions:
   - key: kubernetes.io/metadata.name
@@ -77,14 +77,14 @@ matchExpressions:
     values: [{{ include "neuron-dra.excludedNamespaces" . | fromJsonArray | join ", " }}]
 {{- end }}
 
-{{/* "true" where the webhook writes the CA into the webhook configurations itself. */}}
+{{/* "true" if the webhook writes the CA into the webhook configurations. */}}
 {{- define "neuron-dra.injects" -}}
 {{- if or (eq .Values.certificates.mode "managed") (and (eq .Values.certificates.mode "secret") (not .Values.certificates.caBundle)) -}}
 true
 {{- end -}}
 {{- end }}
 
-{{/* "true" where there are policy files. */}}
+{{/* "true" if there are policy files. */}}
 {{- define "neuron-dra.policies" -}}
 {{- if or .Values.policies.packs .Values.policies.files .Values.policies.existingConfigMap -}}
 true

@@ -158,7 +158,7 @@ def test_what_contradicts_itself_or_others_is_refused(texts: list[str], message:
         pytest.param(
             'validations:\n- expression: "1"',
             "0.yaml:11: spec.validations[0].expression (column 1 of that line of the expression): "
-            "the expression gives int, wanted is bool.",
+            "the expression returns int, but must return bool.",
             id="no-bool",
         ),
         pytest.param(

@@ -83,9 +83,9 @@ def test_another_selector_does_not(expression: str) -> None:
         ('device.attributes["unknown.example.com"].name', "no such key: 'name'"),
         ('device.attributes["unknown.example.com"]["name"] == 1', "no such key: 'name'"),
         ('device.capacity["unknown.example.com"].x.isGreaterThan(quantity("0"))', "no such key: 'x'"),
-        (f"{OWN}.names", "the expression gives a list, wanted is a bool"),
-        (f"{OWN}.kind", "the expression gives a string, wanted is a bool"),
-        (f"{OWN}.count.exists(x, x > 0)", "'exists' loops over a list or a map, not over a int"),
+        (f"{OWN}.names", "the expression returns list, but must return bool"),
+        (f"{OWN}.kind", "the expression returns string, but must return bool"),
+        (f"{OWN}.count.exists(x, x > 0)", "'exists' loops over a list or a map, not over int"),
         (f'{OWN}.version == "1.2.3"', r"'==' does not take \(kubernetes.Semver, string\)"),
         (f"{OWN}.kind > 3", r"'>' does not take \(string, int\)"),
     ],
@@ -104,7 +104,7 @@ def test_a_selector_that_tests_the_driver_first_never_looks_further() -> None:
 
 
 def test_what_is_no_selector_is_refused() -> None:
-    with pytest.raises(CelTypeError, match="the expression gives string, wanted is bool"):
+    with pytest.raises(CelTypeError, match="the expression returns string, but must return bool"):
         compile_selector(ENGINE, "device.driver")
     with pytest.raises(CelTypeError, match=r"'device' has no field 'attribute'\. Did you mean 'attributes'\?"):
         compile_selector(ENGINE, 'device.attribute["a"].b')

@@ -204,7 +204,7 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_converted(tmp_path: Path) -
     assert done.returncode == 2
     assert said(done) == [
         "bad.yaml:4:1: did not find expected node content while parsing a flow node.",
-        "empty: No file *.yaml, *.yml, *.json is in it.",
+        "empty: It contains no file *.yaml, *.yml, *.json.",
         "list.yaml:1:1: the document is a list, not a mapping with apiVersion and kind.",
         "missing.yaml: No such file or directory.",
         ": A file name must not be empty.",

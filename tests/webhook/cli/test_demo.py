@@ -1,4 +1,4 @@
-"""`make run`: what a newcomer sees first."""
+"""`make run`: output, exit codes and errors."""
 
 import json
 import signal
@@ -44,7 +44,7 @@ def test_once_shows_the_conversion_and_stops(tmp_path: Path) -> None:
     assert "path: /spec/resourceClaims" in section(text, "What the webhook changes (JSON patch)")
     load = YAML(typ="safe", pure=True).load
     stored = load(section(text, "What the cluster stores"))
-    template = load(section(text, "What the webhook makes before it answers"))
+    template = load(section(text, "What the webhook creates before it answers"))
     assert stored["spec"]["containers"][0]["resources"]["claims"] == [{"name": "neuron"}]
     assert stored["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] == template["metadata"]["name"]
     assert template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] == 4
@@ -92,8 +92,8 @@ def test_a_busy_port_is_exit_code_3(tmp_path: Path) -> None:
     [
         pytest.param(None, "Error: Cannot read the example other.yaml: ", id="missing"),
         pytest.param("a: b: c", "Error: Cannot read the example other.yaml: ", id="not-yaml"),
-        pytest.param("kind: Service", "Error: The example other.yaml is no Pod. Choose another with --pod.", id="kind"),
-        pytest.param("- 1", "Error: The example other.yaml is no Pod.", id="list"),
+        pytest.param("kind: Service", "Error: The example other.yaml is not a Pod. Choose another", id="kind"),
+        pytest.param("- 1", "Error: The example other.yaml is not a Pod.", id="list"),
     ],
 )
 def test_an_example_that_is_none_is_said(tmp_path: Path, content: str | None, message: str) -> None:

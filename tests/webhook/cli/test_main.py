@@ -1,4 +1,4 @@
-"""The commands as processes: what starts, what does not, and what is said."""
+"""The commands as processes: start, errors, output."""
 
 import json
 import signal
@@ -44,7 +44,7 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
 
 
 def test_standalone_serves_converts_counts_and_stops(standalone: Process) -> None:
-    """The whole of it: one process, with everything that it writes."""
+    """End to end: one process with all its output."""
     configuration = standalone.event("configuration")["settings"]
     assert (configuration["standalone"], configuration["mode"]) == (True, "convert")
     assert standalone.event("certificates made")["because"] == "ca.crt, tls.crt, tls.key did not exist"

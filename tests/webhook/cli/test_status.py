@@ -1,4 +1,4 @@
-"""`neuron-dra status` against an API server: what is fetched, what may not be, and how the command ends."""
+"""`neuron-dra status` with a fake API server: requests, missing permissions, exit codes."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from webhook.cluster.replicas import LABELS
 VERSION = {"gitVersion": "v1.36.2"}
 GROUP = {"versions": [{"groupVersion": "resource.k8s.io/v1", "version": "v1"}]}
 OURS = frozenset({"services", "endpointslices"})
-"""Collections in a namespace, of which there is ours alone."""
+"""Collections of the webhook's namespace."""
 
 EVERYWHERE = (
     "mutatingwebhookconfigurations",
@@ -44,7 +44,7 @@ def plain(body: Any) -> Handler:
 
 
 class Api(FakeApi):
-    """With the paths that are no collections of objects."""
+    """A server that also answers paths that are not collections."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ def api() -> Iterator[Api]:
 
 @pytest.fixture
 def installed(api: Api) -> Api:
-    """An installation that is well."""
+    """An installation without errors."""
     found = installation.well()
     for plural, items in (
         ("mutatingwebhookconfigurations", found.mutating),
@@ -153,10 +153,10 @@ def test_what_may_not_be_read_names_the_rule_and_the_rest_is_shown(installed: Ap
     result = run(installed, tmp_path, "-o", "json")
     checks = json.loads(result.stdout)["checks"]
     unknown = {line["text"]: line["fix"] for line in checks if line["verdict"] == "unknown"}
-    assert unknown["you may not list nodes."] == (
-        'Give yourself this rule: - {apiGroups: [""], resources: [nodes], verbs: [list]}'
+    assert unknown["you are not allowed to list nodes."] == (
+        'Add this rule to your Role or ClusterRole: - {apiGroups: [""], resources: [nodes], verbs: [list]}'
     )
-    assert "you may not list leases.coordination.k8s.io in namespace neuron-dra." in unknown
+    assert "you are not allowed to list leases.coordination.k8s.io in namespace neuron-dra." in unknown
     assert any("32 devices" in line["text"] for line in checks)
 
 
@@ -185,7 +185,7 @@ def test_only_what_is_ours_is_asked_for(installed: Api, tmp_path: Path) -> None:
             "the API server does not accept these credentials.",
             id="credentials",
         ),
-        pytest.param(plain([1]), "/version is no API object.", id="no API object"),
+        pytest.param(plain([1]), "/version is not a JSON object.", id="no-object"),
     ],
 )
 def test_where_nothing_can_be_seen_the_command_ends_with_2(
@@ -194,14 +194,14 @@ def test_where_nothing_can_be_seen_the_command_ends_with_2(
     api.fixed["/version"] = handler
     result = run(api, tmp_path)
     assert result.exit_code == 2
-    assert result.stderr == f"Error: {api.url} cannot be looked at: {message}\n"
+    assert result.stderr == f"Error: {api.url} cannot be checked: {message}\n"
 
 
 def test_a_cluster_that_does_not_answer_ends_with_2(api: Api, tmp_path: Path) -> None:
     api.url = "http://127.0.0.1:1"
     result = run(api, tmp_path)
     assert result.exit_code == 2
-    assert "http://127.0.0.1:1 cannot be looked at: cannot connect to http://127.0.0.1:1: " in result.stderr
+    assert "http://127.0.0.1:1 cannot be checked: cannot connect to http://127.0.0.1:1: " in result.stderr
 
 
 def test_a_kubeconfig_that_is_not_there_ends_with_2(tmp_path: Path) -> None:
@@ -238,4 +238,4 @@ def test_one_object_that_may_not_be_read_names_its_rule(installed: Api, tmp_path
     said = 'secrets "neuron-dra-tls" is forbidden: User "me" cannot get resource "secrets" in API group "" in the …'
     installed.fault("get", "secrets", answer(403, "Forbidden", said))
     fixes = [line["fix"] for line in json.loads(run(installed, tmp_path, "-o", "json").stdout)["checks"]]
-    assert 'Give yourself this rule: - {apiGroups: [""], resources: [secrets], verbs: [get]}' in fixes
+    assert 'Add this rule to your Role or ClusterRole: - {apiGroups: [""], resources: [secrets], verbs: [get]}' in fixes

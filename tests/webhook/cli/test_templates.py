@@ -1,4 +1,4 @@
-"""`neuron-dra templates`: what is printed, exit codes, and what does not start."""
+"""`neuron-dra templates`: output, exit codes, errors at start."""
 
 import asyncio
 import datetime as dt
@@ -51,7 +51,7 @@ def kubeconfig(api: FakeApi, tmp_path: Path) -> Path:
 
 
 def put(api: FakeApi, *items: dict[str, Any]) -> None:
-    """Templates as old as they say, by the clock of the wall."""
+    """Store templates with an age of 3 days and 4 hours."""
     for item in items:
         created = dt.datetime.now(dt.UTC) - dt.timedelta(days=3, hours=4)
         item["metadata"]["creationTimestamp"] = created.strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -101,7 +101,7 @@ async def test_a_prune_says_what_became_of_each(api: FakeApi, kubeconfig: Path) 
     assert result.stdout == (
         f"removed  team/{EIGHT}  (3d4h old)\n1 removed; of 3 generated templates 1 in use, 1 too young.\n"
     )
-    assert result.stderr == "Marked 1; looking again in 0 s.\n"
+    assert result.stderr == "Marked 1; checking again in 0 s.\n"
 
 
 async def test_a_prune_for_programs(api: FakeApi, kubeconfig: Path) -> None:
@@ -142,7 +142,7 @@ async def test_a_run_that_cannot_end_is_exit_code_1(api: FakeApi, kubeconfig: Pa
     api.fault("patch", PLURAL, marked)
     result = await run("prune", "--kubeconfig", kubeconfig, "--grace=0s")
     assert result.exit_code == 1
-    assert "Nothing was removed; the next run goes on with what is marked." in result.stderr
+    assert "Nothing was removed; the next run continues with the marked templates." in result.stderr
 
 
 @pytest.mark.parametrize("verb", ["list", "prune"])
@@ -166,13 +166,13 @@ async def test_a_kubeconfig_that_cannot_be_used_is_exit_code_2(tmp_path: Path) -
 async def test_a_namespace_that_cannot_be_never_means_all(verb: str, name: str) -> None:
     result = await run(verb, "-n", name)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert f"{name!r} is no name of a namespace: at most 63 of a-z, 0-9 and -." in result.stderr
+    assert f"{name!r} is not a valid namespace name: use at most 63 characters of a-z, 0-9 and -." in result.stderr
 
 
 async def test_two_scopes_are_one_too_many() -> None:
     result = await run("prune", "-n", "team", "-A")
     assert result.exit_code == 2
-    assert "--namespace team and --all-namespaces exclude each other: give one of them." in result.stderr
+    assert "--namespace team and --all-namespaces cannot be combined: use one of them." in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_times_are_written_as_in_kubernetes(text: str, seconds: int) -> None:
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter) as caught:
         command.duration(text)
-    assert caught.value.message == f"{text!r} is no time: write it like 24h, 7d, 90s or 1h30m."
+    assert caught.value.message == f"{text!r} is not a duration. Examples: 24h, 7d, 90s, 1h30m."
 
 
 def test_the_grace_outlasts_a_silent_watch_and_the_longest_request() -> None:

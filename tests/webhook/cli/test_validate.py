@@ -295,7 +295,7 @@ class TestFormats:
 
 
 class TestPolicies:
-    """`--policies`: what they say is shown where and as it belongs, and what is wrong with them ends the command."""
+    """`--policies`: findings of policies are printed; an error in a policy file ends the command."""
 
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
@@ -359,7 +359,7 @@ class TestPolicies:
     @pytest.mark.parametrize(
         ("text", "said"),
         [
-            pytest.param(None, "{folder}: no policy file (*.yaml, *.yml, *.json) is in it.\n", id="empty"),
+            pytest.param(None, "{folder}: it contains no policy file (*.yaml, *.yml, *.json).\n", id="empty"),
             pytest.param("kind: Frog", "{folder}/bad.yaml:1: ", id="faulty"),
             pytest.param(
                 policy(

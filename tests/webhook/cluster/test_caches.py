@@ -1,4 +1,4 @@
-"""What is known of a cluster, from watch events to answers."""
+"""The view of a cluster: watch events in, answers out."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ NEURON = "aws.amazon.com/neuron"
 
 
 class Unplugged:
-    """An API server that is never asked."""
+    """An API server that must not be called."""
 
     async def request(self, method: str, path: str, **_: object) -> bytes:
         raise UnreachableError(f"{method} {path}")
@@ -42,7 +42,7 @@ class Unplugged:
 
 
 class Told:
-    """A cluster that is told of objects as its watches would tell it."""
+    """A cluster that receives objects as from its watches."""
 
     def __init__(self) -> None:
         self.view = KubeCluster(Unplugged())

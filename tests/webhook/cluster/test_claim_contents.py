@@ -1,4 +1,4 @@
-"""Claims and templates that the API server is asked for: few, at the same time, and nothing that they say raises."""
+"""Claims and templates read from the API server: bounded, in parallel, and malformed ones do not raise."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What `/validate` knows of a cluster: shapes and classes from events, existence from the API server."""
+"""The view of `/validate`: shapes and classes from events, existence from the API server."""
 
 import asyncio
 import time
@@ -44,7 +44,7 @@ class Server:
 
 
 def unknown(*_: str) -> None:
-    """The cache of templates knows none."""
+    """An empty cache of templates."""
 
 
 def claims(error: Exception | None = None) -> ClusterClaims:

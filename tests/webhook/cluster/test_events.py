@@ -1,4 +1,4 @@
-"""Events about refusals: about whom, how often, and what becomes of those that cannot be written."""
+"""Events about refusals: their object, their rate, and failed writes."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ from webhook.cluster.events import (
 from webhook.cluster.kube import Connection
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.wire import AdmissionRequest
-from webhook.reviews.refusals import TellingReviewer
+from webhook.reviews.refusals import ReportingReviewer
 
 pytestmark = pytest.mark.anyio
 
@@ -57,7 +57,7 @@ def pod(owner: dict[str, Any] | None = OWNER, **metadata: Any) -> dict[str, Any]
 
 
 class Bench:
-    """A recorder against an API server, with a clock that stands still."""
+    """A recorder against an API server, with a fixed clock."""
 
     def __init__(self, api: FakeApi, connection: Connection) -> None:
         self.api = api
@@ -303,7 +303,7 @@ class Listener:
 )
 async def test_refusals_are_told_but_for_dry_runs(decision: Decision, dry_run: bool, heard: list[str]) -> None:
     listener = Listener()
-    answered = await TellingReviewer(Answering(decision), listener).review(request(pod(), dryRun=dry_run))
+    answered = await ReportingReviewer(Answering(decision), listener).review(request(pod(), dryRun=dry_run))
     assert answered is decision
     assert listener.heard == heard
 

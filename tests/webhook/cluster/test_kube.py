@@ -176,9 +176,11 @@ async def test_a_server_that_never_answers_is_given_up(cluster: Cluster) -> None
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        pytest.param("", "kubeconfig {path} cannot be used: something is missing or malformed (", id="empty"),
+        pytest.param("", "kubeconfig {path} cannot be used: the file is empty or is not a kubeconfig (", id="empty"),
         pytest.param("{", "kubeconfig {path} is not YAML: ", id="not YAML"),
-        pytest.param("words", "kubeconfig {path} cannot be used: something is missing or malformed (", id="no mapping"),
+        pytest.param(
+            "words", "kubeconfig {path} cannot be used: the file is empty or is not a kubeconfig (", id="no mapping"
+        ),
         pytest.param("kind: Config", "kubeconfig {path} cannot be used: Invalid kube-config file. Ex", id="no context"),
         pytest.param(
             "{current-context: x, contexts: [], clusters: [], users: []}",
@@ -253,7 +255,7 @@ async def test_outside_of_a_cluster_a_kubeconfig_is_asked_for(monkeypatch: pytes
 
 @pytest.fixture
 def service_account(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a pod of the cluster finds; its token is `cluster.token`."""
+    """The environment of a pod in the cluster; its token is `cluster.token`."""
     host, _, port = cluster.api.url.removeprefix("https://").rpartition(":")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
@@ -384,7 +386,7 @@ async def test_a_service_account_token_that_empties_is_a_failed_request(
 
 
 class Tomorrow(dt.datetime):
-    """A clock by which the client's minute with one token is over."""
+    """A clock after the minute for which the client caches a token."""
 
     @classmethod
     def now(cls, tz: dt.tzinfo | None = None) -> Self:
@@ -422,7 +424,7 @@ async def test_what_was_not_seen_yet_is_not_ready(cluster: Cluster) -> None:
             "not seen yet: resourceslices.resource.k8s.io, deviceclasses.resource.k8s.io",
         )
         world.caches[0].synced.set()
-        world.caches[1].problem = "cannot list it"
+        world.caches[1]._problem.text = "cannot list it"
         assert world.ready() == (False, "not seen yet: deviceclasses.resource.k8s.io; cannot list it")
 
 
@@ -521,7 +523,7 @@ async def test_the_cluster_role_allows_what_is_asked_for_and_nothing_else(
 
 
 def test_every_rule_that_is_shipped_is_known_by_name() -> None:
-    """What is missing is told as the rule to add: see `webhook.cluster.rights`."""
+    """A missing permission is reported as the RBAC rule to add: see `webhook.cluster.rights`."""
     shipped = [
         (kind == "Role", rule["apiGroups"], rule["resources"], rule["verbs"], rule.get("resourceNames", []))
         for kind, name in (

@@ -1,4 +1,4 @@
-"""A template that is marked for removal is not relied on: its mark goes first, or it is made again."""
+"""A marked template does not count as existing: its mark is removed first, or it is created again."""
 
 import asyncio
 import contextlib
@@ -10,6 +10,8 @@ import pytest
 from tests.support.fake_api import FakeApi, answer, eventually, hang, status
 from tests.support.generated import MARK, PLURAL, connected, forbidden, stored, template
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts, project_template
+from webhook.cluster.object_reader import Projection
+from webhook.cluster.pages import Collection
 from webhook.cluster.reflector import Reflector, Timing
 from webhook.cluster.templates import KubeTemplates
 from webhook.decisions.ports import TemplateUnavailableError
@@ -37,7 +39,7 @@ async def opened(api: FakeApi, *, watch: bool = True, **options: Any) -> AsyncIt
     async with connected(api) as connection:
         timing = Timing(backoff=0.002)
         cache: Reflector[TemplateFacts] = Reflector(
-            connection, RESOURCE_CLAIM_TEMPLATES, project_template, timing=timing
+            connection, Collection(RESOURCE_CLAIM_TEMPLATES), Projection(project_template), timing=timing
         )
         store = KubeTemplates(connection, cache, **{"pause": 0.002, **options})
         task = asyncio.create_task(cache.run())
@@ -97,7 +99,7 @@ async def test_a_second_mark_is_not_taken_for_the_first(api: FakeApi) -> None:
 
 
 async def test_a_mark_that_comes_while_another_is_taken_off_stays_in_doubt(api: FakeApi) -> None:
-    """The answer does not say which of the two marks it was about."""
+    """The answer does not contain which of the two marks it removed."""
     api.put(PLURAL, stored(4, mark=FIRST))
     async with opened(api) as store:
 
@@ -174,7 +176,7 @@ async def test_without_the_right_to_patch_the_pod_is_refused_with_the_rule(api: 
         assert (error.finding.code, error.status_code, error.status_reason) == ("NEU301", 403, "Forbidden")
         assert error.finding.message == (
             f"ResourceClaimTemplate team/{FOUR.name} could not be kept from pruning: the webhook runs as "
-            f'"bob", which may not patch {PLURAL}.resource.k8s.io in namespace "team".'
+            f'"bob", which is not allowed to patch {PLURAL}.resource.k8s.io in namespace "team".'
         )
         assert "verb patch on resourceclaimtemplates" in error.finding.fix or "verbs: [patch]" in error.finding.fix
         assert len(api.calls("patch", PLURAL)) == 1

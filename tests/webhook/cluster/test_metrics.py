@@ -1,4 +1,4 @@
-"""What is counted of caches, templates and Events, as Prometheus reads it."""
+"""Metrics of caches, templates and Events."""
 
 import math
 
@@ -10,6 +10,8 @@ from webhook.cluster.api import Resource
 from webhook.cluster.events import EventCounters
 from webhook.cluster.kube import Connection
 from webhook.cluster.metrics import ClusterMetrics
+from webhook.cluster.object_reader import Projection
+from webhook.cluster.pages import Collection
 from webhook.cluster.reflector import Effects, Reflector
 from webhook.cluster.templates import TemplateCounters
 
@@ -28,7 +30,9 @@ class Bench:
         self.seconds = 100.0
         server = Connection(lambda: pytest.fail("asked"), FakeApi())  # type: ignore[arg-type]
         effects = Effects(clock=lambda: self.seconds)
-        self.cache: Reflector[str] = Reflector(server, PODS, lambda item: item["metadata"]["name"], effects=effects)
+        self.cache: Reflector[str] = Reflector(
+            server, Collection(PODS), Projection(lambda item: item["metadata"]["name"]), effects=effects
+        )
         self.templates = TemplateCounters()
         self.events = EventCounters() if events else None
         self.registry = CollectorRegistry()
@@ -43,7 +47,7 @@ async def test_a_cache_is_behind_until_it_has_synced_and_whenever_it_has_a_probl
     assert bench.value("cache_behind") == 1
     bench.cache.synced.set()
     assert bench.value("cache_behind") == 0
-    bench.cache.problem = "cannot watch pods"
+    bench.cache._problem.text = "cannot watch pods"
     assert bench.value("cache_behind") == 1
 
 

@@ -1,4 +1,4 @@
-"""`neuron-dra probe`: what of an API server's answers says that the webhook converts."""
+"""`neuron-dra probe`: which answers of an API server count as converted."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from webhook.cluster.api import StatusError, UnreachableError
-from webhook.cluster.probe import PAUSE, Outcome, attempt, probe, probe_pod
+from webhook.cluster.probe import PAUSE, ProbeResult, attempt, probe, probe_pod
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +23,7 @@ def anyio_backend() -> str:
 
 
 class Server:
-    """An API server that gives prepared answers, the last one for ever."""
+    """An API server with prepared answers; the last one repeats."""
 
     def __init__(self, *answers: bytes | Exception) -> None:
         self.answers = list(answers)
@@ -62,7 +62,7 @@ TOO_EARLY = StatusError(403, 'error looking up service account default/default: 
 
 async def test_nothing_is_stored_and_any_mode_converts_it() -> None:
     server = Server(GOOD)
-    assert await attempt(server, "team") == Outcome(True, "neuron-1-ab")
+    assert await attempt(server, "team") == ProbeResult(True, "neuron-1-ab")
     [(method, path, query, body)] = server.asked
     assert (method, path, query) == ("POST", "/api/v1/namespaces/team/pods", {"dryRun": "All"})
     assert body["metadata"]["annotations"] == {"neuron.aws.com/convert": "convert"}
@@ -81,8 +81,8 @@ async def test_nothing_is_stored_and_any_mode_converts_it() -> None:
         (TOO_EARLY, "error looking up service account", True),
         (FORBIDDEN, 'cannot create resource "pods" (HTTP 403)', False),
         (UnreachableError("cannot connect to https://x"), "cannot connect to https://x", True),
-        (b"<html>", "the API server's answer is no Pod", False),
-        (b"[]", "the API server's answer is no Pod", False),
+        (b"<html>", "the API server's answer is not a Pod", False),
+        (b"[]", "the API server's answer is not a Pod", False),
     ],
     ids=["untouched", "no-endpoints", "new-namespace", "forbidden", "unreachable", "html", "list"],
 )
@@ -93,7 +93,7 @@ async def test_what_went_wrong_is_said(answer: bytes | Exception, message: str, 
 
 
 class Clock:
-    """Time that only sleeping moves."""
+    """A clock that only `sleep` advances."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""What ResourceQuotas say of devices."""
+"""Limits of ResourceQuotas on devices."""
 
 from typing import Any
 

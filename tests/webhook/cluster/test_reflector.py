@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import pytest
@@ -14,6 +14,8 @@ from kubernetes.aio.client.configuration import Configuration
 from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, raw
 from webhook.cluster.api import Resource
 from webhook.cluster.kube import Connection
+from webhook.cluster.object_reader import Projection
+from webhook.cluster.pages import Collection
 from webhook.cluster.reflector import Effects, Key, Reflector, Timing, lines
 
 pytestmark = pytest.mark.anyio
@@ -40,7 +42,7 @@ def pod(name: str, value: object = "x", **metadata: Any) -> dict[str, Any]:
 
 
 def value_of(item: dict[str, Any]) -> str | None:
-    """What the tests keep of a pod: nothing where the value is null."""
+    """The projection of a pod; None if its value is null."""
     value = item["spec"]["value"]
     return None if value is None else str(value)
 
@@ -49,7 +51,7 @@ Change = tuple[str, str | None, str | None]
 
 
 class Watched:
-    """A running reflector, and the changes that it told of."""
+    """A running reflector, and the changes that it reported."""
 
     def __init__(self, reflector: Reflector[str]) -> None:
         self.reflector = reflector
@@ -64,14 +66,18 @@ class Watched:
 
 
 @contextlib.asynccontextmanager
-async def watched(api: FakeApi, resource: Resource = PODS, **options: Any) -> AsyncIterator[Watched]:
+async def watched(
+    api: FakeApi,
+    collection: Collection | Resource = PODS,
+    project: Callable[..., str | None] = value_of,
+    **options: Any,
+) -> AsyncIterator[Watched]:
     async def load() -> Configuration:
         return Configuration(host=api.url)
 
     connection = await Connection.open(load)
-    reflector: Reflector[str] = Reflector(
-        connection, resource, options.pop("project", value_of), **{"timing": QUICK, **options}
-    )
+    collection = Collection(collection) if isinstance(collection, Resource) else collection
+    reflector: Reflector[str] = Reflector(connection, collection, Projection(project), **{"timing": QUICK, **options})
     result = Watched(reflector)
     task = asyncio.create_task(reflector.run())
     try:
@@ -108,7 +114,7 @@ async def test_a_list_whose_continue_token_expired_is_taken_in_one_piece(api: Fa
 
 
 async def test_query_goes_with_lists_and_watches(api: FakeApi) -> None:
-    async with watched(api, query={"fieldSelector": "spec.driver=neuron.aws.com"}) as it:
+    async with watched(api, Collection(PODS, parameters={"fieldSelector": "spec.driver=neuron.aws.com"})) as it:
         await it.reflector.synced.wait()
         asked = [call.query["fieldSelector"] for verb in ("list", "watch") for call in api.calls(verb, "pods")]
         assert asked == ["spec.driver=neuron.aws.com"] * 2
@@ -295,7 +301,7 @@ async def test_deletions_during_an_absence_are_told_after_the_next_list(api: Fak
 
 
 class Pauses:
-    """Injected sleep: remembers how long, and lets one pause after the other pass at once."""
+    """Injected sleep: records each pause and returns at once."""
 
     def __init__(self) -> None:
         self.lengths: list[float] = []

@@ -1,30 +1,30 @@
-"""A replica's Lease: what is written is what is read."""
+"""A replica's Lease: writing and reading it."""
 
 import datetime as dt
 
 import pytest
 
-from webhook.cluster.replicas import ANNOTATION_REPLICA, DURATION, Report, lease_body, micro_time, read_lease
+from webhook.cluster.replicas import ANNOTATION_REPLICA, DURATION, ReplicaStatus, lease_body, micro_time, read_lease
 
 NOW = dt.datetime(2026, 7, 1, 12, 30, 15, 250, tzinfo=dt.UTC)
 
 
 def test_what_is_written_is_what_is_read() -> None:
-    report = Report(version="1", mode="shadow", bundle="ab", ready=True, problems=("one",))
+    report = ReplicaStatus(version="1", mode="shadow", bundle="ab", ready=True, problems=("one",))
     replica = read_lease(lease_body("pod-1", report, NOW))
     assert replica is not None
     assert (replica.name, replica.renewed, replica.report) == ("pod-1", NOW, report)
 
 
 def test_a_replica_lives_as_long_as_its_lease() -> None:
-    replica = read_lease(lease_body("pod-1", Report(), NOW))
+    replica = read_lease(lease_body("pod-1", ReplicaStatus(), NOW))
     assert replica is not None
     assert replica.lives(NOW + dt.timedelta(seconds=DURATION - 1))
     assert not replica.lives(NOW + dt.timedelta(seconds=DURATION))
 
 
 def test_a_field_of_a_newer_version_is_skipped() -> None:
-    body = lease_body("pod-1", Report(), NOW)
+    body = lease_body("pod-1", ReplicaStatus(), NOW)
     body["metadata"]["annotations"][ANNOTATION_REPLICA] = '{"version": "9", "later": [1]}'
     replica = read_lease(body)
     assert replica is not None
@@ -46,4 +46,4 @@ def test_other_leases_are_no_replicas(annotations: dict[str, str] | None, spec: 
 
 def test_the_owner_takes_its_lease_along() -> None:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod-1", "uid": "u"}
-    assert lease_body("pod-1", Report(), NOW, owner)["metadata"]["ownerReferences"] == [owner]
+    assert lease_body("pod-1", ReplicaStatus(), NOW, owner)["metadata"]["ownerReferences"] == [owner]

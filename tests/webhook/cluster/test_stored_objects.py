@@ -1,4 +1,4 @@
-"""What tenants have stored must not stop a start, a relist or a watch, and must not use up memory or time."""
+"""Objects of tenants must not stop a start, a relist or a watch, and must not exhaust memory or time."""
 
 import asyncio
 import contextlib
@@ -156,7 +156,7 @@ async def test_pages_that_are_too_long_are_asked_for_again_with_fewer_objects(
 ) -> None:
     for number in range(40):
         api.put(PLURAL, template(f"t{number:02}", {"a": "x" * 10_000}))
-    monkeypatch.setattr("webhook.cluster.answers.LONGEST_ANSWER", 60_000)
+    monkeypatch.setattr("runtime.api_transport.LONGEST_ANSWER", 60_000)
     async with cluster(api) as known:
         await seen(known.templates)
         assert len(known.templates) == 40
@@ -179,7 +179,7 @@ async def test_answers_are_not_compressed(api: FakeApi) -> None:
 
 
 async def test_an_answer_of_any_kind_has_a_longest_length(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webhook.cluster.answers.LONGEST_ANSWER", 1000)
+    monkeypatch.setattr("runtime.api_transport.LONGEST_ANSWER", 1000)
     api.put(PLURAL, template("long", {"a": "x" * 2000}))
 
     async def load() -> Configuration:

@@ -13,6 +13,8 @@ from neuron.templates import Template
 from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, raw
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts, project_template
 from webhook.cluster.kube import Connection
+from webhook.cluster.object_reader import Projection
+from webhook.cluster.pages import Collection
 from webhook.cluster.reflector import Reflector, Timing
 from webhook.cluster.templates import KubeTemplates
 from webhook.decisions.ports import TemplateUnavailableError
@@ -38,14 +40,14 @@ def stored(spec: Any = FOUR.spec, name: str = FOUR.name, namespace: str = "team"
 
 
 def defaulted(item: dict[str, Any]) -> dict[str, Any]:
-    """What kube-apiserver 1.36 makes of a template that it stores."""
+    """A template as kube-apiserver 1.36 stores it."""
     requests = item["spec"]["spec"]["devices"]["requests"]
     filled = [{**request, "exactly": {**request["exactly"], "allocationMode": "ExactCount"}} for request in requests]
     return {**item, "spec": {"metadata": {}, "spec": {"devices": {"requests": filled}}}}
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """A clock that tests advance."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -78,7 +80,9 @@ async def opened(api: FakeApi, *, watch: bool = True, **options: Any) -> AsyncIt
 
     connection = await Connection.open(load)
     timing = Timing(backoff=0.002)
-    cache: Reflector[TemplateFacts] = Reflector(connection, RESOURCE_CLAIM_TEMPLATES, project_template, timing=timing)
+    cache: Reflector[TemplateFacts] = Reflector(
+        connection, Collection(RESOURCE_CLAIM_TEMPLATES), Projection(project_template), timing=timing
+    )
     store = KubeTemplates(connection, cache, **{"pause": 0.002, **options})
     task = asyncio.create_task(cache.run())
     try:
@@ -202,7 +206,7 @@ async def test_a_passing_failure_is_retried_once(api: FakeApi, fault: Any) -> No
         pytest.param(UNAVAILABLE, "etcdserver: leader changed (HTTP 503).", id="503"),
         pytest.param(hang_up, "the connection to {url} broke: Server disconnected.", id="broken connection"),
         pytest.param(raw(201, b"<html>"), "the answer is not JSON: ", id="not JSON"),
-        pytest.param(raw(201, b"{}"), "the answer is no ResourceClaimTemplate.", id="no template"),
+        pytest.param(raw(201, b"{}"), "the answer is not a ResourceClaimTemplate.", id="no template"),
         pytest.param(
             answer(401, "Unauthorized", "Unauthorized"),
             "the API server does not accept the webhook's credentials.",
@@ -273,7 +277,7 @@ async def test_a_budget_that_is_used_up_between_two_requests_is_said(api: FakeAp
                 f'resource "{PLURAL}" in API group "{GROUP}" in the namespace "team"',
             ),
             (403, "Forbidden"),
-            'the webhook runs as "system:serviceaccount:neuron-dra:neuron-dra", which may not create '
+            'the webhook runs as "system:serviceaccount:neuron-dra:neuron-dra", which is not allowed to create '
             f'{PLURAL}.{GROUP} in namespace "team".',
             "An administrator has to add this rule to its ClusterRole: "
             "- {apiGroups: [resource.k8s.io], resources: [resourceclaimtemplates], verbs: [create]}",
@@ -289,7 +293,7 @@ async def test_a_budget_that_is_used_up_between_two_requests_is_said(api: FakeAp
             (403, "Forbidden"),
             f'{PLURAL}.{GROUP} "x" is forbidden: exceeded quota: few, requested: count/{PLURAL}.{GROUP}=1, '
             f"used: count/{PLURAL}.{GROUP}=9, limited: count/{PLURAL}.{GROUP}=9 (HTTP 403).",
-            f"Raise count/{PLURAL}.{GROUP} there, or delete templates that nothing uses.",
+            f"Raise count/{PLURAL}.{GROUP} there, or delete unused templates.",
             id="quota",
         ),
         pytest.param(
@@ -301,7 +305,7 @@ async def test_a_budget_that_is_used_up_between_two_requests_is_said(api: FakeAp
             ),
             (403, "Forbidden"),
             'namespace "team" is being deleted.',
-            "Wait until it is gone, create it again and try again.",
+            "Wait until it is deleted, create it again and try again.",
             id="namespace ends",
         ),
         pytest.param(
@@ -354,7 +358,7 @@ async def test_the_right_to_read_is_named_where_it_is_missing(api: FakeApi) -> N
     async with opened(api, watch=False) as store:
         api.put(PLURAL, defaulted(stored()))
         api.forbid("get", PLURAL, GROUP)
-        with pytest.raises(TemplateUnavailableError, match=f'"nobody", which may not get {PLURAL}') as caught:
+        with pytest.raises(TemplateUnavailableError, match=f'"nobody", which is not allowed to get {PLURAL}') as caught:
             await store.ensure("team", FOUR)
         assert "resources: [resourceclaimtemplates], verbs: [get]}" in caught.value.finding.fix
 
@@ -378,7 +382,7 @@ async def test_a_foreign_spec_under_our_name_is_a_conflict(api: FakeApi, labels:
         error = caught.value
         assert (error.finding.code, error.status_code, error.status_reason) == ("NEU303", 409, "Conflict")
         assert error.finding.message == (
-            f"ResourceClaimTemplate team/{FOUR.name} exists with another spec than its name stands for; {said}"
+            f"ResourceClaimTemplate team/{FOUR.name} exists with another spec than its name's hash; {said}"
         )
         assert f"kubectl delete resourceclaimtemplate {FOUR.name} -n team" in error.finding.fix
         assert not store.holds("team", FOUR)
@@ -418,7 +422,7 @@ async def test_a_page_of_a_proxy_is_no_template(api: FakeApi) -> None:
 async def test_a_spec_that_is_not_stored_as_sent_is_an_error(api: FakeApi) -> None:
     api.store = lambda item: {**item, "spec": {"spec": {"devices": {"requests": [{"name": "n0"}]}}}}
     async with opened(api) as store:
-        with pytest.raises(TemplateUnavailableError, match="was stored with another spec than was sent") as caught:
+        with pytest.raises(TemplateUnavailableError, match="was not stored as it was sent") as caught:
             await store.ensure("team", FOUR)
         error = caught.value
         assert (error.finding.code, error.status_code, error.status_reason) == ("NEU301", 422, "Invalid")

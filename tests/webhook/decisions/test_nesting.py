@@ -24,7 +24,7 @@ from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.reviewer import Reviewer
 from webhook.reviews.validate import Validator
 from webhook.server.policies import PolicedMutator
-from webhook.server.standalone import StandaloneWorld
+from webhook.server.standalone import StandaloneBackend
 
 POLICIES = """
 apiVersion: policy.neuron.aws.com/v1alpha1
@@ -101,7 +101,7 @@ DEPTHS = {"just-too-deep": 101, "below-the-parser's-limit": 700, "above-it": 30_
 
 @pytest.fixture(scope="module")
 def plain(tls_directory: Path) -> Iterator[Running]:
-    world, options = StandaloneWorld(), ConversionOptions()
+    world, options = StandaloneBackend(), ConversionOptions()
     reviewers: dict[str, Reviewer] = {
         "/mutate": Mutator(options, Catalogue(), world.view, world.templates),
         "/validate": Validator(options, Catalogue(), world.view),
@@ -114,7 +114,7 @@ def plain(tls_directory: Path) -> Iterator[Running]:
 def policed(tls_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("policies")
     (folder / "all.yaml").write_text(POLICIES)
-    world, options = StandaloneWorld(), ConversionOptions()
+    world, options = StandaloneBackend(), ConversionOptions()
     store = PolicyStore.open(folder, lambda: dt.datetime.now(dt.UTC))
     metrics = PolicyMetrics(store)
     CollectorRegistry().register(metrics)

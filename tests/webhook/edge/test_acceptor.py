@@ -1,4 +1,4 @@
-"""Connections: how many, how long a handshake may take, and that idle ones are let go of."""
+"""Limits on connections: their number, and the time of a handshake."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ def test_above_the_cap_new_connections_are_closed_and_old_ones_go_on(running: Ru
         assert new.review(review()).status == 200
 
 
-def test_those_that_never_shake_hands_count_and_are_closed_in_time(
+def test_connections_without_a_handshake_count_and_are_closed_in_time(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(acceptor, "HANDSHAKE_TIMEOUT", 0.2)
@@ -69,14 +69,14 @@ def test_those_that_never_shake_hands_count_and_are_closed_in_time(
         assert client.review(review()).status == 200
 
 
-def test_clients_that_vanish_in_their_handshake_are_counted_out(running: Running) -> None:
+def test_clients_that_disconnect_in_their_handshake_are_no_longer_counted(running: Running) -> None:
     for gone in range(1, 3 * MOST + 1):
         plain(running).close()
         eventually(lambda gone=gone: running.acceptor.failed == gone, "it is counted out")
         assert running.acceptor.open == 0
 
 
-def test_refusals_are_said_once_in_a_while(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_connections_are_logged_at_an_interval(running: Running, caplog: pytest.LogCaptureFixture) -> None:
     with contextlib.ExitStack() as stack, caplog.at_level(logging.WARNING):
         for _ in range(MOST):
             stack.enter_context(running.raw())

@@ -1,4 +1,4 @@
-"""How long bodies are waited for, with a clock and a client that the test moves."""
+"""Time-outs of request bodies, with a clock and a client that the test controls."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from starlette.types import Message
 
-from webhook.edge.bodies import BodyReader, BodyTooLargeError, BodyTooSlowError, ClientGoneError, Patience
+from webhook.edge.bodies import BodyReader, BodyTooLargeError, BodyTooSlowError, ClientGoneError, TimeOuts
 
 
 def receiving(*messages: Message) -> Callable[[], Awaitable[Message]]:
@@ -57,7 +57,7 @@ def test_too_large_bodies_are_not_read_on(messages: list[Message], unread: bool)
 
 
 @pytest.mark.parametrize("messages", [[GONE], [piece(b"a", more=True), GONE]], ids=["at-once", "halfway"])
-def test_clients_may_go_away(messages: list[Message]) -> None:
+def test_a_client_that_disconnects_is_an_error(messages: list[Message]) -> None:
     with pytest.raises(ClientGoneError):
         asyncio.run(BodyReader(4, 1.0).read(receiving(*messages)))
 
@@ -68,7 +68,7 @@ def test_the_rest_of_a_body_is_discarded_until_it_ends() -> None:
     assert asyncio.run(BodyReader(4, 1.0).read(receive)) == b"next"
 
 
-def test_discarding_ends_when_patience_does() -> None:
+def test_discarding_ends_after_the_time_out() -> None:
     asyncio.run(asyncio.wait_for(BodyReader(4, 0.02).discard(receiving(piece(b"a", more=True))), 10))
 
 
@@ -76,7 +76,7 @@ def test_every_wait_has_its_own_deadline() -> None:
     """Three requests come 30 ms apart, the second is quick; the others are given up in the order they came."""
 
     async def scenario() -> list[str]:
-        patience = Patience(0.1)
+        patience = TimeOuts(0.1)
         order = []
 
         async def one(name: str, seconds: float) -> None:
@@ -97,7 +97,7 @@ def test_every_wait_has_its_own_deadline() -> None:
 
 def test_a_task_goes_on_after_it_was_interrupted() -> None:
     async def scenario() -> str:
-        patience = Patience(0.02)
+        patience = TimeOuts(0.02)
         with contextlib.suppress(BodyTooSlowError):
             await patience.wait(asyncio.sleep(60))
         task = asyncio.current_task()
@@ -108,9 +108,9 @@ def test_a_task_goes_on_after_it_was_interrupted() -> None:
     assert asyncio.run(asyncio.wait_for(scenario(), 10)) == "still here"
 
 
-def test_a_cancellation_by_somebody_else_is_none_of_our_business() -> None:
+def test_a_cancellation_from_outside_is_raised() -> None:
     async def scenario() -> None:
-        task = asyncio.create_task(Patience(60).wait(asyncio.sleep(60)))
+        task = asyncio.create_task(TimeOuts(60).wait(asyncio.sleep(60)))
         await asyncio.sleep(0)
         task.cancel()
         await task
@@ -121,7 +121,7 @@ def test_a_cancellation_by_somebody_else_is_none_of_our_business() -> None:
 
 def test_quick_requests_share_one_timer() -> None:
     async def scenario() -> int:
-        patience = Patience(60)
+        patience = TimeOuts(60)
         loop = asyncio.get_running_loop()
         armed = 0
         call_later = loop.call_later

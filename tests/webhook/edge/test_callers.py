@@ -1,4 +1,4 @@
-"""Client certificates: who may send reviews, over real TLS."""
+"""Client certificates: which clients may send reviews, over real TLS."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from tests.support.serving import Answering, Client, Running, eventually, make_c
 from webhook.edge import server
 from webhook.edge.callers import Callers, ClientAuthority, names_of
 from webhook.server import app
-from webhook.server.settings import Settings
+from webhook.server.settings import WebhookSettings
 from webhook.serving_certificate.live import LiveCertificate
 
 
@@ -58,7 +58,7 @@ def test_a_client_without_a_certificate_gets_403(running: Running, caplog: pytes
         reply = connected.review(review())
     assert (reply.status, reply.json["message"]) == (
         403,
-        "Reviews are taken from clients with a certificate of --client-ca; this connection has none.",
+        "Reviews need a client certificate that a CA of --client-ca signed; this connection has none.",
     )
     assert reply.headers["connection"] == "close"
     assert running.metrics.path("/mutate").errors[403] == before + 1
@@ -74,7 +74,7 @@ def test_a_client_with_another_name_gets_403(running: Running, ours: Authority) 
     )
 
 
-def test_without_names_every_verified_certificate_will_do(tls_directory: Path, ours: Authority) -> None:
+def test_without_names_every_verified_certificate_is_accepted(tls_directory: Path, ours: Authority) -> None:
     with (
         serving(tls_directory, {"/mutate": Answering()}, client_ca=ours.file) as running,
         client(running, ours.client("anybody")) as connected,
@@ -106,14 +106,14 @@ def test_an_expired_certificate_ends_the_handshake(running: Running, ours: Autho
     eventually(lambda: running.acceptor.failed == failed + 1, "the handshake is counted")
 
 
-def test_no_session_outlives_its_verdict(running: Running, ours: Authority) -> None:
+def test_sessions_are_not_resumed(running: Running, ours: Authority) -> None:
     with client(running, ours.client("kube-apiserver")) as connected:
         connected.review(review())
         session = connected.connection.sock.session
     assert session is None or not session.has_ticket
 
 
-def test_without_a_client_ca_nobody_is_asked(tls_directory: Path) -> None:
+def test_without_a_client_ca_no_certificate_is_requested(tls_directory: Path) -> None:
     with serving(tls_directory, {"/mutate": Answering()}) as running, running.client() as connected:
         assert connected.review(review()).status == 200
 
@@ -170,7 +170,7 @@ def test_a_ca_that_leaves_the_file_is_trusted_no_more(tls_directory: Path, tmp_p
             assert again.review(review()).status == 200
 
 
-def test_a_handshake_that_began_before_a_ca_was_removed_counts_no_more(tls_directory: Path, tmp_path: Path) -> None:
+def test_a_handshake_that_began_before_a_ca_was_removed_is_closed(tls_directory: Path, tmp_path: Path) -> None:
     old, new = authority(tmp_path, "old"), authority(tmp_path, "new")
     file = tmp_path / "both.crt"
     file.write_bytes(old.pem + new.pem)
@@ -220,7 +220,7 @@ def test_a_renewed_serving_certificate_is_served_by_the_context_of_new_cas(tls_d
 
 
 @pytest.mark.timeout(20)
-def test_a_fifo_in_the_place_of_the_file_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fifo_instead_of_the_file_does_not_block(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = authority(tmp_path, "ours").file
     followed = ClientAuthority(file, context(), context)
     file.unlink()
@@ -237,7 +237,7 @@ def test_a_fifo_in_the_place_of_the_file_stops_nothing(tmp_path: Path, caplog: p
     [(b"rubbish \xff", "it holds no PEM certificate"), (None, "No such file or directory")],
     ids=["no-pem", "gone"],
 )
-def test_a_file_that_goes_bad_leaves_what_is_trusted(
+def test_an_unusable_file_keeps_the_trusted_cas(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes | None, reason: str
 ) -> None:
     tls = context()
@@ -273,21 +273,23 @@ def test_a_server_does_not_start_with_a_file_that_it_cannot_use(
 
 def test_names_without_a_ca_are_refused_at_start(tls_directory: Path) -> None:
     async def scenario() -> None:
-        settings = Settings(standalone=True, tls_dir=tls_directory, client_name=("kube-apiserver",), metrics_port=0)
+        settings = WebhookSettings(
+            standalone=True, tls_dir=tls_directory, client_name=("kube-apiserver",), metrics_port=0
+        )
         async with app.assemble(settings):
             raise AssertionError("it started")
 
     with pytest.raises(StartupError) as error:
         asyncio.run(scenario())
     assert str(error.value) == (
-        "--client-name needs --client-ca: a name counts only in a certificate that was verified. Give the CA's file as "
-        "well, or drop the name."
+        "--client-name needs --client-ca: only names in a verified certificate count. Set --client-ca to the file of "
+        "the CA, or remove --client-name."
     )
 
 
-def test_a_certificate_without_names_is_nobodys() -> None:
+def test_a_certificate_without_names_is_refused() -> None:
     assert Callers(["a"]).refusal({"state": {"client_names": ()}}) == (
-        "The client certificate is for nobody, which --client-name does not list."
+        "The client certificate is for no name, which --client-name does not list."
     )
 
 

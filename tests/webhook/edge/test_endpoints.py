@@ -112,7 +112,7 @@ def test_a_missing_content_type_is_415(client: Client) -> None:
         pytest.param(b"[" * 20_000 + b"]" * 20_000, "Expected `object`, got `array`", id="deep"),
     ],
 )
-def test_what_is_no_review_is_400(server: Running, client: Client, body: bytes, message: str) -> None:
+def test_an_invalid_review_is_400(server: Running, client: Client, body: bytes, message: str) -> None:
     before = errors(server, "/mutate", 400)
     reply = client.review(body)
     assert reply.status == 400
@@ -135,9 +135,7 @@ def test_unknown_paths_are_404(client: Client, path: str) -> None:
     assert "This server has /mutate, /deny, /patch, /broken, /livez, /readyz." in reply.json["message"]
 
 
-def test_a_fault_of_ours_is_500_and_says_nothing_about_us(
-    server: Running, client: Client, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_exception_is_500_without_details(server: Running, client: Client, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         reply = client.review(review(uid="u-500"), "/broken")
     assert reply.status == 500
@@ -170,7 +168,7 @@ def test_a_body_at_the_cap_is_read(client: Client) -> None:
 
 
 @pytest.mark.parametrize("size", [CAP + 1, 4 * CAP, 60 * CAP], ids=["by-one", "four-times", "sixty-times"])
-def test_a_review_over_the_cap_is_refused_in_its_own_name(server: Running, client: Client, size: int) -> None:
+def test_a_review_over_the_cap_is_denied_with_its_uid(server: Running, client: Client, size: int) -> None:
     for body in (padded(size), chunks(padded(size))):
         reply = client.ask("POST", "/mutate", body, {"Content-Type": "application/json"})
         assert (reply.status, reply.response["uid"], reply.response["allowed"]) == (200, UID, False)
@@ -185,7 +183,7 @@ def test_a_review_over_the_cap_is_refused_in_its_own_name(server: Running, clien
     assert server.metrics.path("/mutate").reviews["CREATE", "Pod", "denied", "too-large", False]
 
 
-def test_nobody_is_kept_from_deleting_what_is_too_large(client: Client) -> None:
+def test_a_too_large_object_can_be_deleted(client: Client) -> None:
     reply = client.review(padded(2 * CAP).replace(b'"CREATE"', b'"DELETE"'))
     assert (reply.status, reply.json) == (413, TOO_LARGE)
 
@@ -243,7 +241,7 @@ def test_a_body_in_pieces_is_read_within_its_time(server: Running) -> None:
         assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_slow_body_keeps_nobody_waiting(server: Running) -> None:
+def test_a_slow_body_delays_no_other_review(server: Running) -> None:
     eventually(lambda: server.metrics.path("/mutate").inflight == 0, "earlier tests are over")
     with server.raw() as slow, server.client() as quick:
         slow.sendall(HEAD)
@@ -251,7 +249,7 @@ def test_a_slow_body_keeps_nobody_waiting(server: Running) -> None:
         assert quick.review(review()).status == 200
 
 
-def test_clients_that_go_away_are_counted(server: Running) -> None:
+def test_clients_that_disconnect_are_counted(server: Running) -> None:
     eventually(lambda: server.metrics.path("/mutate").inflight == 0, "earlier tests are over")
     before = errors(server, "/mutate", 499)
     with server.raw() as connection:
@@ -292,7 +290,7 @@ def test_an_answer_is_one_tls_record(server: Running) -> None:
     assert answer.endswith(b'"allowed":true}}')
 
 
-def test_reviews_are_counted_by_what_became_of_them(server: Running) -> None:
+def test_reviews_are_counted_by_outcome(server: Running) -> None:
     counts = server.metrics.path("/deny")
     with server.client() as client:
         client.review(review(dryRun=True), "/deny")

@@ -1,4 +1,4 @@
-"""All of a request that is no body is bounded: over a real socket and real TLS, against a real process."""
+"""Request lines, headers, chunk framing and trailers are bounded: real TLS, against a real process."""
 
 import itertools
 import json
@@ -25,7 +25,7 @@ CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 class Attacked:
-    """A server of its own, with its memory."""
+    """A separate server process, with its memory."""
 
     def __init__(self, process: Process, ca: Path) -> None:
         self.process = process
@@ -116,7 +116,7 @@ ATTACKS = {
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", ATTACKS)
-def test_what_is_no_body_takes_no_memory(attacked: Attacked, name: str) -> None:
+def test_large_heads_take_no_memory(attacked: Attacked, name: str) -> None:
     pieces, status = ATTACKS[name]
     before = attacked.rss
     started = time.monotonic()
@@ -132,7 +132,7 @@ def test_what_is_no_body_takes_no_memory(attacked: Attacked, name: str) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_many_at_once_take_no_memory_either(attacked: Attacked) -> None:
+def test_many_large_heads_take_no_memory(attacked: Attacked) -> None:
     before = attacked.rss
     connections = [attacked.connect() for _ in range(100)]
     try:
@@ -147,7 +147,7 @@ def test_many_at_once_take_no_memory_either(attacked: Attacked) -> None:
             connection.close()
 
 
-def test_the_answer_says_what_is_too_much(attacked: Attacked) -> None:
+def test_the_answer_names_the_exceeded_bound(attacked: Attacked) -> None:
     _, answer = attacked.send([POST + b"X-Large: " + b"a" * MOST_HEAD])
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
@@ -173,7 +173,7 @@ def test_what_is_within_the_bounds_is_served(attacked: Attacked) -> None:
             assert reply.status == 200
 
 
-def test_a_few_requests_ahead_are_answered_in_order_and_the_last_answer_says_that_it_is_the_last(
+def test_pipelined_requests_are_answered_in_order_up_to_the_bound(
     attacked: Attacked,
 ) -> None:
     asked = [b"GET /%s HTTP/1.1\r\nHost: x\r\n\r\n" % path for path in (b"livez", b"nowhere")]
@@ -190,7 +190,7 @@ def test_a_few_requests_ahead_are_answered_in_order_and_the_last_answer_says_tha
     [b"\r\n", b"GET /li", b"GET /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n1"],
     ids=["blank-line", "half-a-head", "half-an-unread-body"],
 )
-def test_an_answered_connection_is_not_held_by_a_byte(tls_directory: Path, rest: bytes) -> None:
+def test_a_byte_after_the_answer_does_not_keep_the_connection_open(tls_directory: Path, rest: bytes) -> None:
     with serving(tls_directory, {"/mutate": Answering()}, body_timeout=0.3) as running, running.raw() as connection:
         connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
         assert connection.recv(4096).startswith(b"HTTP/1.1 200")

@@ -1,4 +1,4 @@
-"""What `/livez` and `/readyz` say, and when."""
+"""Answers of `/livez` and `/readyz`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +32,7 @@ def client(server: Running) -> Iterator[Client]:
         yield connected
 
 
-def test_alive_is_whoever_answers(client: Client) -> None:
+def test_livez_passes_without_checks(client: Client) -> None:
     reply = client.get("/livez")
     assert (reply.status, reply.body) == (200, b"ok")
     assert client.get("/livez?verbose").body == b"livez check passed\n"

@@ -1,4 +1,4 @@
-"""The largest reviews, against a real process: memory, neighbours, /livez and SIGTERM."""
+"""The largest reviews, against a real process: memory, other reviews, /livez and SIGTERM."""
 
 import contextlib
 import json
@@ -89,7 +89,7 @@ def attacked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", BODIES)
-def test_one_review_takes_little_memory_and_nobody_waits(attacked: Attacked, name: str) -> None:
+def test_one_large_review_takes_little_memory_and_delays_no_other(attacked: Attacked, name: str) -> None:
     body = BODIES[name]()
     assert len(body) <= LIMIT
     waits: list[float] = []
@@ -161,7 +161,7 @@ def test_a_thousand_senders_of_half_a_body_stay_within_the_charts_limit(attacked
 
 
 class Slow(Answering):
-    """Decides in the lane, for longer than anybody waits."""
+    """Decides in the lane, for longer than every time-out."""
 
     def __init__(self, lane: ThreadLane) -> None:
         super().__init__()
@@ -179,7 +179,7 @@ class Slow(Answering):
 
 
 @pytest.mark.timeout(60)
-def test_a_busy_lane_keeps_nobody_waiting(tls_directory: Path) -> None:
+def test_a_busy_lane_delays_no_other_review(tls_directory: Path) -> None:
     lane = ThreadLane()
     slow = Slow(lane)
     try:
@@ -240,30 +240,31 @@ from webhook.server.application import build
 from webhook.cli.webhook import run
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader
+from webhook.edge.endpoints import RequestLimits, Telemetry
 from webhook.edge.health import Lifecycle
 from webhook.edge.metrics import Metrics
 from webhook.reviews.lane import ThreadLane
-from webhook.server.settings import Settings
+from webhook.server.settings import WebhookSettings
 
 async def main():
     lifecycle, directory = Lifecycle(), Path(sys.argv[1])
     lane = ThreadLane()
-    application = build({"/mutate": Slow(lane)}, {}, bodies=BodyReader(1 << 20, 5), metrics=Metrics("test"),
-                        decisions=logs.DecisionLog(sys.stderr.buffer), lifecycle=lifecycle)
+    application = build({"/mutate": Slow(lane)}, {}, lifecycle, RequestLimits(BodyReader(1 << 20, 5)),
+                        Telemetry(Metrics("test"), logs.DecisionLog(sys.stderr.buffer)))
     listener = server.listen("127.0.0.1", 0, "--host", "--port")
     tls = server.tls_context(directory / "tls.crt", directory / "tls.key", "1.3")
-    running = server.Server(application, tls, lifecycle, head_timeout=5, drain_delay=0, drain_timeout=1)
+    running = server.Server(application, tls, lifecycle, server.ServerLimits(5, drain_delay=0, drain_timeout=1))
     with server.on_signals(running.stop):
         await running.serve(sockets=[listener])
     lane.close()
 
 atexit.register(print, "finalised", file=sys.stderr)
-run(main(), Settings(standalone=True, log_format="json", log_level="info"))
+run(main(), WebhookSettings(standalone=True, log_format="json", log_level="info"))
 """
 
 
 @pytest.mark.timeout(60)
-def test_a_signal_is_heard_however_long_a_decision_takes(tls_directory: Path) -> None:
+def test_a_signal_stops_the_process_during_a_long_decision(tls_directory: Path) -> None:
     with Process(["-c", BUSY, str(tls_directory)], cwd=tls_directory) as process:
         url = process.event("serving")["url"][0]
         with Client(url, tls_directory / "ca.crt", timeout=20) as client:

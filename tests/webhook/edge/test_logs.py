@@ -1,4 +1,4 @@
-"""Log lines: one per decision, in batches; everything else at once."""
+"""Log lines: one per decision, in batches; other lines immediately."""
 
 import asyncio
 import io
@@ -36,7 +36,7 @@ def request(name: str = "", body: bytes = b"null", **members: Any) -> wire.Admis
 
 
 def lines(*records: tuple[wire.AdmissionRequest, Rendered], form: runtime_logs.Format = "json") -> str:
-    """What is written for these records once the log is flushed."""
+    """The lines of these records after a flush."""
     stream = io.BytesIO()
 
     async def scenario() -> None:
@@ -99,7 +99,7 @@ API_SERVER = (
         pytest.param(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", {}, id="deep"),
     ],
 )
-def test_pods_without_a_name_are_known_by_what_generates_it(body: bytes, names: dict[str, str]) -> None:
+def test_pods_without_a_name_are_logged_with_generate_name(body: bytes, names: dict[str, str]) -> None:
     written = line(request(body=body))
     assert {key: written[key] for key in ("name", "generateName") if key in written} == names
 
@@ -108,7 +108,7 @@ def test_pods_without_a_name_are_known_by_what_generates_it(body: bytes, names: 
     metadata=st.dictionaries(st.sampled_from(["name", "generateName", "namespace"]), st.text(), max_size=3),
     kind_first=st.booleans(),
 )
-def test_objects_are_called_by_a_name_of_theirs(metadata: dict[str, str], kind_first: bool) -> None:
+def test_the_logged_name_is_the_one_in_metadata(metadata: dict[str, str], kind_first: bool) -> None:
     """However the object is written: the short cut for the API server's way finds nothing that is not there."""
     body = {"kind": "Pod", "metadata": metadata} if kind_first else {"metadata": metadata, "kind": "Pod"}
     written = line(request(body=json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()))
@@ -246,7 +246,7 @@ def test_text_records_quote_what_needs_it() -> None:
 
 
 @pytest.mark.usefixtures("root_logger")
-def test_uvicorn_speaks_up_only_when_something_is_wrong() -> None:
+def test_uvicorn_logs_warnings_only() -> None:
     stream = io.StringIO()
     runtime_logs.configure("json", "info", stream)
     logging.getLogger("uvicorn.error").info("Started server process [1]")
@@ -309,7 +309,7 @@ def test_a_traceback_has_no_other_lines_than_its_own() -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_a_line_is_no_longer_than_names_are(form: runtime_logs.Format) -> None:
+def test_values_in_a_line_are_bounded(form: runtime_logs.Format) -> None:
     asked = msgspec.structs.replace(
         request("n" * 100_000, namespace="s" * 100_000),
         uid="u" * 100_000,

@@ -1,4 +1,4 @@
-"""What is counted, and how Prometheus reads it."""
+"""Metrics, and their form for Prometheus."""
 
 import dataclasses
 import http.client
@@ -103,7 +103,7 @@ def test_durations_and_sizes_are_histograms(metrics: Metrics, scrape: Any) -> No
     assert (sizes["1024.0"], sizes["16384.0"], sizes["+Inf"]) == (1, 3, 4)
 
 
-def test_what_is_in_flight_and_what_runs_is_told(metrics: Metrics, scrape: Any) -> None:
+def test_inflight_reviews_and_the_version_are_exported(metrics: Metrics, scrape: Any) -> None:
     metrics.path("/mutate").inflight = 3
     found = samples(scrape()[1])
     assert found["neuron_dra_inflight_reviews"] == [({"path": "/mutate"}, 3.0)]
@@ -111,7 +111,7 @@ def test_what_is_in_flight_and_what_runs_is_told(metrics: Metrics, scrape: Any) 
     assert found["process_resident_memory_bytes"][0][1] > 0
 
 
-def test_numbers_of_others_are_read_when_metrics_are(metrics: Metrics, scrape: Any) -> None:
+def test_gauges_and_counters_are_read_at_each_scrape(metrics: Metrics, scrape: Any) -> None:
     numbers = iter([1, 2])
     metrics.gauge("neuron_dra_test", "For a test.", lambda: next(numbers))
     assert [samples(scrape()[1])["neuron_dra_test"][0][1] for _ in range(2)] == [1.0, 2.0]

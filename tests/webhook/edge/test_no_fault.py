@@ -1,4 +1,4 @@
-"""No review ends in HTTP 500: whatever is at any field of its envelope, it is answered, or refused with a message."""
+"""No review ends in HTTP 500: every value at every field of its envelope is answered, or refused with a message."""
 
 import copy
 import datetime as dt
@@ -23,7 +23,7 @@ from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.reviewer import Reviewer
 from webhook.reviews.validate import Validator
 from webhook.server.policies import PolicedMutator
-from webhook.server.standalone import StandaloneWorld
+from webhook.server.standalone import StandaloneBackend
 
 POLICIES = """
 apiVersion: policy.neuron.aws.com/v1alpha1
@@ -105,7 +105,7 @@ JUNK = st.sampled_from(TOKENS) | st.recursive(
 def running(
     request: pytest.FixtureRequest, tls_directory: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Running]:
-    world, options = StandaloneWorld(), ConversionOptions()
+    world, options = StandaloneBackend(), ConversionOptions()
     reviewers: dict[str, Reviewer] = {
         "/mutate": Mutator(options, Catalogue(), world.view, world.templates),
         "/validate": Validator(options, Catalogue(), world.view),
@@ -222,7 +222,7 @@ def test_every_odd_value_at_every_field_is_answered(client: Client, path: str, f
     "field", [("request", "resource"), ("request", "userInfo"), ("request", "options")], ids=".".join
 )
 @pytest.mark.parametrize("token", ["1", '"a"', "[]", "true"])
-def test_what_has_members_is_an_object(client: Client, field: tuple[str, ...], token: str) -> None:
+def test_members_of_the_envelope_must_be_objects(client: Client, field: tuple[str, ...], token: str) -> None:
     reply = client.review(written(envelope("pod", "CREATE"), {field: token}), "/mutate")
     assert reply.status == 400
     said = f"The body is not an AdmissionReview: `{'.'.join(field)}`: Expected `object | null`, got `"
@@ -230,7 +230,7 @@ def test_what_has_members_is_an_object(client: Client, field: tuple[str, ...], t
 
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
-def test_large_names_come_back_nowhere_in_full(client: Client, path: str) -> None:
+def test_large_names_are_truncated_everywhere(client: Client, path: str) -> None:
     for field in FIELDS:
         if field == ("request", "uid"):
             continue

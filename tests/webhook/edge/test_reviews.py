@@ -103,7 +103,7 @@ def body(change: dict[str, Any] | None = None, **members: Any) -> bytes:
         ),
     ],
 )
-def test_what_is_no_review_is_refused_with_the_reason(content: bytes, message: str) -> None:
+def test_an_invalid_review_is_refused_with_the_reason(content: bytes, message: str) -> None:
     with pytest.raises(reviews.BadReviewError) as refusal:
         reviews.decode(content)
     assert message in str(refusal.value)
@@ -241,14 +241,14 @@ def test_a_changed_copy_is_rendered_anew() -> None:
     assert response(copy)["warnings"] == ["NEU203: A scheduler."]
 
 
-def test_rendering_tells_logs_and_metrics_what_they_need() -> None:
+def test_a_rendered_decision_has_the_fields_of_logs_and_metrics() -> None:
     rendered = reviews.render(denied("unsupported-count", SEVEN, warnings=(warning("NEU203", "", "A scheduler."),)))
     assert (rendered.outcome, rendered.reason, rendered.codes) == ("denied", "unsupported-count", ("NEU105", "NEU203"))
     assert type(rendered.outcome) is str
 
 
 class TestSize:
-    """An answer is a few KiB, whatever there is to say."""
+    """The size of an answer is bounded to a few KiB."""
 
     @staticmethod
     def answer(decision: Decision) -> tuple[int, dict[str, Any]]:
@@ -278,7 +278,7 @@ class TestSize:
         assert causes[-1]["message"].startswith("NEU520: and 12097 more findings")
         assert len(response["status"]["message"]) <= 4096
 
-    def test_audit_annotations_end_where_they_no_longer_fit(self) -> None:
+    def test_audit_annotations_are_bounded(self) -> None:
         audit = {f"k{n}": "x" * 5000 for n in range(10)}
         _, response = self.answer(Decision(Outcome.UNCHANGED, "valid", audit=audit))
         assert list(response["auditAnnotations"]) == ["k0", "k1"]

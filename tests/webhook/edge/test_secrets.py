@@ -1,4 +1,4 @@
-"""Nothing that users put into their objects is ever logged: the real command, its most talkative log, every error."""
+"""The content of objects is never logged: the real command at its most verbose log level, with every error."""
 
 import json
 import logging
@@ -62,7 +62,7 @@ def deep(levels: int) -> bytes:
     return json.dumps(review(object={"spec": "@"})).encode().replace(b'"@"', inner)
 
 
-# what is sent, and the status that it gets
+# request body, and its HTTP status
 SENT: dict[str, tuple[Any, int]] = {
     "pod": (review(object=pod()), 200),
     "env-of-a-wrong-type": (review(object=pod(containers=[{"name": "a", "env": SECRET}])), 200),

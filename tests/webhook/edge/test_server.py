@@ -1,4 +1,4 @@
-"""The server's life: listening, TLS, slow clients, draining."""
+"""Lifecycle of the server: listening, TLS, slow clients, draining."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ def test_tls_is_1_3_unless_asked_otherwise(running: Running) -> None:
         handshake(running, maximum_version=ssl.TLSVersion.TLSv1_2)
 
 
-def test_tls_1_2_is_there_for_who_needs_it(tls_directory: Path) -> None:
+def test_tls_1_2_can_be_enabled(tls_directory: Path) -> None:
     with serving(tls_directory, {"/mutate": Answering()}, tls_min_version="1.2") as older:
         assert handshake(older, maximum_version=ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
         assert handshake(older) == "TLSv1.3"
@@ -82,7 +82,7 @@ def test_ipv6_addresses_are_shown_in_brackets() -> None:
         assert server.url(listener, "https").startswith("https://[::1]:")
 
 
-def test_a_port_in_use_is_said() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with server.listen("127.0.0.1", 0, "--host", "--port") as listener:
         port = listener.getsockname()[1]
         with pytest.raises(StartupError) as error:
@@ -105,7 +105,7 @@ def test_a_port_in_use_is_said() -> None:
     ],
     ids=["privileged", "not-ours", "unknown-name"],
 )
-def test_an_address_that_cannot_be_had_is_said(monkeypatch: pytest.MonkeyPatch, error: OSError, message: str) -> None:
+def test_an_unusable_address_is_reported(monkeypatch: pytest.MonkeyPatch, error: OSError, message: str) -> None:
     def refuse(*_args: Any, **_kwargs: Any) -> socket.socket:
         raise error
 
@@ -115,7 +115,7 @@ def test_an_address_that_cannot_be_had_is_said(monkeypatch: pytest.MonkeyPatch, 
     assert message in str(startup_error.value)
 
 
-def test_a_pair_that_tls_refuses_is_said(tls_directory: Path, tmp_path: Path) -> None:
+def test_a_pair_that_tls_refuses_is_reported(tls_directory: Path, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("junk")
     with pytest.raises(StartupError, match=r"TLS cannot use .*tls\.crt and .*key"):
         server.tls_context(tls_directory / files.CERTIFICATE_FILE, tmp_path / "key", "1.3")
@@ -129,7 +129,7 @@ def test_a_pair_that_tls_refuses_is_said(tls_directory: Path, tmp_path: Path) ->
     [b"POST /mut", b"POST /mutate HTTP/1.1\r\nHost: localhost\r\nX-Slow: "],
     ids=["request-line", "headers"],
 )
-def test_half_a_head_is_not_waited_for(running: Running, begun: bytes) -> None:
+def test_an_incomplete_head_is_closed(running: Running, begun: bytes) -> None:
     with running.raw() as connection:
         connection.sendall(begun)
         started = time.monotonic()
@@ -137,7 +137,7 @@ def test_half_a_head_is_not_waited_for(running: Running, begun: bytes) -> None:
         assert time.monotonic() - started < 5
 
 
-def test_half_a_second_head_is_not_waited_for(running: Running) -> None:
+def test_an_incomplete_second_head_is_closed(running: Running) -> None:
     with running.raw() as connection:
         connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert connection.recv(4096).endswith(b"\r\n\r\nok")
@@ -154,14 +154,14 @@ def test_unused_and_idle_connections_are_kept(running: Running) -> None:
         assert idle.get("/livez").status == 200
 
 
-def test_a_connection_nobody_uses_is_closed_in_the_end() -> None:
+def test_an_unused_connection_is_closed_after_its_time_out() -> None:
     class Idle(Connection):
         def __init__(self) -> None:
             self.now = 0.0
             self.scope = None  # type: ignore[assignment]
             self.cycle = None  # type: ignore[assignment]
             self._clock = lambda: self.now
-            self._owing_since = None
+            self._waiting_since = None
 
     connection = Idle()
     ages = []
@@ -191,7 +191,7 @@ def test_draining_answers_what_is_in_flight(tls_directory: Path) -> None:
     assert replies[0].headers["connection"] == "close"
 
 
-def test_draining_is_told_before_it_begins(tls_directory: Path) -> None:
+def test_readiness_fails_before_the_listener_closes(tls_directory: Path) -> None:
     with serving(tls_directory, {"/mutate": Answering()}, drain_delay=0.5) as running:
         with running.client() as client:
             assert "connection" not in client.review(review()).headers
@@ -220,7 +220,7 @@ def test_reviews_that_never_end_are_cut_off(tls_directory: Path) -> None:
         assert json.loads(answer.read()) == {"message": "The webhook is shutting down."}
 
 
-def test_a_second_signal_waits_for_nobody(tls_directory: Path) -> None:
+def test_a_second_signal_stops_at_once(tls_directory: Path) -> None:
     with (
         serving(tls_directory, {"/mutate": Answering(delay=60)}, drain_delay=60) as running,
         running.client() as client,
@@ -240,6 +240,7 @@ from webhook.server.application import build
 from runtime import logs as runtime_logs
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader
+from webhook.edge.endpoints import RequestLimits, Telemetry
 from webhook.edge.health import Lifecycle
 from webhook.edge.metrics import Metrics
 
@@ -250,13 +251,12 @@ async def main():
     application = build(
         {"/slow": Answering(delay=1.5), "/mutate": Answering()},
         {"shutdown": lifecycle.check_shutdown},
-        bodies=BodyReader(1 << 20, 5),
-        metrics=Metrics("test"),
-        decisions=logs.DecisionLog(sys.stderr.buffer),
-        lifecycle=lifecycle,
+        lifecycle,
+        RequestLimits(BodyReader(1 << 20, 5)),
+        Telemetry(Metrics("test"), logs.DecisionLog(sys.stderr.buffer)),
     )
     tls = server.tls_context(directory / "tls.crt", directory / "tls.key", "1.3")
-    running = server.Server(application, tls, lifecycle, head_timeout=5, drain_delay=1.0, drain_timeout=10)
+    running = server.Server(application, tls, lifecycle, server.ServerLimits(5, drain_delay=1.0, drain_timeout=10))
     with server.on_signals(running.stop):
         await running.serve(sockets=[server.listen("127.0.0.1", 0, "--host", "--port")])
 
@@ -266,7 +266,7 @@ with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 
 
 def test_a_process_told_to_stop_fails_no_review(tls_directory: Path) -> None:
-    """SIGTERM: not ready at once, the listener goes on for the delay, what is in flight is answered, exit code 0."""
+    """SIGTERM: readiness fails at once, the listener stays for the drain delay, inflight reviews end, exit code 0."""
     with Process(["-c", SLOW_SERVER, str(tls_directory)], cwd=tls_directory) as process:
         url = process.event("serving")["url"][0]
         ca = tls_directory / files.CA_FILE
@@ -279,7 +279,7 @@ def test_a_process_told_to_stop_fails_no_review(tls_directory: Path) -> None:
                 slow.append(client.review(review(), "/slow").status)
 
         def reconnecting() -> None:
-            """As the API server: a connection is used until the server says that it closes."""
+            """Like the API server: uses a connection until the server sends `Connection: close`."""
             while True:
                 with Client(url, ca) as client:
                     closing = False
@@ -331,7 +331,7 @@ def test_two_signals_end_a_process_at_once(tls_directory: Path) -> None:
         assert time.monotonic() - started < 0.9
 
 
-def test_signals_elsewhere_than_in_the_main_thread_are_left_alone() -> None:
+def test_outside_the_main_thread_signals_are_ignored() -> None:
     def run() -> None:
         async def scenario() -> None:
             with server.on_signals(lambda: None):

@@ -1,4 +1,4 @@
-"""Overload over real TLS: what is shed, how, and what never is."""
+"""Load shedding over real TLS: which reviews are shed, how, and which never are."""
 
 import asyncio
 import contextlib
@@ -21,11 +21,11 @@ from webhook.decisions import wire
 from webhook.decisions.decision import Decision, unchanged
 from webhook.edge.bodies import BodyReader, BodyTooManyError
 from webhook.edge.metrics import PathMetrics
-from webhook.edge.room import Room
-from webhook.edge.shedding import Gate, LoopLag, creates_template, patience
+from webhook.edge.room import MemoryBudget
+from webhook.edge.shedding import Gate, LoopLag, caller_timeout, creates_template
 from webhook.reviews.lane import seconds_left
 from webhook.server import app
-from webhook.server.settings import Settings
+from webhook.server.settings import WebhookSettings
 
 MOST = 3
 BUSY = {"message": f"Overloaded: {MOST} reviews of /mutate are being decided (--max-inflight)."}
@@ -48,7 +48,7 @@ class Waiting:
 
 
 class Creating(Waiting):
-    """A `/mutate` that, once told, has a template reviewed by our own `/validate` before it answers."""
+    """A `/mutate` that waits until our own `/validate` has reviewed a template before it answers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ def test_above_the_limit_reviews_get_503_and_those_under_way_their_answer(satura
         eventually(lambda: client.review(review()).status == 200, "there is room again")
 
 
-def test_what_is_shed_is_counted_and_said_once(saturated: Saturated, caplog: pytest.LogCaptureFixture) -> None:
+def test_shed_reviews_are_counted_and_logged_once(saturated: Saturated, caplog: pytest.LogCaptureFixture) -> None:
     saturated.fill("/mutate")
     with saturated.running.client() as client, caplog.at_level(logging.WARNING):
         for _ in range(5):
@@ -158,7 +158,7 @@ def test_a_shed_body_that_does_not_come_ends_the_connection(saturated: Saturated
     assert b"connection: close" in answer.lower()
 
 
-def test_slow_senders_take_nobodys_place(saturated: Saturated) -> None:
+def test_slow_senders_do_not_count_as_inflight(saturated: Saturated) -> None:
     head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
     saturated.waiting["/mutate"].go.set()
     with contextlib.ExitStack() as stack:
@@ -169,7 +169,7 @@ def test_slow_senders_take_nobodys_place(saturated: Saturated) -> None:
         assert stack.enter_context(saturated.running.client()).review(review()).status == 200
 
 
-def test_new_templates_are_reviewed_however_full_it_is(saturated: Saturated) -> None:
+def test_new_templates_are_reviewed_under_every_load(saturated: Saturated) -> None:
     saturated.fill("/mutate")
     saturated.fill("/validate")
     with saturated.running.client() as client:
@@ -220,7 +220,7 @@ class Burning(Answering):
         return await super().review(request)
 
 
-def test_work_that_nobody_waits_for_any_more_is_not_begun(tls_directory: Path) -> None:
+def test_reviews_after_the_time_out_of_their_caller_are_not_begun(tls_directory: Path) -> None:
     senders = 40
     work = {"/mutate": Burning(), "/validate": Burning()}
     replies: list[tuple[int, float]] = []
@@ -264,17 +264,17 @@ def test_requests_have_waited_since_the_timer_ran_and_for_half_of_its_delay(monk
     async def scenario() -> list[float]:
         monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda _, tick: timers.append(tick))
         lag = LoopLag(clock)
-        waited = [clock.now - lag.since]
+        waited = [clock.now - lag.arrival]
         lag.start()
         for delay in (0.0, 3.0, 0.0):
             clock.now += LoopLag.INTERVAL + delay
             timers.pop()()
-            waited.append(clock.now - lag.since)
+            waited.append(clock.now - lag.arrival)
             clock.now += 2
-            waited.append(clock.now - lag.since)
+            waited.append(clock.now - lag.arrival)
             clock.now -= 2
         lag.stop()
-        return [*waited, clock.now - lag.since]
+        return [*waited, clock.now - lag.arrival]
 
     assert asyncio.run(scenario()) == pytest.approx([-math.inf, 0.0, 2.0, 1.5, 3.5, 0.0, 2.0, -math.inf])
 
@@ -296,8 +296,8 @@ def test_requests_have_waited_since_the_timer_ran_and_for_half_of_its_delay(monk
         (b"timeout=-1s", 10.0),
     ],
 )
-def test_callers_say_how_long_they_wait(query: bytes, seconds: float) -> None:
-    assert patience(query) == seconds
+def test_the_time_out_of_the_caller_is_parsed(query: bytes, seconds: float) -> None:
+    assert caller_timeout(query) == seconds
 
 
 class Timed(Answering):
@@ -312,7 +312,7 @@ class Timed(Answering):
         return await super().review(request)
 
 
-def test_the_time_that_a_body_takes_is_the_caller_s_too(tls_directory: Path) -> None:
+def test_the_time_for_the_body_counts_in_the_time_out(tls_directory: Path) -> None:
     timed = Timed()
     body = json.dumps(review()).encode()
     head = (
@@ -327,16 +327,16 @@ def test_the_time_that_a_body_takes_is_the_caller_s_too(tls_directory: Path) -> 
     assert 0 < left < 4 * 0.7 - 0.9
 
 
-def test_the_time_that_a_request_waits_for_its_turn_is_the_caller_s_too() -> None:
+def test_the_time_before_the_request_is_handled_counts_in_the_time_out() -> None:
     clock = Clock()
     lag = LoopLag(clock)
     gate = Gate("/mutate", PathMetrics(), 0, lag)
-    assert gate.since(clock.now) == clock.now
-    lag.since = clock.now - 2
-    assert gate.since(clock.now) == clock.now - 2
+    assert gate.arrival(clock.now) == clock.now
+    lag.arrival = clock.now - 2
+    assert gate.arrival(clock.now) == clock.now - 2
 
 
-def test_a_limit_of_zero_is_none() -> None:
+def test_zero_means_no_limit() -> None:
     gate = Gate("/mutate", PathMetrics(), 0, LoopLag())
     gate.deciding = 1_000_000
     assert gate.overload(time.perf_counter(), {"query_string": b""}) == ""
@@ -455,14 +455,14 @@ def send_all(running: Running, bodies: list[bytes], timeout: int) -> list[Reply]
     return replies
 
 
-def test_large_reviews_wait_for_room_half_of_the_time(tls_directory: Path) -> None:
+def test_large_reviews_wait_for_memory_half_of_the_time_out(tls_directory: Path) -> None:
     bodies = [large_pod(190_000, uid=f"u-{number}", namespace=f"n-{number}") for number in range(9)]
     with serving(tls_directory, {"/validate": Answering(delay=0.3)}, max_body_bytes=200_000) as running:
         assert [reply.status for reply in send_all(running, bodies, 10)] == [200] * 9
         assert sorted({reply.status for reply in send_all(running, bodies, 1)}) == [200, 503]
 
 
-def test_where_silence_could_let_it_pass_a_review_that_there_is_no_room_for_is_refused(tls_directory: Path) -> None:
+def test_a_review_without_memory_is_denied_if_a_policy_may_deny_it(tls_directory: Path) -> None:
     about = [large_pod(190_000, uid=f"u-{number}", namespace=f"n-{number}") for number in range(6)]
     others = [large_pod(190_000, kind={"group": "", "version": "v1", "kind": "ConfigMap"}, namespace="o")] * 6
     with serving(tls_directory, {"/validate": Obliging(delay=1.5)}, max_body_bytes=200_000) as running:
@@ -480,7 +480,7 @@ def test_where_silence_could_let_it_pass_a_review_that_there_is_no_room_for_is_r
         assert 503 in {reply.status for reply in send_all(running, others, 2)}
 
 
-def test_a_full_path_refuses_what_silence_could_let_pass(tls_directory: Path) -> None:
+def test_a_full_path_denies_a_review_that_a_policy_may_deny(tls_directory: Path) -> None:
     class Held(Waiting):
         def must_answer(self, request: wire.AdmissionRequest) -> bool:
             return request.operation == "CREATE"
@@ -499,12 +499,12 @@ def test_a_full_path_refuses_what_silence_could_let_pass(tls_directory: Path) ->
             full.release()
 
 
-def test_room_is_given_in_order_and_a_namespace_gets_half() -> None:
+def test_memory_is_reserved_in_order_and_a_namespace_gets_half() -> None:
     async def scenario() -> None:
-        room, order = Room(100), []
+        room, order = MemoryBudget(100), []
 
         async def take(size: int, owner: str) -> None:
-            await room.take(size, owner, 10)
+            await room.reserve(size, owner, 10)
             order.append((owner, size))
 
         await take(40, "a")
@@ -512,19 +512,19 @@ def test_room_is_given_in_order_and_a_namespace_gets_half() -> None:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert order == [("a", 40), ("b", 50)], "a has its half, and d comes after c"
-        room.give(50, "b")
+        room.release(50, "b")
         await asyncio.sleep(0.01)
         assert order[2:] == [("c", 30), ("d", 10)]
         with pytest.raises(TimeoutError):
-            await room.take(50, "e", 0.01)
-        room.give(40, "a")
+            await room.reserve(50, "e", 0.01)
+        room.release(40, "a")
         await asyncio.gather(*tasks)
         assert (order[-1], room.held) == (("a", 20), 60)
 
     asyncio.run(asyncio.wait_for(scenario(), 10))
 
 
-def test_of_incomplete_bodies_the_one_that_waits_longest_is_given_up() -> None:
+def test_the_oldest_incomplete_body_is_discarded() -> None:
     async def scenario() -> None:
         reader = BodyReader(1 << 20, 20)
         fit = BodyReader.INCOMPLETE // 60_000
@@ -559,11 +559,11 @@ def test_of_incomplete_bodies_the_one_that_waits_longest_is_given_up() -> None:
     asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
-def test_the_server_s_metrics_tell_of_its_load(tls_directory: Path) -> None:
+def test_the_server_exports_metrics_of_its_load(tls_directory: Path) -> None:
     port = free_port()
 
     async def scenario() -> str:
-        settings = Settings(
+        settings = WebhookSettings(
             standalone=True,
             tls_dir=tls_directory,
             host="127.0.0.1",

@@ -232,8 +232,8 @@ def test_a_foreign_template_under_our_name_is_refused() -> None:
     assert done.conversion.refused == 1
     assert done.diff == ""
     assert done.notices == [
-        f"f0.yaml:5: [document 1, Pod p] spec.resourceClaims: NEU303: a ResourceClaimTemplate {name} is among the"
-        " manifests with another spec than its name stands for. Take it out: the right one is printed in its place."
+        f"f0.yaml:5: [document 1, Pod p] spec.resourceClaims: NEU303: a ResourceClaimTemplate {name} in the"
+        " manifests has another spec than its name's hash. Remove it: the right one is printed instead."
     ]
 
 
@@ -395,36 +395,36 @@ def test_settings_decide_as_they_do_for_the_webhook() -> None:
         (
             "apiVersion: batch/v1\nkind: Job\nspec:\n  template:\n    spec:\n      containers: {}\n",
             [
-                "f0.yaml:6: [document 1, Job] spec.template.spec.containers: NEU114: the object holds no readable pod"
-                " template: Expected `array | null`, got `object`. Compare it with the API reference of its kind."
+                "f0.yaml:6: [document 1, Job] spec.template.spec.containers: NEU114: the object contains no readable"
+                " pod template: Expected `array | null`, got `object`. Compare it with the API reference of its kind."
             ],
         ),
         (
             "apiVersion: v1\nkind: Pod\nmetadata:\n  annotations:\n    neuron.aws.com/convert: off\n" + _SPEC,
             [
-                "f0.yaml:5: [document 1, Pod] metadata.annotations[neuron.aws.com/convert]: NEU114: the object holds no"
-                " readable Pod: Expected `str | null`, got `bool`. Compare it with the API reference of its kind."
+                "f0.yaml:5: [document 1, Pod] metadata.annotations[neuron.aws.com/convert]: NEU114: the object contains"
+                " no readable Pod: Expected `str | null`, got `bool`. Compare it with the API reference of its kind."
             ],
         ),
         (
             "apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nmetadata:\n  annotations: []\n",
             [
-                "f0.yaml:4: [document 1, LeaderWorkerSet] metadata.annotations: NEU114: the object holds no readable"
+                "f0.yaml:4: [document 1, LeaderWorkerSet] metadata.annotations: NEU114: the object contains no readable"
                 " pod template: Expected `object | null`, got `array`. Compare it with the API reference of its kind."
             ],
         ),
         (
             "replicaCount: 1\n",
             [
-                "f0.yaml:1: [document 1]: left as it is: without apiVersion and kind it is no Kubernetes object.",
+                "f0.yaml:1: [document 1]: left unchanged: without apiVersion and kind it is not a Kubernetes object.",
             ],
         ),
         (
             "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nspec:\n  trainer:\n    resourcesPerNode:\n"
             "      limits: {aws.amazon.com/neuron: 16}\n",
             [
-                "f0.yaml:6: [document 1, TrainJob] spec.trainer.resourcesPerNode.limits[aws.amazon.com/neuron]: left as"
-                " it is: where a TrainJob holds pod templates is not known. Convert it by hand."
+                "f0.yaml:6: [document 1, TrainJob] spec.trainer.resourcesPerNode.limits[aws.amazon.com/neuron]: left"
+                " unchanged: the place of pod templates in a TrainJob is unknown. Convert it manually."
             ],
         ),
         (
@@ -439,8 +439,8 @@ def test_settings_decide_as_they_do_for_the_webhook() -> None:
             "apiVersion: ray.io/v1\nkind: RayCluster\nspec:\n  headGroupSpec:\n    rayStartParams: {}\n    template:\n"
             "      spec: {containers: [{name: m, resources: {limits: {aws.amazon.com/neuroncore: 32}}}]}\n",
             [
-                "f0.yaml:5: [document 1, RayCluster] spec.headGroupSpec.rayStartParams: KubeRay learns neuron_cores"
-                " from aws.amazon.com/neuroncore, which is gone now."
+                "f0.yaml:5: [document 1, RayCluster] spec.headGroupSpec.rayStartParams: KubeRay derives neuron_cores"
+                " from aws.amazon.com/neuroncore, which conversion removed."
                 " Add neuron_cores: 32 to resources in rayStartParams."
             ],
         ),
@@ -484,9 +484,7 @@ def test_a_document_that_cannot_be_changed_in_place_is_written_anew_and_this_is_
     source = "? kind\n: Pod\n# c\napiVersion: v1\n" + _SPEC
     done = convert_texts(source)
     assert done.named("Pod")["spec"]["resourceClaims"]
-    assert done.said == [
-        "f0.yaml:1: [document 1] written anew, without comments and layout: the whole document changes."
-    ]
+    assert done.said == ["f0.yaml:1: [document 1] rewritten, without comments and layout: the whole document changes."]
     assert convert_texts(done.yaml).diff == ""
     assert patched(source, done.diff) == done.yaml
 

@@ -1,4 +1,4 @@
-"""Manifests and policy files: the server's rules, with what only a server knows left out."""
+"""Policy files applied to manifests: the server's rules, without values that only a server knows."""
 
 import asyncio
 import datetime as dt
@@ -15,7 +15,7 @@ from webhook.decisions.world import ConversionOptions
 from webhook.offline.convert_files import Conversion, Source, convert_sources
 from webhook.offline.file_policies import FilePolicies
 from webhook.offline.manifests import read
-from webhook.offline.validate_files import Report, validate_sources
+from webhook.offline.validate_files import ValidationReport, validate_sources
 
 NOW = dt.datetime(2026, 6, 1, 12, tzinfo=dt.UTC)
 FEW = """
@@ -41,7 +41,7 @@ def sources(*objects: Any) -> list[Source]:
     return [Source("m.yaml", *read(text(*objects).encode()))]
 
 
-def judged(policies: FilePolicies, *objects: Any, **options: Any) -> Report:
+def judged(policies: FilePolicies, *objects: Any, **options: Any) -> ValidationReport:
     return asyncio.run(validate_sources(sources(*objects), ConversionOptions(**options), None, policies))
 
 

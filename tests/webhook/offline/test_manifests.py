@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.support.yaml_styles import DOCUMENTS, written
 from webhook.decisions.pod_templates import POD_TEMPLATES, path_text
-from webhook.offline.manifests import Document, UnreadableError, manifests, path_steps, read
+from webhook.offline.manifests import Document, ManifestError, manifests, path_steps, read
 
 POD: dict[str, Any] = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main"}]}}
 
@@ -71,7 +71,7 @@ UNREADABLE: dict[str, tuple[bytes, int, int, str]] = {
         b"a: 1\n---\nb:\n  {{ toYaml . }}\n",
         4,
         4,
-        "a key must be a string, a number or a boolean; a template has to be rendered first",
+        "a key must be a string, a number or a boolean; render a template first",
     ),
     "list": (b"# c\n- a\n", 2, 1, "the document is a list, not a mapping with apiVersion and kind"),
     "string": (b"a: 1\n---\njust text\n", 3, 1, "the document is a string, not a mapping with apiVersion and kind"),
@@ -80,21 +80,21 @@ UNREADABLE: dict[str, tuple[bytes, int, int, str]] = {
     "key-twice": (b"a: 1\n---\nb: 1\nb: 2\n", 4, 1, "the key 'b' is there twice"),
     "json-key-twice": (b'{"a": "\\ud83d\\ude00", "b": 1, "b": 2}', 1, 1, "the key 'b' is there twice"),
     "json-half-a-character": (b'{"a": "\\ud83d"}', 1, 1, "str is not valid UTF-8: surrogates not allowed"),
-    "json-not-a-number": (b'{"a": "\\ud83d\\ude00", "b": NaN}', 1, 1, "NaN is no value that JSON has"),
-    "json-deep": (b'{"a":' * 201 + b"1" + b"}" * 201, 1, 1001, "nests more than 200 levels deep"),
+    "json-not-a-number": (b'{"a": "\\ud83d\\ude00", "b": NaN}', 1, 1, "NaN is not a JSON value"),
+    "json-deep": (b'{"a":' * 201 + b"1" + b"}" * 201, 1, 1001, "values are nested deeper than 200 levels"),
     "json-deep-with-escapes": (
         b'{"e": "\\ud83d\\ude00", "a": ' * 300 + b"1" + b"}" * 300,
         1,
         1,
         "Recursion limit reached",
     ),
-    "json-too-deep-for-python": (b'{"a":' * 100_000, 1, 1001, "nests more than 200 levels deep"),
+    "json-too-deep-for-python": (b'{"a":' * 100_000, 1, 1001, "values are nested deeper than 200 levels"),
 }
 
 
 @pytest.mark.parametrize(("content", "line", "column", "problem"), UNREADABLE.values(), ids=UNREADABLE)
 def test_what_is_no_manifest_is_said_with_line_and_column(content: bytes, line: int, column: int, problem: str) -> None:
-    with pytest.raises(UnreadableError) as caught:
+    with pytest.raises(ManifestError) as caught:
         read(content)
     assert (caught.value.line, caught.value.column, caught.value.problem) == (line, column, problem)
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.yaml_nodes import compose
 from tests.support.yaml_styles import DOCUMENTS, changed, written
 from webhook.offline.text_edits import apply
 from webhook.offline.yaml_edits import EditError, edit
 from webhook.offline.yaml_layout import Layout
-from webhook.offline.yaml_nodes import compose
 
 
 def edited(text: str, wanted: Any) -> str:
@@ -103,11 +103,11 @@ ALIASES = {
     "one-use-changes": (
         "a: &x {p: 1}\nb: *x # use\nc: *x\n",
         {"a": {"p": 1}, "b": {"p": 2}, "c": {"p": 1}},
-        "an alias has to mean something else",
+        "the value of an alias changes",
     ),
-    "the-anchor-goes": ("a: &x {p: 1}\nb: *x\n", {"b": {"p": 1}}, "anchor &x would go"),
-    "in-a-list": ("- &x 1\n- *x\n- 2\n", [2], "anchor &x would go"),
-    "in-flow": ("a: [&x 1, 2]\nb: *x\n", {"a": [2], "b": 1}, "anchor &x would go"),
+    "the-anchor-goes": ("a: &x {p: 1}\nb: *x\n", {"b": {"p": 1}}, "anchor &x would be removed"),
+    "in-a-list": ("- &x 1\n- *x\n- 2\n", [2], "anchor &x would be removed"),
+    "in-flow": ("a: [&x 1, 2]\nb: *x\n", {"a": [2], "b": 1}, "anchor &x would be removed"),
     "merge": (
         "a: &x {p: 1, k: 2}\nb:\n  <<: *x\n  k: 3\n",
         {"a": {"p": 1, "k": 2}, "b": {"p": 1, "k": 3, "z": 4}},
@@ -132,7 +132,7 @@ def test_anchors_and_aliases_elsewhere_stay() -> None:
     ("text", "wanted", "problem"),
     [
         ("a: 1\n", {"b": 2}, "the whole document changes"),
-        ("a: |+\n  x\nb: 1\n\n", {"a": "x\n"}, "the changed text means something else"),
+        ("a: |+\n  x\nb: 1\n\n", {"a": "x\n"}, "the edited text has another value"),
     ],
     ids=["nothing-stays", "blank-lines-would-join-a-block-scalar"],
 )

@@ -1,4 +1,4 @@
-"""What is ours to remove, and when."""
+"""Which templates may be removed, and when."""
 
 import datetime as dt
 from typing import Any

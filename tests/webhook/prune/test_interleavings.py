@@ -24,10 +24,12 @@ from tests.support.fake_api import _merged
 from tests.support.generated import NOW, stored, template
 from webhook.cluster.api import ApiServer, StatusError
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, project_template
+from webhook.cluster.object_reader import Projection
+from webhook.cluster.pages import Collection
 from webhook.cluster.reflector import Reflector
 from webhook.cluster.templates import KubeTemplates
 from webhook.decisions.ports import TemplateUnavailableError
-from webhook.prune.pruner import Outcome, Pruner, Report
+from webhook.prune.pruner import PruneAction, Pruner, PruneReport
 from webhook.prune.reads import Reader
 
 FINISHING = ("prune", "review", "watch", "store", "tick")
@@ -39,12 +41,12 @@ REPLICAS = 2
 CHOICES = (
     ("tick",) * 5 + ("prune",) * 4 + ("review",) * 2 + ("watch",) * 2 + ("delete",) * 2 + ("admit", "store", "start")
 )
-"""What happens next, as often as it makes runs in which everything happens while something else is under way."""
+"""Next steps, weighted so that runs contain many concurrent operations."""
 
 
 @dataclasses.dataclass
 class Waiting:
-    """A step that somebody waits for."""
+    """A step for which a task waits."""
 
     proceed: asyncio.Future[None]
     kind: str
@@ -143,7 +145,7 @@ class World(ApiServer):
             events.append((self.tick, event, item))
 
     def replica(self) -> KubeTemplates:
-        cache = Reflector(self, RESOURCE_CLAIM_TEMPLATES, project_template)
+        cache = Reflector(self, Collection(RESOURCE_CLAIM_TEMPLATES), Projection(project_template))
         for item in self.templates.values():
             cache.observe("ADDED", item)
         self.caches.append(cache)
@@ -173,7 +175,7 @@ class Run:
         self.stores = [self.world.replica() for _ in range(REPLICAS)]
         self.begun: dict[str, int] = {}
         self.answered: list[str] = []
-        self.reports: list[Report] = []
+        self.reports: list[PruneReport] = []
         self.orphans: list[str] = []
         self._names = itertools.count(1)
         self._pruning: set[asyncio.Task[None]] = set()
@@ -207,7 +209,7 @@ class Run:
         return not (self.world.steps or self.answered or any(self.world.lagging))
 
     def options(self) -> dict[str, list[Callable[[], object]]]:
-        """What can happen next."""
+        """The possible next steps."""
         world = self.world
         ready = [step for step in world.steps if step.due is None]
         few = len(self.begun) < 3
@@ -224,7 +226,7 @@ class Run:
         }
 
     def _may_tick(self) -> bool:
-        """Whether time can pass without an admission or a watch that takes longer than is assumed."""
+        """Whether time can advance within the assumed bounds of admissions and watches."""
         tick = self.world.tick
         admissions = all(tick - begun < LONGEST for begun in self.begun.values())
         watches = all(tick - when < LAG for events in self.world.lagging for when, _, _ in events[:1])
@@ -268,7 +270,7 @@ class Run:
         self.reports.append(await pruner.prune(TICK, self.grace))
 
     @property
-    def outcomes(self) -> set[Outcome]:
+    def outcomes(self) -> set[PruneAction]:
         return {entry.outcome for report in self.reports for entry in report.entries}
 
 
@@ -294,17 +296,17 @@ QUICK = settings(
 def test_no_admitted_pod_is_ever_without_its_template(choices: list[tuple[str, int]]) -> None:
     run = played(choices)
     assert run.orphans == []
-    assert Outcome.RESTORED not in run.outcomes  # nothing had to be healed: it was excluded
-    assert Outcome.FAILED not in run.outcomes
+    assert PruneAction.RESTORED not in run.outcomes  # nothing had to be healed: it was excluded
+    assert PruneAction.FAILED not in run.outcomes
 
 
-@pytest.mark.parametrize("outcome", [Outcome.REMOVED, Outcome.KEPT])
-def test_the_search_reaches(outcome: Outcome) -> None:
+@pytest.mark.parametrize("outcome", [PruneAction.REMOVED, PruneAction.KEPT])
+def test_the_search_reaches(outcome: PruneAction) -> None:
     find(STEPS, lambda choices: outcome in played(choices).outcomes, settings=QUICK)
 
 
 def test_without_a_grace_the_search_finds_a_pod_that_loses_its_template() -> None:
-    """The property can fail, and the grace is what makes it hold."""
+    """Without the grace period, the property fails."""
     try:
         find(
             STEPS,

@@ -1,4 +1,4 @@
-"""Marking, waiting, removing and healing, against an API server on a real socket."""
+"""Mark, wait, remove and heal, with an API server on a real socket."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ from tests.support.generated import (
     stored,
     template,
 )
-from webhook.prune.pruner import CannotPruneError, Outcome, Pruner, Report
+from webhook.prune.pruner import CannotPruneError, PruneAction, Pruner, PruneReport
 from webhook.prune.reads import Reader
 
 pytestmark = pytest.mark.anyio
@@ -48,7 +48,7 @@ async def api() -> AsyncIterator[FakeApi]:
 
 
 class Time:
-    """Passes when somebody sleeps, and lets a test do things meanwhile."""
+    """A clock that `sleep` advances; tests may act during a sleep."""
 
     def __init__(self, meanwhile: Callable[[], object] = lambda: None) -> None:
         self.now = NOW
@@ -73,12 +73,12 @@ async def opened(api: FakeApi, time: Time, namespace: str = "", page_size: int =
 
 async def prune(
     api: FakeApi, meanwhile: Callable[[], object] = lambda: None, time: Time | None = None, **where: Any
-) -> Report:
+) -> PruneReport:
     async with opened(api, time or Time(meanwhile), **where) as pruner:
         return await pruner.prune(DAY, GRACE)
 
 
-def told(report: Report) -> dict[str, tuple[str, str]]:
+def told(report: PruneReport) -> dict[str, tuple[str, str]]:
     return {entry.template.name: (entry.outcome.value, entry.detail) for entry in report.entries}
 
 
@@ -194,13 +194,13 @@ async def test_a_pod_that_comes_in_the_grace_keeps_it_without_the_mark(api: Fake
 async def test_one_that_somebody_touched_in_the_grace_stays(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
     report = await prune(api, lambda: api.put(PLURAL, api.get(PLURAL, FOUR, "team")))
-    assert told(report) == {FOUR: ("kept", "somebody needed it after it was marked")}
+    assert told(report) == {FOUR: ("kept", "a webhook used it after it was marked")}
     assert names(api) == {FOUR}
     assert not report.failed
 
 
 async def test_one_that_was_made_again_in_the_grace_stays(api: FakeApi) -> None:
-    """As by another version of the webhook: the same resourceVersion would not do."""
+    """As by another version of the webhook, with another resourceVersion."""
     api.put(PLURAL, stored(4))
 
     def again() -> None:
@@ -216,7 +216,7 @@ async def test_one_that_changed_before_it_was_marked_stays(api: FakeApi) -> None
     api.put(PLURAL, stored(4))
     api.fault("patch", PLURAL, answer(409, "Conflict", "modified"))
     time = Time()
-    assert told(await prune(api, time=time)) == {FOUR: ("kept", "somebody changed it before it could be marked")}
+    assert told(await prune(api, time=time)) == {FOUR: ("kept", "another client changed it before it could be marked")}
     assert time.slept == []
 
 
@@ -337,7 +337,7 @@ async def test_a_template_that_cannot_be_brought_back_is_said(api: FakeApi) -> N
     assert told(report) == {
         FOUR: (
             "failed",
-            'pod late refers to it, and it could not be made again: "bob" lacks the rule '
+            'pod late refers to it, and it could not be created again: "bob" lacks the rule '
             "- {apiGroups: [resource.k8s.io], resources: [resourceclaimtemplates], verbs: [create]}",
         )
     }
@@ -377,7 +377,7 @@ async def test_a_mark_that_is_too_recent_is_set_anew_and_waited_for(api: FakeApi
 
 async def test_of_two_runs_at_a_time_the_one_that_marked_last_removes(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
-    second: list[asyncio.Task[Report]] = []
+    second: list[asyncio.Task[PruneReport]] = []
     go, gone = asyncio.Event(), asyncio.Event()
 
     class Slow(Time):
@@ -517,7 +517,7 @@ async def test_a_mark_whose_answer_cannot_be_read_is_not_relied_on(api: FakeApi,
     api.put(PLURAL, stored(4))
     api.fault("patch", PLURAL, raw(200, body))
     report = await prune(api)
-    assert told(report)[FOUR][0] == Outcome.FAILED
+    assert told(report)[FOUR][0] == PruneAction.FAILED
     assert names(api) == {FOUR}
 
 
@@ -526,8 +526,8 @@ async def test_pods_that_cannot_be_listed_again_leave_the_marks_and_all_template
     report = await prune(api, lambda: api.fault("list", "pods", answer(403, "Forbidden", "no"), times=9))
     assert report.failed
     assert report.problem == (
-        "Cannot list pods in all namespaces: no (HTTP 403). Nothing was removed; the next run goes on with what is "
-        "marked."
+        "Cannot list pods in all namespaces: no (HTTP 403). Nothing was removed; the next run continues "
+        "with the marked templates."
     )
     assert mark_of(api, FOUR)
 
@@ -544,4 +544,4 @@ async def test_pods_that_cannot_be_listed_at_the_end_leave_a_doubt(api: FakeApi)
 
     report = await prune(api, meanwhile)
     assert told(report) == {FOUR: ("removed", "")}
-    assert report.problem.endswith("Whether a pod turned up that needs what was removed is not known.")
+    assert report.problem.endswith("It is unknown whether a new pod needs a removed template.")

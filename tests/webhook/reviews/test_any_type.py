@@ -1,4 +1,4 @@
-"""Whatever type stands wherever in an object: a review is answered, and its patch applies."""
+"""Any JSON type at any field of an object: the review is answered, and its patch applies."""
 
 import asyncio
 import copy
@@ -110,7 +110,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def mutated(value: Any, path: tuple[Any, ...], change: Any) -> Any:
-    """A copy with something else at a place: another value, nothing, or what was there twice."""
+    """A copy with a change at one field: another value, no value, or the old value twice."""
     made = copy.deepcopy(value)
     holder = made
     for step in path[:-1]:
@@ -222,7 +222,7 @@ def test_records_that_users_write(policies: PolicySet, said: Any, manifest: Any)
 
 @pytest.mark.parametrize("value", [0, 1.5, True, "x", [], [{}], None])
 @pytest.mark.parametrize("kind", ["Pod", "LeaderWorkerSet"])
-def test_an_object_that_is_none(kind: str, value: Any) -> None:
+def test_an_object_that_is_not_an_object(kind: str, value: Any) -> None:
     fields = LWS if kind == "LeaderWorkerSet" else {}
     for operation in ("CREATE", "UPDATE"):
         decision = review(POLICIES, value, operation, CREATED, **fields)

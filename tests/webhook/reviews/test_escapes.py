@@ -125,11 +125,11 @@ def test_a_dry_run_counts_the_template_that_it_does_not_make() -> None:
     named = converted("4")
     named["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "neuron-a"
     assert not judged(limit, sent(named, dryRun=True)).allowed
-    # What is there counts as it is.
+    # Existing devices count.
     ours = converted("4")
     cluster = Cluster(**{ours["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]: devices(exactly(count=16))})
     assert not judged(limit, sent(ours, dryRun=True), cluster=cluster).allowed
-    # The record is for one claim, and says nothing of others.
+    # The record is for one claim and does not affect others.
     more = converted("4")
     more["spec"]["resourceClaims"].append({"name": "more", "resourceClaimTemplateName": "unknown"})
     assert not judged(limit, sent(more, dryRun=True)).allowed

@@ -226,7 +226,7 @@ def test_replicas_of_different_labels_get_labels_of_their_own() -> None:
 def test_a_pod_restored_from_a_backup_keeps_the_record_of_what_it_holds() -> None:
     stored = created(policies(EVERYTHING), pod(container(neuron="4")))
     again = created(NO_POLICIES, stored)
-    # Labels can be put back by anybody; all else cannot, and re-applying has to know whose it is.
+    # Every client can restore labels, but no other hint, so re-applying must know who set them.
     assert record(again) == {key: value for key, value in record(stored).items() if key != "labels"}
 
 

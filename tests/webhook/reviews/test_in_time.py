@@ -1,4 +1,4 @@
-"""What policies deny is said in time, whatever else takes long; others do not wait for it."""
+"""Policies deny in time although other work is slow, and other reviews do not wait."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ from webhook.reviews.policy_allowance import Allowance
 
 
 class Slow:
-    """Another reviewer that asks the API server for ever."""
+    """A reviewer whose look-up at the API server never ends."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -83,7 +83,7 @@ def test_a_reviewer_that_fails_does_not_lose_a_denial(caplog: pytest.LogCaptureF
         pytest.param("validationActions: [Warn]", ([], ["NEU802"]), id="warn"),
     ],
 )
-def test_a_full_lane_opens_no_door(spec: str, codes: tuple[list[str], list[str]]) -> None:
+def test_a_full_lane_admits_nothing_that_a_policy_may_deny(spec: str, codes: tuple[list[str], list[str]]) -> None:
     large = pod(container(neuron="16"), annotations={"a": "x" * 200_000})
     decision, _ = late(written(policy(f"{FOUR}\n{spec}")), large, lane=Full())
     found = [list(dict.fromkeys(each.code for each in findings)) for findings in (decision.errors, decision.warnings)]
@@ -92,7 +92,7 @@ def test_a_full_lane_opens_no_door(spec: str, codes: tuple[list[str], list[str]]
     assert "policy 'p': not evaluated: too many long decisions wait" in text
 
 
-def test_a_lane_that_is_late_opens_no_door() -> None:
+def test_a_late_lane_admits_nothing_that_a_policy_may_deny() -> None:
     class Late:
         async def run(self, namespace: str, work: Callable[[], Result]) -> Result:  # noqa: ARG002
             raise LaneTimeoutError("this decision takes longer than its caller waits")
@@ -140,7 +140,7 @@ SIZES = ((4_000, 0), (9_000, 2), (31_000, 2), (40_000, 2))
 """Bytes, and the turns in the lane that they take."""
 
 
-def test_a_namespace_that_has_had_its_time_goes_to_the_lane_at_once() -> None:
+def test_a_namespace_that_used_up_its_time_goes_to_the_lane_at_once() -> None:
     spent = Allowance(lambda: 0.0, most=0.0)
     lane = Watching()
     assert judged(written(policy(FOUR)), sent(pod(container(neuron="4"))), lane=lane, allowance=spent).allowed
@@ -230,7 +230,7 @@ def test_claims_and_templates_that_the_view_does_not_know_are_asked_for_once() -
     assert told(judged(written(policy(FOUR)), sent(three), find=find).errors) == ["NEU801: policy 'p': at most four"]
 
 
-def test_look_ups_that_take_long_are_given_up() -> None:
+def test_look_ups_have_a_time_out() -> None:
     async def find(kind: str, namespace: str, names: Collection[str]) -> Mapping[str, ClaimSpec]:
         await asyncio.sleep(60)
         raise AssertionError

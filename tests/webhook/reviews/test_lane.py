@@ -31,7 +31,7 @@ def test_work_runs_in_the_lanes_thread() -> None:
     assert asyncio.run(main()) == "lane"
 
 
-def test_inline_runs_it_here() -> None:
+def test_inline_runs_in_the_calling_thread() -> None:
     assert asyncio.run(Inline().run("a", lambda: spin(0))) == threading.current_thread().name
 
 
@@ -77,7 +77,7 @@ def test_namespaces_take_turns() -> None:
     assert "b" in order[:2]
 
 
-def test_one_namespace_cannot_fill_it() -> None:
+def test_one_namespace_cannot_fill_the_lane() -> None:
     gate = threading.Event()
 
     async def main() -> None:
@@ -115,7 +115,7 @@ def test_the_caller_is_answered_in_its_time() -> None:
     assert asyncio.run(main()) < 2
 
 
-def test_what_nobody_waits_for_any_more_is_not_begun() -> None:
+def test_work_after_the_time_out_of_its_caller_is_not_begun() -> None:
     gate, begun = threading.Event(), []
 
     async def main() -> None:
@@ -132,9 +132,12 @@ def test_what_nobody_waits_for_any_more_is_not_begun() -> None:
     assert begun == []
 
 
-def test_time_that_is_over_is_said_at_once() -> None:
+def test_a_passed_deadline_is_an_immediate_error() -> None:
     async def main() -> None:
-        with caller_waits(0), pytest.raises(LaneTimeoutError, match="has waited longer than its caller does"):
+        with (
+            caller_waits(0),
+            pytest.raises(LaneTimeoutError, match="has waited longer than the time-out of its caller"),
+        ):
             await ThreadLane().run("a", lambda: None)
 
     asyncio.run(main())
@@ -213,7 +216,7 @@ def test_only_some_namespaces_are_remembered(monkeypatch: pytest.MonkeyPatch) ->
     assert asyncio.run(main()) == ["7", "8", "9"]
 
 
-def test_whose_decision_was_long_long_ago_is_taken_by_either_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_namespace_may_use_both_threads_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lane, "LONG_AGO", 0.05)
     gate = threading.Event()
 
@@ -230,7 +233,7 @@ def test_whose_decision_was_long_long_ago_is_taken_by_either_thread(monkeypatch:
     asyncio.run(main())
 
 
-def test_without_a_caller_that_says_so_it_is_the_api_servers_default() -> None:
+def test_the_default_time_out_is_that_of_the_api_server() -> None:
     assert lane.seconds_left() == pytest.approx(7.0)
 
 
@@ -241,7 +244,7 @@ def test_part_of_the_time_is_kept_for_the_answer(told: float, left: float) -> No
     assert lane.usable(told) == pytest.approx(left)
 
 
-def test_time_that_a_review_has_waited_is_over() -> None:
+def test_time_that_a_review_has_waited_counts() -> None:
     async def main() -> float:
         lane.answer_within(10.0, 4.0)
         return lane.seconds_left()
@@ -249,7 +252,7 @@ def test_time_that_a_review_has_waited_is_over() -> None:
     assert asyncio.run(main()) == pytest.approx(3.0, abs=0.1)
 
 
-def test_what_cannot_be_done_in_time_is_said_at_once_and_others_take_their_turn() -> None:
+def test_work_that_cannot_be_done_in_time_is_refused_at_once() -> None:
     """Six decisions of 0.2 s wait: a seventh of that namespace comes too late, one of another namespace does not."""
 
     async def main() -> float:
@@ -259,7 +262,10 @@ def test_what_cannot_be_done_in_time_is_said_at_once_and_others_take_their_turn(
         many = [asyncio.create_task(some.run("a", lambda: spin(0.2))) for _ in range(7)]
         await asyncio.sleep(0.05)
         asked = time.monotonic()
-        with caller_waits(1.5), pytest.raises(LaneFullError, match="take longer than this one's caller waits"):
+        with (
+            caller_waits(1.5),
+            pytest.raises(LaneFullError, match="take longer than the time-out of this one's caller"),
+        ):
             await some.run("a", lambda: None)
         said = time.monotonic() - asked
         with caller_waits(2.0):
@@ -271,7 +277,7 @@ def test_what_cannot_be_done_in_time_is_said_at_once_and_others_take_their_turn(
     assert asyncio.run(main()) < 0.2
 
 
-def test_what_nobody_waits_for_keeps_nobody_out() -> None:
+def test_abandoned_work_does_not_count_as_waiting() -> None:
     async def main() -> None:
         some = ThreadLane()
         for _ in range(8):

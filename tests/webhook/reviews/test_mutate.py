@@ -69,7 +69,7 @@ def test_a_pod_whose_template_cannot_be_made_is_denied_with_the_cause() -> None:
     assert [str(each) for each in decision.errors] == ["NEU301: the API server refused. Add a rule."]
 
 
-def test_or_it_is_admitted_unchanged_with_a_warning() -> None:
+def test_a_pod_whose_template_cannot_be_made_can_be_admitted_with_a_warning() -> None:
     decision = review(mutator(templates=FakeTemplates(unavailable()), on_template_failure="admit"), LEGACY)
     assert decision.allowed
     assert decision.patch == ()
@@ -93,7 +93,7 @@ def test_shadow_creates_no_template() -> None:
     ],
     ids=["kube-system", "subresource", "deployment", "other-pod", "connect"],
 )
-def test_what_is_not_ours_is_left_alone(fields: dict[str, Any], reason: str) -> None:
+def test_other_objects_are_unchanged(fields: dict[str, Any], reason: str) -> None:
     assert review(mutator(), LEGACY, **fields).reason == reason
 
 
@@ -134,7 +134,7 @@ def test_deep_nesting_is_refused_rather_than_followed() -> None:
     assert error.code == "NEU114"
 
 
-def test_what_does_not_mention_neuron_is_not_even_decoded() -> None:
+def test_a_pod_without_neuron_is_not_decoded() -> None:
     deep = b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b', "spec": {"containers": 7}}'
     raw = AdmissionRequest("u", GroupVersionKind("Pod", "", "v1"), "CREATE", "team-a", object=Raw(deep))
     assert asyncio.run(mutator().review(raw)).reason == "not-neuron"
@@ -199,7 +199,7 @@ def test_remembered_decisions_are_bounded() -> None:
     assert len(subject._decisions) < 600
 
 
-def test_what_namespaces_say_counts_as_remembered() -> None:
+def test_annotations_of_namespaces_count_in_the_cache_size() -> None:
     cluster = FakeCluster()
     subject = mutator(cluster)
     for index in range(100):

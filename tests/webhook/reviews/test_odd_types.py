@@ -153,7 +153,7 @@ def test_no_type_of_any_field_raises(request: wire.AdmissionRequest) -> None:
 
 @pytest.mark.parametrize("field", ["resource", "userInfo", "options"])
 @pytest.mark.parametrize("value", [7, "x", [], None, True, 1.5, {"groups": 7}, {"extra": {"a": 7}}, {"resource": 7}])
-def test_what_the_envelope_holds_may_be_of_any_type(field: str, value: Any) -> None:
+def test_members_of_the_envelope_may_be_of_any_type(field: str, value: Any) -> None:
     try:
         request = sent(pod(container(neuron="4")), **{field: value})
     except BadReviewError:
@@ -182,7 +182,7 @@ def test_answers_are_bounded() -> None:
     assert sum(map(len, audit.values())) <= 64 * 1024
 
 
-def test_kinds_that_are_remembered_are_small() -> None:
+def test_kinds_in_the_cache_are_small() -> None:
     judge = reviewer(written(policy(FOUR)))
     asyncio.run(judge.review(sent(pod(), resource={"resource": "x" * 100_000})))
     asyncio.run(judge.review(sent(pod())))

@@ -1,4 +1,4 @@
-"""A claim of the user's own under our name, for a template that is called like ours, beside legacy limits."""
+"""A user's claim with our name, from a template with a name like ours, in a pod with legacy limits."""
 
 import asyncio
 import copy
@@ -41,7 +41,7 @@ def named(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("used", [True, False], ids=["used", "unused"])
-def test_it_stays_what_it_is_through_all_passes(named: tuple[str, str], *, used: bool) -> None:
+def test_the_claim_stays_the_same_through_all_passes(named: tuple[str, str], *, used: bool) -> None:
     original = manifest(named[0], used=used)
     first, stored = decide(original)
     assert first.outcome == "converted"

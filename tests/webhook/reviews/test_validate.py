@@ -1,4 +1,4 @@
-"""`/validate`: what is judged, what is answered, and what it costs."""
+"""`/validate`: which objects are judged, the answers, and their cost."""
 
 import asyncio
 import copy
@@ -100,7 +100,7 @@ class TestObjects:
         decision = decide(template(flattened(BAD), api_version="resource.k8s.io/v1beta1"))
         assert decision.errors[1].path == "spec.spec.devices.requests[0].count"
 
-    def test_good_ones_pass_without_a_word(self) -> None:
+    def test_valid_objects_pass_without_warnings(self) -> None:
         assert decide(template(GOOD)) == decide(resource_claim(GOOD)) == Decision(Outcome.UNCHANGED, "valid")
 
     @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ class TestObjects:
             (claim(request("neurons", 1, on(TRN2)), config=[opaque(lnc(), requests=["neuron"])]), "NEU508"),
         ],
     )
-    def test_what_no_api_can_make_right_is_refused(self, spec: Any, code: str) -> None:
+    def test_what_no_api_version_allows_is_denied(self, spec: Any, code: str) -> None:
         assert codes(decide(template(spec)).errors) == [code]
 
     @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ class TestUpdates:
         old = resource_claim(BAD, finalizers=["x"])
         assert decide(resource_claim(BAD), operation="UPDATE", old=old).reason == "spec-unchanged"
 
-    def test_what_was_wrong_before_warns(self) -> None:
+    def test_errors_of_the_old_object_are_warnings(self) -> None:
         old = device_class(on(TRN2), config=[lnc(3)])
         new = device_class(on(TRN2), f"{attribute('topology_x')} == '1'", config=[lnc(3)])
         decision = decide(new, operation="UPDATE", old=old)
@@ -200,12 +200,12 @@ class TestUpdates:
             ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}}, {}, "unknown-kind"),
         ],
     )
-    def test_the_rest_passes(self, manifest: Any, fields: dict[str, Any], reason: str) -> None:
+    def test_other_objects_pass(self, manifest: Any, fields: dict[str, Any], reason: str) -> None:
         assert decide(manifest, **fields) == Decision(Outcome.UNCHANGED, reason)
 
 
 class TestAnswer:
-    def test_a_refusal_says_everything_at_once(self) -> None:
+    def test_a_denial_has_all_findings(self) -> None:
         manifest = template(BAD)
         answer = response(decide(manifest), manifest)
         status = answer["status"]
@@ -230,7 +230,7 @@ class TestAnswer:
             assert cause["message"].startswith("NEU")
             assert cause["message"] in status["message"]
 
-    def test_warnings_of_an_admitted_object_are_told_and_audited(self) -> None:
+    def test_warnings_of_an_admitted_object_are_answered_and_audited(self) -> None:
         manifest = template(claim(request("neurons", 4, on(TRN2))))
         answer = response(decide(manifest), manifest)
         assert answer["allowed"]
@@ -276,7 +276,7 @@ class TestMemory:
         assert first is second
 
     @pytest.mark.parametrize("changed", ["version", "claim_version"])
-    def test_a_change_in_the_cluster_is_taken_in(self, changed: str) -> None:
+    def test_a_change_in_the_cluster_clears_the_cache(self, changed: str) -> None:
         cluster = FakeClaims()
         judge = validator(cluster)
         manifest = template(claim(request("neurons", 1, on(TRN2))))
@@ -285,7 +285,7 @@ class TestMemory:
         setattr(cluster, changed, getattr(cluster, changed) + 1)
         assert codes(asyncio.run(judge.review(review(manifest))).warnings) == ["NEU612"]
 
-    def test_only_so_many_decisions_are_kept(self) -> None:
+    def test_the_cache_of_decisions_is_bounded(self) -> None:
         judge = validator()
 
         async def many() -> None:
@@ -299,7 +299,7 @@ class TestMemory:
 
 
 class TestPods:
-    def test_templates_that_the_cache_has_are_not_asked_for(self) -> None:
+    def test_templates_that_the_cache_has_are_not_looked_up(self) -> None:
         cluster = FakeClaims(objects=set())
         cluster.add_template("big", claim(request("a", 1, on(TRN2))))
         manifest = pod(
@@ -314,7 +314,7 @@ class TestPods:
         [(set(), ["NEU705"]), ({("ResourceClaimTemplate", "team-a", "big")}, []), (None, [])],
         ids=["missing", "not cached yet", "nobody knows"],
     )
-    def test_others_are_asked_for_before_anything_is_said(self, objects: Any, found: list[str]) -> None:
+    def test_templates_that_the_cache_does_not_have_are_looked_up(self, objects: Any, found: list[str]) -> None:
         cluster = FakeClaims(objects=objects)
         manifest = pod(
             {"name": "main", "resources": {"claims": [{"name": "neurons"}]}},
@@ -325,8 +325,8 @@ class TestPods:
         assert codes(decision.warnings) == found
         assert cluster.asked == [("ResourceClaimTemplate", "team-a", "big")]
 
-    def test_our_own_template_is_not_asked_for(self) -> None:
-        """On a dry run it does not exist, and conversion says so."""
+    def test_our_own_template_is_not_looked_up(self) -> None:
+        """In a dry run the template does not exist, and conversion warns about it."""
         cluster = FakeClaims(objects=set())
         manifest = pod(
             {"name": "main", "resources": {"claims": [{"name": "neuron"}]}},
@@ -347,7 +347,7 @@ class TestPods:
 
 
 class _Recorded:
-    """A lane that says what went through it; what it is given runs when it is let."""
+    """A lane that records its work and runs it when the test allows it."""
 
     def __init__(self) -> None:
         self.namespaces: list[str] = []
@@ -383,7 +383,7 @@ class TestLane:
     def test_a_small_claim_without_selectors_stays_on_the_loop(self) -> None:
         assert self.reviewed(template(claim(request("a", 1)))) == []
 
-    def test_selectors_are_judged_beside_the_loop_once(self) -> None:
+    def test_selectors_are_judged_once_in_the_lane(self) -> None:
         one, other = template(claim(request("a", 1, on(TRN2)))), template(claim(request("b", 4, on(TRN2))))
         assert self.reviewed(one, one, other) == ["team-a"]
 
@@ -391,17 +391,17 @@ class TestLane:
         one = template(claim(request("a", 1, on(TRN2))))
         assert self.reviewed(one, one, one, together=True) == ["team-a"]
 
-    def test_a_large_claim_is_read_beside_the_loop(self) -> None:
+    def test_a_large_claim_is_read_in_the_lane(self) -> None:
         assert self.reviewed(template(claim(request("a", 1), config=[opaque({"x": "y" * 5000})]))) == ["team-a"]
 
-    def test_a_large_pod_is_decoded_and_judged_beside_the_loop(self) -> None:
+    def test_a_large_pod_is_decoded_and_judged_in_the_lane(self) -> None:
         large = pod(container(), resourceClaims=[{"name": f"c{n}", "resourceClaimName": "x" * 60} for n in range(500)])
         assert self.reviewed(large) == ["team-a", "team-a"]
 
-    def test_a_large_pod_that_names_no_claim_is_not_decoded_at_all(self) -> None:
+    def test_a_large_pod_without_claims_is_not_decoded(self) -> None:
         assert self.reviewed(pod(container(name="a" * 40_000))) == []
 
-    def test_a_template_with_new_selectors_is_judged_beside_the_loop_before_its_pod(self) -> None:
+    def test_a_template_with_new_selectors_is_judged_in_the_lane_before_its_pod(self) -> None:
         cluster = FakeClaims()
         cluster.add_template("big", claim(request("a", 1, on(TRN2))))
         using = pod(container(), resourceClaims=[{"name": "c", "resourceClaimTemplateName": "big"}])
@@ -453,7 +453,7 @@ def test_a_workload_with_many_templates_says_how_many_were_not_checked() -> None
     assert len(few.warnings) <= 3 * 64
 
 
-def test_what_is_left_out_of_a_workload_is_said() -> None:
+def test_unchecked_templates_of_a_workload_are_reported() -> None:
     plain = pod(container(name="c", neuron="4"))
     jobs = [{"name": f"j{n}", "template": {"spec": {"template": plain}}} for n in range(100)]
     decision = decide(jobset(0, spec={"replicatedJobs": jobs}))
@@ -461,7 +461,7 @@ def test_what_is_left_out_of_a_workload_is_said() -> None:
     assert "36 pod templates of this JobSet were not checked" in told.message
 
 
-def test_thousands_of_containers_and_claims_take_no_longer_than_they_are_many() -> None:
+def test_the_time_for_many_containers_and_claims_is_linear() -> None:
     cluster = FakeClaims()
     cluster.add_template("big", claim(*[request(f"r{number}", 1, on(TRN2)) for number in range(32)]))
     containers = [

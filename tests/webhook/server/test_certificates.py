@@ -1,4 +1,4 @@
-"""Certificates of a run, kept through an API server on a real socket."""
+"""Certificates of a run, managed through an API server on a real socket."""
 
 import base64
 import contextlib
@@ -18,11 +18,11 @@ from runtime.startup import StartupError
 from tests.support.fake_api import FakeApi, Object, eventually
 from webhook.cluster.api import ApiServerError
 from webhook.cluster.kube import Connection
-from webhook.cluster.replicas import Report, lease_body
+from webhook.cluster.replicas import ReplicaStatus, lease_body
 from webhook.edge import server
 from webhook.edge.metrics import Metrics
 from webhook.server.certificates import POD_NAME, POD_UID, Certificates, keeping, own_namespace, rules
-from webhook.server.settings import Settings
+from webhook.server.settings import WebhookSettings
 from webhook.serving_certificate.live import LiveCertificate
 
 pytestmark = pytest.mark.anyio
@@ -32,8 +32,8 @@ NAMESPACE, SECRET = "neuron-dra", "neuron-dra-tls"
 MUTATING, VALIDATING = "mutatingwebhookconfigurations", "validatingwebhookconfigurations"
 GROUPS = {"leases": "coordination.k8s.io", MUTATING: "admissionregistration.k8s.io"}
 GROUPS[VALIDATING] = GROUPS[MUTATING]
-SETTINGS = Settings(tls_secret=SECRET, namespace=NAMESPACE, ca_settle="1s", sync_timeout=5.0)
-QUICK_TO_GIVE_UP = Settings(tls_secret=SECRET, namespace=NAMESPACE, sync_timeout=1.0)
+SETTINGS = WebhookSettings(tls_secret=SECRET, namespace=NAMESPACE, ca_settle="1s", sync_timeout=5.0)
+QUICK_TO_GIVE_UP = WebhookSettings(tls_secret=SECRET, namespace=NAMESPACE, sync_timeout=1.0)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ async def api() -> AsyncIterator[FakeApi]:
 
 
 @contextlib.asynccontextmanager
-async def kept(api: FakeApi, settings: Settings = SETTINGS, **options: Any) -> AsyncIterator[Certificates]:
+async def kept(api: FakeApi, settings: WebhookSettings = SETTINGS, **options: Any) -> AsyncIterator[Certificates]:
     async def load() -> Configuration:
         return Configuration(host=api.url)
 
@@ -115,7 +115,7 @@ async def test_the_first_start_makes_a_secret_and_a_lease_and_the_end_leaves_the
     assert "ca.key" in data(api)
 
 
-async def test_a_good_secret_is_served_as_it_is(api: FakeApi) -> None:
+async def test_a_valid_secret_is_served_unchanged(api: FakeApi) -> None:
     content = made()
     put_secret(api, content)
     async with kept(api):
@@ -136,7 +136,7 @@ async def test_a_lost_secret_is_written_back(api: FakeApi, lost: dict[str, bytes
         await eventually(lambda: not certificates.problems())
 
 
-async def test_a_write_that_came_second_changes_nothing(api: FakeApi) -> None:
+async def test_a_conflicting_write_changes_nothing(api: FakeApi) -> None:
     async with kept(api) as one, kept(api) as two:
         api.get("secrets", SECRET, NAMESPACE)
         await eventually(lambda: one.live.digest == two.live.digest)
@@ -154,7 +154,7 @@ def annotations(api: FakeApi) -> dict[str, str]:
 
 async def test_a_secret_of_cert_manager_is_not_touched(api: FakeApi) -> None:
     put_secret(api, {}, annotations={"cert-manager.io/certificate-name": "neuron-dra"})
-    message = "Secret neuron-dra/neuron-dra-tls is kept by cert-manager: mount it and set --tls-dir"
+    message = "Secret neuron-dra/neuron-dra-tls is managed by cert-manager: mount it and set --tls-dir"
     with pytest.raises(StartupError, match=message):
         async with kept(api, QUICK_TO_GIVE_UP):
             pytest.fail("started")
@@ -268,8 +268,8 @@ async def test_a_bundle_that_was_changed_is_put_back_and_counted(api: FakeApi) -
             configuration(namespace="other"),
             "webhook w0.neuron.aws.com calls Service other/neuron-dra, and this webhook is neuron-dra/neuron-dra",
         ),
-        (configuration("/mutated"), "webhook w0.neuron.aws.com calls path '/mutated', and has to call /mutate"),
-        (configuration(""), "webhook w0.neuron.aws.com calls path '', and has to call /mutate"),
+        (configuration("/mutated"), "webhook w0.neuron.aws.com calls path '/mutated' instead of /mutate"),
+        (configuration(""), "webhook w0.neuron.aws.com calls path '' instead of /mutate"),
     ],
     ids=["service", "path", "no path"],
 )
@@ -279,7 +279,7 @@ async def test_a_configuration_that_cannot_work_is_reported(api: FakeApi, item: 
         await eventually(lambda: said in certificates.check()[1])
 
 
-async def test_entries_of_somebody_else_are_never_written(api: FakeApi) -> None:
+async def test_entries_of_other_services_are_never_written(api: FakeApi) -> None:
     api.put(MUTATING, configuration(namespace="other", bundle=b"theirs"))
     api.put(VALIDATING, configuration("/validate"))
     async with kept(api):
@@ -288,9 +288,9 @@ async def test_entries_of_somebody_else_are_never_written(api: FakeApi) -> None:
     assert api.calls("patch", MUTATING) == []
 
 
-async def test_a_bundle_that_is_not_ours_to_write_is_watched_only(api: FakeApi) -> None:
+async def test_with_inject_ca_off_the_bundle_is_watched_only(api: FakeApi) -> None:
     api.put(MUTATING, configuration())
-    settings = Settings(tls_secret=SECRET, namespace=NAMESPACE, inject_ca=False)
+    settings = WebhookSettings(tls_secret=SECRET, namespace=NAMESPACE, inject_ca=False)
     async with kept(api, settings) as certificates:
         await eventually(lambda: "does not carry its CA" in certificates.check()[1])
         api.put(MUTATING, configuration(bundle=made()["ca.crt"] + data(api)["ca.crt"]))
@@ -300,7 +300,7 @@ async def test_a_bundle_that_is_not_ours_to_write_is_watched_only(api: FakeApi) 
     assert api.calls("patch", MUTATING) == []
 
 
-async def test_a_replica_that_slept_does_not_write_an_old_bundle(api: FakeApi) -> None:
+async def test_a_replica_that_was_paused_does_not_write_an_old_bundle(api: FakeApi) -> None:
     async with kept(api) as certificates:
         assert certificates.keeper is not None
         other = made()
@@ -325,7 +325,7 @@ async def test_a_ca_waits_for_every_living_replica(api: FakeApi) -> None:
     content = made()
     put_secret(api, content, annotations={"neuron.aws.com/rotate": "ca"})
     now = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=30)
-    lagging = lease_body("pod-2", Report(secret=SECRET, bundle="old", serving="old"), now)
+    lagging = lease_body("pod-2", ReplicaStatus(secret=SECRET, bundle="old", serving="old"), now)
     api.put("leases", {**lagging, "metadata": {**lagging["metadata"], "namespace": NAMESPACE}})
     async with kept(api) as certificates:
         await eventually(lambda: "next-ca.crt" in data(api))
@@ -335,7 +335,7 @@ async def test_a_ca_waits_for_every_living_replica(api: FakeApi) -> None:
         await eventually(lambda: certificates.report().bundle == material.bundle_digest(joined["ca.crt"]))
         assert data(api) == joined
         digest = material.bundle_digest(joined["ca.crt"])
-        caught_up = Report(secret=SECRET, bundle=digest, serving=certificates.live.digest)
+        caught_up = ReplicaStatus(secret=SECRET, bundle=digest, serving=certificates.live.digest)
         body = lease_body("pod-2", caught_up, now)
         api.put("leases", {**body, "metadata": {**body["metadata"], "namespace": NAMESPACE}})
         await eventually(lambda: "next-ca.crt" not in data(api), seconds=10)
@@ -343,10 +343,10 @@ async def test_a_ca_waits_for_every_living_replica(api: FakeApi) -> None:
 
 
 @pytest.mark.parametrize("secret", ["", "neuron-dra-other"], ids=["without a Secret", "with another Secret"])
-async def test_a_ca_does_not_wait_for_who_will_never_take_it(api: FakeApi, secret: str) -> None:
+async def test_a_ca_does_not_wait_for_replicas_without_the_secret(api: FakeApi, secret: str) -> None:
     put_secret(api, made(), annotations={"neuron.aws.com/rotate": "ca"})
     now = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=30)
-    other = lease_body("laptop", Report(secret=secret, serving="other"), now)
+    other = lease_body("laptop", ReplicaStatus(secret=secret, serving="other"), now)
     api.put("leases", {**other, "metadata": {**other["metadata"], "namespace": NAMESPACE}})
     async with kept(api) as certificates:
         await eventually(lambda: certificates.live.reloads["success"] == 2, seconds=10)
@@ -356,7 +356,7 @@ async def test_a_ca_does_not_wait_for_who_will_never_take_it(api: FakeApi, secre
 # --- clocks ---------------------------------------------------------------------------------------------------
 
 
-async def test_certificates_follow_the_clock_of_the_api_server_and_a_skew_is_said(api: FakeApi) -> None:
+async def test_certificates_follow_the_clock_of_the_api_server_and_a_skew_is_reported(api: FakeApi) -> None:
     api.ahead = dt.timedelta(days=400)
     async with kept(api) as certificates:
         assert certificates.live.not_before is not None
@@ -378,17 +378,17 @@ async def test_an_expired_leaf_is_replaced_before_it_is_served(api: FakeApi) -> 
 
 def test_the_certificate_is_for_the_service_and_for_a_host_that_is_named() -> None:
     names = ("svc", "svc.ns", "svc.ns.svc", "svc.ns.svc.cluster.local")
-    assert rules(Settings(service="svc", namespace="ns")).hosts == names
-    assert rules(Settings(service="svc", namespace="ns", host="0.0.0.0")).hosts == names
-    assert rules(Settings(service="svc", namespace="ns", host="127.0.0.1")).hosts == (*names, "127.0.0.1")
+    assert rules(WebhookSettings(service="svc", namespace="ns")).hosts == names
+    assert rules(WebhookSettings(service="svc", namespace="ns", host="0.0.0.0")).hosts == names
+    assert rules(WebhookSettings(service="svc", namespace="ns", host="127.0.0.1")).hosts == (*names, "127.0.0.1")
 
 
 def test_lifetimes_are_those_that_were_set() -> None:
-    made_rules = rules(Settings(ca_lifetime="20d", certificate_lifetime="12h", ca_settle="5m"))
+    made_rules = rules(WebhookSettings(ca_lifetime="20d", certificate_lifetime="12h", ca_settle="5m"))
     assert (made_rules.ca_lifetime, made_rules.leaf_lifetime) == (dt.timedelta(days=20), dt.timedelta(hours=12))
     assert (made_rules.settle, made_rules.retire) == (dt.timedelta(minutes=5), dt.timedelta(minutes=25))
 
 
 def test_outside_of_a_cluster_the_namespace_has_a_default() -> None:
-    assert own_namespace(Settings()) == "neuron-dra"
-    assert own_namespace(Settings(namespace="other")) == "other"
+    assert own_namespace(WebhookSettings()) == "neuron-dra"
+    assert own_namespace(WebhookSettings(namespace="other")) == "other"

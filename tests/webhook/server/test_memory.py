@@ -27,7 +27,7 @@ print(resident() >> 20)
 """
 
 
-def test_large_blocks_leave_nothing_behind() -> None:
+def test_large_blocks_return_to_the_kernel() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, check=True)
     if done.stdout.strip() == "none":
         pytest.skip("this C library has no mallopt")

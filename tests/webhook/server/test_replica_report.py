@@ -1,10 +1,10 @@
-"""What a replica says about itself."""
+"""The report of a replica."""
 
 import dataclasses
 
 import pytest
 
-from webhook.cluster.replicas import Report
+from webhook.cluster.replicas import ReplicaStatus
 from webhook.edge.health import Check
 from webhook.server.replica_report import report
 
@@ -41,6 +41,8 @@ def test_a_replica_is_ready_where_every_check_passes(
     assert (said.ready, said.problems) == (ready, problems)
 
 
-def test_policies_are_told_with_why_newer_ones_are_not_in_force() -> None:
+def test_policies_are_reported_with_the_fault_of_newer_ones() -> None:
     said = report("1.2", "shadow", {}, Policies(problem="p.yaml:3: no"))
-    assert said == Report(version="1.2", mode="shadow", ready=True, policies="ab12", policies_problem="p.yaml:3: no")
+    assert said == ReplicaStatus(
+        version="1.2", mode="shadow", ready=True, policies="ab12", policies_problem="p.yaml:3: no"
+    )

@@ -10,7 +10,7 @@ import pytest
 from webhook.decisions.modes import Mode
 from webhook.decisions.world import ConversionOptions
 from webhook.server import settings
-from webhook.server.settings import Settings, SettingsError, load
+from webhook.server.settings import SettingsError, WebhookSettings, load
 
 # name, as flag, as variable, as YAML, value, default
 TABLE: list[tuple[str, Any, str, str, Any, Any]] = [
@@ -244,7 +244,7 @@ def test_an_empty_config_file_changes_nothing(tmp_path: Path, text: str) -> None
 
 
 def test_conversion_gets_its_settings() -> None:
-    chosen = Settings(
+    chosen = WebhookSettings(
         mode=Mode.SHADOW,
         device_class="neuron.example",
         exclude_namespace=("a", "b"),
@@ -277,7 +277,7 @@ def test_names_follow_from_the_field() -> None:
 
 def test_the_reference_has_every_setting() -> None:
     rows = settings.reference().splitlines()[2:]
-    assert len(rows) == len(msgspec.structs.fields(Settings))
+    assert len(rows) == len(msgspec.structs.fields(WebhookSettings))
     for setting, row in zip(settings.declarations(), rows, strict=True):
         cells = row.strip("| ").split(" | ")
         assert cells[0].startswith(f"`{setting.flag}`")

@@ -1,4 +1,4 @@
-"""The world without a cluster."""
+"""The backend without a cluster."""
 
 import asyncio
 
@@ -6,14 +6,14 @@ import pytest
 
 from neuron.templates import Template
 from webhook.decisions.ports import NO_FACTS, ClusterView, TemplateStore
-from webhook.server.standalone import MemoryTemplates, StandaloneCluster, StandaloneWorld
+from webhook.server.standalone import MemoryTemplates, StandaloneBackend, StandaloneCluster
 
 
 def template(count: int) -> Template:
     return Template.make(f"{count}", {"spec": {"devices": {"requests": [{"name": "n0", "exactly": {"count": count}}]}}})
 
 
-def test_an_empty_cluster_knows_nothing() -> None:
+def test_the_standalone_view_has_no_facts() -> None:
     view: ClusterView = StandaloneCluster()
     assert view.version == 0
     assert (view.observations(), view.extended_resources()) == ({}, {})
@@ -22,7 +22,7 @@ def test_an_empty_cluster_knows_nothing() -> None:
     assert view.template_ultraserver_mode("default", "x") is None
 
 
-def test_templates_are_held_once_made() -> None:
+def test_created_templates_are_kept() -> None:
     templates = MemoryTemplates()
     store: TemplateStore = templates
     four = template(4)
@@ -35,7 +35,7 @@ def test_templates_are_held_once_made() -> None:
 
 
 @pytest.mark.parametrize("made", [3, 4, 50])
-def test_memory_does_not_grow_for_ever(made: int) -> None:
+def test_memory_is_bounded(made: int) -> None:
     alone = MemoryTemplates()
     asyncio.run(alone.ensure("a", template(10)))
     templates = MemoryTemplates(most=3 * alone.size)
@@ -45,7 +45,7 @@ def test_memory_does_not_grow_for_ever(made: int) -> None:
     assert templates.size == 3 * alone.size
 
 
-def test_a_tenant_of_many_demands_takes_no_more_memory_than_is_meant() -> None:
+def test_many_demands_of_a_tenant_stay_within_the_memory_bound() -> None:
     templates = MemoryTemplates(most=100_000)
     for count in range(2000):
         asyncio.run(templates.ensure("a", template(count)))
@@ -53,8 +53,8 @@ def test_a_tenant_of_many_demands_takes_no_more_memory_than_is_meant() -> None:
     assert len(list(templates)) < 200
 
 
-def test_the_view_knows_what_the_templates_ask_for() -> None:
-    world = StandaloneWorld()
+def test_the_view_has_the_specs_of_the_templates() -> None:
+    world = StandaloneBackend()
     asyncio.run(world.templates.ensure("a", template(4)))
     spec = world.view.claim_template("a", template(4).name)
     assert spec is not None
@@ -63,18 +63,18 @@ def test_the_view_knows_what_the_templates_ask_for() -> None:
     assert StandaloneCluster().claim_template("a", template(4).name) is None
 
 
-def test_a_dry_run_finds_what_was_made() -> None:
+def test_a_dry_run_finds_created_templates() -> None:
     templates = MemoryTemplates()
     assert not asyncio.run(templates.check("a", template(4)))
     asyncio.run(templates.ensure("a", template(4)))
     assert asyncio.run(templates.check("a", template(4)))
 
 
-def test_there_is_nothing_to_wait_for() -> None:
-    assert StandaloneWorld().ready() == (True, "standalone")
+def test_standalone_is_always_ready() -> None:
+    assert StandaloneBackend().ready() == (True, "standalone")
 
 
-def test_worlds_share_nothing() -> None:
-    first, second = StandaloneWorld(), StandaloneWorld()
+def test_backends_share_nothing() -> None:
+    first, second = StandaloneBackend(), StandaloneBackend()
     asyncio.run(first.templates.ensure("a", template(1)))
     assert not second.templates.holds("a", template(1))

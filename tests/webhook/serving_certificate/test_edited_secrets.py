@@ -1,4 +1,4 @@
-"""People and tools edit the Secret while it is in use: what is served stays trusted throughout."""
+"""People and tools edit the Secret while it is in use: the served certificate stays trusted."""
 
 import base64
 import datetime as dt
@@ -38,7 +38,7 @@ Data = dict[str, bytes]
 
 
 def made_with_rsa() -> Data:
-    """A CA and a serving certificate in one, of somebody who prefers RSA."""
+    """One RSA certificate that is both CA and serving certificate."""
     now = dt.datetime.now(dt.UTC)
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "rsa")])
@@ -62,7 +62,7 @@ def made_with_rsa() -> Data:
 
 
 def with_unknown_key(pem: bytes) -> bytes:
-    """The same certificate, its public key of a kind (an OID) that nobody knows."""
+    """The same certificate with an unknown kind (OID) of public key."""
     der = x509.load_pem_x509_certificate(pem).public_bytes(serialization.Encoding.DER)
     changed = der.replace(bytes.fromhex("06072a8648ce3d0201"), bytes.fromhex("06072a8648ce3d027f"))
     assert changed != der
@@ -95,7 +95,7 @@ def given_out(api: FakeApi) -> set[bytes]:
 
 
 async def settled(api: FakeApi, certificates: Certificates) -> None:
-    """The webhook has taken what the Secret holds, and has nothing to say about it."""
+    """The webhook has loaded the content of the Secret and reports no problem."""
     await eventually(lambda: certificates.follower and certificates.follower.known == data(api))
     await eventually(lambda: not certificates.problems())
 
@@ -139,7 +139,7 @@ async def test_a_broken_serving_certificate_is_made_again_by_the_same_ca(api: Fa
         assert given_out(api) == {good["ca.crt"]} == {data(api)["ca.crt"]}
 
 
-async def test_a_ca_that_a_stranger_adds_does_no_harm_whatever_its_key_is(api: FakeApi) -> None:
+async def test_an_added_foreign_ca_breaks_nothing(api: FakeApi) -> None:
     put_secret(api, content := made())
     async with kept(api) as certificates:
         put_secret(api, {**content, "ca.crt": content["ca.crt"] + with_unknown_key(made()["ca.crt"])})
@@ -153,7 +153,7 @@ def named(api: FakeApi) -> set[str]:
     return set(material.hosts(leaf.certificate)) if leaf else set()
 
 
-async def test_replicas_with_hosts_of_their_own_agree_on_one_certificate_for_all(api: FakeApi) -> None:
+async def test_replicas_with_different_hosts_agree_on_one_certificate(api: FakeApi) -> None:
     hosts = ("10.0.0.1", "10.0.0.2")
     one, two = (msgspec.structs.replace(SETTINGS, host=host) for host in hosts)
     async with kept(api, one) as first, kept(api, two) as second:
@@ -180,7 +180,7 @@ async def test_a_secret_comes_back_as_part_of_its_helm_release(api: FakeApi) -> 
     assert metadata["labels"] == {"app.kubernetes.io/name": "neuron-dra", "app.kubernetes.io/managed-by": "Helm"}
 
 
-async def test_somebody_who_empties_it_over_and_over_is_not_answered_at_full_speed(api: FakeApi) -> None:
+async def test_a_secret_that_is_emptied_repeatedly_is_written_at_a_limited_rate(api: FakeApi) -> None:
     async with kept(api):
         begun = time.monotonic()
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""A certificate that somebody else keeps in files, followed without a restart."""
+"""A certificate in files that others write, followed without a restart."""
 
 import asyncio
 import datetime as dt
@@ -17,7 +17,7 @@ from tests.webhook.server.test_certificates import MUTATING, bundles, configurat
 from webhook.cluster.kube import Connection
 from webhook.edge import server
 from webhook.server.certificates import Certificates, keeping
-from webhook.server.settings import Settings
+from webhook.server.settings import WebhookSettings
 from webhook.serving_certificate.folder import CertificateFolder
 from webhook.serving_certificate.live import LiveCertificate
 
@@ -87,7 +87,7 @@ async def test_a_swapped_mount_is_served_without_a_restart(mount: Path) -> None:
     assert (folder.problem, calls) == ("", ["changed"])
 
 
-async def test_half_a_change_leaves_the_old_one_in_service_until_it_is_whole(tmp_path: Path) -> None:
+async def test_an_incomplete_change_keeps_the_served_certificate(tmp_path: Path) -> None:
     directory, other = version(tmp_path / "tls"), version(tmp_path / "other")
     folder, live = opened(directory)
     before = live.digest
@@ -101,7 +101,7 @@ async def test_half_a_change_leaves_the_old_one_in_service_until_it_is_whole(tmp
 
 
 def write(directory: Path, hosts: Sequence[str], *, now: dt.datetime) -> bytes:
-    """Files that somebody else has made, whatever they are worth; the certificate."""
+    """Writes files as others would, valid or not; returns the certificate."""
     ca = issue.make_authority("theirs", now=now, lifetime=dt.timedelta(days=9))
     pair = issue.issue_serving(ca, "theirs", hosts, now=now, lifetime=dt.timedelta(days=3))
     (directory / "ca.crt").write_bytes(ca.certificate_pem)
@@ -135,7 +135,7 @@ async def test_a_pair_that_clients_refuse_does_not_replace_one_that_they_accept(
     assert (folder.problem, live.digest != before) == ("", True)
 
 
-async def test_where_the_one_in_service_has_expired_any_other_is_no_worse(tmp_path: Path) -> None:
+async def test_an_expired_certificate_may_be_replaced_by_any_other(tmp_path: Path) -> None:
     write(tmp_path, issue.LOCAL_HOSTS, now=NOW - dt.timedelta(days=10))
     folder, live = opened(tmp_path)
     before = live.digest
@@ -148,7 +148,7 @@ async def test_where_the_one_in_service_has_expired_any_other_is_no_worse(tmp_pa
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("name", ["tls.key", "tls.crt", "ca.crt"])
 @pytest.mark.parametrize("kind", ["fifo", "device", "huge"])
-async def test_what_is_no_ordinary_file_freezes_nothing(tmp_path: Path, name: str, kind: str) -> None:
+async def test_a_special_file_does_not_block(tmp_path: Path, name: str, kind: str) -> None:
     folder, live = opened(version(tmp_path))
     before, bundle = live.digest, folder.bundle
     path = tmp_path / name
@@ -169,7 +169,7 @@ async def test_what_is_no_ordinary_file_freezes_nothing(tmp_path: Path, name: st
             opened(tmp_path)
 
 
-async def test_a_file_that_goes_is_said_and_what_was_loaded_is_served_on(mount: Path) -> None:
+async def test_a_deleted_file_is_reported_and_the_certificate_stays(mount: Path) -> None:
     folder, live = opened(mount)
     (mount / "..v1" / "tls.key").unlink()
     await looked(folder)
@@ -177,7 +177,7 @@ async def test_a_file_that_goes_is_said_and_what_was_loaded_is_served_on(mount: 
     assert live.fault(NOW) == ""
 
 
-async def test_a_ca_file_that_goes_leaves_the_known_bundle(mount: Path) -> None:
+async def test_a_deleted_ca_file_keeps_the_bundle(mount: Path) -> None:
     folder, _ = opened(mount)
     bundle = folder.bundle
     (mount / "..v1" / "ca.crt").unlink()
@@ -185,7 +185,7 @@ async def test_a_ca_file_that_goes_leaves_the_known_bundle(mount: Path) -> None:
     assert folder.bundle == await folder.fresh_bundle() == bundle
 
 
-async def test_the_ca_of_a_certificate_that_is_not_served_yet_is_not_given_out(tmp_path: Path) -> None:
+async def test_the_ca_of_a_certificate_that_is_not_served_is_not_injected(tmp_path: Path) -> None:
     directory, other = version(tmp_path / "tls"), version(tmp_path / "other")
     folder, live = opened(directory)
     bundle = folder.bundle
@@ -217,11 +217,11 @@ async def started(api: FakeApi, mount: Path, **settings: Any) -> tuple[Certifica
 
 
 @pytest.mark.parametrize("inject", [True, None])
-async def test_the_ca_file_is_injected_where_that_is_asked_for(mount: Path, inject: bool | None) -> None:
+async def test_the_ca_file_is_injected_with_inject_ca(mount: Path, inject: bool | None) -> None:
     async with FakeApi().serve() as api:
         api.put(MUTATING, configuration())
         certificates, connection = await started(api, mount)
-        settings = Settings(tls_dir=mount, namespace="neuron-dra", inject_ca=inject)
+        settings = WebhookSettings(tls_dir=mount, namespace="neuron-dra", inject_ca=inject)
         async with keeping(settings, certificates, connection):
             if inject:
                 await eventually(lambda: bundles(api) == {(mount / "ca.crt").read_bytes()})
@@ -237,7 +237,7 @@ async def test_without_a_ca_file_there_is_nothing_to_inject(mount: Path) -> None
     (mount / "..v1" / "ca.crt").unlink()
     async with FakeApi().serve() as api:
         certificates, connection = await started(api, mount)
-        settings = Settings(tls_dir=mount, namespace="neuron-dra", inject_ca=True)
+        settings = WebhookSettings(tls_dir=mount, namespace="neuron-dra", inject_ca=True)
         with pytest.raises(StartupError, match=r"--inject-ca needs a CA to inject, and .* has no usable ca\.crt"):
             async with keeping(settings, certificates, connection):
                 pytest.fail("started")

@@ -1,4 +1,4 @@
-"""A server that goes on while its certificate changes: real handshakes before and after."""
+"""The certificate changes while the server runs: real handshakes before and after."""
 
 import datetime as dt
 import os
@@ -98,7 +98,7 @@ def test_a_bad_pair_leaves_the_old_one_in_service(running: Running, authority: A
     assert live.reloads == {"success": 1, "failure": 1}
 
 
-def test_a_pair_that_tls_refuses_is_said_as_tls_says_it() -> None:
+def test_a_pair_that_tls_refuses_is_reported_with_the_reason_of_tls() -> None:
     live = LiveCertificate(server.bare_context("1.3"))
     with pytest.raises(UnservableError, match="TLS refuses it: EE_KEY_TOO_SMALL"):
         live.load(rsa_pair(1024))
@@ -128,7 +128,7 @@ def test_without_memory_files_a_private_file_serves(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_clients_think_of_it(authority: Authority) -> None:
+def test_fault_and_accepted_by_match_real_clients(authority: Authority) -> None:
     live = LiveCertificate(server.bare_context("1.3"))
     assert live.fault(NOW) == "no certificate yet"
     assert not live.accepted_by(authority.certificate_pem)

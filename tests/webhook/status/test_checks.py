@@ -1,4 +1,4 @@
-"""What is said of an installation: nothing of one that is well, and the very thing of one that is not."""
+"""Checks of an installation: no error for a good one, exactly one error for each defect."""
 
 import dataclasses
 from typing import Any
@@ -62,7 +62,7 @@ def test_the_shipped_manifests_are_well() -> None:
         "pod-2 is ready: version 0.1.0, mode convert.",
         "Service neuron-dra/neuron-dra: 2 ready endpoints.",
         "none.",
-        "system:serviceaccount:neuron-dra:neuron-dra has all it needs.",
+        "system:serviceaccount:neuron-dra:neuron-dra has all permissions that it needs.",
         "DeviceClass neuron.aws.com exists.",
         "32 devices on 2 nodes (2 trn1.32xlarge, driver 1.0.0).",
         "namespaces by annotation: 1 shadow; 1 namespace by default.",
@@ -121,14 +121,14 @@ WRONG: list[Any] = [
     ),
     pytest.param(
         well(mutating=(configuration("MutatingWebhookConfiguration", b"x"),), validating=()),
-        "the caBundle of mutate.neuron.aws.com holds no PEM certificate: every call fails.",
+        "the caBundle of mutate.neuron.aws.com contains no PEM certificate: every call fails.",
         id="caBundle is no PEM",
     ),
     pytest.param(
         well(mutating=(configuration("MutatingWebhookConfiguration", STRANGER.certificate_pem),)),
         "the caBundles of claims.validate.neuron.aws.com, groups.mutate.neuron.aws.com, "
         "mutate.neuron.aws.com, pods.validate.neuron.aws.com differ: "
-        "calls of some fail once the certificate changes.",
+        "some calls fail after the next change of the certificate.",
         id="caBundles differ",
     ),
     pytest.param(
@@ -143,12 +143,12 @@ WRONG: list[Any] = [
     ),
     pytest.param(
         well(secret=(secret(leaf("neuron-dra.elsewhere.svc")),), leases=()),
-        "the certificate is not for neuron-dra.neuron-dra.svc, by which the API server calls the webhook.",
+        "the certificate is not valid for neuron-dra.neuron-dra.svc, the name that the API server calls.",
         id="certificate for another host",
     ),
     pytest.param(
         well(secret=(secret(b"x"),), leases=()),
-        "tls.crt in Secret neuron-dra/neuron-dra-tls is no PEM certificate.",
+        "tls.crt in Secret neuron-dra/neuron-dra-tls is not a PEM certificate.",
         id="no certificate in the Secret",
     ),
     pytest.param(
@@ -179,10 +179,12 @@ WRONG: list[Any] = [
     ),
     pytest.param(
         well(leases=(lease("p", policies="ab", policies_problem="p.yaml:3: no."),)),
-        "p keeps its last good policies: p.yaml:3: no.",
+        "p keeps its last valid policies: p.yaml:3: no.",
         id="unreadable policies",
     ),
-    pytest.param(well(service=()), "Service neuron-dra/neuron-dra does not exist: no call arrives.", id="no Service"),
+    pytest.param(
+        well(service=()), "Service neuron-dra/neuron-dra does not exist: no call can arrive.", id="no Service"
+    ),
     pytest.param(
         well(endpoint_slices=(endpoints(False),)),
         "Service neuron-dra/neuron-dra has no ready endpoint: every call fails.",
@@ -215,7 +217,7 @@ WRONG: list[Any] = [
     ),
     pytest.param(
         well(nodes=(node("n1", neuron="16"), node("n2", neuron="0"))),
-        "the same devices are offered twice, by device plugin and DRA driver, on n1.",
+        "the same devices are offered by device plugin and DRA driver, on n1.",
         id="device plugin and driver on one node",
     ),
 ]
@@ -237,22 +239,22 @@ NOTED: list[Any] = [
     ),
     pytest.param(
         mutating(timeoutSeconds=2),
-        "mutate.neuron.aws.com: timeoutSeconds is 2, too short for the making of a template (3 at least).",
+        "mutate.neuron.aws.com: timeoutSeconds is 2, too short for the creation of a template (at least 3).",
         id="timeout",
     ),
     pytest.param(
         mutating(rules=PODS_CREATE),
-        "mutate.neuron.aws.com: its rules leave out UPDATE of pods: the webhook never sees them.",
+        "mutate.neuron.aws.com: its rules do not include UPDATE of pods: the webhook does not receive them.",
         id="rules",
     ),
     pytest.param(
         mutating(matchConditions=[]),
-        "mutate.neuron.aws.com: its matchConditions are gone: every pod of the cluster waits for the webhook.",
+        "mutate.neuron.aws.com: it has no matchConditions: every pod of the cluster waits for the webhook.",
         id="matchConditions",
     ),
     pytest.param(
         mutating(reinvocationPolicy="Never"),
-        "mutate.neuron.aws.com: reinvocationPolicy is not IfNeeded: what later webhooks add to a pod is not converted.",
+        "mutate.neuron.aws.com: reinvocationPolicy is not IfNeeded: later webhooks' changes are not converted.",
         id="reinvocationPolicy",
     ),
     pytest.param(
@@ -262,13 +264,13 @@ NOTED: list[Any] = [
     ),
     pytest.param(
         mutating(namespaceSelector={}),
-        "mutate.neuron.aws.com: its namespaceSelector does not leave out kube-system, neuron-dra, whose pods now wait "
+        "mutate.neuron.aws.com: its namespaceSelector does not exclude kube-system, neuron-dra, whose pods wait "
         "for the webhook.",
         id="namespaceSelector",
     ),
     pytest.param(
         mutating(objectSelector={"matchLabels": {"a": "b"}}),
-        "mutate.neuron.aws.com: it has an objectSelector: objects that it leaves out are never seen.",
+        "mutate.neuron.aws.com: it has an objectSelector: the webhook does not receive objects that do not match.",
         id="objectSelector",
     ),
     pytest.param(
@@ -279,28 +281,28 @@ NOTED: list[Any] = [
     ),
     pytest.param(
         well(secret=(secret(leaf(days=4)),), leases=()),
-        "the serving certificate ends soon, on 2026-07-04 12:00 UTC.",
+        "the serving certificate expires soon, on 2026-07-04 12:00 UTC.",
         id="certificate near its end",
     ),
     pytest.param(
         well(leases=(lease("p", bundle="ff"),)),
-        "replicas p know another CA bundle than the configurations have; a rotation passes so.",
+        "replicas p use another CA bundle than the configurations, as during a rotation.",
         id="another bundle",
     ),
     pytest.param(
         well(leases=(lease("p", serving="ff"),)),
-        "replicas p serve another certificate than Secret neuron-dra-tls has; a rotation passes so.",
+        "replicas p serve another certificate than Secret neuron-dra-tls, as during a rotation.",
         id="another certificate",
     ),
     pytest.param(
         well(leases=(lease("p"), lease("q", mode="off"))),
-        "replicas differ in their modes: convert: p; off: q. A rollout passes so.",
+        "replicas differ in their modes: convert: p; off: q. Normal during a rollout.",
         id="replicas differ",
     ),
     pytest.param(
         well(leases=(lease("p"), lease("q", age=60))),
-        "1 replica fell silent, the last on 2026-07-01 11:59 UTC: q.",
-        id="a replica fell silent",
+        "1 replica stopped reporting, the last on 2026-07-01 11:59 UTC: q.",
+        id="a replica stopped reporting",
     ),
     pytest.param(
         well(leases=(lease("p", problems=("cannot watch pods",)),)), "p: cannot watch pods.", id="a replica is behind"
@@ -313,12 +315,12 @@ NOTED: list[Any] = [
     ),
     pytest.param(
         well(resource_slices=()),
-        "no node publishes Neuron devices: converted pods wait until one does.",
+        "no node publishes Neuron devices: converted pods stay Pending until one does.",
         id="no slices",
     ),
     pytest.param(
         well(nodes=(node("n1"), node("n2"), node("n3", neuroncore="32"))),
-        "still on the device plugin, where converted pods cannot run: n3.",
+        "nodes with the device plugin only, where converted pods cannot run: n3.",
         id="a node on the device plugin",
     ),
     pytest.param(
@@ -328,7 +330,7 @@ NOTED: list[Any] = [
     ),
     pytest.param(
         well(namespaces=(named("a", **{"neuron.aws.com/convert": "convrt"}),)),
-        "namespaces whose annotation neuron.aws.com/convert has no meaning: a ('convrt').",
+        "namespaces with an invalid annotation neuron.aws.com/convert: a ('convrt').",
         id="annotation without a meaning",
     ),
 ]
@@ -354,7 +356,7 @@ def test_a_pool_that_lacks_slices_is_noted_and_an_older_generation_does_not_fill
     whole = resource_slice("n2")
     whole["spec"]["pool"]["resourceSliceCount"] = 1
     texts = [line.text for line in said(well(resource_slices=(*slices, whole)), Verdict.NOTE)]
-    assert texts == ["pools that lack slices, whose devices the scheduler leaves alone: n1 (1 of 2)."]
+    assert texts == ["incomplete pools, from which the scheduler does not allocate: n1 (1 of 2)."]
 
 
 # --- permissions of the webhook ----------------------------------------------------------------------------------
@@ -371,7 +373,7 @@ def test_a_missing_permission_names_the_rule_to_add() -> None:
         Line(
             "permissions",
             Verdict.WRONG,
-            "system:serviceaccount:neuron-dra:neuron-dra may not get, create resourceclaimtemplates: making the "
+            "system:serviceaccount:neuron-dra:neuron-dra may not get, create resourceclaimtemplates: creating the "
             "templates of converted pods does not work.",
             "Add this rule to its ClusterRole: "
             "- {apiGroups: [resource.k8s.io], resources: [resourceclaimtemplates], verbs: [get, create]}",
@@ -400,11 +402,11 @@ FIELDS = [
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_what_may_not_be_read_is_unknown_with_the_rule_that_would_allow_it(field: str) -> None:
-    unseen = Unseen(f"you may not list {field}.", "- {…}")
+    unseen = Unseen(f"you are not allowed to list {field}.", "- {…}")
     lines = said(well(**{field: unseen}), Verdict.UNKNOWN)
     assert [line.text for line in lines] == [unseen.why]
     if field not in ("version", "versions"):
-        assert lines[0].fix == "Give yourself this rule: - {…}"
+        assert lines[0].fix == "Add this rule to your Role or ClusterRole: - {…}"
     assert overall(lines) is Verdict.UNKNOWN
 
 
@@ -413,8 +415,10 @@ def test_a_secret_that_may_not_be_read_is_not_needed_where_replicas_report() -> 
 
 
 def test_a_secret_that_may_not_be_read_is_unknown_where_nobody_reports() -> None:
-    lines = said(well(secret=Unseen("you may not get secrets.", "- {…}"), leases=()), Verdict.UNKNOWN)
-    assert [line.text for line in lines] == ["you may not get secrets. No replica reports its certificate either."]
+    lines = said(well(secret=Unseen("you are not allowed to get secrets.", "- {…}"), leases=()), Verdict.UNKNOWN)
+    assert [line.text for line in lines] == [
+        "you are not allowed to get secrets. No replica reports its certificate either."
+    ]
 
 
 def test_nothing_can_make_judging_fail() -> None:

@@ -1,4 +1,4 @@
-"""How lines look, on whatever terminal."""
+"""Text of lines for different terminals."""
 
 import json
 
@@ -11,7 +11,7 @@ LINES = (
     Line("webhooks", Verdict.WELL, "all there."),
     Line("webhooks", Verdict.NOTE, "failurePolicy is Ignore."),
     Line("nodes", Verdict.WRONG, "no driver.", "Install it."),
-    Line("policies", Verdict.UNKNOWN, "you may not list leases."),
+    Line("policies", Verdict.UNKNOWN, "you are not allowed to list leases."),
 )
 
 
@@ -28,7 +28,7 @@ def test_lines_of_one_check_stand_together_and_the_last_line_sums_up() -> None:
         "!           failurePolicy is Ignore.\n"
         "✗ nodes     no driver.\n"
         "            -> Install it.\n"
-        "? policies  you may not list leases.\n"
+        "? policies  you are not allowed to list leases.\n"
         "1 wrong, 1 to note, 1 unknown.\n"
     )
 

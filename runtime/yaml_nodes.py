@@ -1,33 +1,49 @@
-"""YAML text to nodes that know what they mean and where they stand, so that a change can be made in the text itself.
+"""The YAML reader: text to nodes with values and offsets, so that messages have lines and a text can be edited.
 
-libyaml does the parsing: kubectl's parser is a port of it, so both accept and refuse the same texts. (PyYAML's own
-parser, in Python, refuses tabs in JSON and is 16 times slower.)
+libyaml parses. kubectl's parser is a port of it, so both accept the same texts. (PyYAML's own parser, in Python,
+refuses tabs in JSON and is 16 times slower.)
 """
 
 import dataclasses
+import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import yaml
 
-from webhook.offline import yaml_scalars
+from runtime import yaml_scalars
 
 MAX_DEPTH: Final = 200
-"""Levels of nesting. No Kubernetes object comes near it, and JSON libraries give up not far above."""
 MAX_VALUES: Final = 2_000_000
-"""Values of one document with its aliases written out: some texts of a few lines would be billions of them."""
 
 _MERGE: Final = "<<"
 BLOCK_STYLES: Final = ("|", ">")
-"""Of scalars that are written line by line."""
+"""Styles of block scalars."""
+_UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufeff\uff00-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one document.
+
+    Attributes:
+        depth: levels of nesting. No Kubernetes object comes near 200, and JSON libraries fail not far above.
+        values: without keys, aliases expanded: a few lines of aliases may stand for billions of values.
+    """
+
+    depth: int = MAX_DEPTH
+    values: int = MAX_VALUES
+
+
+_LIMITS: Final = Limits()
 
 
 class YamlError(ValueError):
-    """A text is not the YAML of an object.
+    """A text is not valid for a Kubernetes object.
 
     Attributes:
-        index: where, as an offset into the text.
-        problem: what is wrong there, as a clause.
+        index: offset of the error in the text.
+        problem: the error, as a clause.
     """
 
     def __init__(self, index: int, problem: str) -> None:
@@ -37,7 +53,19 @@ class YamlError(ValueError):
 
 
 class YamlSyntaxError(YamlError):
-    """It is no YAML at all; other faults are of YAML that no Kubernetes object can be."""
+    """The text is not YAML."""
+
+
+class YamlScalarError(YamlError):
+    """A scalar has no value of its type.
+
+    Attributes:
+        text: of the scalar.
+    """
+
+    def __init__(self, index: int, problem: str, text: str) -> None:
+        super().__init__(index, problem)
+        self.text = text
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -45,13 +73,12 @@ class Node:
     """A node of one document.
 
     Attributes:
-        start: offset of its first character; properties (`&anchor`, `!tag`) belong to it.
-        end: offset behind its last character; comments and line breaks that follow do not belong to it.
-        value: what it means, with aliases and merge keys resolved: JSON-like data. Shared between aliases, and never
-            to be changed.
-        anchor: its anchor's name, or "".
-        weight: values that it would be, written out.
-        refers: whether it is or holds an alias.
+        start: offset of its first character, including properties (`&anchor`, `!tag`).
+        end: offset after its last character, without following comments and line breaks.
+        value: JSON-like data, with aliases and merge keys resolved. Aliases share it, so callers must not change it.
+        anchor: name of its anchor, or "".
+        weight: number of values, aliases expanded.
+        refers: whether it is or contains an alias.
     """
 
     start: int
@@ -64,14 +91,22 @@ class Node:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Scalar(Node):
-    """A scalar. `style` is its quote or block indicator, empty for a plain one."""
+    """A scalar.
+
+    Attributes:
+        style: quote or block indicator; empty for a plain scalar.
+        text: before it is resolved to a value.
+        tag: explicit tag, or "".
+    """
 
     style: str = ""
+    text: str = ""
+    tag: str = ""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Alias(Node):
-    """An alias. `target` is the anchored node; never None once it is made."""
+    """An alias. `target` is the anchored node, which is never an alias."""
 
     target: Node = dataclasses.field(default_factory=lambda: Node(0, 0))
 
@@ -86,7 +121,7 @@ class Sequence_(Node):  # noqa: N801 - `Sequence` is the abstract type
 
 @dataclasses.dataclass(slots=True, frozen=True)
 class Entry:
-    """A key with its value; `name` is the key as JSON has it, `<<` for a merge."""
+    """A key with its value; `name` is the key as in JSON, `<<` for a merge."""
 
     key: Node
     node: Node
@@ -95,7 +130,7 @@ class Entry:
 
     @property
     def end(self) -> int:
-        """Offset behind its last character."""
+        """Offset after its last character."""
         return max(self.key.end, self.node.end)
 
 
@@ -108,30 +143,51 @@ class Mapping_(Node):  # noqa: N801
 
 
 def compose(text: str) -> Node | None:
-    """Read one document; None where there is nothing but comments.
-
-    Args:
-        text: without characters that YAML does not allow.
+    """Read one document; None if there are only comments.
 
     Raises:
-        YamlError: it is not YAML, nests too deeply, has a key twice, or holds a second document.
+        YamlError: it is not YAML, exceeds a limit, has a key twice, or contains a second document.
     """
-    composer = _Composer(text)
+    composer = _Composer(text, _LIMITS)
+    for event in _events(text):
+        composer.take(event)
+    return composer.root
+
+
+def compose_all(text: str, limits: Limits = _LIMITS) -> Iterator[Node]:
+    """Read the documents of a text one by one.
+
+    Raises:
+        YamlError: see `compose`.
+    """
+    composer = _Composer(text, limits)
+    for event in _events(text):
+        if isinstance(event, yaml.DocumentStartEvent):
+            composer = _Composer(text, limits)
+        composer.take(event)
+        if isinstance(event, yaml.DocumentEndEvent) and composer.root is not None:
+            yield composer.root
+
+
+def _events(text: str) -> Iterator[Any]:
+    unprintable = _UNPRINTABLE.search(text)
+    if unprintable:
+        raise YamlSyntaxError(unprintable.start(), f"the character {unprintable[0]!r} is not allowed")
     try:
-        for event in yaml.parse(text, Loader=yaml.CLoader):
-            composer.take(event)
+        yield from yaml.parse(text, Loader=yaml.CLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = " ".join(filter(None, (error.problem, error.context)))
         raise YamlSyntaxError(mark.index if mark else 0, problem) from error
-    return composer.root
 
 
 class _Composer:
     """Builds nodes out of parser events, without recursion."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, limits: Limits) -> None:
         self._text = text
+        self._limits = limits
+        self._values = 0
         self._open: list[Mapping_ | Sequence_] = []
         self._keys: list[Node | None] = []
         self._anchors: dict[str, Node] = {}
@@ -167,20 +223,20 @@ class _Composer:
             else:
                 value = yaml_scalars.resolve(event.value) if event.implicit[0] else event.value
         except ValueError as error:
-            raise YamlError(start, str(error)) from error
-        return Scalar(start, end, value, style=style)
+            raise YamlScalarError(start, str(error), event.value) from error
+        return Scalar(start, end, value, style=style, text=event.value, tag=event.tag or "")
 
     def _alias(self, anchor: str, start: int, end: int) -> Alias:
         target = self._anchors.get(anchor)
         if target is None:
             raise YamlError(start, f"alias *{anchor} has no anchor &{anchor} before it")
         if target in self._open:
-            raise YamlError(start, f"alias *{anchor} is inside of what it stands for")
+            raise YamlError(start, f"alias *{anchor} is inside its own anchor")
         return Alias(start, end, target.value, weight=target.weight, refers=True, target=target)
 
     def _enter(self, node: Mapping_ | Sequence_, anchor: str | None) -> None:
-        if len(self._open) == MAX_DEPTH:
-            raise YamlError(node.start, f"nests more than {MAX_DEPTH} levels deep")
+        if len(self._open) == self._limits.depth:
+            raise YamlError(node.start, f"values are nested deeper than {self._limits.depth} levels")
         if anchor:
             node.anchor = anchor
             self._anchors[anchor] = node
@@ -192,23 +248,27 @@ class _Composer:
         self._keys.pop()
         children: list[Node]
         if isinstance(node, Mapping_):
-            children = [part for entry in node.entries for part in (entry.key, entry.node)]
+            children = [entry.node for entry in node.entries]
+            parts = [part for entry in node.entries for part in (entry.key, entry.node)]
             node.value = _merged(node)
         else:
-            children = node.items
+            children = parts = node.items
             node.value = [item.value for item in children]
         if node.flow:
             node.end = end
         else:
-            node.end = max([child.end for child in children], default=node.start)
+            node.end = max([part.end for part in parts], default=node.start)
         node.weight = 1 + sum(child.weight for child in children)
-        node.refers = any(child.refers for child in children)
-        if node.weight > MAX_VALUES:
-            raise YamlError(node.start, f"is more than {MAX_VALUES:,} values with its aliases written out")
+        node.refers = any(part.refers for part in parts)
+        if node.weight > self._limits.values:
+            self._too_many(node)
         self._place(node, None)
 
+    def _too_many(self, node: Node) -> NoReturn:
+        raise YamlError(node.start, f"it has more than {self._limits.values:,} values, aliases expanded")
+
     def _place(self, node: Node, anchor: str | None) -> None:
-        """Give a finished node to its parent."""
+        """Add a complete node to its parent."""
         if anchor:
             node.anchor = anchor
             self._anchors[anchor] = node
@@ -218,15 +278,19 @@ class _Composer:
         parent = self._open[-1]
         if isinstance(parent, Sequence_):
             parent.items.append(node)
+            self._values += 1
         elif self._keys[-1] is None:
             self._keys[-1] = node
         else:
             parent.entries.append(_entry(self._keys[-1], node))
             self._keys[-1] = None
+            self._values += 1
+        if self._values > self._limits.values:
+            self._too_many(node)
 
 
 def _block_scalar(text: str) -> str:
-    """A block scalar without the line breaks behind it: the parser lets it end where the next token begins."""
+    """A block scalar without the line breaks after it: for the parser it ends where the next token begins."""
     header = text.splitlines()[0].partition("#")[0]
     if "+" in header:
         return text.removesuffix("\n").removesuffix("\r")
@@ -245,7 +309,7 @@ def _entry(key: Node, node: Node) -> Entry:
 
 
 def _merged(node: Mapping_) -> dict[str, Any]:
-    """The mapping that a node means: its own entries win over merged ones, and the first merged over the later."""
+    """The value of a mapping: own entries win over merged ones, and earlier merged ones over later ones."""
     value: dict[str, Any] = {}
     seen: set[tuple[str, bool]] = set()
     for entry in node.entries:
@@ -262,10 +326,10 @@ def _merged(node: Mapping_) -> dict[str, Any]:
 
 
 def merge_sources(entry: Entry) -> Sequence[Node]:
-    """The mappings that a merge entry takes in.
+    """The mappings that a merge key merges.
 
     Raises:
-        YamlError: they are no mappings.
+        YamlError: one is not a mapping.
     """
     target = entry.node.target if isinstance(entry.node, Alias) else entry.node
     sources = target.items if isinstance(target, Sequence_) else [entry.node]
@@ -276,7 +340,7 @@ def merge_sources(entry: Entry) -> Sequence[Node]:
 
 
 def anchored(node: Node) -> Iterator[Node]:
-    """The nodes with an anchor in a subtree, itself included; what is behind its aliases is elsewhere."""
+    """The nodes with an anchor in a subtree, including its root; aliases are not followed."""
     return (each for each in _walk(node) if each.anchor)
 
 

@@ -1,8 +1,8 @@
-"""What a YAML scalar means to kubectl, and how to write a string so that it stays one.
+"""Values of YAML scalars as kubectl reads them, and writing strings that kubectl reads as strings.
 
-kubectl reads YAML with sigs.k8s.io/yaml, whose rules are those of go-yaml v2 (`resolve.go`): YAML 1.1 with its `yes`
-and `on`, but octals as `0o17` too, no base 60, and times as strings. The readers and writers of Python's YAML
-libraries follow other rules: a name that one of them writes as `y` reaches the cluster as `true`.
+kubectl reads YAML with sigs.k8s.io/yaml, which follows go-yaml v2 (`resolve.go`): YAML 1.1 with `yes` and `on`, also
+octals as `0o17`, no base 60, and times as strings. YAML libraries of Python follow other rules: kubectl would read a
+name that they write as `y` as `true`.
 """
 
 import base64
@@ -23,6 +23,8 @@ _NOT_JSON: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _INTEGER: Final = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[oO]?([0-7]+)|0[bB]([01]+)|([1-9][0-9]*|0))", re.ASCII)
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
 _BASES: Final = (16, 8, 2, 10)
+_LONGEST_INTEGER: Final = 400
+"""Characters. A longer number exceeds every float, and Python parses it in quadratic time."""
 _TYPES: Final = {"int": (int,), "float": (int, float), "bool": (bool,), "null": (type(None),)}
 
 _PLAIN: Final = re.compile(r"[A-Za-z_/][-A-Za-z0-9_./]*", re.ASCII)
@@ -33,21 +35,21 @@ def resolve(text: str) -> Any:
     """The value of a plain scalar.
 
     Raises:
-        ValueError: it is an infinity or no number, which JSON does not have.
+        ValueError: it is `.inf` or `.nan`, which JSON does not have.
     """
     if text in _WORDS:
         return _WORDS[text]
     if text[0] == ".":
         if _NOT_JSON.fullmatch(text):
-            raise ValueError(f"{text} is no value that JSON has")
+            raise ValueError(f"{text} is not a JSON value")
         return _float(text)
     if text[0] not in "+-0123456789":
         return text
     if _NOT_JSON.fullmatch(text):
-        raise ValueError(f"{text} is no value that JSON has")
+        raise ValueError(f"{text} is not a JSON value")
     digits = text.replace("_", "")
     integer = _INTEGER.fullmatch(digits)
-    if integer:
+    if integer and len(digits) <= _LONGEST_INTEGER:
         sign, *forms = integer.groups()
         number = next(int(form, base) for form, base in zip(forms, _BASES, strict=True) if form)
         if number < 1 << (63 if sign else 64):
@@ -57,7 +59,7 @@ def resolve(text: str) -> Any:
 
 
 def _float(text: str) -> int | float | str:
-    """A number as JSON would pass it on: one without a fraction is an integer there."""
+    """A number as in JSON: without a fraction it is an integer."""
     if not _FLOAT.fullmatch(text):
         return text
     number = float(text)
@@ -67,10 +69,10 @@ def _float(text: str) -> int | float | str:
 
 
 def resolve_tagged(tag: str, text: str) -> Any:
-    """The value of a scalar with a tag; tags that mean nothing to kubectl leave a string.
+    """The value of a scalar with a tag; with a tag that kubectl does not know, a string.
 
     Raises:
-        ValueError: the text is no value of that tag.
+        ValueError: the text is not a value of that tag.
     """
     name = tag.removeprefix(TAG_PREFIX) if tag.startswith(TAG_PREFIX) else ""
     if name == "binary":
@@ -87,10 +89,10 @@ def resolve_tagged(tag: str, text: str) -> Any:
 
 
 def key_text(value: Any) -> str:
-    """A mapping key as JSON has it.
+    """A mapping key as in JSON.
 
     Raises:
-        ValueError: it cannot be one.
+        ValueError: it is null, a list or a mapping.
     """
     match value:
         case str():
@@ -104,11 +106,11 @@ def key_text(value: Any) -> str:
 
 
 def write_string(text: str, quote: str = "") -> str:
-    """A string in YAML, on one line: plain where every reader takes it for a string, else in quotes.
+    """A string in YAML, on one line: plain if every reader reads it as a string, else quoted.
 
     Args:
         text: any string.
-        quote: `'` or `"` where these are to be used if possible.
+        quote: preferred quote, `'` or `"`.
     """
     if not quote and _PLAIN.fullmatch(text) and text not in _WORDS:
         return text
@@ -119,7 +121,7 @@ def write_string(text: str, quote: str = "") -> str:
 
 
 def escape_unprintable(text: str) -> str:
-    """JSON without the characters that YAML allows only as escapes."""
+    """Escape the characters that YAML allows only as escapes."""
     return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runtime.yaml_nodes import compose
+from runtime.yaml_scalars import key_text, resolve, resolve_tagged, write_string
 from webhook.offline.yaml_layout import flow
-from webhook.offline.yaml_nodes import compose
-from webhook.offline.yaml_scalars import key_text, resolve, resolve_tagged, write_string
 
 PLAIN: dict[str, Any] = {
     "yes": True,
@@ -69,7 +69,7 @@ def test_plain_scalars_mean_what_they_mean_to_kubectl(text: str, value: Any) -> 
 
 @pytest.mark.parametrize("text", [".inf", "-.Inf", "+.INF", ".nan", ".NaN"])
 def test_numbers_that_json_lacks_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no value that JSON has"):
+    with pytest.raises(ValueError, match="is not a JSON value"):
         resolve(text)
 
 

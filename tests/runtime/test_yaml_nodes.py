@@ -2,7 +2,18 @@ from typing import Any
 
 import pytest
 
-from webhook.offline.yaml_nodes import MAX_DEPTH, Mapping_, Node, Scalar, Sequence_, YamlError, YamlSyntaxError, compose
+from runtime.yaml_nodes import (
+    MAX_DEPTH,
+    Limits,
+    Mapping_,
+    Node,
+    Scalar,
+    Sequence_,
+    YamlError,
+    YamlSyntaxError,
+    compose,
+    compose_all,
+)
 
 FAULTS: dict[str, tuple[str, int, str]] = {
     "key-twice": ("a: 1\nb: 2\na: 3\n", 10, "the key 'a' is there twice"),
@@ -12,10 +23,10 @@ FAULTS: dict[str, tuple[str, int, str]] = {
     "list-key": ("? [a]\n: 1\n", 2, "a key must be a string, a number or a boolean"),
     "alias-of-list-as-key": ("a: &a [1]\n*a : 1\n", 10, "a key must be a string, a number or a boolean"),
     "unknown-anchor": ("a: *b\n", 3, "alias *b has no anchor &b before it"),
-    "endless": ("a: &a\n  b: *a\n", 11, "alias *a is inside of what it stands for"),
+    "endless": ("a: &a\n  b: *a\n", 11, "alias *a is inside its own anchor"),
     "merge-of-a-number": ("<<: 1\n", 4, "a merge key '<<' takes a mapping or a list of mappings"),
     "merge-of-a-list-of-numbers": ("<<: [1]\n", 5, "a merge key '<<' takes a mapping or a list of mappings"),
-    "infinity": ("a: .inf\n", 3, ".inf is no value that JSON has"),
+    "infinity": ("a: .inf\n", 3, ".inf is not a JSON value"),
     "wrong-tag": ("a: !!int x\n", 3, "'x' is no !!int"),
     "second-document": ("a: 1\n---\nb: 2\n", 5, "a second document begins here without a line '---'"),
 }
@@ -47,14 +58,14 @@ def test_what_is_no_yaml_is_refused_with_the_place_where_it_stops_to_be(text: st
 
 @pytest.mark.parametrize("deep", ["[" * 100_000, "- " * 100_000, '{"a":' * 5_000], ids=["flow", "block", "json"])
 def test_deep_nesting_is_refused_before_it_costs_anything(deep: str) -> None:
-    with pytest.raises(YamlError, match=f"nests more than {MAX_DEPTH} levels deep"):
+    with pytest.raises(YamlError, match=f"values are nested deeper than {MAX_DEPTH} levels"):
         compose(deep)
 
 
 def test_aliases_that_would_be_billions_of_values_are_refused() -> None:
     bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
     bomb += "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12))
-    with pytest.raises(YamlError, match="is more than 2,000,000 values with its aliases written out"):
+    with pytest.raises(YamlError, match="it has more than 2,000,000 values, aliases expanded"):
         compose(bomb)
 
 
@@ -109,3 +120,33 @@ def test_scalars_keep_their_quotes() -> None:
     root = compose("- a\n- 'b'\n- \"c\"\n- |\n  d\n")
     assert isinstance(root, Sequence_)
     assert [item.style for item in root.items if isinstance(item, Scalar)] == ["", "'", '"', "|"]
+
+
+def test_documents_are_read_one_by_one_with_their_own_anchors() -> None:
+    assert [root.value for root in compose_all("a: &x 1\n---\n# only a comment\n---\nb: &x 2\nc: *x\n")] == [
+        {"a": 1},
+        None,
+        {"b": 2, "c": 2},
+    ]
+    with pytest.raises(YamlError, match="has no anchor"):
+        list(compose_all("a: &x 1\n---\nb: *x\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "limits", "problem"),
+    [
+        ("[[[1]]]", Limits(depth=2), "values are nested deeper than 2 levels"),
+        ("[1, 2, 3]", Limits(values=2), "it has more than 2 values, aliases expanded"),
+        ("{a: &x [1], b: *x}", Limits(values=4), "it has more than 4 values, aliases expanded"),
+    ],
+    ids=["depth", "values", "aliases"],
+)
+def test_limits_are_the_callers(text: str, limits: Limits, problem: str) -> None:
+    with pytest.raises(YamlError, match=problem):
+        list(compose_all(text, limits))
+
+
+def test_a_scalar_keeps_its_text_and_tag() -> None:
+    (root,) = compose_all("!!str 010")
+    assert isinstance(root, Scalar)
+    assert (root.value, root.text, root.tag) == ("010", "010", "tag:yaml.org,2002:str")

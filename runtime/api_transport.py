@@ -1,0 +1,348 @@
+"""The transport to the API server, for both programs: TLS, credentials, time-outs, bounded answers, one set of errors.
+
+The only module that imports the `kubernetes` client, and only in functions: it costs 70 MiB. The client provides
+transport, kubeconfig and service account handling. Its models are not used: they refuse newer fields.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import datetime as dt
+import email.utils
+import logging
+import os
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+
+from runtime import answers
+from runtime.api_errors import (
+    UNAUTHORIZED,
+    ClusterUnavailableError,
+    StatusError,
+    TooLongError,
+    UnreachableError,
+)
+
+if TYPE_CHECKING:
+    from kubernetes.aio.client.api_client import ApiClient
+    from kubernetes.aio.client.configuration import Configuration
+
+JSON: Final = "application/json"
+LONGEST_ANSWER: Final = 16 * 1024 * 1024
+"""Bytes. One object is shorter; a list that is longer is requested again with fewer objects per page."""
+
+WEBHOOK_AGENT: Final = "neuron-dra-webhook"
+WITHOUT_CLUSTER: Final = "give a kubeconfig, or start without a cluster (--standalone)"
+
+_CONNECT_TIMEOUT: Final = 10.0
+_RENEWAL_INTERVAL: Final = 10.0
+_LONGEST_RETRY_AFTER: Final = 60.0
+_SKEW_NOTED: Final = dt.timedelta(minutes=1)
+"""A larger difference of the clocks is logged; certificates are backdated by five minutes."""
+_QUICK: Final = dt.timedelta(seconds=2)
+_HALF_A_SECOND: Final = dt.timedelta(seconds=0.5)
+
+_log = logging.getLogger(__name__)
+
+LoadConfiguration = Callable[[], Awaitable["Configuration"]]
+"""Reads the configuration of the client."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Sent:
+    method: str
+    path: str
+    query: Mapping[str, str]
+    body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
+    content_type: str = JSON
+    accept: str = JSON
+
+
+class Connection:
+    """Requests to one API server: connection pool, TLS, credentials.
+
+    After HTTP 401 the credentials are read again, once for all concurrent requests, and the request is retried: tokens
+    of credential plugins and files expire, and the client reads them only at its start.
+    """
+
+    def __init__(
+        self,
+        load: LoadConfiguration,
+        client: "ApiClient",
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
+    ) -> None:
+        """Wrap a client.
+
+        Args:
+            load: reads the client's configuration again.
+            client: of the `kubernetes` package.
+            clock: monotonic seconds.
+            wall: local time of day.
+        """
+        self._load = load
+        self._client = client
+        self._clock = clock
+        self._wall = wall
+        self._skew = dt.timedelta(0)
+        self._renewal = asyncio.Lock()
+        self._renewed = float("-inf")
+
+    @classmethod
+    async def open(cls, load: LoadConfiguration, user_agent: str = WEBHOOK_AGENT) -> "Connection":
+        """Prepare a connection; nothing is sent yet.
+
+        Raises:
+            ClusterUnavailableError: the configuration, or a certificate that it names, cannot be used.
+        """
+        from kubernetes.aio.client.api_client import ApiClient
+
+        configuration = await load()
+        try:
+            client = ApiClient(configuration)
+        except OSError as error:
+            raise ClusterUnavailableError(
+                f"the certificates for {configuration.host} cannot be used: {error}: check the certificate authority, "
+                "client certificate and key"
+            ) from error
+        client.user_agent = user_agent
+        return cls(load, client)
+
+    @property
+    def address(self) -> str:
+        """URL of the API server."""
+        return str(self._client.configuration.host)
+
+    @property
+    def skew(self) -> dt.timedelta:
+        """How far the API server's clock is ahead of ours, within a second; 0 before the first answer."""
+        return self._skew
+
+    def now(self) -> dt.datetime:
+        """The time by the API server's clock."""
+        return self._wall() + self._skew
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.close()  # type: ignore[no-untyped-call]
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        timeout: float,  # noqa: ASYNC109 - aiohttp applies it to connecting and reading
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+    ) -> bytes:
+        """Body of a successful answer.
+
+        Args:
+            method: HTTP method.
+            path: of the URL.
+            timeout: seconds for the whole request.
+            query: parameters.
+            body: an object or a patch, as `content_type` says.
+            content_type: of the body.
+            accept: media type of the answer.
+
+        Raises:
+            StatusError: the answer is not a success.
+            UnreachableError: there is no complete answer within `timeout`.
+            TooLongError: the answer is longer than `LONGEST_ANSWER`.
+        """
+        limits = aiohttp.ClientTimeout(total=timeout)
+        sent = _Sent(method, path, query or {}, body, content_type, accept)
+        with self._reachable():
+            async with await self._send(sent, limits) as response:
+                content = await _content_of(response)
+        if not response.ok:
+            raise _status_of(response, content)
+        return content
+
+    @contextlib.asynccontextmanager
+    async def stream(self, path: str, *, query: Mapping[str, str], stall: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        """A GET whose body is read in pieces of any length; `stall` is the time-out in seconds for the next piece.
+
+        Raises:
+            StatusError: on entering: the answer is not a success.
+            UnreachableError: on entering or reading.
+        """
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT, sock_read=stall)
+        with self._reachable():
+            response = await self._send(_Sent("GET", path, query), limits)
+        try:
+            if not response.ok:
+                with self._reachable():
+                    content = await _content_of(response)
+                raise _status_of(response, content)
+            async with contextlib.aclosing(self._pieces(response)) as pieces:
+                yield pieces
+        finally:
+            response.close()
+
+    async def _pieces(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+        with self._reachable():
+            async for piece in response.content.iter_any():
+                yield piece
+
+    async def _send(self, sent: _Sent, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        begun = self._clock()
+        response = await self._exchange(sent, limits)
+        if response.status == UNAUTHORIZED and await self._renew(begun):
+            response.release()
+            response = await self._exchange(sent, limits)
+        return response
+
+    async def _exchange(self, sent: _Sent, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        # Not compressed: a few hundred KB of gzip may contain hundreds of MB of an object that a tenant stored.
+        headers = {"Accept": sent.accept, "Content-Type": sent.content_type, "Accept-Encoding": "identity"}
+        parts = await self._client.param_serialize(
+            sent.method,
+            sent.path,
+            query_params=list(sent.query.items()),
+            header_params=headers,
+            body=list(sent.body) if isinstance(sent.body, Sequence) else sent.body,
+            auth_settings=["BearerToken"],
+        )
+        asked = self._wall()
+        answer = await self._client.call_api(*parts, _request_timeout=limits)
+        response: aiohttp.ClientResponse = answer.response
+        self._note_time(response.headers.get("Date", ""), asked)
+        return response
+
+    def _note_time(self, date: str, asked: dt.datetime) -> None:
+        """Compare clocks: the server wrote `date`, cut to the second, between our request and its answer."""
+        try:
+            said = email.utils.parsedate_to_datetime(date)
+        except ValueError:
+            return
+        if said.tzinfo is None:
+            return
+        answered = self._wall()
+        if answered - asked > _QUICK:  # this process may have been stopped or starved before it read the answer
+            return
+        before, self._skew = self._skew, said + _HALF_A_SECOND - (asked + (answered - asked) / 2)
+        if (abs(before) > _SKEW_NOTED) != (abs(self._skew) > _SKEW_NOTED):
+            _log.warning("clock compared", extra={"api_server_ahead_seconds": round(self._skew.total_seconds())})
+
+    async def _renew(self, sent: float) -> bool:
+        """Read the credentials again, unless that was done since `sent`. Returns whether to retry."""
+        async with self._renewal:
+            if self._renewed >= sent:
+                return True
+            if self._clock() - self._renewed < _RENEWAL_INTERVAL:
+                return False
+            self._renewed = self._clock()
+            try:
+                fresh = await self._load()
+                if fresh.cert_file:
+                    self._client.rest_client.ssl_context.load_cert_chain(fresh.cert_file, fresh.key_file)
+            except (ClusterUnavailableError, OSError) as error:
+                _log.warning("the API server refused the credentials, and they cannot be read again: %s", error)
+                return False
+            self._client.configuration.api_key = fresh.api_key
+            self._client.configuration.refresh_api_key_hook = fresh.refresh_api_key_hook
+            return True
+
+    @contextlib.contextmanager
+    def _reachable(self) -> Iterator[None]:
+        from kubernetes.aio.config import ConfigException
+
+        try:
+            yield
+        except ConfigException as error:
+            raise UnreachableError(f"the service account token cannot be read: {error}") from error
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise UnreachableError(
+                f"the certificate of {self.address} is not trusted ({error.certificate_error}): check the certificate "
+                "authority"
+            ) from error
+        except TimeoutError as error:
+            raise UnreachableError(f"{self.address} did not answer in time") from error
+        except aiohttp.ClientConnectorError as error:
+            # The resolver's error numbers are negative; `os.strerror` does not know them.
+            why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+            raise UnreachableError(f"cannot connect to {self.address}: {why}") from error
+        except aiohttp.ClientPayloadError as error:
+            raise UnreachableError(f"the connection to {self.address} broke off in the middle of an answer") from error
+        except (aiohttp.ClientError, OSError) as error:
+            why = str(error) or type(error).__name__
+            raise UnreachableError(f"the connection to {self.address} broke: {why}") from error
+
+
+async def load_configuration(
+    kubeconfig: Path | None, context: str | None = None, *, otherwise: str = WITHOUT_CLUSTER
+) -> "Configuration":
+    """Read the API server's address, its CA and the credentials.
+
+    Args:
+        kubeconfig: file to read; None: the service account of this pod.
+        context: context of the kubeconfig; None: its current one.
+        otherwise: what to do if this process does not run in a cluster, for the error.
+
+    Raises:
+        ClusterUnavailableError: a file is missing, unreadable or incomplete.
+    """
+    from kubernetes.aio import config
+    from kubernetes.aio.client.configuration import Configuration
+    from yaml import YAMLError
+
+    configuration = Configuration(host="")
+    # Python 3.13 and later require key identifiers in certificates (VERIFY_X509_STRICT). The CAs of many clusters have
+    # none, and Go, and so kubectl, accepts them.
+    configuration.disable_strict_ssl_verification = True
+    try:
+        if kubeconfig is None:
+            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            return configuration
+        with kubeconfig.open("rb"):  # the client takes a missing file for an empty one
+            await config.load_kube_config(  # type: ignore[no-untyped-call]
+                config_file=str(kubeconfig),
+                context=context,
+                client_configuration=configuration,
+                persist_config=False,
+            )
+    except OSError as error:
+        raise ClusterUnavailableError(f"cannot read {error.filename}: {error.strerror}") from error
+    except YAMLError as error:
+        raise ClusterUnavailableError(f"kubeconfig {kubeconfig} is not YAML: {error}") from error
+    except config.ConfigException as error:
+        raise ClusterUnavailableError(_unusable(kubeconfig, str(error), otherwise)) from error
+    except (AttributeError, TypeError) as error:  # the client expects mappings and lists, and reads whatever it finds
+        raise ClusterUnavailableError(
+            _unusable(kubeconfig, f"the file is empty or is not a kubeconfig ({error})", otherwise)
+        ) from error
+    except (KeyError, ValueError) as error:
+        why = f"something is missing or malformed ({error})"
+        raise ClusterUnavailableError(_unusable(kubeconfig, why, otherwise)) from error
+    if not configuration.host:
+        raise ClusterUnavailableError(f"kubeconfig {kubeconfig}: the cluster has no server: add its URL")
+    return configuration
+
+
+def _unusable(kubeconfig: Path | None, why: str, otherwise: str) -> str:
+    if kubeconfig is None:
+        return f"this process does not run in a cluster ({why}): {otherwise}"
+    return f"kubeconfig {kubeconfig} cannot be used: {why}"
+
+
+async def _content_of(response: aiohttp.ClientResponse) -> bytes:
+    content = await answers.content_of(response, LONGEST_ANSWER)
+    if content is None:
+        raise TooLongError(f"the answer is longer than {LONGEST_ANSWER} bytes")
+    return content
+
+
+def _status_of(response: aiohttp.ClientResponse, content: bytes) -> StatusError:
+    try:
+        retry_after = min(float(response.headers.get("Retry-After", "0")), _LONGEST_RETRY_AFTER)
+    except ValueError:  # the header's other form, a date, which the API server does not send
+        retry_after = 0.0
+    return StatusError.parse(response.status, content, retry_after)

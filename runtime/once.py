@@ -1,0 +1,43 @@
+"""What is logged once: a problem until it changes, and a key until the process ends."""
+
+import logging
+from collections.abc import Hashable
+from typing import Final, Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+MOST_KEYS: Final = 256
+"""Keys that are remembered, and so lines in the log: users choose some keys, and may choose thousands."""
+
+
+class Problem:
+    """The present problem of a task that is retried.
+
+    Attributes:
+        text: the problem; empty if there is none.
+    """
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self.text = ""
+
+    def set(self, text: str) -> None:
+        """Log a problem as a warning if it differs from the last one."""
+        if text and text != self.text:
+            self._log.warning("%s", text)
+        self.text = text
+
+
+class Once(Generic[K]):
+    """Remembers which keys were logged, up to a bound."""
+
+    def __init__(self, most: int = MOST_KEYS) -> None:
+        self._most = most
+        self._seen: set[K] = set()
+
+    def first(self, key: K) -> bool:
+        """Return True at the first call with this key; always False for a new key beyond the bound."""
+        if key in self._seen or len(self._seen) >= self._most:
+            return False
+        self._seen.add(key)
+        return True
