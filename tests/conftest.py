@@ -1,5 +1,6 @@
 """Fixtures for every test: a directory of certificates made once, since each costs a key."""
 
+import gc
 from pathlib import Path
 
 import hypothesis
@@ -10,6 +11,12 @@ from tests.support.serving import make_certificates
 # How long an example takes says how busy the machine is; what must be fast has tests that count.
 hypothesis.settings.register_profile("neuron-dra", deadline=None)
 hypothesis.settings.load_profile("neuron-dra")
+
+
+def pytest_collection_finish() -> None:
+    """Exempt modules and collected tests, which live until the end, from garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -61,7 +61,7 @@ def render(values: Mapping[str, Any] | None = None, namespace: str = NAMESPACE) 
         document
         for path, text in sorted(texts.items())
         if path.endswith(".yaml")
-        for document in yaml.safe_load_all(text)
+        for document in yaml.load_all(text, yaml.CSafeLoader)
         if document
     ]
 

@@ -45,7 +45,7 @@ class FakeClock:
 
 async def until(done: Callable[[], object]) -> None:
     """Let everything else work until something holds."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not done():  # noqa: ASYNC110 - what is waited for does not know that it is
             await asyncio.sleep(0.001)
 

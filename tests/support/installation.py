@@ -3,6 +3,7 @@
 import base64
 import copy
 import datetime as dt
+import functools
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,14 @@ def encoded(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
+@functools.cache
+def _documents(file: str) -> list[Any]:
+    return list(yaml.load_all((MANIFESTS / file).read_text(), yaml.CSafeLoader))
+
+
 def manifest(file: str, kind: str) -> Any:
-    documents = yaml.safe_load_all((MANIFESTS / file).read_text())
-    return next(document for document in documents if document["kind"] == kind)
+    """A copy, which the caller may change."""
+    return copy.deepcopy(next(document for document in _documents(file) if document["kind"] == kind))
 
 
 def configuration(kind: str, bundle: bytes = AUTHORITY.certificate_pem) -> Any:

@@ -312,7 +312,7 @@ def test_a_reader_that_has_had_enough_is_no_fault(tmp_path: Path) -> None:
 
 def test_a_thousand_documents_and_a_big_one_are_converted(tmp_path: Path) -> None:
     (tmp_path / "many.yaml").write_text("---\n".join(legacy(f"pod-{number}") for number in range(1000)))
-    variables = "".join(f"    - name: V{number}\n      value: {'x' * 60}\n" for number in range(40_000))
+    variables = "".join(f"    - name: V{number}\n      value: {'x' * 300}\n" for number in range(10_000))
     big = legacy("big").replace("    resources:", f"    env:\n{variables}    resources:")
     assert len(big) > 3 << 20
     (tmp_path / "big.yaml").write_text(big)
