@@ -43,6 +43,7 @@ bench: $(STAMP) ## measure, side by side in one run
 	$(BIN)/python -m benchmarks $(ARGS)
 	$(BIN)/python -m benchmarks.prepare
 	$(BIN)/python -m benchmarks.policies
+	$(BIN)/python -m benchmarks.packing
 
 cluster-test: $(STAMP) ## tests on a real control plane from KUBEBUILDER_ASSETS
 	$(BIN)/python -m pytest tests/cluster $(ARGS)
