@@ -54,6 +54,7 @@ bench: $(STAMP) ## run the benchmarks
 	$(BIN)/python -m benchmarks $(ARGS)
 	$(BIN)/python -m benchmarks.prepare
 	$(BIN)/python -m benchmarks.policies
+	$(BIN)/python -m benchmarks.packing
 
 cluster-test: $(STAMP) ## run the tests that need a control plane (binaries from KUBEBUILDER_ASSETS)
 	$(BIN)/python -m pytest tests/cluster $(ARGS)
