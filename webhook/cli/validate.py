@@ -136,7 +136,6 @@ def as_text(report: "ValidationReport") -> str:
 
 
 def as_json(report: "ValidationReport") -> str:
-    """For programs."""
     findings = [
         {
             "file": each.source,

@@ -214,7 +214,6 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "deny"
 
     def conversion(self) -> ConversionOptions:
-        """The settings of conversion."""
         return ConversionOptions(
             mode=self.mode,
             device_class=self.device_class,

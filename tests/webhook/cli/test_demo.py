@@ -33,13 +33,20 @@ def start(cwd: Path, *arguments: str, count: str = "4") -> Process:
 
 
 def section(text: str, title: str) -> str:
-    return text.partition(f"# {title}\n\n")[2].partition("\n# ")[0].partition("\nThe webhook serves")[0]
+    return (
+        text.partition(f"# {title}\n\n")[2]
+        .partition("\n# ")[0]
+        .partition("\nThe webhook serves")[0]
+        .partition("\nThe example is over")[0]
+    )
 
 
 def test_once_shows_the_conversion_and_stops(tmp_path: Path) -> None:
     with start(tmp_path, "--once") as process:
         assert process.wait() == 0, process.stderr
         text = process.stdout()
+    assert text.endswith("The example is over, and the webhook stops. `make run` keeps it serving.\n")
+    assert "Ctrl-C" not in text
     assert section(text, "What the user applies").strip() == LEGACY_POD.format(count="4").strip()
     assert "path: /spec/resourceClaims" in section(text, "What the webhook changes (JSON patch)")
     load = YAML(typ="safe", pure=True).load
