@@ -11,10 +11,11 @@ import dataclasses
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from neuron import device_groups, names
+from neuron import device_groups, names, quantities, windows
+from neuron.allocator import Capacity
 from neuron.instances import Catalogue, InstanceType, Topology
 
 
@@ -45,7 +46,8 @@ ATTRIBUTE_TYPES: Final[Mapping[str, type]] = {
 """All documented attributes of the driver, by qualified name, with the type of their values."""
 
 _FIXED: Final = re.compile(
-    rf"{re.escape(names.DRIVER)}/(deviceId|instanceType|resourceType|topology.*)|resource\.aws\.com/devicegroup[0-9]+_id",
+    rf"{re.escape(names.DRIVER)}/(deviceId|instanceType|resourceType|topology.*|window[0-9]+_[0-9]+)"
+    r"|resource\.aws\.com/devicegroup[0-9]+_id",
     re.ASCII,
 )
 """Attributes that instance type and device index determine. All others differ between nodes."""
@@ -78,6 +80,8 @@ class Shape:
         fixed: attributes by qualified name.
         varying: attributes whose value depends on the node.
         published: whether ResourceSlices have it, or only the catalogue.
+        capacity: by qualified name.
+        shared: whether several claims can hold parts of it (`allowMultipleAllocations`).
     """
 
     instance_type: str
@@ -85,6 +89,8 @@ class Shape:
     fixed: Mapping[str, Value]
     varying: Mapping[str, Varying]
     published: bool = False
+    capacity: Mapping[str, Capacity] = dataclasses.field(default_factory=dict)
+    shared: bool = False
 
 
 def qualified(name: str) -> str:
@@ -104,7 +110,14 @@ def catalogue_shapes(catalogue: Catalogue) -> Iterator[Shape]:
         count = entry.devices or _UNKNOWN_DEVICES
         for device_id in range(count):
             fixed = device_attributes(entry, device_id, count)
-            yield Shape(entry.name, names.RESOURCE_TYPE_DEVICE, fixed, varying)
+            yield Shape(
+                entry.name,
+                names.RESOURCE_TYPE_DEVICE,
+                fixed,
+                varying,
+                capacity=_capacity(entry),
+                shared=shares_cores(entry),
+            )
         if entry.ultraserver_nodes:
             yield Shape(entry.name, names.RESOURCE_TYPE_NODE, _node_attributes(entry, count), varying)
 
@@ -131,7 +144,21 @@ def device_attributes(entry: InstanceType, device_id: int, devices: int) -> dict
     return {qualified(name): value for name, value in attributes.items()} | _groups(entry, device_id)
 
 
+def shares_cores(entry: InstanceType) -> bool:
+    """Whether the driver shares the devices of a type unless its settings say otherwise."""
+    return entry.cores_per_device is not None and (entry.consecutive or entry.topology is Topology.SINGLE)
+
+
+def _capacity(entry: InstanceType) -> dict[str, Capacity]:
+    if not entry.cores_per_device or not shares_cores(entry):
+        return {}
+    valid = [0, *(1 << power for power in range(entry.cores_per_device.bit_length()))]
+    return {qualified(names.CAPACITY_CORES): Capacity(entry.cores_per_device, tuple(valid))}
+
+
 def _groups(entry: InstanceType, device_id: int) -> dict[str, Value]:
+    if entry.line is not None:
+        return dict(windows.attributes(entry.line, device_id))
     published: dict[str, Value] = dict(device_groups.group_attributes(entry.name, device_id))
     if not published:
         # A type from a policy file: only the groups matter, not the real ids.
@@ -151,8 +178,22 @@ def _node_attributes(entry: InstanceType, devices: int) -> dict[str, Value]:
 
 # --- from ResourceSlices --------------------------------------------------------------------------------------
 
-_Fixed: TypeAlias = tuple[tuple[tuple[str, Value], ...], tuple[str, ...]]
-"""A device's fixed attributes, sorted, and the names of its other attributes."""
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SliceDevice:
+    """The part of a device that is equal on many nodes.
+
+    Attributes:
+        fixed: attributes that its type and index determine, sorted.
+        others: names of its other attributes, sorted.
+        capacity: by qualified name, sorted.
+        shared: `allowMultipleAllocations`.
+    """
+
+    fixed: tuple[tuple[str, Value], ...]
+    others: tuple[str, ...]
+    capacity: tuple[tuple[str, Capacity], ...] = ()
+    shared: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -160,11 +201,11 @@ class SliceShapes:
     """The distinct devices and values of one ResourceSlice.
 
     Attributes:
-        devices: fixed attributes, and names of the others, of each distinct device.
-        values: instance type, attribute and value of the others.
+        devices: the distinct devices.
+        values: instance type, attribute and value of their other attributes.
     """
 
-    devices: frozenset[_Fixed]
+    devices: frozenset[SliceDevice]
     values: frozenset[tuple[str, str, Value]]
 
 
@@ -176,23 +217,39 @@ def read_slice(spec: Mapping[str, Any]) -> SliceShapes | None:
     """
     if spec.get("driver") != names.DRIVER:
         return None
-    devices: set[_Fixed] = set()
+    devices: set[SliceDevice] = set()
     values: set[tuple[str, str, Value]] = set()
     for device in spec.get("devices") or ():
-        raw = (device.get("basic") or device).get("attributes") or {}
-        attributes = {qualified(name): value for name, box in raw.items() if (value := _unboxed(box)) is not None}
+        raw = device.get("basic") or device
+        boxes = raw.get("attributes") or {}
+        attributes = {qualified(name): value for name, box in boxes.items() if (value := _unboxed(box)) is not None}
         fixed = tuple(sorted((name, value) for name, value in attributes.items() if _FIXED.fullmatch(name)))
         instance_type = str(attributes.get(qualified(names.ATTRIBUTE_INSTANCE_TYPE), ""))
         others = {name: value for name, value in attributes.items() if not _FIXED.fullmatch(name)}
-        devices.add((fixed, tuple(sorted(others))))
+        capacity = tuple(sorted(dict(_capacities(raw.get("capacity") or {})).items()))
+        shared = raw.get("allowMultipleAllocations") is True
+        devices.add(SliceDevice(fixed, tuple(sorted(others)), capacity, shared))
         values.update((instance_type, name, value) for name, value in others.items())
     return SliceShapes(_shared(frozenset(devices)), frozenset(values)) if devices else None
 
 
 @functools.lru_cache(maxsize=256)
-def _shared(devices: frozenset[_Fixed]) -> frozenset[_Fixed]:
+def _shared(devices: frozenset[SliceDevice]) -> frozenset[SliceDevice]:
     """One copy in memory for all nodes with equal devices."""
     return devices
+
+
+def _capacities(raw: Mapping[str, Any]) -> Iterator[tuple[str, Capacity]]:
+    """The readable capacities of a device, by qualified name; a fraction is rounded down."""
+    for name, entry in raw.items():
+        if not isinstance(entry, Mapping):
+            continue
+        policy = entry.get("requestPolicy") or {}
+        try:
+            valid = [int(quantities.parse_amount(each)) for each in policy.get("validValues") or ()]
+            yield qualified(name), Capacity(int(quantities.parse_amount(entry.get("value"))), tuple(valid))
+        except quantities.NotAQuantityError:
+            continue  # A newer API server may have other forms.
 
 
 def _unboxed(box: object) -> Value | None:
@@ -213,7 +270,7 @@ class Census:
     """Counts the distinct devices and values of all ResourceSlices, updated slice by slice."""
 
     def __init__(self) -> None:
-        self._devices: Counter[_Fixed] = Counter()
+        self._devices: Counter[SliceDevice] = Counter()
         self._values: dict[tuple[str, str], Counter[Value] | None] = {}
 
     def replace(self, before: SliceShapes | None, after: SliceShapes | None) -> bool:
@@ -257,7 +314,7 @@ class Census:
     def shapes(self) -> tuple[Shape, ...]:
         """All distinct devices of the cluster."""
         values = {key: Varying(None if counts is None else frozenset(counts)) for key, counts in self._values.items()}
-        return tuple(_shape(fixed, others, values) for fixed, others in self._devices)
+        return tuple(_shape(device, values) for device in self._devices)
 
 
 def _take(counts: Counter[Any], key: Any) -> bool:
@@ -268,12 +325,13 @@ def _take(counts: Counter[Any], key: Any) -> bool:
     return True
 
 
-def _shape(
-    fixed: Iterable[tuple[str, Value]], others: Iterable[str], values: Mapping[tuple[str, str], Varying]
-) -> Shape:
-    attributes = dict(fixed)
+def _shape(device: SliceDevice, values: Mapping[tuple[str, str], Varying]) -> Shape:
+    attributes = dict(device.fixed)
     instance_type = str(attributes.get(qualified(names.ATTRIBUTE_INSTANCE_TYPE), ""))
     # A device without `resourceType` is a single device: drivers before UltraServers did not publish it.
     resource_type = str(attributes.get(qualified(names.ATTRIBUTE_RESOURCE_TYPE), names.RESOURCE_TYPE_DEVICE))
-    varying = {name: values[instance_type, name] for name in others}
-    return Shape(instance_type, resource_type, attributes, varying, published=True)
+    varying = {name: values[instance_type, name] for name in device.others}
+    capacity = dict(device.capacity)
+    return Shape(
+        instance_type, resource_type, attributes, varying, published=True, capacity=capacity, shared=device.shared
+    )

@@ -5,6 +5,7 @@ import functools
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from kubecel import types
@@ -52,6 +53,7 @@ _REMEMBERED: Final = 12 * 1024 * 1024
 _BYTES_PER_CHARACTER: Final = 140
 """Of a compiled expression, measured on the worst case: only short literals."""
 _PLAIN_FIELDS: Final = (Field.DRIVER, Field.MULTIPLE)
+_CAPACITY_FIELDS: Final = ([Field.CAPACITY], [Field.MULTIPLE])
 _TIME_IS_OVER: Final = "the selectors of this object take too long to check"
 
 
@@ -171,6 +173,7 @@ class _Analysed:
             if each.subject.field is Field.ATTRIBUTES
         )
         self.drivers = tuple(name for name, _ in drivers(analysis))
+        self.reads_capacity = _reads_capacity(program.syntax)
 
 
 def _values(operands: Iterable[Operand] | None) -> tuple[object, ...] | None:
@@ -190,6 +193,7 @@ class _DeviceSelector:
         self.uses = analysed.uses
         self.attributes = analysed.attributes
         self.drivers = analysed.drivers
+        self.reads_capacity = analysed.reads_capacity
         self._program = analysed.program
         self._clock = clock
         self._deadline = deadline
@@ -197,12 +201,24 @@ class _DeviceSelector:
         self._hurried = seconds < _ON_ALL_DEVICES.seconds
         self._budget = Budget(clock, dataclasses.replace(_ON_ALL_DEVICES, seconds=seconds))
 
-    def evaluate(self, driver: str, attributes: Mapping[str, Value | None]) -> bool:
+    def evaluate(
+        self,
+        driver: str,
+        attributes: Mapping[str, Value | None],
+        capacity: Mapping[str, int] = MappingProxyType({}),
+        *,
+        shared: bool = False,
+    ) -> bool:
         """Whether a device satisfies it; see `neuron.selection.CompiledSelector`."""
         if self._clock() > self._deadline:
             raise SelectorTimeError(_TIME_IS_OVER)
         before = self._budget.spent
-        activation = device_activation(driver, {name: _in_cel(value) for name, value in attributes.items()})
+        activation = device_activation(
+            driver,
+            {name: _in_cel(value) for name, value in attributes.items()},
+            {name: str(value) for name, value in capacity.items()},
+            allow_multiple_allocations=shared,
+        )
         try:
             return matches(self._program, activation, self._budget)
         except CelRuntimeError as error:
@@ -245,6 +261,10 @@ def _is_static(node: syntax.Node) -> bool:
             if len(steps) == 4 or (len(steps) == 2 and steps[1] in _PLAIN_FIELDS):
                 return True
     return all(map(_is_static, syntax.children(node)))
+
+
+def _reads_capacity(node: syntax.Node) -> bool:
+    return list(_steps(node))[1:2] in _CAPACITY_FIELDS or any(map(_reads_capacity, syntax.children(node)))
 
 
 def _steps(node: syntax.Node) -> Iterator[str]:

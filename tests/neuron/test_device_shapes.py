@@ -27,9 +27,9 @@ class _Counted:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def evaluate(self, driver: str, attributes: Any) -> bool:
+    def evaluate(self, *arguments: Any, **named: Any) -> bool:
         self.evaluations += 1
-        return self._inner.evaluate(driver, attributes)
+        return self._inner.evaluate(*arguments, **named)
 
 
 def shapes_of(instance_type: str) -> list[Shape]:
@@ -47,8 +47,14 @@ class TestCatalogue:
         wanted = []
         for content in desired_slices(facts, NodeDevices(hardware, entry), "1.0.0"):
             read = read_slice(content.content)
-            wanted += [(dict(fixed), set(others)) for fixed, others in (read.devices if read else ())]
-        have = [(dict(shape.fixed), set(shape.varying)) for shape in shapes_of(instance_type)]
+            wanted += [
+                (dict(each.fixed), set(each.others), dict(each.capacity), each.shared)
+                for each in (read.devices if read else ())
+            ]
+        have = [
+            (dict(shape.fixed), set(shape.varying), dict(shape.capacity), shape.shared)
+            for shape in shapes_of(instance_type)
+        ]
         assert sorted(have, key=str) == sorted(wanted, key=str)
 
     def test_a_type_whose_devices_nobody_counted_is_taken_for_the_largest(self) -> None:
@@ -78,13 +84,13 @@ class TestSlices:
         }
         read = read_slice(slice_with(attributes))
         assert read is not None
-        [(fixed, others)] = read.devices
-        assert dict(fixed) == {
+        [device] = read.devices
+        assert dict(device.fixed) == {
             "neuron.aws.com/instanceType": TRN2,
             "neuron.aws.com/deviceId": 3,
             "resource.aws.com/devicegroup4_id": "abc",
         }
-        assert others == ("neuron.aws.com/draDriverVersion", "neuron.aws.com/spare")
+        assert device.others == ("neuron.aws.com/draDriverVersion", "neuron.aws.com/spare")
         assert (TRN2, "neuron.aws.com/draDriverVersion", Version("1.2.3")) in read.values
 
     def test_v1beta1_is_read_too(self) -> None:

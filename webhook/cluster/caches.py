@@ -16,6 +16,7 @@ from neuron.device_shapes import SliceShapes, read_slice
 from neuron.instances import Observation
 from webhook.cluster.api import RESOURCE_GROUP, ApiServer, Resource
 from webhook.cluster.claims import ClusterClaims
+from webhook.cluster.device_traits import TraitCounts, Traits, TypeTraits, read_traits
 from webhook.cluster.footprints import footprint
 from webhook.cluster.holdings import Bounds, Key
 from webhook.cluster.object_reader import Projection
@@ -63,6 +64,7 @@ class SliceFacts:
         devices: names of its devices, by instance type.
         groups: sizes above 1 of the device groups of these devices, by instance type.
         shapes: the attributes that selectors can distinguish.
+        traits: of these devices, by instance type.
     """
 
     pool: str
@@ -70,6 +72,7 @@ class SliceFacts:
     devices: _Devices
     groups: _Groups
     shapes: SliceShapes | None = None
+    traits: TypeTraits = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -171,6 +174,7 @@ class KubeCluster(ClusterClaims):
         self._pod_version = 0
         self._pools: defaultdict[str, dict[Key, SliceFacts]] = defaultdict(dict)
         self._observations: Mapping[str, Observation] = MappingProxyType({})
+        self._traits = TraitCounts()
         self._servants: defaultdict[str, dict[str, str]] = defaultdict(dict)
         self._extended_resources: Mapping[str, str] = MappingProxyType({})
         self._namespaces: dict[str, NamespaceFacts] = {}
@@ -228,6 +232,7 @@ class KubeCluster(ClusterClaims):
         if after is not None:
             self._pools[after.pool][key] = after
             self._observe(self._pools[after.pool].values())
+        self._observe_traits(self._traits.replace(before.traits if before else (), after.traits if after else ()))
 
     def _observe(self, pool: Iterable[SliceFacts]) -> None:
         newest = max(facts.generation for facts in pool)
@@ -243,11 +248,24 @@ class KubeCluster(ClusterClaims):
         for instance_type, together in devices.items():
             known = self._observations.get(instance_type, Observation(0))
             sizes = groups[instance_type].union(known.groups)
-            seen = Observation(max(known.devices, len(together)), tuple(sorted(sizes)))
+            most = max(known.devices, len(together))
+            seen = dataclasses.replace(known, devices=most, groups=tuple(sorted(sizes)))
             if seen != known:
                 grown[instance_type] = seen
         if grown:
             self._observations = MappingProxyType({**self._observations, **grown})
+            self._pod_version += 1
+
+    def _observe_traits(self, types: Iterable[str]) -> None:
+        changed = {}
+        for instance_type in types:
+            known, traits = self._observations.get(instance_type), self._traits.of(instance_type)
+            if known is not None and (known.shares_cores, known.windows) != (traits.shares_cores, traits.windows):
+                changed[instance_type] = dataclasses.replace(
+                    known, shares_cores=traits.shares_cores, windows=traits.windows
+                )
+        if changed:
+            self._observations = MappingProxyType({**self._observations, **changed})
             self._pod_version += 1
 
     def _class_changed(self, key: Key, before: ClassFacts | None, after: ClassFacts | None) -> None:
@@ -315,6 +333,7 @@ def project_slice(item: Mapping[str, Any]) -> SliceFacts | None:
         return None
     devices: defaultdict[str, set[str]] = defaultdict(set)
     groups: defaultdict[str, set[int]] = defaultdict(set)
+    traits: dict[str, Traits] = {}
     for device in spec.get("devices") or ():
         attributes = device.get("attributes") or {}
         instance_type = _text(attributes, names.ATTRIBUTE_INSTANCE_TYPE)
@@ -324,6 +343,8 @@ def project_slice(item: Mapping[str, Any]) -> SliceFacts | None:
         if _text(attributes, names.ATTRIBUTE_RESOURCE_TYPE) in ("", names.RESOURCE_TYPE_DEVICE):
             devices[instance_type].add(device["name"])
             groups[instance_type].update(_group_sizes(attributes))
+            if instance_type not in traits:
+                traits[instance_type] = read_traits(device)
     if not devices:
         return None
     pool = spec["pool"]
@@ -333,6 +354,7 @@ def project_slice(item: Mapping[str, Any]) -> SliceFacts | None:
         _shared_devices(tuple((name, frozenset(devices[name])) for name in sorted(devices))),
         _shared_groups(tuple((name, frozenset(groups[name])) for name in sorted(groups))),
         read_slice(spec),
+        tuple(sorted(traits.items())),
     )
 
 

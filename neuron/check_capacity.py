@@ -1,0 +1,202 @@
+"""Checks requests for shares of devices (KEP-5075): the capacity that they consume, and requests that shares affect.
+
+The rules are those of the allocator, `k8s.io/dynamic-resource-allocation/structured`, and of the driver at prepare.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Final
+
+from neuron import names, quantities
+from neuron.check_selectors import attribute_label
+from neuron.claim_specs import Leaf
+from neuron.configs import ConfigEntry, configs_in_force
+from neuron.device_shapes import qualified
+from neuron.findings import Finding, Severity, as_warning, closest_word, short, warning
+from neuron.instances import Catalogue
+from neuron.selection import DeviceIndex
+
+CORES: Final = qualified(names.CAPACITY_CORES)
+_SHOWN: Final = 48
+
+
+class CapacityRules:
+    """Checks the capacity of the requests of one claim."""
+
+    def __init__(self, index: DeviceIndex, catalogue: Catalogue, configs: Sequence[ConfigEntry]) -> None:
+        """Args: `configs` are those of the claim; those of its classes are given with each request."""
+        self._index = index
+        self._catalogue = catalogue
+        self._configs = configs
+        self._largest: dict[tuple[int, str], dict[str, int]] = {}
+
+    def check(self, leaf: Leaf, class_entries: Sequence[ConfigEntry]) -> list[Finding]:
+        """NEU531 to NEU537 about one request."""
+        if not leaf.mask:
+            return []
+        found: list[Finding] = []
+        for name, text in leaf.devices.capacity:
+            found += self._check_amount(leaf, name, quantities.parse_amount(text), class_entries)
+        return found + self._check_use(leaf)
+
+    # --- the amount ---------------------------------------------------------------------------------------------
+
+    def _check_amount(
+        self, leaf: Leaf, name: str, amount: Decimal, class_entries: Sequence[ConfigEntry]
+    ) -> list[Finding]:
+        path = f"{leaf.devices.path}.capacity.requests[{short(name)}]"
+        having = self._index.with_capacity(qualified(name))
+        missing = self._check_name(leaf, name, path, having)
+        mine = leaf.mask & having
+        if not mine:
+            return missing
+        label = attribute_label(name)[:_SHOWN]
+        most = self._most(mine, qualified(name))
+        instance_type = max(most, key=lambda each: most[each])
+        if amount > most[instance_type]:
+            message = (
+                f"{_plain(amount)} {label} of one device are requested, and {instance_type} has {most[instance_type]}."
+            )
+            return [Finding("NEU532", path, message, f"Request {most[instance_type]} or fewer.", _plain(amount))]
+        if qualified(name) != CORES:
+            return missing
+        if not amount and not leaf.devices.admin_access:
+            message = f"request {leaf.request[:30]} asks for 0 {label}: the driver refuses a share without cores."
+            fix = f"Request 1 or more; 0 is for adminAccess. Without {label}, a request gets whole devices."
+            return [*missing, Finding("NEU534", path, message, fix, "0")]
+        return [
+            *missing,
+            *self._check_rounding(mine, path, amount),
+            *self._check_lnc(leaf, mine, path, amount, class_entries),
+        ]
+
+    def _check_name(self, leaf: Leaf, name: str, path: str, having: int) -> list[Finding]:
+        """NEU531: no device that the request can get has the capacity."""
+        index, label = self._index, attribute_label(name)[:_SHOWN]
+        if not having:
+            known = sorted(index.capacities())
+            meant = closest_word(name.rpartition("/")[2], [each.rpartition("/")[2] for each in known])
+            message = f"no known Neuron device has the capacity '{label}'."
+            if meant:
+                fix = f"Write {meant}."
+                return [Finding("NEU531", path, f"{message} Did you mean '{meant}'?", fix, name, misspelt=True)]
+            return [warning("NEU531", path, message, "A device without it is never chosen.", name)]
+        published = leaf.mask & index.published
+        if published & having if published else leaf.mask & having:
+            return []
+        types = index.types(published or leaf.mask)
+        message = f"no device of {types[0]} has the capacity {label}."
+        if published:
+            message = f"no device of {types[0]} that the cluster publishes now has the capacity {label}."
+        fix = "Drop it, which requests whole devices; the driver's setting share_cores and Kubernetes 1.36 provide it."
+        return [warning("NEU531", path, message, fix, name)]
+
+    def _most(self, mask: int, name: str) -> dict[str, int]:
+        """The largest value of a capacity by instance type."""
+        known = self._largest.get((mask, name))
+        if known is None:
+            known = self._largest[mask, name] = {}
+            for shape in self._index.members(mask):
+                known[shape.instance_type] = max(shape.capacity[name].value, known.get(shape.instance_type, 0))
+        return known
+
+    def _consumed(self, mask: int, instance_type: str, amount: Decimal) -> tuple[int | None, tuple[int, ...]]:
+        """Cores that a request consumes of a device of a type (None: the device has fewer), and the possible shares."""
+        shape = next(self._index.members(mask & self._index.of_type(instance_type)))
+        capacity = shape.capacity[CORES]
+        return capacity.consumed(math.ceil(amount)), capacity.valid
+
+    def _check_rounding(self, mine: int, path: str, amount: Decimal) -> list[Finding]:
+        """NEU533: every device that can serve the request gives more."""
+        rounded: tuple[int, tuple[int, ...], str] | None = None
+        for instance_type in self._index.types(mine):
+            consumed, valid = self._consumed(mine, instance_type, amount)
+            if consumed == amount:
+                return []
+            if consumed is not None:
+                rounded = rounded or (consumed, valid, instance_type)
+        if rounded is None:
+            return []
+        consumed, valid, instance_type = rounded
+        sizes = ", ".join(str(each) for each in valid if each)
+        message = f"{_plain(amount)} cores are requested, and {consumed} are allocated on {instance_type}."
+        return [warning("NEU533", path, message, f"A share has one of {sizes} cores.", _plain(amount))]
+
+    def _check_lnc(
+        self, leaf: Leaf, mine: int, path: str, amount: Decimal, class_entries: Sequence[ConfigEntry]
+    ) -> list[Finding]:
+        """NEU535: the share is not a whole number of logical cores, so the driver refuses it."""
+        in_force = configs_in_force([*class_entries, *self._configs], leaf.devices.reference)
+        refused: list[tuple[str, int, int]] = []
+        able = ""
+        for instance_type in self._index.types(mine):
+            entry = self._catalogue.get(instance_type)
+            consumed, _ = self._consumed(mine, instance_type, amount)
+            if entry is None or consumed is None:
+                continue
+            lnc = in_force.logical_neuron_core or entry.default_logical_neuron_core
+            if consumed % lnc:
+                refused.append((instance_type, consumed, lnc))
+            else:
+                able = instance_type
+        if not refused:
+            return []
+        instance_type, consumed, lnc = refused[0]
+        message = (
+            f"a share of {consumed} physical cores is no whole number of logical cores on {instance_type}, where"
+            f" logicalNeuronCore is {lnc}."
+        )
+        found = Finding(
+            "NEU535", path, message, f"Request a multiple of {lnc}, or set logicalNeuronCore 1.", str(consumed)
+        )
+        return [as_warning(found) if able else found]
+
+    # --- requests that shares affect ------------------------------------------------------------------------------
+
+    def _check_use(self, leaf: Leaf) -> list[Finding]:
+        """NEU536 and NEU537, about devices that the cluster publishes as shared."""
+        index = self._index
+        shared = leaf.mask & index.published & index.shared
+        if not shared:
+            return []
+        if leaf.devices.admin_access:
+            return self._check_admin(leaf, shared)
+        counts = {name: index.devices(shared, name) for name in index.types(shared)}
+        instance_type = max(counts, key=lambda name: counts[name])
+        if not leaf.devices.everything or counts[instance_type] == 1:
+            return []
+        message = f"allocationMode All leaves out devices of {instance_type} that are in use, because they are shared."
+        fix = f"Write allocationMode: ExactCount with count: {counts[instance_type]} to get all of them or none."
+        return [warning("NEU536", leaf.path, message, fix, "All")]
+
+    def _check_admin(self, leaf: Leaf, shared: int) -> list[Finding]:
+        requested = {qualified(name): quantities.parse_amount(text) for name, text in leaf.devices.capacity}
+        if not shared & self._index.with_capacity(CORES) or requested.get(CORES) == 0:
+            return []
+        instance_type = self._index.types(shared)[0]
+        message = (
+            f"adminAccess fails on a shared device of {instance_type} that is used up, unless it consumes nothing."
+        )
+        fix = f'Add capacity: {{requests: {{{names.CAPACITY_CORES}: "0"}}}}'
+        if leaf.mask & self._index.published & ~self._index.shared:
+            fix += "; request devices that are not shared in another claim"
+        return [warning("NEU537", f"{leaf.devices.path}.adminAccess", message, f"{fix}.", "true")]
+
+
+def spare_alternatives(found: Iterable[tuple[Leaf, list[Finding]]]) -> list[Finding]:
+    """The findings of all requests. An error in one alternative is a warning if another alternative has none."""
+    by_request: dict[str, list[list[Finding]]] = {}
+    for leaf, findings in found:
+        by_request.setdefault(leaf.request, []).append(findings)
+    kept: list[Finding] = []
+    for alternatives in by_request.values():
+        works = any(all(each.severity is not Severity.ERROR for each in findings) for findings in alternatives)
+        for findings in alternatives:
+            kept += map(as_warning, findings) if works else findings
+    return kept
+
+
+def _plain(amount: Decimal) -> str:
+    """Without an exponent; a request such as `500m` stays 0.5."""
+    return short(f"{amount.normalize():f}", _SHOWN)
