@@ -11,10 +11,10 @@ import dataclasses
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from neuron import device_groups, names
+from neuron import capacities, device_groups, names, pci_addresses
 from neuron.instances import Catalogue, InstanceType, Topology
 
 
@@ -33,15 +33,20 @@ _NETWORK_LAYERS: Final = tuple(f"networkNodeLayer{layer}" for layer in (1, 2, 3)
 _CAPACITY_BLOCK: Final = "capacityBlockId"
 
 ATTRIBUTE_TYPES: Final[Mapping[str, type]] = {
-    f"{names.DRIVER}/{name}": kind
-    for kind, attributes in (
-        (int, ("deviceId", "topology_x", "topology_y", "topology4_id", "topology8_id")),
-        (str, (names.ATTRIBUTE_INSTANCE_TYPE, names.ATTRIBUTE_RESOURCE_TYPE, NEURON_DRIVER_VERSION)),
-        (str, (*_NETWORK_LAYERS, _CAPACITY_BLOCK, "ultraserverId", "workloadId")),
-        (Version, (DRA_DRIVER_VERSION,)),
-    )
-    for name in attributes
-} | {names.device_group_attribute(size): str for size in (1, *device_groups.GROUP_SIZES)}
+    **{
+        f"{names.DRIVER}/{name}": kind
+        for kind, attributes in (
+            (int, ("deviceId", "topology_x", "topology_y", "topology4_id", "topology8_id")),
+            (str, (names.ATTRIBUTE_INSTANCE_TYPE, names.ATTRIBUTE_RESOURCE_TYPE, NEURON_DRIVER_VERSION)),
+            (str, (*_NETWORK_LAYERS, _CAPACITY_BLOCK, "ultraserverId", "workloadId")),
+            (Version, (DRA_DRIVER_VERSION,)),
+        )
+        for name in attributes
+    },
+    names.ATTRIBUTE_PCIE_ROOT: str,
+    names.ATTRIBUTE_NUMA_NODE: int,
+    **{names.device_group_attribute(size): str for size in (1, *device_groups.GROUP_SIZES)},
+}
 """All documented attributes of the driver, by qualified name, with the type of their values."""
 
 _FIXED: Final = re.compile(
@@ -78,6 +83,7 @@ class Shape:
         fixed: attributes by qualified name.
         varying: attributes whose value depends on the node.
         published: whether ResourceSlices have it, or only the catalogue.
+        capacity: quantities by qualified name.
     """
 
     instance_type: str
@@ -85,6 +91,7 @@ class Shape:
     fixed: Mapping[str, Value]
     varying: Mapping[str, Varying]
     published: bool = False
+    capacity: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def qualified(name: str) -> str:
@@ -101,12 +108,19 @@ def catalogue_shapes(catalogue: Catalogue) -> Iterator[Shape]:
         varying = {qualified(name): Varying() for name in (NEURON_DRIVER_VERSION, DRA_DRIVER_VERSION, *_NETWORK_LAYERS)}
         if entry.ultraserver_nodes:
             varying[qualified(_CAPACITY_BLOCK)] = Varying()
+        if pci_addresses.tells(entry):
+            varying |= {names.ATTRIBUTE_PCIE_ROOT: Varying(), names.ATTRIBUTE_NUMA_NODE: Varying()}
         count = entry.devices or _UNKNOWN_DEVICES
         for device_id in range(count):
             fixed = device_attributes(entry, device_id, count)
-            yield Shape(entry.name, names.RESOURCE_TYPE_DEVICE, fixed, varying)
+            yield Shape(entry.name, names.RESOURCE_TYPE_DEVICE, fixed, varying, capacity=_capacity(entry, 1))
         if entry.ultraserver_nodes:
-            yield Shape(entry.name, names.RESOURCE_TYPE_NODE, _node_attributes(entry, count), varying)
+            fixed, capacity = _node_attributes(entry, count), _capacity(entry, count)
+            yield Shape(entry.name, names.RESOURCE_TYPE_NODE, fixed, varying, capacity=capacity)
+
+
+def _capacity(entry: InstanceType, devices: int) -> dict[str, str]:
+    return {qualified(name): value for name, value in capacities.quantities(entry, devices).items()}
 
 
 def device_attributes(entry: InstanceType, device_id: int, devices: int) -> dict[str, Value]:
@@ -151,8 +165,8 @@ def _node_attributes(entry: InstanceType, devices: int) -> dict[str, Value]:
 
 # --- from ResourceSlices --------------------------------------------------------------------------------------
 
-_Fixed: TypeAlias = tuple[tuple[tuple[str, Value], ...], tuple[str, ...]]
-"""A device's fixed attributes, sorted, and the names of its other attributes."""
+_Fixed: TypeAlias = tuple[tuple[tuple[str, Value], ...], tuple[str, ...], tuple[tuple[str, str], ...]]
+"""A device's fixed attributes, sorted; the names of its other attributes; its capacities, sorted."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -160,7 +174,7 @@ class SliceShapes:
     """The distinct devices and values of one ResourceSlice.
 
     Attributes:
-        devices: fixed attributes, and names of the others, of each distinct device.
+        devices: fixed attributes, names of the others, and capacities, of each distinct device.
         values: instance type, attribute and value of the others.
     """
 
@@ -179,12 +193,13 @@ def read_slice(spec: Mapping[str, Any]) -> SliceShapes | None:
     devices: set[_Fixed] = set()
     values: set[tuple[str, str, Value]] = set()
     for device in spec.get("devices") or ():
-        raw = (device.get("basic") or device).get("attributes") or {}
+        fields = device.get("basic") or device
+        raw = fields.get("attributes") or {}
         attributes = {qualified(name): value for name, box in raw.items() if (value := _unboxed(box)) is not None}
         fixed = tuple(sorted((name, value) for name, value in attributes.items() if _FIXED.fullmatch(name)))
         instance_type = str(attributes.get(qualified(names.ATTRIBUTE_INSTANCE_TYPE), ""))
         others = {name: value for name, value in attributes.items() if not _FIXED.fullmatch(name)}
-        devices.add((fixed, tuple(sorted(others))))
+        devices.add((fixed, tuple(sorted(others)), tuple(sorted(_quantities(fields.get("capacity") or {})))))
         values.update((instance_type, name, value) for name, value in others.items())
     return SliceShapes(_shared(frozenset(devices)), frozenset(values)) if devices else None
 
@@ -193,6 +208,13 @@ def read_slice(spec: Mapping[str, Any]) -> SliceShapes | None:
 def _shared(devices: frozenset[_Fixed]) -> frozenset[_Fixed]:
     """One copy in memory for all nodes with equal devices."""
     return devices
+
+
+def _quantities(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Capacities by qualified name; other structures than the API's are left out."""
+    for name, box in raw.items():
+        if isinstance(box, Mapping) and isinstance(box.get("value"), str):
+            yield qualified(name), box["value"]
 
 
 def _unboxed(box: object) -> Value | None:
@@ -257,7 +279,7 @@ class Census:
     def shapes(self) -> tuple[Shape, ...]:
         """All distinct devices of the cluster."""
         values = {key: Varying(None if counts is None else frozenset(counts)) for key, counts in self._values.items()}
-        return tuple(_shape(fixed, others, values) for fixed, others in self._devices)
+        return tuple(_shape(device, values) for device in self._devices)
 
 
 def _take(counts: Counter[Any], key: Any) -> bool:
@@ -268,12 +290,11 @@ def _take(counts: Counter[Any], key: Any) -> bool:
     return True
 
 
-def _shape(
-    fixed: Iterable[tuple[str, Value]], others: Iterable[str], values: Mapping[tuple[str, str], Varying]
-) -> Shape:
+def _shape(device: _Fixed, values: Mapping[tuple[str, str], Varying]) -> Shape:
+    fixed, others, capacity = device
     attributes = dict(fixed)
     instance_type = str(attributes.get(qualified(names.ATTRIBUTE_INSTANCE_TYPE), ""))
     # A device without `resourceType` is a single device: drivers before UltraServers did not publish it.
     resource_type = str(attributes.get(qualified(names.ATTRIBUTE_RESOURCE_TYPE), names.RESOURCE_TYPE_DEVICE))
     varying = {name: values[instance_type, name] for name in others}
-    return Shape(instance_type, resource_type, attributes, varying, published=True)
+    return Shape(instance_type, resource_type, attributes, varying, published=True, capacity=dict(capacity))

@@ -164,7 +164,13 @@ class _Analysed:
         analysis = analyse(program.syntax)
         read = [each for each in analysis.lookups if each.subject.field is Field.ATTRIBUTES]
         self.attributes = frozenset(each.subject.qualified for each in read) if _is_static(program.syntax) else None
-        self.lookups = tuple(Lookup(each.subject.qualified, each.guarded) for each in read if not each.tests)
+        amounts = [each for each in analysis.lookups if each.subject.field is Field.CAPACITY]
+        self.capacities = frozenset(each.subject.qualified for each in amounts)
+        self.lookups = tuple(
+            Lookup(each.subject.qualified, each.guarded, each.subject.field is Field.CAPACITY)
+            for each in analysis.lookups
+            if each.subject.name and not each.tests
+        )
         self.uses = tuple(
             Use(each.subject.qualified, each.operator, _values(each.operands))
             for each in analysis.uses
@@ -189,6 +195,7 @@ class _DeviceSelector:
         self.lookups = analysed.lookups
         self.uses = analysed.uses
         self.attributes = analysed.attributes
+        self.capacities = analysed.capacities
         self.drivers = analysed.drivers
         self._program = analysed.program
         self._clock = clock
@@ -197,12 +204,16 @@ class _DeviceSelector:
         self._hurried = seconds < _ON_ALL_DEVICES.seconds
         self._budget = Budget(clock, dataclasses.replace(_ON_ALL_DEVICES, seconds=seconds))
 
-    def evaluate(self, driver: str, attributes: Mapping[str, Value | None]) -> bool:
+    def evaluate(
+        self, driver: str, attributes: Mapping[str, Value | None], capacity: Mapping[str, str] | None = None
+    ) -> bool:
         """Whether a device satisfies it; see `neuron.selection.CompiledSelector`."""
         if self._clock() > self._deadline:
             raise SelectorTimeError(_TIME_IS_OVER)
         before = self._budget.spent
-        activation = device_activation(driver, {name: _in_cel(value) for name, value in attributes.items()})
+        known = {name: _in_cel(value) for name, value in attributes.items()}
+        reads_capacity = self.capacities or self.attributes is None
+        activation = device_activation(driver, known, capacity if reads_capacity else None)
         try:
             return matches(self._program, activation, self._budget)
         except CelRuntimeError as error:
@@ -231,9 +242,9 @@ def _in_cel(value: Value | None) -> object:
 
 
 def _is_static(node: syntax.Node) -> bool:
-    """Whether a selector reads attributes only by names that are literals in the source.
+    """Whether a selector reads attributes and capacities only by names that are literals in the source.
 
-    A selector that iterates over all attributes, binds a domain to a variable or computes a name can read others.
+    A selector that iterates over all of them, binds a domain to a variable or computes a name can read others.
     """
     match node:
         case syntax.Ident(name="device"):

@@ -155,6 +155,7 @@ def published(
     driver_version: str = "2.25.4.0",
     node: str = "nn-1",
     without: Sequence[str] = (),
+    capacity: Mapping[str, str] | None = None,
     **extra: Any,
 ) -> dict[str, Any]:
     """The spec of a ResourceSlice of one node."""
@@ -172,7 +173,10 @@ def published(
         for size in entry.groups if entry else ():
             attributes[group(size)] = {"string": f"{instance_type}-{size}-{index // size}"}
         attributes |= extra
-        made.append({"name": f"neuron-device-{index}", "attributes": attributes})
+        sizes = {name: {"value": value} for name, value in (capacity or {}).items()}
+        made.append(
+            {"name": f"neuron-device-{index}", "attributes": attributes} | ({"capacity": sizes} if sizes else {})
+        )
         for name in without:
             attributes.pop(name)
     return {"driver": names.DRIVER, "nodeName": node, "pool": {"name": node, "generation": 1}, "devices": made}
