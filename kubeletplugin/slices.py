@@ -10,9 +10,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
+from kubeletplugin.pci import Place
 from kubeletplugin.ports import JsonObject
 from kubeletplugin.sysfs import NodeHardware
-from neuron import device_groups, names
+from neuron import capacities, device_groups, names
 from neuron.instances import Catalogue, InstanceType, Topology
 
 NODE_DEVICE: Final = "neuron-node"
@@ -184,14 +185,19 @@ def desired_slices(
         for index in indices:
             device: JsonObject = {
                 "name": device_name(index),
-                "attributes": common | _device_attributes(instance, index, len(indices)),
+                "attributes": common
+                | _device_attributes(instance, index, len(indices))
+                | _place_attributes(hardware.places.get(index, Place())),
             }
+            capacities.add(device, instance)
             if whole_node:
                 device["consumesCounters"] = [_consumption([index])]
             devices.append(device)
         if whole_node:
             # Last: the scheduler takes the first match, and a request without selectors means a device, not the node.
+            # It has the capacities of all devices: a selector that reads one without a guard does not fail on it.
             devices.append(_node_device(common, indices))
+            capacities.add(devices[-1], instance, len(indices))
             counters = [{"name": _COUNTER_SET, "counters": _counters(indices)}]
     for entry in devices:
         if entry["name"] in taints:
@@ -241,6 +247,16 @@ def _device_attributes(instance: InstanceType, index: int, devices: int) -> Json
     attributes[names.ATTRIBUTE_RESOURCE_TYPE] = {"string": names.RESOURCE_TYPE_DEVICE}
     for name, value in device_groups.group_attributes(instance.name, index).items():
         attributes[name] = {"string": value}
+    return attributes
+
+
+def _place_attributes(place: Place) -> JsonObject:
+    """Kubernetes' standard attributes, with which a claim can ask for a device and a network interface side by side."""
+    attributes: JsonObject = {}
+    if place.root is not None:
+        attributes[names.ATTRIBUTE_PCIE_ROOT] = {"string": place.root}
+    if place.numa_node is not None:
+        attributes[names.ATTRIBUTE_NUMA_NODE] = {"int": place.numa_node}
     return attributes
 
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Final
 
 from neuron import names, quantities
-from neuron.check_selectors import attribute_label
+from neuron.allocator import Capacity
 from neuron.claim_specs import Leaf
 from neuron.configs import ConfigEntry, configs_in_force
 from neuron.device_shapes import qualified
@@ -18,6 +18,7 @@ from neuron.instances import Catalogue
 from neuron.selection import DeviceIndex
 
 CORES: Final = qualified(names.CAPACITY_CORES)
+_OWN_DOMAIN: Final = f"{names.DRIVER}/"
 _SHOWN: Final = 48
 
 
@@ -32,7 +33,7 @@ class CapacityRules:
         self._largest: dict[tuple[int, str], dict[str, int]] = {}
 
     def check(self, leaf: Leaf, class_entries: Sequence[ConfigEntry]) -> list[Finding]:
-        """NEU531 to NEU537 about one request."""
+        """NEU531 to NEU537 and NEU539 about one request."""
         if not leaf.mask:
             return []
         found: list[Finding] = []
@@ -46,51 +47,63 @@ class CapacityRules:
         self, leaf: Leaf, name: str, amount: Decimal, class_entries: Sequence[ConfigEntry]
     ) -> list[Finding]:
         path = f"{leaf.devices.path}.capacity.requests[{short(name)}]"
-        having = self._index.with_capacity(qualified(name))
-        missing = self._check_name(leaf, name, path, having)
-        mine = leaf.mask & having
-        if not mine:
-            return missing
-        label = attribute_label(name)[:_SHOWN]
+        mine = leaf.mask & self._index.with_capacity(qualified(name))
+        found = self._check_name(leaf, name, path)
+        if found or not mine:
+            return found
+        label = short(name, _SHOWN)
         most = self._most(mine, qualified(name))
         instance_type = max(most, key=lambda each: most[each])
         if amount > most[instance_type]:
-            message = (
-                f"{_plain(amount)} {label} of one device are requested, and {instance_type} has {most[instance_type]}."
-            )
-            return [Finding("NEU532", path, message, f"Request {most[instance_type]} or fewer.", _plain(amount))]
-        if qualified(name) != CORES:
-            return missing
+            has = _plain(most[instance_type])
+            message = f"{_plain(amount)} {label} of one device are requested, and {instance_type} has {has}."
+            return [Finding("NEU532", path, message, f"Request {has} or fewer.", _plain(amount))]
+        if name != names.CAPACITY_CORES:
+            return []
+        shared = mine & self._index.shared
+        published = mine & self._index.published
+        if not (shared & published if published else shared):
+            return self._check_unshared(leaf, path, mine, amount)
         if not amount and not leaf.devices.admin_access:
             message = f"request {leaf.request[:30]} asks for 0 {label}: the driver refuses a share without cores."
             fix = f"Request 1 or more; 0 is for adminAccess. Without {label}, a request gets whole devices."
-            return [*missing, Finding("NEU534", path, message, fix, "0")]
-        return [
-            *missing,
-            *self._check_rounding(mine, path, amount),
-            *self._check_lnc(leaf, mine, path, amount, class_entries),
-        ]
+            return [Finding("NEU534", path, message, fix, "0")]
+        rounded = self._check_rounding(shared, path, amount)
+        return [*rounded, *self._check_lnc(leaf, shared, path, amount, class_entries)]
 
-    def _check_name(self, leaf: Leaf, name: str, path: str, having: int) -> list[Finding]:
+    def _check_name(self, leaf: Leaf, name: str, path: str) -> list[Finding]:
         """NEU531: no device that the request can get has the capacity."""
-        index, label = self._index, attribute_label(name)[:_SHOWN]
+        index, label = self._index, short(name, _SHOWN)
+        having = index.with_capacity(qualified(name))
+        identifiers = [each.rpartition("/")[2] for each in sorted(index.capacities())]
+        meant = "" if having else closest_word(name.rpartition("/")[2], identifiers)
+        if having and name.startswith(_OWN_DOMAIN):
+            meant = name.removeprefix(_OWN_DOMAIN)  # The allocator compares names as they are published.
+        if meant:
+            message = f"no Neuron device has the capacity '{label}'. Did you mean '{meant}'?"
+            return [Finding("NEU531", path, message, f"Write {meant}.", name, misspelt=True)]
         if not having:
-            known = sorted(index.capacities())
-            meant = closest_word(name.rpartition("/")[2], [each.rpartition("/")[2] for each in known])
             message = f"no known Neuron device has the capacity '{label}'."
-            if meant:
-                fix = f"Write {meant}."
-                return [Finding("NEU531", path, f"{message} Did you mean '{meant}'?", fix, name, misspelt=True)]
             return [warning("NEU531", path, message, "A device without it is never chosen.", name)]
         published = leaf.mask & index.published
-        if published & having if published else leaf.mask & having:
+        if (published or leaf.mask) & having:
             return []
-        types = index.types(published or leaf.mask)
-        message = f"no device of {types[0]} has the capacity {label}."
+        message = f"no device of {index.types(published or leaf.mask)[0]} has the capacity {label}."
         if published:
-            message = f"no device of {types[0]} that the cluster publishes now has the capacity {label}."
-        fix = "Drop it, which requests whole devices; the driver's setting share_cores and Kubernetes 1.36 provide it."
-        return [warning("NEU531", path, message, fix, name)]
+            message = (
+                f"no device of {index.types(published)[0]} that the cluster publishes now has the capacity {label}."
+            )
+        return [warning("NEU531", path, message, "The driver of this project publishes it; AWS's does not.", name)]
+
+    def _check_unshared(self, leaf: Leaf, path: str, mine: int, amount: Decimal) -> list[Finding]:
+        """NEU539: the request gets whole devices."""
+        index = self._index
+        instance_type, cores = next(iter(self._most((mine & index.published) or mine, CORES).items()))
+        if leaf.devices.admin_access or amount >= cores:
+            return []
+        message = f"devices of {instance_type} are not shared: {_plain(amount)} cores take a whole device of {cores}."
+        fix = "Kubernetes 1.36 shares devices of which the driver's setting share_cores allows it."
+        return [warning("NEU539", path, message, fix, _plain(amount))]
 
     def _most(self, mask: int, name: str) -> dict[str, int]:
         """The largest value of a capacity by instance type."""
@@ -98,59 +111,61 @@ class CapacityRules:
         if known is None:
             known = self._largest[mask, name] = {}
             for shape in self._index.members(mask):
-                known[shape.instance_type] = max(shape.capacity[name].value, known.get(shape.instance_type, 0))
+                value = int(quantities.parse_amount(shape.capacity[name]))
+                known[shape.instance_type] = max(value, known.get(shape.instance_type, 0))
         return known
 
     def _consumed(self, mask: int, instance_type: str, amount: Decimal) -> tuple[int | None, tuple[int, ...]]:
         """Cores that a request consumes of a device of a type (None: the device has fewer), and the possible shares."""
         shape = next(self._index.members(mask & self._index.of_type(instance_type)))
-        capacity = shape.capacity[CORES]
-        return capacity.consumed(math.ceil(amount)), capacity.valid
+        valid = shape.shares or ()
+        capacity = Capacity(int(quantities.parse_amount(shape.capacity[CORES])), valid)
+        return capacity.consumed(math.ceil(amount)), valid
 
-    def _check_rounding(self, mine: int, path: str, amount: Decimal) -> list[Finding]:
+    def _check_rounding(self, shared: int, path: str, amount: Decimal) -> list[Finding]:
         """NEU533: every device that can serve the request gives more."""
-        rounded: tuple[int, tuple[int, ...], str] | None = None
-        for instance_type in self._index.types(mine):
-            consumed, valid = self._consumed(mine, instance_type, amount)
+        rounded: list[tuple[int, tuple[int, ...], str]] = []
+        for instance_type in self._index.types(shared):
+            consumed, valid = self._consumed(shared, instance_type, amount)
             if consumed == amount:
                 return []
             if consumed is not None:
-                rounded = rounded or (consumed, valid, instance_type)
-        if rounded is None:
+                rounded.append((consumed, valid, instance_type))
+        if not rounded:
             return []
-        consumed, valid, instance_type = rounded
+        consumed, valid, instance_type = rounded[0]
         sizes = ", ".join(str(each) for each in valid if each)
         message = f"{_plain(amount)} cores are requested, and {consumed} are allocated on {instance_type}."
-        return [warning("NEU533", path, message, f"A share has one of {sizes} cores.", _plain(amount))]
+        return [warning("NEU533", path, message, f"Valid numbers: {sizes}.", _plain(amount))]
 
     def _check_lnc(
-        self, leaf: Leaf, mine: int, path: str, amount: Decimal, class_entries: Sequence[ConfigEntry]
+        self, leaf: Leaf, shared: int, path: str, amount: Decimal, class_entries: Sequence[ConfigEntry]
     ) -> list[Finding]:
         """NEU535: the share is not a whole number of logical cores, so the driver refuses it."""
         in_force = configs_in_force([*class_entries, *self._configs], leaf.devices.reference)
         refused: list[tuple[str, int, int]] = []
-        able = ""
-        for instance_type in self._index.types(mine):
+        works = False
+        for instance_type in self._index.types(shared):
             entry = self._catalogue.get(instance_type)
-            consumed, _ = self._consumed(mine, instance_type, amount)
-            if entry is None or consumed is None:
+            consumed, _ = self._consumed(shared, instance_type, amount)
+            if consumed is None:
                 continue
-            lnc = in_force.logical_neuron_core or entry.default_logical_neuron_core
+            lnc = in_force.logical_neuron_core or (entry.default_logical_neuron_core if entry else 1)
             if consumed % lnc:
                 refused.append((instance_type, consumed, lnc))
             else:
-                able = instance_type
+                works = True
         if not refused:
             return []
         instance_type, consumed, lnc = refused[0]
         message = (
-            f"a share of {consumed} physical cores is no whole number of logical cores on {instance_type}, where"
-            f" logicalNeuronCore is {lnc}."
+            f"a share of {consumed} physical cores is not a whole number of logical cores on {instance_type}: each is"
+            f" {lnc} physical ones."
         )
         found = Finding(
-            "NEU535", path, message, f"Request a multiple of {lnc}, or set logicalNeuronCore 1.", str(consumed)
+            "NEU535", path, message, f"Request a multiple of {lnc}, or set logicalNeuronCore: 1.", str(consumed)
         )
-        return [as_warning(found) if able else found]
+        return [as_warning(found) if works else found]
 
     # --- requests that shares affect ------------------------------------------------------------------------------
 
@@ -171,8 +186,8 @@ class CapacityRules:
         return [warning("NEU536", leaf.path, message, fix, "All")]
 
     def _check_admin(self, leaf: Leaf, shared: int) -> list[Finding]:
-        requested = {qualified(name): quantities.parse_amount(text) for name, text in leaf.devices.capacity}
-        if not shared & self._index.with_capacity(CORES) or requested.get(CORES) == 0:
+        requested = dict(leaf.devices.capacity).get(names.CAPACITY_CORES)
+        if requested is not None and not quantities.parse_amount(requested):
             return []
         instance_type = self._index.types(shared)[0]
         message = (
@@ -197,6 +212,6 @@ def spare_alternatives(found: Iterable[tuple[Leaf, list[Finding]]]) -> list[Find
     return kept
 
 
-def _plain(amount: Decimal) -> str:
-    """Without an exponent; a request such as `500m` stays 0.5."""
-    return short(f"{amount.normalize():f}", _SHOWN)
+def _plain(amount: Decimal | int) -> str:
+    """Without an exponent: `500m` is 0.5."""
+    return short(f"{Decimal(amount).normalize():f}", _SHOWN)

@@ -14,8 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from neuron import device_groups, names, quantities, windows
-from neuron.allocator import Capacity
+from neuron import capacities, device_groups, names, pci_addresses, quantities, windows
 from neuron.instances import Catalogue, InstanceType, Topology
 
 
@@ -34,15 +33,20 @@ _NETWORK_LAYERS: Final = tuple(f"networkNodeLayer{layer}" for layer in (1, 2, 3)
 _CAPACITY_BLOCK: Final = "capacityBlockId"
 
 ATTRIBUTE_TYPES: Final[Mapping[str, type]] = {
-    f"{names.DRIVER}/{name}": kind
-    for kind, attributes in (
-        (int, ("deviceId", "topology_x", "topology_y", "topology4_id", "topology8_id")),
-        (str, (names.ATTRIBUTE_INSTANCE_TYPE, names.ATTRIBUTE_RESOURCE_TYPE, NEURON_DRIVER_VERSION)),
-        (str, (*_NETWORK_LAYERS, _CAPACITY_BLOCK, "ultraserverId", "workloadId")),
-        (Version, (DRA_DRIVER_VERSION,)),
-    )
-    for name in attributes
-} | {names.device_group_attribute(size): str for size in (1, *device_groups.GROUP_SIZES)}
+    **{
+        f"{names.DRIVER}/{name}": kind
+        for kind, attributes in (
+            (int, ("deviceId", "topology_x", "topology_y", "topology4_id", "topology8_id")),
+            (str, (names.ATTRIBUTE_INSTANCE_TYPE, names.ATTRIBUTE_RESOURCE_TYPE, NEURON_DRIVER_VERSION)),
+            (str, (*_NETWORK_LAYERS, _CAPACITY_BLOCK, "ultraserverId", "workloadId")),
+            (Version, (DRA_DRIVER_VERSION,)),
+        )
+        for name in attributes
+    },
+    names.ATTRIBUTE_PCIE_ROOT: str,
+    names.ATTRIBUTE_NUMA_NODE: int,
+    **{names.device_group_attribute(size): str for size in (1, *device_groups.GROUP_SIZES)},
+}
 """All documented attributes of the driver, by qualified name, with the type of their values."""
 
 _FIXED: Final = re.compile(
@@ -80,8 +84,8 @@ class Shape:
         fixed: attributes by qualified name.
         varying: attributes whose value depends on the node.
         published: whether ResourceSlices have it, or only the catalogue.
-        capacity: by qualified name.
-        shared: whether several claims can hold parts of it (`allowMultipleAllocations`).
+        capacity: quantities by qualified name.
+        shares: if several claims can share it, the amounts of cores that a claim can consume (empty: any); else None.
     """
 
     instance_type: str
@@ -89,8 +93,13 @@ class Shape:
     fixed: Mapping[str, Value]
     varying: Mapping[str, Varying]
     published: bool = False
-    capacity: Mapping[str, Capacity] = dataclasses.field(default_factory=dict)
-    shared: bool = False
+    capacity: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    shares: tuple[int, ...] | None = None
+
+    @property
+    def shared(self) -> bool:
+        """Whether several claims can share it (`allowMultipleAllocations`)."""
+        return self.shares is not None
 
 
 def qualified(name: str) -> str:
@@ -107,19 +116,20 @@ def catalogue_shapes(catalogue: Catalogue) -> Iterator[Shape]:
         varying = {qualified(name): Varying() for name in (NEURON_DRIVER_VERSION, DRA_DRIVER_VERSION, *_NETWORK_LAYERS)}
         if entry.ultraserver_nodes:
             varying[qualified(_CAPACITY_BLOCK)] = Varying()
+        if pci_addresses.tells(entry):
+            varying |= {names.ATTRIBUTE_PCIE_ROOT: Varying(), names.ATTRIBUTE_NUMA_NODE: Varying()}
         count = entry.devices or _UNKNOWN_DEVICES
         for device_id in range(count):
             fixed = device_attributes(entry, device_id, count)
-            yield Shape(
-                entry.name,
-                names.RESOURCE_TYPE_DEVICE,
-                fixed,
-                varying,
-                capacity=_capacity(entry),
-                shared=shares_cores(entry),
-            )
+            capacity, shares = _capacity(entry, 1), _shares(entry)
+            yield Shape(entry.name, names.RESOURCE_TYPE_DEVICE, fixed, varying, capacity=capacity, shares=shares)
         if entry.ultraserver_nodes:
-            yield Shape(entry.name, names.RESOURCE_TYPE_NODE, _node_attributes(entry, count), varying)
+            fixed, capacity = _node_attributes(entry, count), _capacity(entry, count)
+            yield Shape(entry.name, names.RESOURCE_TYPE_NODE, fixed, varying, capacity=capacity)
+
+
+def _capacity(entry: InstanceType, devices: int) -> dict[str, str]:
+    return {qualified(name): value for name, value in capacities.quantities(entry, devices).items()}
 
 
 def device_attributes(entry: InstanceType, device_id: int, devices: int) -> dict[str, Value]:
@@ -144,16 +154,12 @@ def device_attributes(entry: InstanceType, device_id: int, devices: int) -> dict
     return {qualified(name): value for name, value in attributes.items()} | _groups(entry, device_id)
 
 
-def shares_cores(entry: InstanceType) -> bool:
-    """Whether the driver shares the devices of a type unless its settings say otherwise."""
-    return entry.cores_per_device is not None and (entry.consecutive or entry.topology is Topology.SINGLE)
-
-
-def _capacity(entry: InstanceType) -> dict[str, Capacity]:
-    if not entry.cores_per_device or not shares_cores(entry):
-        return {}
-    valid = [0, *(1 << power for power in range(entry.cores_per_device.bit_length()))]
-    return {qualified(names.CAPACITY_CORES): Capacity(entry.cores_per_device, tuple(valid))}
+def _shares(entry: InstanceType) -> tuple[int, ...] | None:
+    """The shares that the driver publishes unless its settings say otherwise."""
+    if not entry.cores_per_device or not (entry.consecutive or entry.topology is Topology.SINGLE):
+        return None
+    powers = (1 << power for power in range(entry.cores_per_device.bit_length()))
+    return tuple(sorted({0, *powers, entry.cores_per_device}))
 
 
 def _groups(entry: InstanceType, device_id: int) -> dict[str, Value]:
@@ -186,14 +192,14 @@ class SliceDevice:
     Attributes:
         fixed: attributes that its type and index determine, sorted.
         others: names of its other attributes, sorted.
-        capacity: by qualified name, sorted.
-        shared: `allowMultipleAllocations`.
+        capacity: quantities by qualified name, sorted.
+        shares: as of `Shape`.
     """
 
     fixed: tuple[tuple[str, Value], ...]
     others: tuple[str, ...]
-    capacity: tuple[tuple[str, Capacity], ...] = ()
-    shared: bool = False
+    capacity: tuple[tuple[str, str], ...] = ()
+    shares: tuple[int, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -220,15 +226,15 @@ def read_slice(spec: Mapping[str, Any]) -> SliceShapes | None:
     devices: set[SliceDevice] = set()
     values: set[tuple[str, str, Value]] = set()
     for device in spec.get("devices") or ():
-        raw = device.get("basic") or device
-        boxes = raw.get("attributes") or {}
-        attributes = {qualified(name): value for name, box in boxes.items() if (value := _unboxed(box)) is not None}
+        fields = device.get("basic") or device
+        raw, sizes = fields.get("attributes") or {}, fields.get("capacity") or {}
+        attributes = {qualified(name): value for name, box in raw.items() if (value := _unboxed(box)) is not None}
         fixed = tuple(sorted((name, value) for name, value in attributes.items() if _FIXED.fullmatch(name)))
         instance_type = str(attributes.get(qualified(names.ATTRIBUTE_INSTANCE_TYPE), ""))
         others = {name: value for name, value in attributes.items() if not _FIXED.fullmatch(name)}
-        capacity = tuple(sorted(dict(_capacities(raw.get("capacity") or {})).items()))
-        shared = raw.get("allowMultipleAllocations") is True
-        devices.add(SliceDevice(fixed, tuple(sorted(others)), capacity, shared))
+        shares = _read_shares(sizes) if fields.get("allowMultipleAllocations") is True else None
+        capacity = tuple(sorted(dict(_quantities(sizes)).items()))
+        devices.add(SliceDevice(fixed, tuple(sorted(others)), capacity, shares))
         values.update((instance_type, name, value) for name, value in others.items())
     return SliceShapes(_shared(frozenset(devices)), frozenset(values)) if devices else None
 
@@ -239,17 +245,22 @@ def _shared(devices: frozenset[SliceDevice]) -> frozenset[SliceDevice]:
     return devices
 
 
-def _capacities(raw: Mapping[str, Any]) -> Iterator[tuple[str, Capacity]]:
-    """The readable capacities of a device, by qualified name; a fraction is rounded down."""
-    for name, entry in raw.items():
-        if not isinstance(entry, Mapping):
-            continue
-        policy = entry.get("requestPolicy") or {}
-        try:
-            valid = [int(quantities.parse_amount(each)) for each in policy.get("validValues") or ()]
-            yield qualified(name), Capacity(int(quantities.parse_amount(entry.get("value"))), tuple(valid))
-        except quantities.NotAQuantityError:
-            continue  # A newer API server may have other forms.
+def _quantities(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Capacities by qualified name; other structures than the API's are left out."""
+    for name, box in raw.items():
+        if isinstance(box, Mapping) and isinstance(box.get("value"), str):
+            yield qualified(name), box["value"]
+
+
+def _read_shares(raw: Mapping[str, Any]) -> tuple[int, ...]:
+    """The valid amounts of cores in a request policy; empty if there is none that can be read."""
+    box = next((raw[name] for name in (names.CAPACITY_CORES, qualified(names.CAPACITY_CORES)) if name in raw), None)
+    policy = box.get("requestPolicy") if isinstance(box, Mapping) else None
+    values = policy.get("validValues") if isinstance(policy, Mapping) else None
+    try:
+        return tuple(int(quantities.parse_amount(each)) for each in values or ())
+    except quantities.NotAQuantityError:
+        return ()
 
 
 def _unboxed(box: object) -> Value | None:
@@ -332,6 +343,4 @@ def _shape(device: SliceDevice, values: Mapping[tuple[str, str], Varying]) -> Sh
     resource_type = str(attributes.get(qualified(names.ATTRIBUTE_RESOURCE_TYPE), names.RESOURCE_TYPE_DEVICE))
     varying = {name: values[instance_type, name] for name in device.others}
     capacity = dict(device.capacity)
-    return Shape(
-        instance_type, resource_type, attributes, varying, published=True, capacity=capacity, shared=device.shared
-    )
+    return Shape(instance_type, resource_type, attributes, varying, True, capacity, device.shares)

@@ -277,6 +277,7 @@ CODES: Final = {
     "NEU536": "allocationMode All leaves out shared devices that are in use",
     "NEU537": "adminAccess fails on shared devices that are used up",
     "NEU538": "No device that the cluster publishes now has the attribute of a constraint",
+    "NEU539": "Cores are requested of devices that are not shared",
     # 6xx: device selectors
     "NEU601": "A device selector is not CEL",
     "NEU602": "A device selector can never be evaluated",

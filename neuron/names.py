@@ -62,6 +62,10 @@ CAPACITY_CORES: Final = "neuroncores"
 """Capacity of a device that several claims share: its physical cores (KEP-5075)."""
 RESOURCE_TYPE_DEVICE: Final = "neuron_device"
 RESOURCE_TYPE_NODE: Final = "neuron_node"
+STANDARD_DOMAIN: Final = "resource.kubernetes.io/"
+"""Domain of Kubernetes' standard attributes, which drivers of all vendors publish."""
+ATTRIBUTE_PCIE_ROOT: Final = f"{STANDARD_DOMAIN}pcieRoot"
+ATTRIBUTE_NUMA_NODE: Final = f"{STANDARD_DOMAIN}numaNode"
 
 
 def device_group_attribute(size: int) -> str:

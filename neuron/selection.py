@@ -61,15 +61,17 @@ class SelectorRuntimeError(SelectorError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lookup:
-    """One place where an expression reads an attribute.
+    """One place where an expression reads an attribute or a capacity.
 
     Attributes:
         attribute: qualified name.
         guarded: whether a guard prevents an error if the attribute is missing.
+        capacity: whether it is a capacity.
     """
 
     attribute: str
     guarded: bool
+    capacity: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -108,17 +110,27 @@ class CompiledSelector(Protocol):
         """All attributes that it reads or tests for; None if it iterates over attributes or computes their names."""
 
     @property
+    def capacities(self) -> frozenset[str]:
+        """All capacities that it reads or tests for, unless `attributes` is None."""
+
+    @property
     def drivers(self) -> Sequence[str]:
         """Constants to which it compares `device.driver`."""
 
     @property
-    def reads_capacity(self) -> bool:
-        """Whether it reads capacities, or whether several claims can share a device."""
+    def reads_sharing(self) -> bool:
+        """Whether it reads `allowMultipleAllocations`."""
 
     def evaluate(
-        self, driver: str, attributes: Attributes, capacity: Mapping[str, int], *, shared: bool = False
+        self, driver: str, attributes: Attributes, capacity: Mapping[str, str] | None = None, *, shared: bool = False
     ) -> bool:
         """Whether a device satisfies it.
+
+        Args:
+            driver: the device's driver.
+            attributes: of the device.
+            capacity: of the device: quantities by qualified name; None: it has none.
+            shared: whether several claims can share it.
 
         Raises:
             SelectorRuntimeError: it fails on this device.
@@ -170,13 +182,13 @@ class DeviceIndex:
         self.shared = self._mask(lambda shape: shape.shared)
         self._types: dict[str, int] = {}
         self._having: dict[str, int] = {}
-        self._holding: dict[str, int] = {}
+        self._with_capacity: dict[str, int] = {}
         for position, shape in enumerate(self.shapes):
             self._types[shape.instance_type] = self._types.get(shape.instance_type, 0) | 1 << position
             for attribute in (*shape.fixed, *shape.varying):
                 self._having[attribute] = self._having.get(attribute, 0) | 1 << position
             for capacity in shape.capacity:
-                self._holding[capacity] = self._holding.get(capacity, 0) | 1 << position
+                self._with_capacity[capacity] = self._with_capacity.get(capacity, 0) | 1 << position
         self._doubled = frozenset(name for name in self._types if self._is_doubled(name))
         self._values: dict[tuple[str, int], tuple[Value, ...]] = {}
         seen = {shape.instance_type for shape in self.members(self.published)}
@@ -232,11 +244,11 @@ class DeviceIndex:
 
     def with_capacity(self, capacity: str) -> int:
         """Shapes that have a capacity."""
-        return self._holding.get(capacity, 0)
+        return self._with_capacity.get(capacity, 0)
 
     def capacities(self) -> AbstractSet[str]:
         """Names of all capacities."""
-        return self._holding.keys()
+        return self._with_capacity.keys()
 
     def groups(self, mask: int, attribute: str, instance_type: str) -> int:
         """The largest number of devices of one node in a mask with an equal value of an attribute."""
@@ -288,11 +300,12 @@ class DeviceIndex:
             SelectorUnsupportedError: see there.
         """
         read = None if selector.attributes is None else tuple(sorted(selector.attributes))
+        capacities = tuple(sorted(selector.capacities))
         answers: dict[object, tuple[bool, str]] = {}
         matched = failing = 0
         failure = ""
         for position, shape in enumerate(self.shapes):
-            key = _projection(shape, read, selector)
+            key = _projection(shape, read, capacities, sharing=selector.reads_sharing)
             answer = answers.get(key)
             if answer is None:
                 answer = answers[key] = _judge(selector, shape, read)
@@ -305,12 +318,12 @@ class DeviceIndex:
         return Match(matched, failing, failure)
 
 
-def _projection(shape: Shape, read: Sequence[str] | None, selector: CompiledSelector) -> object:
+def _projection(shape: Shape, read: Sequence[str] | None, capacities: Sequence[str], *, sharing: bool) -> object:
     """The part of a shape that a selector reads."""
     if read is None:
         return id(shape)
-    values = tuple([(shape.fixed.get(attribute), shape.varying.get(attribute)) for attribute in read])
-    return (values, shape.shared, *shape.capacity.items()) if selector.reads_capacity else values
+    attributes = tuple([(shape.fixed.get(attribute), shape.varying.get(attribute)) for attribute in read])
+    return attributes, tuple([shape.capacity.get(name) for name in capacities]), sharing and shape.shared
 
 
 def _judge(selector: CompiledSelector, shape: Shape, read: Sequence[str] | None) -> tuple[bool, str]:
@@ -321,10 +334,9 @@ def _judge(selector: CompiledSelector, shape: Shape, read: Sequence[str] | None)
     """
     uncertain = False
     failure = ""
-    capacity = {name: each.value for name, each in shape.capacity.items()}
     for varying in _assignments(selector, shape, read):
         try:
-            if selector.evaluate(names.DRIVER, {**shape.fixed, **varying}, capacity, shared=shape.shared):
+            if selector.evaluate(names.DRIVER, {**shape.fixed, **varying}, shape.capacity, shared=shape.shared):
                 return True, ""
         except SelectorRuntimeError as error:
             if None in varying.values():
@@ -354,10 +366,11 @@ def _choices(selector: CompiledSelector, attribute: str, values: frozenset[Value
         for use in selector.uses
         if use.attribute == attribute
         for value in use.values or ()
-        if isinstance(value, str | int) and (value in values if values is not None else _is_text(attribute))
+        if isinstance(value, str | int) and (value in values if values is not None else _fits(attribute, value))
     ]
     return [*dict.fromkeys(literals), None]
 
 
-def _is_text(attribute: str) -> bool:
-    return ATTRIBUTE_TYPES.get(attribute, str) is str
+def _fits(attribute: str, value: object) -> bool:
+    """Whether a constant has the documented type of an attribute."""
+    return type(value) is ATTRIBUTE_TYPES.get(attribute, str)

@@ -5,7 +5,6 @@ import functools
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
 from typing import Final
 
 from kubecel import types
@@ -53,7 +52,6 @@ _REMEMBERED: Final = 12 * 1024 * 1024
 _BYTES_PER_CHARACTER: Final = 140
 """Of a compiled expression, measured on the worst case: only short literals."""
 _PLAIN_FIELDS: Final = (Field.DRIVER, Field.MULTIPLE)
-_CAPACITY_FIELDS: Final = ([Field.CAPACITY], [Field.MULTIPLE])
 _TIME_IS_OVER: Final = "the selectors of this object take too long to check"
 
 
@@ -166,14 +164,20 @@ class _Analysed:
         analysis = analyse(program.syntax)
         read = [each for each in analysis.lookups if each.subject.field is Field.ATTRIBUTES]
         self.attributes = frozenset(each.subject.qualified for each in read) if _is_static(program.syntax) else None
-        self.lookups = tuple(Lookup(each.subject.qualified, each.guarded) for each in read if not each.tests)
+        amounts = [each for each in analysis.lookups if each.subject.field is Field.CAPACITY]
+        self.capacities = frozenset(each.subject.qualified for each in amounts)
+        self.lookups = tuple(
+            Lookup(each.subject.qualified, each.guarded, each.subject.field is Field.CAPACITY)
+            for each in analysis.lookups
+            if each.subject.name and not each.tests
+        )
         self.uses = tuple(
             Use(each.subject.qualified, each.operator, _values(each.operands))
             for each in analysis.uses
             if each.subject.field is Field.ATTRIBUTES
         )
         self.drivers = tuple(name for name, _ in drivers(analysis))
-        self.reads_capacity = _reads_capacity(program.syntax)
+        self.reads_sharing = _reads_sharing(program.syntax)
 
 
 def _values(operands: Iterable[Operand] | None) -> tuple[object, ...] | None:
@@ -192,8 +196,9 @@ class _DeviceSelector:
         self.lookups = analysed.lookups
         self.uses = analysed.uses
         self.attributes = analysed.attributes
+        self.capacities = analysed.capacities
         self.drivers = analysed.drivers
-        self.reads_capacity = analysed.reads_capacity
+        self.reads_sharing = analysed.reads_sharing
         self._program = analysed.program
         self._clock = clock
         self._deadline = deadline
@@ -205,7 +210,7 @@ class _DeviceSelector:
         self,
         driver: str,
         attributes: Mapping[str, Value | None],
-        capacity: Mapping[str, int] = MappingProxyType({}),
+        capacity: Mapping[str, str] | None = None,
         *,
         shared: bool = False,
     ) -> bool:
@@ -213,11 +218,10 @@ class _DeviceSelector:
         if self._clock() > self._deadline:
             raise SelectorTimeError(_TIME_IS_OVER)
         before = self._budget.spent
+        known = {name: _in_cel(value) for name, value in attributes.items()}
+        reads_capacity = self.capacities or self.attributes is None
         activation = device_activation(
-            driver,
-            {name: _in_cel(value) for name, value in attributes.items()},
-            {name: str(value) for name, value in capacity.items()},
-            allow_multiple_allocations=shared,
+            driver, known, capacity if reads_capacity else None, allow_multiple_allocations=shared
         )
         try:
             return matches(self._program, activation, self._budget)
@@ -247,9 +251,9 @@ def _in_cel(value: Value | None) -> object:
 
 
 def _is_static(node: syntax.Node) -> bool:
-    """Whether a selector reads attributes only by names that are literals in the source.
+    """Whether a selector reads attributes and capacities only by names that are literals in the source.
 
-    A selector that iterates over all attributes, binds a domain to a variable or computes a name can read others.
+    A selector that iterates over all of them, binds a domain to a variable or computes a name can read others.
     """
     match node:
         case syntax.Ident(name="device"):
@@ -263,8 +267,8 @@ def _is_static(node: syntax.Node) -> bool:
     return all(map(_is_static, syntax.children(node)))
 
 
-def _reads_capacity(node: syntax.Node) -> bool:
-    return list(_steps(node))[1:2] in _CAPACITY_FIELDS or any(map(_reads_capacity, syntax.children(node)))
+def _reads_sharing(node: syntax.Node) -> bool:
+    return list(_steps(node)) == ["device", Field.MULTIPLE] or any(map(_reads_sharing, syntax.children(node)))
 
 
 def _steps(node: syntax.Node) -> Iterator[str]:

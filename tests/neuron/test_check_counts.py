@@ -185,10 +185,21 @@ WARNED = {
         "NEU525: 7 devices of trn1.32xlarge are not sure to be connected with each other.",
     ),
     "an attribute nobody knows": (
-        asks(1, on(TRN2), constraint="resource.kubernetes.io/pcieRoot"),
+        asks(1, on(TRN2), constraint="resource.kubernetes.io/pciBusID"),
         MATCH,
-        "NEU523: no known Neuron device has the attribute resource.kubernetes.io/pcieRoot. A device without it is"
+        "NEU523: no known Neuron device has the attribute resource.kubernetes.io/pciBusID. A device without it is"
         " never chosen.",
+    ),
+    "a documented attribute that no known device has": (
+        asks(1, on(TRN2), constraint="neuron.aws.com/workloadId"),
+        MATCH,
+        "NEU523: no known Neuron device has the attribute workloadId. A device without it is never chosen.",
+    ),
+    "a standard attribute of other types": (
+        asks(1, on("trn2u.48xlarge"), constraint="resource.kubernetes.io/pcieRoot"),
+        MATCH,
+        "NEU523: no device of trn2u.48xlarge has the attribute resource.kubernetes.io/pcieRoot, and it is the only type"
+        " admitted. Drop the constraint, or select a type such as trn1.32xlarge.",
     ),
     "a group of another size": (
         asks(1, on(TRN2), constraint="resource.aws.com/devicegroup32_id"),

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kubeletplugin.pci import Place
 from kubeletplugin.slices import NodeDevices, NodeFacts, desired_slices
 from kubeletplugin.sysfs import NeuronDevice, NodeHardware
+from neuron import pci_addresses
 from neuron.device_shapes import Census, Shape, Varying, Version, catalogue_shapes, qualified, read_slice
 from neuron.selection import DeviceIndex
 from policies.selectors.engine import DeviceSelectors
@@ -42,17 +44,19 @@ class TestCatalogue:
         entry = CATALOGUE.get(instance_type)
         assert entry is not None
         devices = tuple(NeuronDevice(index) for index in range(entry.devices or 0))
-        hardware = NodeHardware(instance_type, "2.25.4.0", devices)
+        known = devices if pci_addresses.tells(entry) else ()
+        places = {device.index: Place("pci0000:c8", 1) for device in known}
+        hardware = NodeHardware(instance_type, "2.25.4.0", devices, places=places)
         facts = NodeFacts("node", "uid", instance_type, {1: "nn-1", 2: "nn-2", 3: "nn-3"}, "cr-1")
         wanted = []
         for content in desired_slices(facts, NodeDevices(hardware, entry), "1.0.0"):
             read = read_slice(content.content)
             wanted += [
-                (dict(each.fixed), set(each.others), dict(each.capacity), each.shared)
+                (dict(each.fixed), set(each.others), dict(each.capacity), each.shares)
                 for each in (read.devices if read else ())
             ]
         have = [
-            (dict(shape.fixed), set(shape.varying), dict(shape.capacity), shape.shared)
+            (dict(shape.fixed), set(shape.varying), dict(shape.capacity), shape.shares)
             for shape in shapes_of(instance_type)
         ]
         assert sorted(have, key=str) == sorted(wanted, key=str)
@@ -94,9 +98,17 @@ class TestSlices:
         assert (TRN2, "neuron.aws.com/draDriverVersion", Version("1.2.3")) in read.values
 
     def test_v1beta1_is_read_too(self) -> None:
-        current = slice_with({"deviceId": {"int": 1}})
-        older = {**current, "devices": [{"name": "d0", "basic": {"attributes": {"deviceId": {"int": 1}}}}]}
+        fields = {"attributes": {"deviceId": {"int": 1}}, "capacity": {"memory": {"value": "96Gi"}}}
+        current = {"driver": "neuron.aws.com", "devices": [{"name": "d0", **fields}]}
+        older = {"driver": "neuron.aws.com", "devices": [{"name": "d0", "basic": fields}]}
         assert read_slice(older) == read_slice(current)
+
+    def test_reads_capacities_and_nothing_that_is_none(self) -> None:
+        capacity = {"memory": {"value": "96Gi"}, "other.example.com/x": {"value": "2"}, "odd": "1", "empty": {}}
+        read = read_slice({"driver": "neuron.aws.com", "devices": [{"name": "d0", "capacity": capacity}]})
+        assert read is not None
+        [(_, _, quantities)] = read.devices
+        assert quantities == (("neuron.aws.com/memory", "96Gi"), ("other.example.com/x", "2"))
 
     @pytest.mark.parametrize(
         "spec",
@@ -174,6 +186,22 @@ def described(census: Census) -> list[tuple[str, list[tuple[str, list[str]]]]]:
 
 
 class TestIndex:
+    def test_a_capacity_tells_shapes_apart(self) -> None:
+        selector = _Counted("device.capacity['neuron.aws.com'].memory.compareTo(quantity('80Gi')) >= 0")
+        index = DeviceIndex(catalogue_shapes(CATALOGUE))
+        match = index.match(selector)
+        families = {name.partition(".")[0] for name in index.types(match.matched)}
+        assert {family[:4] for family in families} == {"trn2", "trn3"}
+        assert match.failing == 0, "every type of the catalogue has documented memory"
+        assert selector.evaluations < 10
+
+    def test_a_selector_that_lists_capacities_sees_every_shape(self) -> None:
+        index = DeviceIndex(catalogue_shapes(CATALOGUE))
+        match = index.match(
+            DeviceSelectors().compile("device.capacity['neuron.aws.com'].exists(name, name == 'memory')")
+        )
+        assert match.matched == index.everything
+
     def test_a_selector_is_evaluated_once_for_what_it_can_tell_apart(self) -> None:
         selector = _Counted(on(TRN2))
         index = DeviceIndex(catalogue_shapes(CATALOGUE))

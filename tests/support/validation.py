@@ -156,6 +156,7 @@ def published(
     node: str = "nn-1",
     without: Sequence[str] = (),
     cores: int = 0,
+    capacity: Mapping[str, str] | None = None,
     **extra: Any,
 ) -> dict[str, Any]:
     """The spec of a ResourceSlice of one node; with `cores`, several claims can share that many cores of a device."""
@@ -175,12 +176,13 @@ def published(
         if entry and entry.line:
             attributes |= {name: {"string": value} for name, value in windows.attributes(entry.line, index).items()}
         attributes |= extra
+        sizes: dict[str, Any] = {name: {"value": value} for name, value in (capacity or {}).items()}
         device: dict[str, Any] = {"name": f"neuron-device-{index}", "attributes": attributes}
         if cores:
-            policy = {"default": str(cores), "validValues": [str(each) for each in (0, 1, 2, 4) if each <= cores]}
+            policy = {"default": str(cores), "validValues": [str(each) for each in (0, 1, 2, 4, 8) if each <= cores]}
             device["allowMultipleAllocations"] = True
-            device["capacity"] = {"neuroncores": {"value": str(cores), "requestPolicy": policy}}
-        made.append(device)
+            sizes["neuroncores"] = {"value": str(cores), "requestPolicy": policy}
+        made.append(device | ({"capacity": sizes} if sizes else {}))
         for name in without:
             attributes.pop(name)
     return {"driver": names.DRIVER, "nodeName": node, "pool": {"name": node, "generation": 1}, "devices": made}
