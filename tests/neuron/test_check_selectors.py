@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
-from neuron.claim_reader import read_class
+from neuron.claim_reader import read_claim, read_class
 from neuron.findings import Finding
+from neuron.validate_claims import judge_claim
 from tests.support.validation import (
+    INF2,
     TRN1,
     TRN2,
     V1,
@@ -358,3 +360,13 @@ class TestCluster:
         [finding] = say(device_class="neuron.aws.co")
         assert finding.message == "DeviceClass 'neuron.aws.co' is not known here. Did you mean 'neuron.aws.com'?"
         assert say(device_class="team-devices") == ()
+
+
+class TestSharing:
+    @pytest.mark.parametrize("expression", ["device.allowMultipleAllocations", "!device.allowMultipleAllocations"])
+    def test_a_selector_on_shared_devices_sees_which_are_shared(self, expression: str) -> None:
+        where = world([published(INF2, 12, cores=2), published(TRN2)])
+        spec = claim(request("neurons", 1, expression))
+        [leaf] = judge_claim(read_claim("ResourceClaim", V1, spec)[0], where).leaves
+        types = where.index.types(leaf.mask & where.index.published)
+        assert types == ((TRN2,) if expression.startswith("!") else (INF2,))

@@ -107,8 +107,24 @@ class TestSlices:
         capacity = {"memory": {"value": "96Gi"}, "other.example.com/x": {"value": "2"}, "odd": "1", "empty": {}}
         read = read_slice({"driver": "neuron.aws.com", "devices": [{"name": "d0", "capacity": capacity}]})
         assert read is not None
-        [(_, _, quantities)] = read.devices
-        assert quantities == (("neuron.aws.com/memory", "96Gi"), ("other.example.com/x", "2"))
+        [device] = read.devices
+        assert device.capacity == (("neuron.aws.com/memory", "96Gi"), ("other.example.com/x", "2"))
+
+    @pytest.mark.parametrize(
+        ("policy", "shares"),
+        [
+            ({"default": "4", "validValues": ["0", "1", "2", "4"]}, (0, 1, 2, 4)),
+            ({"default": "4"}, ()),
+            ({"validValues": ["x"]}, ()),
+            (None, ()),
+        ],
+    )
+    def test_reads_the_shares_of_a_device(self, policy: Any, shares: tuple[int, ...]) -> None:
+        capacity = {"neuroncores": {"value": "4", "requestPolicy": policy}}
+        device = {"name": "d0", "allowMultipleAllocations": True, "capacity": capacity}
+        shared = read_slice({"driver": "neuron.aws.com", "devices": [device]})
+        alone = read_slice({"driver": "neuron.aws.com", "devices": [{**device, "allowMultipleAllocations": False}]})
+        assert [each.shares for read in (shared, alone) for each in (read.devices if read else ())] == [shares, None]
 
     @pytest.mark.parametrize(
         "spec",

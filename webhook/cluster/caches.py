@@ -224,6 +224,7 @@ class KubeCluster(ClusterClaims):
 
     def _slice_changed(self, key: Key, before: SliceFacts | None, after: SliceFacts | None) -> None:
         self.slice_changed(before.shapes if before else None, after.shapes if after else None)
+        version = self._pod_version
         if before is not None:
             pool = self._pools[before.pool]
             del pool[key]
@@ -233,6 +234,7 @@ class KubeCluster(ClusterClaims):
             self._pools[after.pool][key] = after
             self._observe(self._pools[after.pool].values())
         self._observe_traits(self._traits.replace(before.traits if before else (), after.traits if after else ()))
+        self._pod_version = min(self._pod_version, version + 1)
 
     def _observe(self, pool: Iterable[SliceFacts]) -> None:
         newest = max(facts.generation for facts in pool)
