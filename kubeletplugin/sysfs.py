@@ -105,6 +105,19 @@ class NodeHardware:
     ultraserver: UltraServer | None = None
     places: Mapping[int, pci.Place] = dataclasses.field(default_factory=dict)
 
+    @property
+    def links(self) -> frozenset[tuple[int, int]] | None:
+        """Pairs of connected devices; None if the node does not tell.
+
+        It does not tell if a device's file cannot be read, or if no device names a neighbour.
+        """
+        found = set()
+        for device in self.devices:
+            if device.connected is None:
+                return None
+            found |= {(device.index, other) for other in device.connected}
+        return frozenset(found) or None
+
     def device(self, index: int) -> NeuronDevice | None:
         """The device of that index, or None."""
         return next((device for device in self.devices if device.index == index), None)

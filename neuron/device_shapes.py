@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from neuron import capacities, device_groups, names, pci_addresses, quantities, windows
+from neuron import capacities, connections, device_groups, names, pci_addresses, quantities
 from neuron.instances import Catalogue, InstanceType, Topology
 
 
@@ -151,7 +151,9 @@ def device_attributes(entry: InstanceType, device_id: int, devices: int) -> dict
         attributes["topology4_id"] = device_id // 4
         if devices >= 8:
             attributes["topology8_id"] = device_id // 8
-    return {qualified(name): value for name, value in attributes.items()} | _groups(entry, device_id)
+    return {qualified(name): value for name, value in attributes.items()} | connections.attributes(
+        entry, device_id, devices
+    )
 
 
 def _shares(entry: InstanceType) -> tuple[int, ...] | None:
@@ -160,17 +162,6 @@ def _shares(entry: InstanceType) -> tuple[int, ...] | None:
         return None
     powers = (1 << power for power in range(entry.cores_per_device.bit_length()))
     return tuple(sorted({0, *powers, entry.cores_per_device}))
-
-
-def _groups(entry: InstanceType, device_id: int) -> dict[str, Value]:
-    if entry.line is not None:
-        return dict(windows.attributes(entry.line, device_id))
-    published: dict[str, Value] = dict(device_groups.group_attributes(entry.name, device_id))
-    if not published:
-        # A type from a policy file: only the groups matter, not the real ids.
-        for size in entry.groups:
-            published[names.device_group_attribute(size)] = f"{entry.name}-{size}-{device_id // size}"
-    return published
 
 
 def _node_attributes(entry: InstanceType, devices: int) -> dict[str, Value]:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kubeletplugin import sharing
 from kubeletplugin.pci import Place
 from kubeletplugin.slices import NodeDevices, NodeFacts, desired_slices
 from kubeletplugin.sysfs import NeuronDevice, NodeHardware
@@ -49,7 +50,8 @@ class TestCatalogue:
         hardware = NodeHardware(instance_type, "2.25.4.0", devices, places=places)
         facts = NodeFacts("node", "uid", instance_type, {1: "nn-1", 2: "nn-2", 3: "nn-3"}, "cr-1")
         wanted = []
-        for content in desired_slices(facts, NodeDevices(hardware, entry), "1.0.0"):
+        found = NodeDevices(hardware, entry, shares_cores=sharing.shares("auto", entry))
+        for content in desired_slices(facts, found, "1.0.0"):
             read = read_slice(content.content)
             wanted += [
                 (dict(each.fixed), set(each.others), dict(each.capacity), each.shares)
