@@ -12,6 +12,7 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from neuron import capacities, connections, device_groups, names, pci_addresses, quantities
@@ -132,7 +133,8 @@ def _capacity(entry: InstanceType, devices: int) -> dict[str, str]:
     return {qualified(name): value for name, value in capacities.quantities(entry, devices).items()}
 
 
-def device_attributes(entry: InstanceType, device_id: int, devices: int) -> dict[str, Value]:
+@functools.lru_cache(maxsize=2048)
+def device_attributes(entry: InstanceType, device_id: int, devices: int) -> Mapping[str, Value]:
     """The attributes of one device that its type and index determine, by qualified name.
 
     Args:
@@ -151,9 +153,8 @@ def device_attributes(entry: InstanceType, device_id: int, devices: int) -> dict
         attributes["topology4_id"] = device_id // 4
         if devices >= 8:
             attributes["topology8_id"] = device_id // 8
-    return {qualified(name): value for name, value in attributes.items()} | connections.attributes(
-        entry, device_id, devices
-    )
+    named = {qualified(name): value for name, value in attributes.items()}
+    return MappingProxyType(named | connections.attributes(entry, device_id, devices))
 
 
 def _shares(entry: InstanceType) -> tuple[int, ...] | None:
