@@ -35,6 +35,8 @@ class InstanceType:
         groups: sizes for which the driver publishes `devicegroup<size>_id`, ascending.
         ultraserver_nodes: sizes of the UltraServer sets that a node can be part of; empty if none.
         accelerator: value of Karpenter's `instance-accelerator-name` label, if known.
+        released: whether the name is in AWS's product documentation or Helm chart. Others (development names, samples)
+            are candidates only if the cluster has them or the pod names them.
     """
 
     name: str
@@ -48,6 +50,7 @@ class InstanceType:
     groups: tuple[int, ...] = ()
     ultraserver_nodes: tuple[int, ...] = ()
     accelerator: str | None = None
+    released: bool = True
 
     @property
     def configures_logical_neuron_core(self) -> bool:
@@ -95,9 +98,9 @@ def _trn2(name: str, family: str, devices: int, ultraserver_nodes: tuple[int, ..
     )
 
 
-def _trn3(name: str, groups: tuple[int, ...] = ()) -> InstanceType:
+def _trn3(name: str, groups: tuple[int, ...] = (), *, released: bool = True) -> InstanceType:
     # AWS has not published which names have 16 devices and which have 4.
-    return InstanceType(name, "trn3", None, 8, (1, 2), 2, 144, Topology.SWITCH, groups)
+    return InstanceType(name, "trn3", None, 8, (1, 2), 2, 144, Topology.SWITCH, groups, released=released)
 
 
 TYPES: Final = (
@@ -110,13 +113,13 @@ TYPES: Final = (
     _trn2("trn2.3xlarge", "trn2", 1),
     _trn2("trn2u.48xlarge", "trn2u", 16, ultraserver_nodes=(1, 2, 4)),
     _trn3("trn3.48xlarge", _GROUPS),
-    _trn3("trn3p.48xlarge", _GROUPS),
-    _trn3("trn3pd98.48xlarge", _GROUPS),
-    _trn3("trn3s.48xlarge", _GROUPS),
-    _trn3("trn3-dev0.48xlarge", _GROUPS),
-    _trn3("trn3-dev1.48xlarge", _GROUPS),
+    _trn3("trn3p.48xlarge", _GROUPS, released=False),
+    _trn3("trn3pd98.48xlarge", _GROUPS, released=False),
+    _trn3("trn3s.48xlarge", _GROUPS, released=False),
+    _trn3("trn3-dev0.48xlarge", _GROUPS, released=False),
+    _trn3("trn3-dev1.48xlarge", _GROUPS, released=False),
     _trn3("trn3n.48xlarge"),
-    _trn3("trn3s-es.48xlarge"),
+    _trn3("trn3s-es.48xlarge", released=False),
     _trn3("trn3e.24xlarge"),
     _trn3("trn3en.24xlarge"),
     _inf2("inf2.48xlarge", 12),
@@ -130,16 +133,23 @@ TYPES: Final = (
 )
 
 DEFAULT_FAMILIES: Final = ("trn1", "trn1n", "trn2", "trn2u", "trn3")
-"""Candidates if nothing selects families and no ResourceSlice was ever seen. One request serves all of them, because
-all publish the same device-group attributes."""
+"""Families that a standalone server is told to have. One request serves all of them, because all publish the same
+device-group attributes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Observation:
-    """One instance type in ResourceSlices: devices of a node, and published group sizes."""
+    """One instance type that the cluster has or had.
+
+    Attributes:
+        devices: of a node, by its ResourceSlices; 0 if only Nodes of the type were seen.
+        groups: published group sizes.
+        labels: values of the Nodes' instance-type labels; SageMaker HyperPod writes `ml.<type>`.
+    """
 
     devices: int
     groups: tuple[int, ...] = ()
+    labels: tuple[str, ...] = ()
 
 
 class Catalogue:
@@ -171,7 +181,7 @@ class Catalogue:
         return Catalogue((self._types | {entry.name: entry for entry in types}).values())
 
     def observed(self, observations: Mapping[str, Observation]) -> "Catalogue":
-        """A catalogue with unknown figures filled from ResourceSlices.
+        """A catalogue with unknown figures filled from ResourceSlices; types that were seen count as released.
 
         Known figures stay: a node with a broken device publishes fewer devices. A type that is not in the catalogue is
         added; its cores stay unknown.
@@ -179,11 +189,14 @@ class Catalogue:
         additions = []
         for name, seen in sorted(observations.items()):
             known = self._types.get(name)
+            devices = seen.devices or None
             if known is None:
                 family = name.partition(".")[0]
-                topology = Topology.SINGLE if seen.devices == 1 else Topology.SWITCH
-                additions.append(InstanceType(name, family, seen.devices, None, (), 1, None, topology, seen.groups))
+                topology = Topology.SINGLE if devices == 1 else Topology.SWITCH
+                additions.append(InstanceType(name, family, devices, None, (), 1, None, topology, seen.groups))
             elif known.devices is None:
                 groups = known.groups or seen.groups
-                additions.append(dataclasses.replace(known, devices=seen.devices, groups=groups))
+                additions.append(dataclasses.replace(known, devices=devices, groups=groups, released=True))
+            elif not known.released:
+                additions.append(dataclasses.replace(known, released=True))
         return self.extended(additions) if additions else self

@@ -47,6 +47,8 @@ TABLE: list[tuple[str, Any, str, str, Any, Any]] = [
     ("hint_toleration", False, "false", "false", False, True),
     ("hint_affinity", False, "0", "0", False, True),
     ("hint_scheduler", False, "False", "false", False, True),
+    ("families", ("trn1", "inf2"), "trn1, inf2", "[trn1, inf2]", ("trn1", "inf2"), ()),
+    ("watch_nodes", False, "false", "false", False, True),
     ("policies", "/p", "/p", "/p", Path("/p"), None),
     ("events", False, "false", "false", False, True),
     ("on_template_failure", "admit", "admit", "admit", "admit", "deny"),
