@@ -19,6 +19,8 @@ from neuron.selection import DeviceIndex
 
 CORES: Final = qualified(names.CAPACITY_CORES)
 _OWN_DOMAIN: Final = f"{names.DRIVER}/"
+_MOST_HINTS: Final = 16
+"""Names for which a known one is suggested: a suggestion takes up to a millisecond."""
 _SHOWN: Final = 48
 
 
@@ -31,6 +33,7 @@ class CapacityRules:
         self._catalogue = catalogue
         self._configs = configs
         self._largest: dict[tuple[int, str], dict[str, int]] = {}
+        self._meant: dict[str, str] = {}
 
     def check(self, leaf: Leaf, class_entries: Sequence[ConfigEntry]) -> list[Finding]:
         """NEU531 to NEU537 and NEU539 about one request."""
@@ -75,8 +78,7 @@ class CapacityRules:
         """NEU531: no device that the request can get has the capacity."""
         index, label = self._index, short(name, _SHOWN)
         having = index.with_capacity(qualified(name))
-        identifiers = [each.rpartition("/")[2] for each in sorted(index.capacities())]
-        meant = "" if having else closest_word(name.rpartition("/")[2], identifiers)
+        meant = "" if having else self._closest(name.rpartition("/")[2])
         if having and name.startswith(_OWN_DOMAIN):
             meant = name.removeprefix(_OWN_DOMAIN)  # The allocator compares names as they are published.
         if meant:
@@ -94,6 +96,13 @@ class CapacityRules:
                 f"no device of {index.types(published)[0]} that the cluster publishes now has the capacity {label}."
             )
         return [warning("NEU531", path, message, "The driver of this project publishes it; AWS's does not.", name)]
+
+    def _closest(self, identifier: str) -> str:
+        """The most similar capacity, or an empty text; computed for the first names of a claim only."""
+        if identifier not in self._meant and len(self._meant) < _MOST_HINTS:
+            known = [each.rpartition("/")[2] for each in sorted(self._index.capacities())]
+            self._meant[identifier] = closest_word(identifier, known)
+        return self._meant.get(identifier, "")
 
     def _check_unshared(self, leaf: Leaf, path: str, mine: int, amount: Decimal) -> list[Finding]:
         """NEU539: the request gets whole devices."""

@@ -14,7 +14,7 @@ from neuron.claim_specs import ClaimSpec, Constraint, Leaf
 from neuron.configs import covers
 from neuron.device_shapes import qualified
 from neuron.findings import Finding, warning
-from neuron.instances import DEFAULT_FAMILIES, Catalogue, InstanceType
+from neuron.instances import Catalogue, InstanceType
 from neuron.selection import DeviceIndex
 from neuron.serving import nearest
 
@@ -62,12 +62,13 @@ class Connections:
 
     def __init__(self, claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex, catalogue: Catalogue) -> None:
         """Args: `leaves` have the shapes that they can match, constraints included."""
-        self._leaves = leaves
         self._index = index
         self._catalogue = catalogue
-        self._groups = [
-            (each, frozenset(each.requests)) for each in claim.constraints if group_size(each.match_attribute)
-        ]
+        groups = [each for each in claim.constraints if group_size(each.match_attribute)]
+        self._groups = [(frozenset(each.requests), _is_filled(each, leaves)) for each in groups]
+        # A claim has at most a thousand alternatives, and few combinations of devices and counts.
+        self._known: dict[tuple[int, int, bool, bool], list[InstanceType]] = {}
+        self._attributes: dict[tuple[str, int], str] = {}
 
     def check(self, leaf: Leaf, sums: Iterable[int]) -> list[Finding]:
         """NEU524 and NEU525 about one request.
@@ -79,15 +80,14 @@ class Connections:
         count = leaf.devices.count
         if count == 1:
             return []
-        capable = [entry for entry in self._likely(leaf.mask) if self._index.devices(leaf.mask, entry.name) >= count]
-        loose = [entry for entry in capable if not self._is_connected(leaf, entry, count)]
+        loose = self._loose(leaf)
         if not loose:
             return []
         grouped = [entry for entry in loose if count in entry.groups]
         lines = [entry for entry in loose if entry.line is not None]
         if grouped or len(lines) == len(loose):
             return [self._unconstrained(leaf, (grouped or lines)[0], loose)]
-        if any(each in entry.counts for entry in capable for each in sums):
+        if any(each in entry.counts for entry in loose for each in sums):
             return []
         entry = next(entry for entry in loose if entry not in lines)
         message = f"{count} devices of {entry.name} are not sure to be connected with each other."
@@ -97,52 +97,52 @@ class Connections:
             fix += f" For {lines[0].name}: {self._advice(leaf, lines[0])}"
         return [warning("NEU525", leaf.path, message, fix, str(count))]
 
-    def _likely(self, mask: int) -> tuple[InstanceType, ...]:
-        """Types to which the request will probably be allocated: published ones, or else those in common use."""
+    def _likely(self, mask: int) -> list[InstanceType]:
+        """Types to which the request will probably be allocated: published ones, or else all released ones."""
         admitted = self._index.types(mask)
         published = self._index.types(mask & self._index.published)
         entries = [entry for name in published or admitted if (entry := self._catalogue.get(name)) is not None]
-        common = [entry for entry in entries if entry.family in DEFAULT_FAMILIES]
-        unselective = len(admitted) == len(self._index.types(self._index.everything))
-        return tuple(common if unselective and common and not published else entries)
+        return [entry for entry in entries if entry.released] or entries
 
-    def _is_connected(self, leaf: Leaf, entry: InstanceType, count: int) -> bool:
-        if count == entry.devices or (entry.devices is None and count in _UNKNOWN_WHOLE):
-            return True
-        line = entry.line
-        if any(line is None or self._fills(each, requests) for each, requests in self._covering(leaf)):
-            return True
-        if self._index.devices(leaf.mask, entry.name) > count:
+    def _loose(self, leaf: Leaf) -> list[InstanceType]:
+        """The types on which nothing connects the devices of a request."""
+        mask, count = leaf.mask, leaf.devices.count
+        covering = [filled for requests, filled in self._groups if covers(requests, leaf.devices.reference)]
+        key = (mask, count, bool(covering), any(covering))
+        if key not in self._known:
+            self._known[key] = [
+                entry
+                for entry in self._likely(mask)
+                if self._index.devices(mask, entry.name) >= count
+                # Any devices of a group can work together. Of a window, only all of them are sure to be consecutive.
+                and not (any(covering) if entry.consecutive else covering)
+                and not self._is_whole(entry, count)
+                and not self._are_selected(mask, entry, count)
+            ]
+        return self._known[key]
+
+    def _is_whole(self, entry: InstanceType, count: int) -> bool:
+        return count == entry.devices or (entry.devices is None and count in _UNKNOWN_WHOLE)
+
+    def _are_selected(self, mask: int, entry: InstanceType, count: int) -> bool:
+        """Whether the selectors leave exactly the devices of one group, or of one consecutive run."""
+        index = self._index
+        if index.devices(mask, entry.name) > count:
             return False
-        # Exactly these devices match, so the selectors decide which they are.
-        if line is None:
+        if entry.line is None:
             return any(
-                self._index.groups(leaf.mask, names.device_group_attribute(size), entry.name) >= count
-                for size in entry.groups
+                index.groups(mask, names.device_group_attribute(size), entry.name) >= count for size in entry.groups
             )
-        ids = {
-            shape.fixed.get(_DEVICE_ID) for shape in self._index.members(leaf.mask & self._index.of_type(entry.name))
-        }
-        return any(ids == set(line.window(count, start)) for start in line.starts(count))
-
-    def _covering(self, leaf: Leaf) -> list[tuple[Constraint, frozenset[str]]]:
-        reference = leaf.devices.reference
-        return [(each, requests) for each, requests in self._groups if covers(requests, reference)]
-
-    def _fills(self, constraint: Constraint, requests: frozenset[str]) -> bool:
-        """Whether the requests under a constraint take all devices of the window; `CountRules` reports more."""
-        smallest: dict[str, int] = {}
-        for leaf in self._leaves:
-            if covers(requests, leaf.devices.reference):
-                smallest[leaf.request] = min(leaf.devices.count, smallest.get(leaf.request, leaf.devices.count))
-        return sum(smallest.values()) >= group_size(constraint.match_attribute)
+        ids = {shape.fixed.get(_DEVICE_ID) for shape in index.members(mask & index.of_type(entry.name))}
+        return any(ids == set(entry.line.window(count, start)) for start in entry.line.starts(count))
 
     def _unconstrained(self, leaf: Leaf, entry: InstanceType, loose: Sequence[InstanceType]) -> Finding:
         """NEU524 with the YAML to add."""
         count = leaf.devices.count
         message = f"nothing keeps the {count} devices of request {leaf.request[:30]} connected."
         fix = self._advice(leaf, entry)
-        lacking = [each.name for each in loose if each is not entry and not self._attribute(each, count)]
+        attribute = self._attribute(entry, count)
+        lacking = [each.name for each in loose if attribute and self._attribute(each, count) != attribute]
         if lacking:
             fix += f" This excludes {lacking[0]}, which needs an alternative of its own."
         return warning("NEU524", leaf.path, message, fix, str(count))
@@ -160,10 +160,24 @@ class Connections:
 
     def _attribute(self, entry: InstanceType, count: int) -> str:
         """The attribute of groups of that size on a type, as the cluster publishes it; empty if it has none."""
-        index = self._index
-        shapes = index.of_type(entry.name)
-        shapes = shapes & index.published or shapes
-        found = [
-            name for name in index.attributes() if group_size(name) == count and shapes & index.with_attribute(name)
-        ]
-        return min(found, key=lambda name: (_WINDOW in name, name), default="")
+        known = self._attributes.get((entry.name, count))
+        if known is None:
+            index = self._index
+            shapes = index.of_type(entry.name)
+            shapes = shapes & index.published or shapes
+            found = [
+                name for name in index.attributes() if group_size(name) == count and shapes & index.with_attribute(name)
+            ]
+            known = min(found, key=lambda name: (_WINDOW in name, name), default="")
+            self._attributes[entry.name, count] = known
+        return known
+
+
+def _is_filled(constraint: Constraint, leaves: Iterable[Leaf]) -> bool:
+    """Whether the requests under a constraint take all devices of its group; `CountRules` reports more."""
+    requests = frozenset(constraint.requests)
+    smallest: dict[str, int] = {}
+    for leaf in leaves:
+        if covers(requests, leaf.devices.reference):
+            smallest[leaf.request] = min(leaf.devices.count, smallest.get(leaf.request, leaf.devices.count))
+    return sum(smallest.values()) >= group_size(constraint.match_attribute)

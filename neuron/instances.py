@@ -43,6 +43,8 @@ class InstanceType:
         shares_cores: whether its nodes let several claims share the cores of one device; only ResourceSlices tell.
         windows: whether its nodes publish window attributes, if it is consecutive. False if ResourceSlices show nodes
             without them.
+        released: whether the name is in AWS's product documentation or Helm chart. Others (development names, samples)
+            are candidates only if the cluster has them or the pod names them.
     """
 
     name: str
@@ -58,6 +60,7 @@ class InstanceType:
     accelerator: str | None = None
     shares_cores: bool = False
     windows: bool = True
+    released: bool = True
 
     @property
     def consecutive(self) -> bool:
@@ -117,9 +120,9 @@ def _trn2(name: str, family: str, devices: int, ultraserver_nodes: tuple[int, ..
     )
 
 
-def _trn3(name: str, groups: tuple[int, ...] = ()) -> InstanceType:
+def _trn3(name: str, groups: tuple[int, ...] = (), *, released: bool = True) -> InstanceType:
     # AWS has not published which names have 16 devices and which have 4.
-    return InstanceType(name, "trn3", None, 8, (1, 2), 2, 144, Topology.SWITCH, groups)
+    return InstanceType(name, "trn3", None, 8, (1, 2), 2, 144, Topology.SWITCH, groups, released=released)
 
 
 TYPES: Final = (
@@ -132,13 +135,13 @@ TYPES: Final = (
     _trn2("trn2.3xlarge", "trn2", 1),
     _trn2("trn2u.48xlarge", "trn2u", 16, ultraserver_nodes=(1, 2, 4)),
     _trn3("trn3.48xlarge", _GROUPS),
-    _trn3("trn3p.48xlarge", _GROUPS),
-    _trn3("trn3pd98.48xlarge", _GROUPS),
-    _trn3("trn3s.48xlarge", _GROUPS),
-    _trn3("trn3-dev0.48xlarge", _GROUPS),
-    _trn3("trn3-dev1.48xlarge", _GROUPS),
+    _trn3("trn3p.48xlarge", _GROUPS, released=False),
+    _trn3("trn3pd98.48xlarge", _GROUPS, released=False),
+    _trn3("trn3s.48xlarge", _GROUPS, released=False),
+    _trn3("trn3-dev0.48xlarge", _GROUPS, released=False),
+    _trn3("trn3-dev1.48xlarge", _GROUPS, released=False),
     _trn3("trn3n.48xlarge"),
-    _trn3("trn3s-es.48xlarge"),
+    _trn3("trn3s-es.48xlarge", released=False),
     _trn3("trn3e.24xlarge"),
     _trn3("trn3en.24xlarge"),
     _inf2("inf2.48xlarge", 12, Topology.RING),
@@ -152,23 +155,25 @@ TYPES: Final = (
 )
 
 DEFAULT_FAMILIES: Final = ("trn1", "trn1n", "trn2", "trn2u", "trn3")
-"""Candidates if nothing selects families and no ResourceSlice was ever seen. One request serves all of them, because
-all publish the same device-group attributes."""
+"""Families that a standalone server is told to have. One request serves all of them, because all publish the same
+device-group attributes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Observation:
-    """One instance type in ResourceSlices.
+    """One instance type that the cluster has or had.
 
     Attributes:
-        devices: of a node.
+        devices: of a node, by its ResourceSlices; 0 if only Nodes of the type were seen.
         groups: published group sizes.
+        labels: values of the Nodes' instance-type labels; SageMaker HyperPod writes `ml.<type>`.
         shares_cores: whether claims can share the cores of its devices.
         windows: whether its devices have window attributes; for other types than rings and chains, no matter.
     """
 
     devices: int
     groups: tuple[int, ...] = ()
+    labels: tuple[str, ...] = ()
     shares_cores: bool = False
     windows: bool = True
 
@@ -202,7 +207,7 @@ class Catalogue:
         return Catalogue((self._types | {entry.name: entry for entry in types}).values())
 
     def observed(self, observations: Mapping[str, Observation]) -> "Catalogue":
-        """A catalogue with unknown figures filled from ResourceSlices.
+        """A catalogue with unknown figures filled from ResourceSlices; types that were seen count as released.
 
         Known figures stay: a node with a broken device publishes fewer devices. A type that is not in the catalogue is
         added; its cores stay unknown.
@@ -210,15 +215,16 @@ class Catalogue:
         additions = []
         for name, seen in sorted(observations.items()):
             known = self._types.get(name)
+            devices = seen.devices or None
             if known is None:
                 family = name.partition(".")[0]
-                topology = Topology.SINGLE if seen.devices == 1 else Topology.SWITCH
-                found = InstanceType(name, family, seen.devices, None, (), 1, None, topology, seen.groups)
+                topology = Topology.SINGLE if devices == 1 else Topology.SWITCH
+                found = InstanceType(name, family, devices, None, (), 1, None, topology, seen.groups)
             elif known.devices is None:
-                found = dataclasses.replace(known, devices=seen.devices, groups=known.groups or seen.groups)
+                found = dataclasses.replace(known, devices=devices, groups=known.groups or seen.groups)
             else:
                 found = known
-            found = dataclasses.replace(found, shares_cores=seen.shares_cores, windows=seen.windows)
+            found = dataclasses.replace(found, shares_cores=seen.shares_cores, windows=seen.windows, released=True)
             if found != known:
                 additions.append(found)
         return self.extended(additions) if additions else self

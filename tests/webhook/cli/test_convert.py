@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.diffs import patched
+from tests.support.trainium import ENVIRONMENT
 from webhook.cli.main import main
 
 POD = """\
@@ -50,7 +51,7 @@ def run(directory: Path, *arguments: str, stdin: bytes = b"", **environment: str
         cwd=directory,
         input=stdin,
         capture_output=True,
-        env={**os.environ, "PYTHONPATH": str(Path.cwd()), **environment},
+        env={**os.environ, **ENVIRONMENT, "PYTHONPATH": str(Path.cwd()), **environment},
         timeout=100,
         check=False,
     )

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.modes import Mode
-from webhook.decisions.world import ConversionOptions
 from webhook.server import settings
 from webhook.server.settings import SettingsError, WebhookSettings, load
 
@@ -47,6 +47,8 @@ TABLE: list[tuple[str, Any, str, str, Any, Any]] = [
     ("hint_toleration", False, "false", "false", False, True),
     ("hint_affinity", False, "0", "0", False, True),
     ("hint_scheduler", False, "False", "false", False, True),
+    ("families", ("trn1", "inf2"), "trn1, inf2", "[trn1, inf2]", ("trn1", "inf2"), ()),
+    ("watch_nodes", False, "false", "false", False, True),
     ("policies", "/p", "/p", "/p", Path("/p"), None),
     ("events", False, "false", "false", False, True),
     ("on_template_failure", "admit", "admit", "admit", "admit", "deny"),
