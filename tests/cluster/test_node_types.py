@@ -50,7 +50,7 @@ def test_types_are_known_from_nodes_without_a_driver(own_control_plane: ControlP
             late = {**node(0), "metadata": {"name": "late", "labels": {TYPE: "trn1.2xlarge"}}}
             await asyncio.to_thread(admin.create, late)
             async with asyncio.timeout(10):
-                while "trn1.2xlarge" not in world.view.observations():
+                while "trn1.2xlarge" not in world.view.observations():  # noqa: ASYNC110 - the view has no event
                     await asyncio.sleep(0.01)
 
     asyncio.run(watch())
