@@ -40,11 +40,11 @@ class InstanceType:
         groups: sizes for which the driver publishes `devicegroup<size>_id`, ascending.
         ultraserver_nodes: sizes of the UltraServer sets that a node can be part of; empty if none.
         accelerator: value of Karpenter's `instance-accelerator-name` label, if known.
+        released: whether the name is in AWS's product documentation or Helm chart. Others (development names, samples)
+            are candidates only if the cluster has them or the pod names them.
         shares_cores: whether its nodes let several claims share the cores of one device; only ResourceSlices tell.
         windows: whether its nodes publish window attributes, if it is consecutive. False if ResourceSlices show nodes
             without them.
-        released: whether the name is in AWS's product documentation or Helm chart. Others (development names, samples)
-            are candidates only if the cluster has them or the pod names them.
     """
 
     name: str
@@ -58,9 +58,9 @@ class InstanceType:
     groups: tuple[int, ...] = ()
     ultraserver_nodes: tuple[int, ...] = ()
     accelerator: str | None = None
+    released: bool = True
     shares_cores: bool = False
     windows: bool = True
-    released: bool = True
 
     @property
     def consecutive(self) -> bool:
@@ -166,16 +166,16 @@ class Observation:
     Attributes:
         devices: of a node, by its ResourceSlices; 0 if only Nodes of the type were seen.
         groups: published group sizes.
-        labels: values of the Nodes' instance-type labels; SageMaker HyperPod writes `ml.<type>`.
         shares_cores: whether claims can share the cores of its devices.
         windows: whether its devices have window attributes; for other types than rings and chains, no matter.
+        labels: values of the Nodes' instance-type labels; SageMaker HyperPod writes `ml.<type>`.
     """
 
     devices: int
     groups: tuple[int, ...] = ()
-    labels: tuple[str, ...] = ()
     shares_cores: bool = False
     windows: bool = True
+    labels: tuple[str, ...] = ()
 
 
 class Catalogue:
@@ -210,21 +210,40 @@ class Catalogue:
         """A catalogue with unknown figures filled from ResourceSlices; types that were seen count as released.
 
         Known figures stay: a node with a broken device publishes fewer devices. A type that is not in the catalogue is
-        added; its cores stay unknown.
+        added; its cores stay unknown. A type that was not seen shares cores and has windows as all those that were: one
+        driver publishes them. Types with several devices that are no ring or chain are a kind of their own.
         """
-        additions = []
-        for name, seen in sorted(observations.items()):
+        published = {name: seen for name, seen in observations.items() if seen.devices}
+        kinds: dict[bool, list[Observation]] = {True: [], False: []}
+        for name, seen in published.items():
             known = self._types.get(name)
-            devices = seen.devices or None
-            if known is None:
-                family = name.partition(".")[0]
-                topology = Topology.SINGLE if devices == 1 else Topology.SWITCH
-                found = InstanceType(name, family, devices, None, (), 1, None, topology, seen.groups)
-            elif known.devices is None:
-                found = dataclasses.replace(known, devices=devices, groups=known.groups or seen.groups)
-            else:
-                found = known
-            found = dataclasses.replace(found, shares_cores=seen.shares_cores, windows=seen.windows, released=True)
-            if found != known:
+            kinds[seen.devices > 1 if known is None else _is_grouped(known)].append(seen)
+        additions = []
+        for entry in self:
+            alike = kinds[_is_grouped(entry)]
+            found = entry
+            if entry.name in observations and not entry.released:
+                found = dataclasses.replace(found, released=True)
+            if entry.name in published:
+                alike = [published[entry.name]]
+                if entry.devices is None:
+                    (seen,) = alike
+                    found = dataclasses.replace(found, devices=seen.devices, groups=entry.groups or seen.groups)
+            shares = bool(alike) and all(each.shares_cores for each in alike)
+            windows = all(each.windows for each in alike)
+            if (shares, windows) != (found.shares_cores, found.windows):
+                found = dataclasses.replace(found, shares_cores=shares, windows=windows)
+            if found is not entry:
                 additions.append(found)
+        for name, seen in sorted(observations.items()):
+            if name not in self._types:
+                topology = Topology.SINGLE if seen.devices == 1 else Topology.SWITCH
+                family = name.partition(".")[0]
+                found = InstanceType(name, family, seen.devices or None, None, (), 1, None, topology, seen.groups)
+                additions.append(dataclasses.replace(found, shares_cores=seen.shares_cores, windows=seen.windows))
         return self.extended(additions) if additions else self
+
+
+def _is_grouped(entry: InstanceType) -> bool:
+    """Whether device groups connect the devices of a node, rather than windows or nothing."""
+    return not entry.consecutive and entry.topology is not Topology.SINGLE

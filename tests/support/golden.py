@@ -36,7 +36,9 @@ def outcome(case: Path) -> dict[str, Any]:
     setup = json.loads((case / "cluster.json").read_text()) if (case / "cluster.json").exists() else {}
     cluster = FakeCluster(
         seen={
-            name: Observation(seen["devices"], tuple(seen["groups"]), tuple(seen.get("labels", ())))
+            name: Observation(
+                **{field: tuple(value) if isinstance(value, list) else value for field, value in seen.items()}
+            )
             for name, seen in setup.get("seen", {}).items()
         },
         classes=setup.get("extendedResources", {}),

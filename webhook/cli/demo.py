@@ -57,7 +57,7 @@ async def _demonstrate(chosen: settings.WebhookSettings, pod_file: Path, pod: di
             try:
                 families = ", ".join(chosen.families) or "none"
                 click.echo(
-                    f"There is no cluster: the webhook is told its families of nodes (--families): {families}.\n"
+                    f"There is no cluster. The webhook assumes nodes of these families (--families): {families}.\n"
                 )
                 await asyncio.to_thread(_show, service, pod_file, pod, review_file)
                 if once:

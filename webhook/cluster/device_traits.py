@@ -25,8 +25,9 @@ class Traits:
 
     Attributes:
         shares_cores: whether claims can share the cores of a device.
-        windows: whether devices have attributes of windows or groups. Without them, consecutive devices are requested
-            by device id.
+        windows: whether the driver publishes windows: the devices have attributes of windows or groups, or the
+            capacity that drivers with windows publish for devices that are alone on their node. Without windows,
+            consecutive devices are requested by device id.
     """
 
     shares_cores: bool = False
@@ -39,8 +40,9 @@ TypeTraits: TypeAlias = tuple[tuple[str, Traits], ...]
 
 def read_traits(device: Mapping[str, Any]) -> Traits:
     """The traits of one device of a ResourceSlice. A driver publishes all devices of a node alike."""
-    shares = device.get("allowMultipleAllocations") is True and not _CAPACITIES.isdisjoint(device.get("capacity") or ())
-    return Traits(shares, any(map(_CONNECTS.fullmatch, device.get("attributes") or ())))
+    cores = not _CAPACITIES.isdisjoint(device.get("capacity") or ())
+    connected = any(map(_CONNECTS.fullmatch, device.get("attributes") or ()))
+    return Traits(cores and device.get("allowMultipleAllocations") is True, connected or cores)
 
 
 class TraitCounts:

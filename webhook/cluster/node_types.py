@@ -3,6 +3,7 @@
 A cluster that has only the device plugin publishes no ResourceSlices, and its nodes still say what they are.
 """
 
+import dataclasses
 import re
 import sys
 from collections.abc import Mapping
@@ -38,4 +39,4 @@ def with_node(observations: Mapping[str, Observation], label: str) -> Mapping[st
     if label in known.labels or (name not in observations and len(observations) >= MOST_TYPES):
         return observations
     labels = tuple(sorted((*known.labels, label)))
-    return {**observations, name: Observation(known.devices, known.groups, labels)}
+    return {**observations, name: dataclasses.replace(known, labels=labels)}

@@ -245,7 +245,8 @@ def inferentia(*, windows: bool = True, shared: bool = True) -> list[Object]:
     for each in made:
         if windows:
             each["attributes"]["neuron.aws.com/window5_0"] = {"string": "window-0"}
-        each["capacity"] = {"neuroncores": {"value": "2"}}
+        if windows:
+            each["capacity"] = {"neuroncores": {"value": "2"}}
         if shared:
             each["allowMultipleAllocations"] = True
     return made
@@ -278,6 +279,14 @@ class TestTraits:
         assert told.view.observations() == {INF2: Observation(2, shares_cores=True, windows=True)}
         told.of(RESOURCE_SLICES, slice_of("a", inferentia(shared=False)))
         assert told.view.observations() == {INF2: Observation(2, shares_cores=False, windows=True)}
+
+    @pytest.mark.parametrize("ours", [True, False])
+    def test_the_driver_of_a_single_device_is_told_by_its_capacity(self, told: Told, ours: bool) -> None:
+        item = devices(0, instance_type="inf2.xlarge")
+        if ours:
+            item[0]["capacity"] = {"neuroncores": {"value": "2"}}
+        told.of(RESOURCE_SLICES, slice_of("a", item))
+        assert told.view.observations() == {"inf2.xlarge": Observation(1, windows=ours)}
 
     def test_capacity_alone_is_no_share(self, told: Told) -> None:
         item = devices(0)
