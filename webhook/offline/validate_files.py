@@ -15,7 +15,8 @@ from neuron.validate_claims import ClaimContext, ClaimJudgement, judge_claim, va
 from policies.selectors.engine import DeviceSelectors
 from webhook.decisions import check_workloads, pods
 from webhook.decisions.check_pods import KnownClaim, claim_names
-from webhook.decisions.claim_world import claim_context
+from webhook.decisions.claim_context import claim_context
+from webhook.decisions.conversion_context import ConversionOptions, conversion_context
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision
 from webhook.decisions.modes import Mode
@@ -23,7 +24,6 @@ from webhook.decisions.own_claims import find_claims
 from webhook.decisions.pod_templates import POD_TEMPLATES, Path, path_text
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts, WorldView
 from webhook.decisions.steering import NO_STEERING, Steering
-from webhook.decisions.world import ConversionOptions, conversion_context
 from webhook.offline.convert_files import Source
 from webhook.offline.manifest_cluster import ManifestCluster
 from webhook.offline.manifests import Document, Manifest, manifests, path_steps

@@ -14,8 +14,8 @@ from neuron import names
 from neuron.findings import did_you_mean
 from runtime import settings
 from runtime.settings import Declaration, SettingsError, about
+from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.modes import Mode
-from webhook.decisions.world import ConversionOptions
 
 __all__ = ["Declaration", "SettingsError", "WebhookSettings", "declarations", "duration", "load", "reference"]
 
