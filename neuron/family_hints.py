@@ -5,9 +5,10 @@ which nodes match. It is used where nothing else decides between families, and t
 """
 
 import dataclasses
+import functools
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from neuron.findings import short
@@ -38,7 +39,7 @@ class FamilyHint:
 
 
 def find_hint(
-    node_selector: Mapping[str, str], terms: Sequence[Mapping[str, Any]] | None, families: Collection[str]
+    node_selector: Mapping[str, str], terms: Sequence[Mapping[str, Any]] | None, families: tuple[str, ...]
 ) -> FamilyHint | None:
     """The families that the values of a node selection name; None if they name none, or name all of them.
 
@@ -59,7 +60,7 @@ def find_hint(
     return None if hint is None or hint.families.issuperset(families) else hint
 
 
-def named_families(value: str, families: Collection[str]) -> frozenset[str]:
+def named_families(value: str, families: tuple[str, ...]) -> frozenset[str]:
     """The families that the words of a value name: `inferentia-inf2` names inf2, `trainium` all trn families."""
     found: frozenset[str] = frozenset()
     for word in _WORD.findall(value[:_LONGEST_VALUE].lower()):
@@ -67,7 +68,8 @@ def named_families(value: str, families: Collection[str]) -> frozenset[str]:
     return found
 
 
-def _of_word(word: str, families: Collection[str]) -> frozenset[str]:
+@functools.lru_cache(maxsize=512)
+def _of_word(word: str, families: tuple[str, ...]) -> frozenset[str]:
     if word in families:
         return frozenset((word,))
     match = _FAMILY_WORD.fullmatch(word)
@@ -83,19 +85,19 @@ def _narrowed(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
     return one & other or one | other
 
 
-def _of_entry(key: str, value: Any, families: Collection[str]) -> FamilyHint | None:
+def _of_entry(key: str, value: Any, families: tuple[str, ...]) -> FamilyHint | None:
     named = named_families(str(value), families)
     text = f"nodeSelector {short(key)}={short(str(value))}"
     return FamilyHint(named, f"spec.nodeSelector[{short(key)}]", text) if named else None
 
 
-def _of_term(index: int, term: Mapping[str, Any], families: Collection[str]) -> FamilyHint | None:
+def _of_term(index: int, term: Mapping[str, Any], families: tuple[str, ...]) -> FamilyHint | None:
     return _merged(
         (_of_expression(index, expression, families) for expression in term.get("matchExpressions") or ()), _narrowed
     )
 
 
-def _of_expression(index: int, expression: Mapping[str, Any], families: Collection[str]) -> FamilyHint | None:
+def _of_expression(index: int, expression: Mapping[str, Any], families: tuple[str, ...]) -> FamilyHint | None:
     if expression.get("operator") != "In":
         return None
     values = [str(value) for value in itertools.islice(expression.get("values") or (), _MOST_VALUES)]

@@ -183,6 +183,7 @@ class Catalogue:
 
     def __init__(self, types: Iterable[InstanceType] = TYPES) -> None:
         self._types = {entry.name: entry for entry in types}
+        self._families = tuple(dict.fromkeys(entry.family for entry in self._types.values()))
 
     def __iter__(self) -> Iterator[InstanceType]:
         return iter(self._types.values())
@@ -200,7 +201,7 @@ class Catalogue:
 
     def families(self) -> tuple[str, ...]:
         """All families, in order."""
-        return tuple(dict.fromkeys(entry.family for entry in self))
+        return self._families
 
     def extended(self, types: Iterable[InstanceType]) -> "Catalogue":
         """A catalogue with `types`, which replace types of the same name or follow at the end."""
