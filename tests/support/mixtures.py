@@ -1,0 +1,277 @@
+"""Random mixtures of claims on one node: what it publishes, and claims that arrive and leave.
+
+A claim is whole devices, consecutive devices, a share of a device, consecutive devices and a share beside them, all
+devices, the whole UltraServer node, or admin access. Slices and claims are as the API has them.
+"""
+
+import dataclasses
+import random
+from collections.abc import Mapping
+from typing import Any, Final
+
+from neuron import names, windows
+from neuron.windows import Line
+
+Object = dict[str, Any]
+
+CORES: Final = "neuroncores"
+_GUARD: Final = f'device.attributes["{names.DRIVER}"].?resourceType.orValue("") == "neuron_device"'
+_NODE: Final = f'device.attributes["{names.DRIVER}"].?resourceType.orValue("") == "neuron_node"'
+MOST_STEPS: Final = 9
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Hardware:
+    """A type of node.
+
+    Attributes:
+        line: the devices; a torus counts as a chain whose windows are its groups.
+        cores: physical cores of a device.
+        shared: whether devices are published with shares.
+        whole: whether the whole node is one more device.
+    """
+
+    name: str
+    line: Line
+    cores: int
+    shared: bool = False
+    whole: bool = False
+
+
+HARDWARE: Final = (
+    Hardware("inf2.48xlarge", Line(12, wraps=True), 2, shared=True),
+    Hardware("inf2.48xlarge", Line(12, wraps=True), 2),
+    Hardware("inf2.24xlarge", Line(6, wraps=False), 2, shared=True),
+    Hardware("inf1.6xlarge", Line(4, wraps=False), 4, shared=True),
+    Hardware("inf1.24xlarge", Line(16, wraps=False), 4, shared=True),
+    Hardware("inf1.24xlarge", Line(16, wraps=False), 4),
+    Hardware("inf2.xlarge", Line(1, wraps=False), 2, shared=True),
+    Hardware("trn2u.48xlarge", Line(16, wraps=False), 8, whole=True),
+    Hardware("trn2u.48xlarge", Line(16, wraps=False), 8, shared=True, whole=True),
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Step:
+    """One claim arrives, or an earlier one leaves.
+
+    Attributes:
+        kind: what the claim is, for messages.
+        claim: its spec; None where a claim leaves.
+        leaves: number of the step whose claim leaves.
+    """
+
+    kind: str
+    claim: Object | None = None
+    leaves: int = -1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Case:
+    """One node and what happens on it."""
+
+    hardware: Hardware
+    slices: tuple[Object, ...]
+    steps: tuple[Step, ...]
+
+
+def case(seed: int) -> Case:
+    """The case of a seed."""
+    chance = random.Random(seed)  # noqa: S311 - a test
+    hardware = chance.choice(HARDWARE)
+    tainted = frozenset(chance.sample(range(hardware.line.devices), 1)) if chance.random() < 0.15 else frozenset()
+    steps: list[Step] = []
+    held: list[int] = []
+    for number in range(chance.randint(3, MOST_STEPS)):
+        if held and chance.random() < 0.3:
+            steps.append(Step("leaves", leaves=held.pop(chance.randrange(len(held)))))
+            continue
+        steps.append(_arrival(chance, hardware))
+        held.append(number)
+    return Case(hardware, slices(hardware, tainted), tuple(steps))
+
+
+# --- what a node publishes ------------------------------------------------------------------------------------
+
+
+def slices(hardware: Hardware, tainted: frozenset[int] = frozenset()) -> tuple[Object, ...]:
+    """The contents of the node's slices."""
+    indices = range(hardware.line.devices)
+    counters = {f"neuron-device-{index}": {"value": "1"} for index in indices}
+    devices: list[Object] = []
+    for index in indices:
+        attributes: Object = {
+            "deviceId": {"int": index},
+            "instanceType": {"string": hardware.name},
+            "resourceType": {"string": names.RESOURCE_TYPE_DEVICE},
+        }
+        for name, value in windows.attributes(hardware.line, index).items():
+            attributes[name] = {"string": value}
+        device: Object = {"name": f"neuron-device-{index}", "attributes": attributes}
+        if hardware.shared:
+            device |= {"allowMultipleAllocations": True, "capacity": {CORES: _cores(hardware.cores)}}
+        if hardware.whole:
+            own = {f"neuron-device-{index}": {"value": "1"}}
+            device["consumesCounters"] = [{"counterSet": "devices", "counters": own}]
+        if index in tainted:
+            device["taints"] = [{"key": f"{names.DRIVER}/unhealthy", "value": "test", "effect": "NoSchedule"}]
+        devices.append(device)
+    if not hardware.whole:
+        return ({"devices": devices},)
+    devices.append(
+        {
+            "name": "neuron-node",
+            "attributes": {
+                "deviceId": {"int": len(indices)},
+                "instanceType": {"string": hardware.name},
+                "resourceType": {"string": names.RESOURCE_TYPE_NODE},
+            },
+            "consumesCounters": [{"counterSet": "devices", "counters": counters}],
+        }
+    )
+    return ({"sharedCounters": [{"name": "devices", "counters": counters}]}, {"devices": devices})
+
+
+def _cores(cores: int) -> Object:
+    valid = [0, *(1 << power for power in range(cores.bit_length()))]
+    policy = {"default": str(cores), "validValues": [str(value) for value in valid]}
+    return {"value": str(cores), "requestPolicy": policy}
+
+
+# --- claims ---------------------------------------------------------------------------------------------------
+
+
+def _arrival(chance: random.Random, hardware: Hardware) -> Step:
+    line = hardware.line
+    kinds = {"whole": 6, "all": 1, "admin": 1, "admin and whole": 1, "window": 8 if line.devices > 2 else 0}
+    if hardware.whole:
+        kinds["node"] = 3
+    if hardware.shared:
+        kinds |= {"share": 8, "two shares": 2, "shares": 2, "nothing": 1}
+    if hardware.shared and line.devices > 2:
+        kinds["window and share"] = 6
+    kind = chance.choices(list(kinds), list(kinds.values()))[0]
+    cores = chance.choice([1 << power for power in range(hardware.cores.bit_length())])
+    return Step(kind, _CLAIMS[kind](chance, line, cores))
+
+
+def request(name: str, **fields: Any) -> Object:
+    """One `exactly` request for devices, not for the whole node."""
+    selectors = [{"cel": {"expression": fields.pop("selector", _GUARD)}}]
+    return {"name": name, "exactly": {"deviceClassName": names.DEVICE_CLASS, "selectors": selectors, **fields}}
+
+
+def share(cores: int) -> Object:
+    """The `capacity` of a request for cores."""
+    return {"requests": {CORES: str(cores)}}
+
+
+def _claim(*requests: Object, constraints: tuple[Object, ...] = ()) -> Object:
+    devices: Object = {"requests": list(requests)}
+    if constraints:
+        devices["constraints"] = list(constraints)
+    return {"devices": devices}
+
+
+def _whole(chance: random.Random, line: Line, _: int) -> Object:
+    most = min(line.devices, 5)
+    first = request("n0", count=chance.randint(1, most))
+    if chance.random() < 0.3:
+        return _claim(first, request("n1", count=chance.randint(1, 2)))
+    return _claim(first)
+
+
+def window(line: Line, size: int) -> Object:
+    """`size` consecutive devices."""
+    alternatives, constraints = _alternatives(windows.placements(line, size), size)
+    return _claim({"name": "n0", "firstAvailable": alternatives}, constraints=tuple(constraints))
+
+
+def _alternatives(placements: tuple[windows.Placement, ...], size: int) -> tuple[list[Object], list[Object]]:
+    alternatives, constraints = [], []
+    for number, placement in enumerate(placements):
+        selector = _GUARD
+        if placement.ids:
+            ids = ", ".join(map(str, placement.ids))
+            selector += f' && device.attributes["{names.DRIVER}"].?deviceId.orValue(-1) in [{ids}]'
+        alternatives.append({**request(f"s{number}", count=size, selector=selector)["exactly"], "name": f"s{number}"})
+        if placement.attribute:
+            constraints.append({"requests": [f"n0/s{number}"], "matchAttribute": placement.attribute})
+    return alternatives, constraints
+
+
+def _window(chance: random.Random, line: Line, _: int) -> Object:
+    return window(line, chance.randint(2, line.devices - 1))
+
+
+def _share(chance: random.Random, line: Line, cores: int) -> Object:
+    return _claim(request("n0", capacity=share(cores)))
+
+
+def _two_shares(chance: random.Random, line: Line, cores: int) -> Object:
+    return _claim(request("n0", capacity=share(cores)), request("n1", capacity=share(1)))
+
+
+def _shares(chance: random.Random, line: Line, cores: int) -> Object:
+    return _claim(request("n0", count=min(2, line.devices), capacity=share(cores)))
+
+
+def _nothing(chance: random.Random, line: Line, _: int) -> Object:
+    return _claim(request("n0", allocationMode="All", adminAccess=True, capacity=share(0)))
+
+
+def window_and_share(line: Line, size: int, cores: int) -> Object:
+    """`size` whole devices and a share of a device next to them, at an end of the run.
+
+    Alternatives are pairs of shifts: one of `size + 1` over both requests, and one of `size` over the whole devices.
+    """
+    outer = windows.published_shifts(line).get(size + 1, ())
+    inner = windows.published_shifts(line).get(size, ()) if size > 1 else (0,)
+    alternatives, constraints = [], []
+    for number, (one, other) in enumerate([(one, other) for one in outer for other in inner][:8]):
+        name = f"s{number}"
+        alternatives.append({**request(name, count=size)["exactly"], "name": name})
+        around = windows.attribute(size + 1, one, line.devices)
+        constraints.append({"requests": [f"n0/{name}", "n1"], "matchAttribute": around})
+        if size > 1:
+            within = windows.attribute(size, other, line.devices)
+            constraints.append({"requests": [f"n0/{name}"], "matchAttribute": within})
+    first = {"name": "n0", "firstAvailable": alternatives}
+    return _claim(first, request("n1", capacity=share(cores)), constraints=tuple(constraints))
+
+
+def _window_and_share(chance: random.Random, line: Line, cores: int) -> Object:
+    published = windows.published_shifts(line)
+    sizes = [size for size in range(1, line.devices - 1) if size + 1 in published and (size == 1 or size in published)]
+    return window_and_share(line, chance.choice(sizes), cores)
+
+
+def _all(chance: random.Random, line: Line, _: int) -> Object:
+    return _claim(request("n0", allocationMode="All"))
+
+
+def _admin(chance: random.Random, line: Line, _: int) -> Object:
+    return _claim(request("n0", count=min(2, line.devices), adminAccess=True))
+
+
+def _admin_and_whole(chance: random.Random, line: Line, _: int) -> Object:
+    return _claim(request("n0", adminAccess=True), request("n1"))
+
+
+def _node(chance: random.Random, line: Line, _: int) -> Object:
+    return _claim(request("n0", selector=_NODE))
+
+
+_CLAIMS: Final[Mapping[str, Any]] = {
+    "whole": _whole,
+    "window": _window,
+    "share": _share,
+    "two shares": _two_shares,
+    "shares": _shares,
+    "nothing": _nothing,
+    "window and share": _window_and_share,
+    "all": _all,
+    "admin": _admin,
+    "admin and whole": _admin_and_whole,
+    "node": _node,
+}
