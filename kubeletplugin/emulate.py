@@ -163,6 +163,8 @@ def _neighbours(entry: InstanceType, index: int) -> tuple[int, ...]:
         return tuple(r * _TORUS_WIDTH + c for r, c in around)
     if entry.topology is Topology.RING:
         return tuple(dict.fromkeys(((index - 1) % count, (index + 1) % count)))
+    if entry.topology is Topology.CHAIN:
+        return tuple(each for each in (index - 1, index + 1) if 0 <= each < count)
     return ()
 
 

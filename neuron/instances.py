@@ -9,12 +9,17 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from neuron.windows import Line
+
 
 class Topology(enum.StrEnum):
     """How the devices of one node are connected."""
 
     SINGLE = "single"
     RING = "ring"
+    """Device i is connected with i - 1 and i + 1, the last one with the first."""
+    CHAIN = "chain"
+    """A ring without the connection of the last device with the first."""
     TORUS = "torus"
     SWITCH = "switch"
 
@@ -35,6 +40,9 @@ class InstanceType:
         groups: sizes for which the driver publishes `devicegroup<size>_id`, ascending.
         ultraserver_nodes: sizes of the UltraServer sets that a node can be part of; empty if none.
         accelerator: value of Karpenter's `instance-accelerator-name` label, if known.
+        shares_cores: whether its nodes let several claims share the cores of one device; only ResourceSlices tell.
+        windows: whether its nodes publish window attributes, if it is consecutive. False if ResourceSlices show nodes
+            without them.
     """
 
     name: str
@@ -48,6 +56,20 @@ class InstanceType:
     groups: tuple[int, ...] = ()
     ultraserver_nodes: tuple[int, ...] = ()
     accelerator: str | None = None
+    shares_cores: bool = False
+    windows: bool = True
+
+    @property
+    def consecutive(self) -> bool:
+        """Whether a number of devices means consecutive ones, and any number is possible."""
+        return self.topology in (Topology.RING, Topology.CHAIN)
+
+    @property
+    def line(self) -> Line | None:
+        """The devices of a node in their order; None if they form no ring or chain of a known length."""
+        if not self.consecutive or self.devices is None or self.devices < 2:
+            return None
+        return Line(self.devices, wraps=self.topology is Topology.RING)
 
     @property
     def configures_logical_neuron_core(self) -> bool:
@@ -56,9 +78,10 @@ class InstanceType:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Device counts of one request that are always connected, ascending.
+        """Device counts of one request that are connected without more, or by a group attribute, ascending.
 
-        One device, the published groups, and the whole node (Neuron scheduler extension).
+        One device, the published groups, and the whole node (Neuron scheduler extension). The windows of `line` are not
+        counted.
         """
         whole = () if self.devices is None else (self.devices,)
         return tuple(sorted({1, *self.groups, *whole}))
@@ -71,12 +94,11 @@ class InstanceType:
 
 
 def _inf1(name: str, devices: int) -> InstanceType:
-    topology = Topology.SINGLE if devices == 1 else Topology.RING
+    topology = Topology.SINGLE if devices == 1 else Topology.CHAIN
     return InstanceType(name, "inf1", devices, 4, (1,), 1, 8, topology, accelerator="inferentia")
 
 
-def _inf2(name: str, devices: int) -> InstanceType:
-    topology = Topology.SINGLE if devices == 1 else Topology.RING
+def _inf2(name: str, devices: int, topology: Topology = Topology.SINGLE) -> InstanceType:
     return InstanceType(name, "inf2", devices, 2, (1,), 1, 32, topology, accelerator="inferentia2")
 
 
@@ -119,8 +141,8 @@ TYPES: Final = (
     _trn3("trn3s-es.48xlarge"),
     _trn3("trn3e.24xlarge"),
     _trn3("trn3en.24xlarge"),
-    _inf2("inf2.48xlarge", 12),
-    _inf2("inf2.24xlarge", 6),
+    _inf2("inf2.48xlarge", 12, Topology.RING),
+    _inf2("inf2.24xlarge", 6, Topology.CHAIN),
     _inf2("inf2.8xlarge", 1),
     _inf2("inf2.xlarge", 1),
     _inf1("inf1.24xlarge", 16),
@@ -136,10 +158,19 @@ all publish the same device-group attributes."""
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Observation:
-    """One instance type in ResourceSlices: devices of a node, and published group sizes."""
+    """One instance type in ResourceSlices.
+
+    Attributes:
+        devices: of a node.
+        groups: published group sizes.
+        shares_cores: whether claims can share the cores of its devices.
+        windows: whether its devices have window attributes; for other types than rings and chains, no matter.
+    """
 
     devices: int
     groups: tuple[int, ...] = ()
+    shares_cores: bool = False
+    windows: bool = True
 
 
 class Catalogue:
@@ -182,8 +213,12 @@ class Catalogue:
             if known is None:
                 family = name.partition(".")[0]
                 topology = Topology.SINGLE if seen.devices == 1 else Topology.SWITCH
-                additions.append(InstanceType(name, family, seen.devices, None, (), 1, None, topology, seen.groups))
+                found = InstanceType(name, family, seen.devices, None, (), 1, None, topology, seen.groups)
             elif known.devices is None:
-                groups = known.groups or seen.groups
-                additions.append(dataclasses.replace(known, devices=seen.devices, groups=groups))
+                found = dataclasses.replace(known, devices=seen.devices, groups=known.groups or seen.groups)
+            else:
+                found = known
+            found = dataclasses.replace(found, shares_cores=seen.shares_cores, windows=seen.windows)
+            if found != known:
+                additions.append(found)
         return self.extended(additions) if additions else self

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from neuron import names
 from neuron.demand import Ask, Role
 from neuron.findings import Finding
-from neuron.instances import InstanceType, Topology
+from neuron.instances import InstanceType
 from neuron.layout import Layout, lay_out
 
 
@@ -141,11 +141,11 @@ def _devices_for(entry: InstanceType, ask: Ask, config: DeviceConfig, *, unconne
     """
     if not ask.amount:
         return 0
-    loose = unconnected and entry.topology is not Topology.RING
+    loose = unconnected and not entry.consecutive
     if not ask.in_cores:
         if ask.amount in entry.counts or (loose and ask.amount <= max(entry.counts)):
             return ask.amount
-        ring = entry.topology is Topology.RING and entry.devices is not None and ask.amount < entry.devices
+        ring = entry.consecutive and entry.devices is not None and ask.amount < entry.devices
         return TypeRefusal((_unsupported_count(entry, ask),), ring)
     per_device = entry.cores(config.lnc)
     if per_device is None:
@@ -157,7 +157,7 @@ def _devices_for(entry: InstanceType, ask: Ask, config: DeviceConfig, *, unconne
     if loose:
         return exact
     # Three devices of a ring are consecutive. All twelve would cost four times as much.
-    if entry.topology is Topology.RING and rounded != exact:
+    if entry.consecutive and rounded != exact:
         return TypeRefusal((_unsupported_count(entry, ask),), ring=True)
     return rounded
 

@@ -323,7 +323,9 @@ class _Assembly:
             connected_otherwise = any(each.topology in (Topology.TORUS, Topology.SWITCH) for each in types)
             if policy.spec.unconnected == "Allow" and types and not connected_otherwise:
                 listed = ", ".join(policy.spec.families)
-                message = f"spec.unconnected is for Trn; {listed} are rings, which always get consecutive devices."
+                message = (
+                    f"spec.unconnected is for Trn; {listed} are rings or chains, which always get consecutive devices."
+                )
                 self._say(document, ("spec", "unconnected"), message)
 
     # --- the catalogue --------------------------------------------------------------------------------------
