@@ -156,9 +156,10 @@ def _arrival(chance: random.Random, hardware: Hardware) -> Step:
 
 
 def request(name: str, **fields: Any) -> Object:
-    """One `exactly` request for devices, not for the whole node."""
-    selectors = [{"cel": {"expression": fields.pop("selector", _GUARD)}}]
-    return {"name": name, "exactly": {"deviceClassName": names.DEVICE_CLASS, "selectors": selectors, **fields}}
+    """One `exactly` request for devices, not for the whole node; an empty `selector` is none."""
+    selector = fields.pop("selector", _GUARD)
+    selectors = {"selectors": [{"cel": {"expression": selector}}]} if selector else {}
+    return {"name": name, "exactly": {"deviceClassName": names.DEVICE_CLASS, **selectors, **fields}}
 
 
 def share(cores: int) -> Object:
@@ -181,19 +182,21 @@ def _whole(chance: random.Random, line: Line, _: int) -> Object:
     return _claim(first)
 
 
-def window(line: Line, size: int) -> Object:
-    """`size` consecutive devices."""
-    alternatives, constraints = _alternatives(windows.placements(line, size), size)
+def window(line: Line, size: int, guard: str = _GUARD) -> Object:
+    """`size` consecutive devices; `guard` is the selector of alternatives by attribute."""
+    alternatives, constraints = _alternatives(windows.placements(line, size), size, guard)
     return _claim({"name": "n0", "firstAvailable": alternatives}, constraints=tuple(constraints))
 
 
-def _alternatives(placements: tuple[windows.Placement, ...], size: int) -> tuple[list[Object], list[Object]]:
+def _alternatives(
+    placements: tuple[windows.Placement, ...], size: int, guard: str
+) -> tuple[list[Object], list[Object]]:
     alternatives, constraints = [], []
     for number, placement in enumerate(placements):
-        selector = _GUARD
+        selector = guard
         if placement.ids:
             ids = ", ".join(map(str, placement.ids))
-            selector += f' && device.attributes["{names.DRIVER}"].?deviceId.orValue(-1) in [{ids}]'
+            selector = f'{_GUARD} && device.attributes["{names.DRIVER}"].?deviceId.orValue(-1) in [{ids}]'
         alternatives.append({**request(f"s{number}", count=size, selector=selector)["exactly"], "name": f"s{number}"})
         if placement.attribute:
             constraints.append({"requests": [f"n0/s{number}"], "matchAttribute": placement.attribute})
