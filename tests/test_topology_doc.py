@@ -74,8 +74,6 @@ def test_the_examples_name_published_attributes() -> None:
     chain = Line(4, wraps=False)
     shifts = windows.published_shifts(chain).items()
     published = {windows.attribute(size, shift, 4) for size, each in shifts for shift in each}
-        windows.attribute(size, shift, 4) for size, each in windows.published_shifts(chain).items() for shift in each
-    }
     assert {each["matchAttribute"] for each in nine["constraints"]} <= published
 
 
