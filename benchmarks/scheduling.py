@@ -6,6 +6,7 @@ stopped while they are created. Then one pod that fits on no node is refused.
 """
 
 import itertools
+import os
 import signal
 import statistics
 import tempfile
@@ -79,20 +80,28 @@ class Cluster:
         self._fleets.clear()
         time.sleep(_SETTLE)
 
-    def pods_per_second(self, claims: Claims, pods: int) -> float:
-        """Schedule pods of the sizes in turns, all waiting at the start."""
+    def schedule(self, claims: Claims, pods: int) -> tuple[float, float]:
+        """Schedule pods of the sizes in turns, all waiting at the start.
+
+        Returns:
+            Pods per second, and the scheduler's CPU milliseconds per pod.
+        """
         self._plane.scheduler.signal(signal.SIGSTOP)
         names = [f"pod-{next(self._numbers)}" for _ in range(pods)]
         for name, size in zip(names, itertools.cycle(SIZES), strict=False):
             self._api.create(claim(name, claims(size)), NAMESPACE)
             self._api.create(claiming_pod(name), NAMESPACE)
         time.sleep(_SETTLE)
-        began = time.monotonic()
+        began, before = time.monotonic(), self._cpu()
         self._plane.scheduler.signal(signal.SIGCONT)
         eventually("the pods to be bound", lambda: self._bound(names), timeout=300, interval=0.1)
-        seconds = time.monotonic() - began
+        seconds, busy = time.monotonic() - began, self._cpu() - before
         self._remove(names)
-        return pods / seconds
+        return pods / seconds, 1000 * busy / pods
+
+    def _cpu(self) -> float:
+        fields = Path(f"/proc/{self._plane.scheduler.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def _bound(self, names: Sequence[str]) -> bool:
         pods = {each["metadata"]["name"]: each for each in self._api.list("Pod", NAMESPACE)}
@@ -152,7 +161,8 @@ def _ids(first: int, last: int) -> str:
 def _throughput(cluster: Cluster, nodes: int, pods: int, rounds: int) -> None:
     line = Line(12, wraps=True)
     click.echo(f"\n{nodes} x inf2.48xlarge, {pods} pods of 2, 3 and 5 devices; pods/s, medians of {rounds} in turns")
-    click.echo(f"{'nodes':44} {'counts':>8} {'windows':>8} {'ratio':>6}")
+    click.echo(f"{'':44} {'pods/s':>8} {'':8} {'':6} {'scheduler CPU ms/pod':>21}")
+    click.echo(f"{'nodes':44} {'counts':>8} {'windows':>8} {'ratio':>6} {'counts':>10} {'windows':>10}")
     for name, shared, busy in (
         ("empty", False, ()),
         ("empty, cores shared", True, ()),
@@ -162,12 +172,17 @@ def _throughput(cluster: Cluster, nodes: int, pods: int, rounds: int) -> None:
         found = cluster.nodes(Hardware("inf2.48xlarge", line, 2, shared), nodes)
         if busy:
             cluster.hold(found[::2], busy, {mixtures.CORES: "2"} if shared else {})
-        rates: dict[str, list[float]] = {"counts": [], "windows": []}
+        measured: dict[str, list[tuple[float, float]]] = {"counts": [], "windows": []}
         for _ in range(rounds):
-            rates["counts"].append(cluster.pods_per_second(_counts, pods))
-            rates["windows"].append(cluster.pods_per_second(_windows(line), pods))
-        counts, consecutive = (statistics.median(each) for each in rates.values())
-        click.echo(f"{name:44} {counts:8.1f} {consecutive:8.1f} {consecutive / counts:6.2f}")
+            measured["counts"].append(cluster.schedule(_counts, pods))
+            measured["windows"].append(cluster.schedule(_windows(line), pods))
+        rates, costs = (
+            [statistics.median(each[figure] for each in measured[kind]) for kind in ("counts", "windows")]
+            for figure in (0, 1)
+        )
+        click.echo(
+            f"{name:44} {rates[0]:8.1f} {rates[1]:8.1f} {rates[1] / rates[0]:6.2f} {costs[0]:10.0f} {costs[1]:10.0f}"
+        )
         cluster.clear()
 
 

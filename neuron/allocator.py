@@ -205,6 +205,14 @@ class Node:
         return bool(self._consumed.get(device.name)) if device.shared else device.name in self._taken
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A device that a request can have, and the capacity that it would consume."""
+
+    device: Device
+    amounts: Mapping[str, int]
+
+
 class _Search:
     """One depth-first search. Devices are taken on the way down and given back on the way up."""
 
@@ -229,17 +237,19 @@ class _Search:
         return any(self._alternative(number, request, each) for each in request.alternatives)
 
     def _alternative(self, number: int, request: Request, alternative: Alternative) -> bool:
-        matching = [device for device in self._node.devices if alternative.selects(device)]
+        matching = (device for device in self._node.devices if alternative.selects(device))
+        wanted = ((device, self._consumption(device, alternative)) for device in matching)
+        # A shared device that is used up is not among "all"; any other one in use makes the request fail.
+        found = [_Candidate(device, amounts) for device, amounts in wanted if amounts is not None]
         if alternative.count is None:
-            # A shared device that is used up is not among "all"; any other one in use makes the request fail.
-            matching = [device for device in matching if self._consumption(device, alternative, alone=True) is not None]
-            return bool(matching) and self._all(number, request, alternative, matching, 0)
+            return bool(found) and self._all(number, request, alternative, found, 0)
         if len(self._results) + alternative.count > names.MAX_DEVICES_PER_CLAIM:
             return False
-        return self._some(number, request, alternative, matching, 0, alternative.count)
+        free = [each for each in found if alternative.admin_access or not self._node.in_use(each.device)]
+        return self._some(number, request, alternative, free, 0, alternative.count)
 
     def _all(
-        self, number: int, request: Request, alternative: Alternative, devices: Sequence[Device], start: int
+        self, number: int, request: Request, alternative: Alternative, devices: Sequence["_Candidate"], start: int
     ) -> bool:
         if start == len(devices):
             return self._requests(number + 1)
@@ -247,7 +257,7 @@ class _Search:
             return False
         if self._all(number, request, alternative, devices, start + 1):
             return True
-        self._give_back(request, alternative, devices[start])
+        self._give_back(request, alternative, devices[start].device)
         return False
 
     def _some(
@@ -255,7 +265,7 @@ class _Search:
         number: int,
         request: Request,
         alternative: Alternative,
-        devices: Sequence[Device],
+        devices: Sequence["_Candidate"],
         start: int,
         left: int,
     ) -> bool:
@@ -266,18 +276,22 @@ class _Search:
                 continue
             if self._some(number, request, alternative, devices, place + 1, left - 1):
                 return True
-            self._give_back(request, alternative, devices[place])
+            self._give_back(request, alternative, devices[place].device)
         return False
 
-    def _take(self, request: Request, alternative: Alternative, device: Device) -> bool:
+    def _take(self, request: Request, alternative: Alternative, candidate: "_Candidate") -> bool:
         self._steps += 1
         if self._steps > MOST_STEPS:
             raise SearchTooLongError(f"The search was given up after {MOST_STEPS} devices.")
-        in_use = self._node.in_use(device) and not alternative.admin_access
-        if not device.shared and (in_use or device.name in self._taken):
+        device, consumed = candidate.device, candidate.amounts
+        if device.shared:
+            used = self._node.consumed(device)
+            for name, amount in consumed.items():
+                if used.get(name, 0) + self._consumed[device.name, name] + amount > device.capacity[name].value:
+                    return False
+        elif device.name in self._taken or (self._node.in_use(device) and not alternative.admin_access):
             return False
-        consumed = self._consumption(device, alternative)
-        if consumed is None or not self._count(device):
+        if not self._count(device):
             return False
         if (device.tainted and not alternative.tolerates) or not self._matches(request, alternative, device):
             if not self._node.counters_leak:
@@ -293,15 +307,10 @@ class _Search:
             self._consumed[device.name, key] += amount
         return True
 
-    def _consumption(self, device: Device, alternative: Alternative, *, alone: bool = False) -> dict[str, int] | None:
-        """Capacity that a request would consume of a device; None if there is not enough left.
+    def _consumption(self, device: Device, alternative: Alternative) -> dict[str, int] | None:
+        """Capacity that a request would consume of a device; None if allocated claims do not leave enough.
 
         Admin access makes no difference: of a shared device that is used up, only a request for 0 is served.
-
-        Args:
-            device: to look at.
-            alternative: the request.
-            alone: whether to leave out what this search has taken.
         """
         if not alternative.capacity.keys() <= device.capacity.keys():
             return None
@@ -312,18 +321,15 @@ class _Search:
         if not device.shared:
             return {}
         used = self._node.consumed(device)
-        for name, amount in amounts.items():
-            taken = 0 if alone else self._consumed[device.name, name]
-            if used.get(name, 0) + taken + amount > device.capacity[name].value:
-                return None
-        return amounts
+        fits = all(used.get(name, 0) + amount <= device.capacity[name].value for name, amount in amounts.items())
+        return amounts if fits else None
 
     def _count(self, device: Device) -> bool:
         """Consume shared counters; False if there is not enough. A shared device in use has consumed its own already.
 
         Admin access consumes them, too (kubernetes/kubernetes#140729).
         """
-        if self._is_shared_out(device):
+        if not device.counters or self._is_shared_out(device):
             return True
         if any(self._counters[name] + amount > self._node.left(name) for name, amount in device.counters.items()):
             return False
@@ -331,7 +337,7 @@ class _Search:
         return True
 
     def _discount(self, device: Device) -> None:
-        if not self._is_shared_out(device):
+        if device.counters and not self._is_shared_out(device):
             self._counters.subtract(device.counters)
 
     def _is_shared_out(self, device: Device) -> bool:

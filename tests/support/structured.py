@@ -4,6 +4,7 @@ So one description of a case goes to the real scheduler and to the model. Select
 """
 
 import functools
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from policies.selectors.engine import DeviceSelectors
 Object = dict[str, Any]
 
 _NO_CLOCK: Final = 0.0
+_MOST_ANSWERS: Final = 200_000
 
 
 def node_of(slices: Iterable[Mapping[str, Any]], *, counters_leak: bool = False) -> Node:
@@ -25,8 +27,17 @@ def node_of(slices: Iterable[Mapping[str, Any]], *, counters_leak: bool = False)
         for group in spec.get("sharedCounters") or ()
         for name, counter in group["counters"].items()
     }
-    devices = (_device(entry) for spec in specs for entry in spec.get("devices") or ())
+    devices = (_device_of(entry) for spec in specs for entry in spec.get("devices") or ())
     return Node(devices, counters, counters_leak=counters_leak)
+
+
+_devices: Final[dict[str, Device]] = {}
+
+
+def _device_of(entry: Mapping[str, Any]) -> Device:
+    """Equal entries are one object, so that a selector is evaluated once for them."""
+    key = json.dumps(entry, sort_keys=True)
+    return _devices.get(key) or _devices.setdefault(key, _device(entry))
 
 
 def _device(entry: Mapping[str, Any]) -> Device:
@@ -89,28 +100,28 @@ def _alternative(name: str, entry: Mapping[str, Any]) -> Alternative:
 
 
 def _all_of(expressions: list[str]) -> Callable[[Device], bool]:
-    return lambda device: all(_selects(expression, _Attributes(device)) for expression in expressions)
+    return lambda device: all(_selects(expression, device) for expression in expressions)
 
 
-class _Attributes:
-    """A device's attributes, hashed by identity of their content: equal devices share one evaluation."""
-
-    def __init__(self, device: Device) -> None:
-        self.values = device.attributes
-        self._key = tuple(sorted((name, type(value).__name__, str(value)) for name, value in device.attributes.items()))
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Attributes) and self._key == other._key
+_answers: Final[dict[tuple[str, int], tuple[Device, bool]]] = {}
+"""By expression and identity of the device, which the value keeps alive."""
 
 
-@functools.lru_cache(maxsize=65536)
-def _selects(expression: str, attributes: _Attributes) -> bool:
+def _selects(expression: str, device: Device) -> bool:
+    key = (expression, id(device))
+    found = _answers.get(key)
+    if found is None:
+        if len(_answers) > _MOST_ANSWERS:
+            _answers.clear()
+        found = _answers[key] = device, _evaluate(expression, tuple(sorted(device.attributes.items())))
+    return found[1]
+
+
+@functools.lru_cache(maxsize=65536, typed=True)
+def _evaluate(expression: str, attributes: tuple[tuple[str, Value], ...]) -> bool:
     # A clock that stands still: what is bounded for tenants may take its time here.
     selector = DeviceSelectors(lambda: _NO_CLOCK).compile(expression)
-    return selector.evaluate(names.DRIVER, attributes.values)
+    return selector.evaluate(names.DRIVER, dict(attributes))
 
 
 def results_of(claim: Mapping[str, Any]) -> tuple[Result, ...] | None:
