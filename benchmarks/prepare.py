@@ -14,8 +14,9 @@ import click
 
 from kubeletplugin import emulate
 from kubeletplugin.cdi import SpecFiles
+from kubeletplugin.decide import NodeView
 from kubeletplugin.files import DiskFiles
-from kubeletplugin.prepare import NodeView, Preparer
+from kubeletplugin.prepare import Preparer
 from kubeletplugin.sysfs import discover, read_ultraserver
 from neuron import names
 from neuron.allocation import AllocatedClaim, read_allocation

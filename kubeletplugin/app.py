@@ -15,13 +15,15 @@ import grpc
 import msgspec
 
 from kubeletplugin import emulate, kube
+from kubeletplugin.catalogues import Catalogues
 from kubeletplugin.cdi import SpecFiles
 from kubeletplugin.clock import SystemClock
+from kubeletplugin.decide import NodeView
 from kubeletplugin.driver import Driver, NodeClaims
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.health import HealthMonitor
 from kubeletplugin.metrics import Metrics, MetricsServer
-from kubeletplugin.prepare import NodeView, Preparer
+from kubeletplugin.prepare import Preparer
 from kubeletplugin.probe import Prober
 from kubeletplugin.publish import Instance, Publisher
 from kubeletplugin.register import (
@@ -71,15 +73,18 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
     Raises:
         StartupError: it cannot start.
     """
-    settings = await asyncio.to_thread(_emulated, settings)
+    catalogues = Catalogues(settings.policies)
+    catalogue = await asyncio.to_thread(catalogues.current)
+    settings = await asyncio.to_thread(_emulated, settings, catalogue)
     clock, metrics = SystemClock(), Metrics()
     paths = _socket_paths(settings)
     monitor = HealthMonitor(
         functools.partial(discover, settings.sysfs_root, settings.dev_root),
-        Catalogue(),
+        catalogue,
         clock,
         settings.health_interval,
     )
+    monitor.follow(catalogues.current)
     await monitor.refresh()
     preparer = await asyncio.to_thread(_recovered, settings)
 
@@ -113,7 +118,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
 def _publisher(
     settings: DriverSettings, api: kube.KubeApi, monitor: HealthMonitor, clock: SystemClock, metrics: Metrics
 ) -> Publisher:
-    instance = Instance(driver_version(), settings.taint_effect, settings.state)
+    instance = Instance(driver_version(), settings.taint_effect, settings.state, settings.share_cores)
     return Publisher(api, monitor, instance, clock=clock, metrics=metrics, jitter=random.uniform)
 
 
@@ -132,7 +137,7 @@ async def _until_stopped(stop: asyncio.Event, *parts: HealthMonitor | Publisher 
         _log.info("stopping")
 
 
-def _emulated(settings: DriverSettings) -> DriverSettings:
+def _emulated(settings: DriverSettings, catalogue: Catalogue) -> DriverSettings:
     """DriverSettings that point to fake files, if a type is emulated."""
     if settings.emulate is None:
         return settings
@@ -140,7 +145,7 @@ def _emulated(settings: DriverSettings) -> DriverSettings:
     try:
         emulate.write_tree(
             root,
-            emulate.emulated_type(settings.emulate),
+            emulate.emulated_type(settings.emulate, catalogue),
             driver_version=settings.emulate_driver_version,
             node_id=settings.emulate_node_id,
         )

@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
+from kubeletplugin.decide import DeviceHeldError, NodeView, PrepareError
 from kubeletplugin.metrics import Metrics
 from kubeletplugin.ports import ClaimReader, Clock, JsonObject, KubeError
-from kubeletplugin.prepare import Answer, DeviceHeldError, NodeView, PrepareError, Preparer, devices_held
+from kubeletplugin.prepare import Answer, Preparer, devices_held
 from neuron import names
 from neuron.allocation import AllocatedClaim, AllocationError, read_allocation
 

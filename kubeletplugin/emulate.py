@@ -34,6 +34,8 @@ _ARCHITECTURE: Final = {
     "trn2": ("NDv3", "NCv3"),
     "trn3": ("NDv4", "NCv4"),
 }
+_NEWEST: Final = "trn3"
+"""The generation whose files a type of another family gets, which a policy file has added."""
 _MODES: Final = {4: 1, 2: 3, 1: 4}
 _UNKNOWN_COUNTS: Final = {"48xlarge": 16, "24xlarge": 4}
 _HEALTH_SINCE: Final = (2, 28)
@@ -45,9 +47,9 @@ class UnknownTypeError(ValueError):
     """The catalogue has no such instance type."""
 
 
-def emulated_type(name: str) -> InstanceType:
-    """The catalogue's entry. Raises UnknownTypeError."""
-    catalogue = Catalogue()
+def emulated_type(name: str, catalogue: Catalogue | None = None) -> InstanceType:
+    """The entry of a catalogue, by default the built-in one. Raises UnknownTypeError."""
+    catalogue = catalogue or Catalogue()
     entry = catalogue.get(name)
     if entry is None:
         hint = did_you_mean(name, catalogue.names())
@@ -78,7 +80,8 @@ def write_tree(
         OSError: the tree cannot be written.
     """
     marker = root / _MARKER
-    stamp = f"{entry.name} {driver_version} {server} {node_id}\n"
+    figures = f"{devices_of(entry)} {entry.cores_per_device} {entry.topology}"
+    stamp = f"{entry.name} {figures} {driver_version} {server} {node_id}\n"
     if marker.exists() and marker.read_text() == stamp:
         return
     sysfs_root, dev_root = root / "sys", root / "dev"
@@ -108,7 +111,7 @@ def _remove_tree(sysfs_root: Path, dev_root: Path) -> None:
 def write_device(sysfs_root: Path, entry: InstanceType, index: int, driver_version: str = DRIVER_VERSION) -> None:
     """Write one device's files, with the driver's blanks and newlines."""
     directory = sysfs_root / sysfs.DEVICES / f"neuron{index}"
-    generation = entry.family[:4]
+    generation = entry.family[:4] if entry.family[:4] in _ARCHITECTURE else _NEWEST
     device, core = _ARCHITECTURE[generation]
     neighbours = ", ".join(str(other) for other in _neighbours(entry, index))
     _write(directory / "core_count", str(entry.cores_per_device))

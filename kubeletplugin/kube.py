@@ -273,7 +273,12 @@ def _allocated_by_us(claim: JsonObject) -> JsonObject | None:
         return None
     metadata = claim.get("metadata") or {}
     kept = {key: metadata[key] for key in ("namespace", "name", "uid") if key in metadata}
-    return {"metadata": kept, "status": {key: status.get(key) for key in ("allocation", "reservedFor")}}
+    constraints = ((claim.get("spec") or {}).get("devices") or {}).get("constraints") or []
+    return {
+        "metadata": kept,
+        "spec": {"devices": {"constraints": constraints}},
+        "status": {key: status.get(key) for key in ("allocation", "reservedFor")},
+    }
 
 
 def to_v1(body: JsonObject) -> JsonObject:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
 
+from kubeletplugin import sharing
 from kubeletplugin.files import try_lock
 from kubeletplugin.health import HealthMonitor, Snapshot, Status, taints
 from kubeletplugin.metrics import Metrics
@@ -52,11 +53,13 @@ class Instance:
         driver_version: published as an attribute; a semantic version.
         taint_effect: of unhealthy devices; None for no taint.
         lock_dir: shared by all instances on the node; only one of them publishes.
+        share_cores: whether claims can share devices.
     """
 
     driver_version: str
     taint_effect: str | None
     lock_dir: Path
+    share_cores: sharing.Setting = "auto"
 
 
 class Publisher:
@@ -183,7 +186,8 @@ class Publisher:
     async def _write(self, facts: NodeFacts) -> bool:
         snapshot = self._monitor.snapshot
         tainted = taints(snapshot.health, self._instance.taint_effect)
-        found = NodeDevices(snapshot.hardware, snapshot.instance, snapshot.vanished, tainted)
+        shared = sharing.shares(self._instance.share_cores, snapshot.instance)
+        found = NodeDevices(snapshot.hardware, snapshot.instance, snapshot.vanished, tainted, shared)
         desired = desired_slices(facts, found, self._instance.driver_version, self._features)
         features = self._features
         writes = plan_writes(facts, desired, {n: self._as_sent(b) for n, b in self._known.items()}, self._generation)
@@ -218,12 +222,17 @@ class Publisher:
         fields = sorted({path.rpartition(".")[2] for path in dropped})
         self._tell(
             f"the API server does not keep {', '.join(fields)} of ResourceSlices: a feature of the cluster is "
-            "disabled (DRAPartitionableDevices for counters, DRADeviceTaints for taints)"
+            "disabled (DRAPartitionableDevices for counters, DRADeviceTaints for taints, DRAConsumableCapacity for "
+            "allowMultipleAllocations and requestPolicy)"
         )
         if self._features.counters and any(path.endswith(_COUNTER_FIELDS) for path in dropped):
             # Without counters the scheduler could allocate the whole node to one pod and its devices to others.
             self._tell("the whole UltraServer node is not published: nothing would keep its devices apart from it")
             self._features = dataclasses.replace(self._features, counters=False)
+            self._wake.set()
+        if self._features.shares and any(path.endswith(sharing.FIELDS) for path in dropped):
+            self._tell("claims cannot share the cores of a device: every claim gets whole devices")
+            self._features = dataclasses.replace(self._features, shares=False)
             self._wake.set()
 
     def _as_sent(self, body: JsonObject) -> JsonObject:

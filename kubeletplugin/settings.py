@@ -93,6 +93,17 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["NoSchedule", "NoExecute", "Off"],
         about("Taint of an unhealthy device: keep new pods off, also stop running pods, or no taint."),
     ] = "NoSchedule"
+    share_cores: Annotated[
+        Literal["auto", "on", "off"],
+        about(
+            "Whether several claims can share the cores of a device, if the cluster supports it. auto: on nodes with "
+            "one device, and on rings and chains (Inf1, Inf2)."
+        ),
+    ] = "auto"
+    policies: Annotated[
+        Path | None,
+        _directory("Directory of policy files. Only the kind InstanceTypeCatalog is used. Default: none."),
+    ] = None
     sweep_interval: Annotated[
         _Seconds,
         about(

@@ -10,9 +10,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
+from kubeletplugin import sharing
 from kubeletplugin.ports import JsonObject
 from kubeletplugin.sysfs import NodeHardware
-from neuron import device_groups, names
+from neuron import connections, names
 from neuron.instances import Catalogue, InstanceType, Topology
 
 NODE_DEVICE: Final = "neuron-node"
@@ -69,10 +70,12 @@ class ClusterFeatures:
     Attributes:
         counters: shared counters (KEP-4815); a whole node and its devices exclude each other by them.
         separate_counters: whether they need a separate slice (1.35 and later).
+        shares: capacity that several claims consume (KEP-5075).
     """
 
     counters: bool = True
     separate_counters: bool = True
+    shares: bool = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -97,12 +100,14 @@ class NodeDevices:
         instance: the node's type; None if it is not known, and then no device is published.
         vanished: indices of devices that are gone but stay published, so that their taint is seen.
         taints: by device name.
+        shares_cores: whether claims can share a device, if the cluster supports it.
     """
 
     hardware: NodeHardware
     instance: InstanceType | None
     vanished: Collection[int] = ()
     taints: Mapping[str, Taint] = dataclasses.field(default_factory=dict)
+    shares_cores: bool = False
 
 
 def node_facts(node: Mapping[str, Any]) -> NodeFacts:
@@ -181,11 +186,15 @@ def desired_slices(
     if instance is not None:
         common = _common_attributes(facts, hardware, instance, driver_version)
         whole_node = bool(instance.ultraserver_nodes) and features.counters and 0 < len(indices) <= MAX_COUNTERS
+        links = hardware.links
         for index in indices:
+            connected = connections.attributes(instance, index, len(indices), links)
             device: JsonObject = {
                 "name": device_name(index),
-                "attributes": common | _device_attributes(instance, index, len(indices)),
+                "attributes": common | _device_attributes(instance, index, len(indices)) | _strings(connected),
             }
+            if found.shares_cores and features.shares:
+                sharing.share(device, sharing.physical_cores(hardware, instance, index))
             if whole_node:
                 device["consumesCounters"] = [_consumption([index])]
             devices.append(device)
@@ -238,10 +247,11 @@ def _device_attributes(instance: InstanceType, index: int, devices: int) -> Json
         if devices >= 8:
             numbers["topology8_id"] = index // 8
     attributes: JsonObject = {name: {"int": value} for name, value in numbers.items()}
-    attributes[names.ATTRIBUTE_RESOURCE_TYPE] = {"string": names.RESOURCE_TYPE_DEVICE}
-    for name, value in device_groups.group_attributes(instance.name, index).items():
-        attributes[name] = {"string": value}
-    return attributes
+    return attributes | _strings({names.ATTRIBUTE_RESOURCE_TYPE: names.RESOURCE_TYPE_DEVICE})
+
+
+def _strings(values: Mapping[str, str]) -> JsonObject:
+    return {name: {"string": value} for name, value in values.items()}
 
 
 def _node_device(common: JsonObject, indices: list[int]) -> JsonObject:

@@ -101,6 +101,19 @@ class NodeHardware:
     devices: tuple[NeuronDevice, ...] = ()
     ultraserver: UltraServer | None = None
 
+    @property
+    def links(self) -> frozenset[tuple[int, int]] | None:
+        """Pairs of connected devices; None if the node does not tell.
+
+        It does not tell if a device's file cannot be read, or if no device names a neighbour.
+        """
+        found = set()
+        for device in self.devices:
+            if device.connected is None:
+                return None
+            found |= {(device.index, other) for other in device.connected}
+        return frozenset(found) or None
+
     def device(self, index: int) -> NeuronDevice | None:
         """The device of that index, or None."""
         return next((device for device in self.devices if device.index == index), None)

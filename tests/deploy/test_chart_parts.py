@@ -48,6 +48,35 @@ def test_the_driver_knows_every_flag_it_is_given() -> None:
     assert given["--emulate"] == ["trn2.48xlarge"]
 
 
+@pytest.mark.parametrize(
+    ("value", "given"), [("auto", "auto"), ("on", "on"), ("off", "off"), (True, "on"), (False, "off")]
+)
+def test_sharing_of_cores_can_be_set_with_and_without_quotes(value: object, given: str) -> None:
+    objects = render({"kubeletPlugin": {"shareCores": value}})
+    assert flags(pod_specs(objects)[f"DaemonSet/{DRIVER}"])["--share-cores"] == [given]
+
+
+@pytest.mark.parametrize(
+    ("policies", "config_maps"),
+    [
+        ({}, []),
+        ({"packs": ["privileged"]}, []),
+        ({"files": {"types.yaml": "kind: InstanceTypeCatalog\n"}}, ["neuron-dra-policies"]),
+        ({"existingConfigMap": "mine"}, ["mine"]),
+    ],
+)
+def test_the_driver_reads_the_policy_files_that_may_have_instance_types(
+    policies: dict[str, object], config_maps: list[str]
+) -> None:
+    spec = pod_specs(render({"policies": policies}))[f"DaemonSet/{DRIVER}"]
+    volumes = [volume["projected"]["sources"] for volume in spec["volumes"] if volume["name"] == "policies"]
+    sources = [source["configMap"] for volume in volumes for source in volume]
+    assert sources == [{"name": name, "optional": True} for name in config_maps]
+    mounts = {mount["name"]: mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
+    folder = [mounts["policies"]] if config_maps else None
+    assert flags(spec).get("--policies") == folder
+
+
 def test_the_driver_has_the_rights_it_is_documented_to_need(default: list[Object]) -> None:
     assert find(default, "ClusterRole", DRIVER)["rules"] == NEEDED
 

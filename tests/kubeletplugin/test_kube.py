@@ -146,12 +146,14 @@ def test_a_claim_that_cannot_be_read_keeps_no_other_from_being_listed(tmp_path: 
 
 
 def test_of_claims_only_what_preparing_needs_is_kept(tmp_path: Path) -> None:
-    items = [stored_claim("ours", config=["x" * 10_000]), stored_claim("others", "gpu.example.com"), {"metadata": {}}]
+    ours = stored_claim("ours", config=["x" * 10_000], constraints=[{"matchAttribute": "a/b"}])
+    items = [ours, stored_claim("others", "gpu.example.com"), {"metadata": {}}]
     server = Server()
     server.answers[f"{GROUP}/v1/resourceclaims"] = {"metadata": {}, "items": items}
     [claim] = run(server, tmp_path, lambda api: api.claims())
     assert claim["metadata"] == {"name": "ours", "namespace": "ns", "uid": "uid-ours"}
-    assert list(claim) == ["metadata", "status"]
+    assert list(claim) == ["metadata", "spec", "status"]
+    assert claim["spec"] == {"devices": {"constraints": [{"matchAttribute": "a/b"}]}}
 
 
 def test_a_page_that_is_too_long_is_asked_for_again_with_fewer_claims(

@@ -337,6 +337,50 @@ def test_without_shared_counters_the_whole_node_is_withdrawn(
     assert any("the whole UltraServer node is not published" in getattr(r, "reason", "") for r in caplog.records)
 
 
+def test_a_cluster_that_cannot_share_gets_whole_devices(
+    tmp_path: Path, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def drop(spec: JsonObject) -> None:
+        for device in spec["devices"]:
+            device.pop("allowMultipleAllocations", None)
+            for capacity in device.get("capacity", {}).values():
+                capacity.pop("requestPolicy", None)
+
+    api.drop = drop
+
+    async def scenario() -> None:
+        async with publishing(Node(tmp_path, "inf1.6xlarge"), api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            assert len(at.writes()) == 2, "once with shares, once without"
+            assert at.metric("slice_dropped_fields") == 0
+            assert "capacity" not in api.stored[FIRST]["spec"]["devices"][0]
+            api.end_watches()
+            await at.settled()
+            assert len(at.writes()) == 2
+
+    asyncio.run(scenario())
+    said = [getattr(record, "reason", "") for record in caplog.records]
+    assert sum("DRAConsumableCapacity" in reason for reason in said) == 1
+    assert "claims cannot share the cores of a device: every claim gets whole devices" in said
+
+
+def test_shared_devices_are_tainted_like_others(tmp_path: Path, api: FakeApi, clock: FakeClock) -> None:
+    node = Node(tmp_path, "inf1.6xlarge")
+    shutil.rmtree(node.device_directory(1))
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            devices = api.stored[FIRST]["spec"]["devices"]
+            assert [device["allowMultipleAllocations"] for device in devices] == [True] * 4
+            assert [bool(device.get("taints")) for device in devices] == [False, True, False, False]
+            assert devices[1]["capacity"]["neuroncores"]["value"] == "4"
+
+    asyncio.run(scenario())
+
+
 def test_old_clusters_get_counters_and_devices_in_one_slice(ultra: Node, api: FakeApi, clock: FakeClock) -> None:
     api.counters_apart = False
 
