@@ -202,7 +202,7 @@ def _refusals(cluster: Cluster, nodes: int, rounds: int) -> None:
 
 
 def _refused() -> Iterator[tuple[str, Hardware, tuple[int, ...], list[tuple[str, Object]]]]:
-    sixteen = Hardware("trn2.48xlarge", Line(16, wraps=False), 8)
+    sixteen = Hardware("trn2.48xlarge", Line(16, wraps=False), 8, logical=2)
     quarters = [request(f"n{part}", count=4, selector=_ids(4 * part, 4 * part + 3)) for part in range(4)]
     whole: list[tuple[str, Object]] = [
         ("one request for 16", {"devices": {"requests": [request("n0", count=16)]}}),

@@ -17,7 +17,7 @@ RING = Line(12, wraps=True)
 INF2 = Hardware("inf2.48xlarge", RING, 2, shared=True)
 INF1 = Hardware("inf1.6xlarge", Line(4, wraps=False), 4, shared=True)
 CHAIN = Hardware("inf1.24xlarge", Line(16, wraps=False), 4, shared=True)
-ULTRASERVER = Hardware("trn2u.48xlarge", Line(16, wraps=False), 8, whole=True)
+ULTRASERVER = Hardware("trn2u.48xlarge", Line(16, wraps=False), 8, whole=True, logical=2)
 
 
 @pytest.fixture

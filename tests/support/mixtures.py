@@ -5,16 +5,24 @@ devices, the whole UltraServer node, or admin access. Slices and claims are as t
 """
 
 import dataclasses
+import functools
 import random
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
+from kubeletplugin import emulate, sysfs
+from kubeletplugin.slices import NodeDevices, NodeFacts, Taint, desired_slices, device_name
+from kubeletplugin.sysfs import NodeHardware
 from neuron import names, windows
+from neuron.instances import Catalogue
 from neuron.windows import Line
 
 Object = dict[str, Any]
 
-CORES: Final = "neuroncores"
+CORES: Final = names.CAPACITY_CORES
+_CONTENT: Final = ("devices", "sharedCounters")
 _GUARD: Final = f'device.attributes["{names.DRIVER}"].?resourceType.orValue("") == "neuron_device"'
 _NODE: Final = f'device.attributes["{names.DRIVER}"].?resourceType.orValue("") == "neuron_node"'
 MOST_STEPS: Final = 9
@@ -25,8 +33,9 @@ class Hardware:
     """A type of node.
 
     Attributes:
-        line: the devices; a torus counts as a chain whose windows are its groups.
+        line: the devices; a torus counts as a chain, of which it publishes the windows that are its groups.
         cores: physical cores of a device.
+        logical: physical cores of one logical core, by default.
         shared: whether devices are published with shares.
         whole: whether the whole node is one more device.
     """
@@ -36,6 +45,7 @@ class Hardware:
     cores: int
     shared: bool = False
     whole: bool = False
+    logical: int = 1
 
 
 HARDWARE: Final = (
@@ -46,8 +56,8 @@ HARDWARE: Final = (
     Hardware("inf1.24xlarge", Line(16, wraps=False), 4, shared=True),
     Hardware("inf1.24xlarge", Line(16, wraps=False), 4),
     Hardware("inf2.xlarge", Line(1, wraps=False), 2, shared=True),
-    Hardware("trn2u.48xlarge", Line(16, wraps=False), 8, whole=True),
-    Hardware("trn2u.48xlarge", Line(16, wraps=False), 8, shared=True, whole=True),
+    Hardware("trn2u.48xlarge", Line(16, wraps=False), 8, whole=True, logical=2),
+    Hardware("trn2u.48xlarge", Line(16, wraps=False), 8, shared=True, whole=True, logical=2),
 )
 
 
@@ -94,48 +104,22 @@ def case(seed: int) -> Case:
 # --- what a node publishes ------------------------------------------------------------------------------------
 
 
+@functools.cache
+def discovered(instance_type: str) -> NodeHardware:
+    """What the driver discovers on an emulated node."""
+    with tempfile.TemporaryDirectory() as folder:
+        emulate.write_tree(Path(folder), emulate.emulated_type(instance_type))
+        return sysfs.discover(Path(folder, "sys"), Path(folder, "dev"))
+
+
+@functools.cache
 def slices(hardware: Hardware, tainted: frozenset[int] = frozenset()) -> tuple[Object, ...]:
-    """The contents of the node's slices."""
-    indices = range(hardware.line.devices)
-    counters = {f"neuron-device-{index}": {"value": "1"} for index in indices}
-    devices: list[Object] = []
-    for index in indices:
-        attributes: Object = {
-            "deviceId": {"int": index},
-            "instanceType": {"string": hardware.name},
-            "resourceType": {"string": names.RESOURCE_TYPE_DEVICE},
-        }
-        for name, value in windows.attributes(hardware.line, index).items():
-            attributes[name] = {"string": value}
-        device: Object = {"name": f"neuron-device-{index}", "attributes": attributes}
-        if hardware.shared:
-            device |= {"allowMultipleAllocations": True, "capacity": {CORES: _cores(hardware.cores)}}
-        if hardware.whole:
-            own = {f"neuron-device-{index}": {"value": "1"}}
-            device["consumesCounters"] = [{"counterSet": "devices", "counters": own}]
-        if index in tainted:
-            device["taints"] = [{"key": f"{names.DRIVER}/unhealthy", "value": "test", "effect": "NoSchedule"}]
-        devices.append(device)
-    if not hardware.whole:
-        return ({"devices": devices},)
-    devices.append(
-        {
-            "name": "neuron-node",
-            "attributes": {
-                "deviceId": {"int": len(indices)},
-                "instanceType": {"string": hardware.name},
-                "resourceType": {"string": names.RESOURCE_TYPE_NODE},
-            },
-            "consumesCounters": [{"counterSet": "devices", "counters": counters}],
-        }
-    )
-    return ({"sharedCounters": [{"name": "devices", "counters": counters}]}, {"devices": devices})
-
-
-def _cores(cores: int) -> Object:
-    valid = [0, *(1 << power for power in range(cores.bit_length()))]
-    policy = {"default": str(cores), "validValues": [str(value) for value in valid]}
-    return {"value": str(cores), "requestPolicy": policy}
+    """The contents of the slices that the driver publishes, without driver, node and pool."""
+    taints = {device_name(index): Taint(f"{names.DRIVER}/unhealthy", "test", "NoSchedule") for index in tainted}
+    instance = Catalogue().get(hardware.name)
+    found = NodeDevices(discovered(hardware.name), instance, taints=taints, shares_cores=hardware.shared)
+    desired = desired_slices(NodeFacts("node", "uid"), found, "1.0.0")
+    return tuple({key: value for key, value in each.content.items() if key in _CONTENT} for each in desired)
 
 
 # --- claims ---------------------------------------------------------------------------------------------------
@@ -151,8 +135,9 @@ def _arrival(chance: random.Random, hardware: Hardware) -> Step:
     if hardware.shared and line.devices > 2:
         kinds["window and share"] = 6
     kind = chance.choices(list(kinds), list(kinds.values()))[0]
-    cores = chance.choice([1 << power for power in range(hardware.cores.bit_length())])
-    return Step(kind, _CLAIMS[kind](chance, line, cores))
+    least = hardware.logical.bit_length() - 1
+    cores = chance.choice([1 << power for power in range(least, hardware.cores.bit_length())])
+    return Step(kind, KINDS[kind](chance, line, cores))
 
 
 def request(name: str, **fields: Any) -> Object:
@@ -212,7 +197,7 @@ def _share(chance: random.Random, line: Line, cores: int) -> Object:
 
 
 def _two_shares(chance: random.Random, line: Line, cores: int) -> Object:
-    return _claim(request("n0", capacity=share(cores)), request("n1", capacity=share(1)))
+    return _claim(request("n0", capacity=share(cores)), request("n1", capacity=share(cores)))
 
 
 def _shares(chance: random.Random, line: Line, cores: int) -> Object:
@@ -265,7 +250,7 @@ def _node(chance: random.Random, line: Line, _: int) -> Object:
     return _claim(request("n0", selector=_NODE))
 
 
-_CLAIMS: Final[Mapping[str, Any]] = {
+KINDS: Final[Mapping[str, Any]] = {
     "whole": _whole,
     "window": _window,
     "share": _share,
