@@ -135,7 +135,12 @@ class Node:
     """The devices of one node, and what claims hold of them."""
 
     def __init__(
-        self, devices: Iterable[Device], counters: Mapping[str, int] | None = None, *, counters_leak: bool = False
+        self,
+        devices: Iterable[Device],
+        counters: Mapping[str, int] | None = None,
+        *,
+        counters_leak: bool = False,
+        hurry: bool = False,
     ) -> None:
         """Set up a node with nothing allocated.
 
@@ -144,9 +149,11 @@ class Node:
             counters: values of shared counters, named as in `Device.counters`.
             counters_leak: as Kubernetes 1.36.2 and older: a device that was tried and not taken keeps its counters for
                 the rest of the search (kubernetes/kubernetes#140436).
+            hurry: leave out branches in which too few devices are left. The scheduler searches them; they find nothing.
         """
         self.devices: Final = tuple(devices)
         self.counters_leak: Final = counters_leak
+        self.hurry: Final = hurry
         self._by_name = {device.name: device for device in self.devices}
         self._counters = dict(counters or {})
         self._taken: set[str] = set()
@@ -271,7 +278,8 @@ class _Search:
     ) -> bool:
         if left == 0:
             return self._requests(number + 1)
-        for place in range(start, len(devices)):
+        end = len(devices) - left + 1 if self._node.hurry else len(devices)
+        for place in range(start, end):
             if not self._take(request, alternative, devices[place]):
                 continue
             if self._some(number, request, alternative, devices, place + 1, left - 1):

@@ -64,7 +64,7 @@ def cores_of(claim: PreparedClaim, hardware: Hardware) -> Cores:
 
 def play(case: Case) -> Iterator[tuple[Step, tuple[Result, ...], PreparedClaim, dict[int, PreparedClaim]]]:
     """Every prepared claim with what was allocated, and all claims that are prepared then, by step."""
-    node = structured.node_of(case.slices)
+    node = structured.node_of(case.slices, hurry=True)
     view = view_of(case.hardware)
     prepared: dict[int, PreparedClaim] = {}
     held: dict[int, tuple[Result, ...]] = {}

@@ -18,7 +18,7 @@ _NO_CLOCK: Final = 0.0
 _MOST_ANSWERS: Final = 200_000
 
 
-def node_of(slices: Iterable[Mapping[str, Any]], *, counters_leak: bool = False) -> Node:
+def node_of(slices: Iterable[Mapping[str, Any]], *, counters_leak: bool = False, hurry: bool = False) -> Node:
     """The node that published these slices (bodies or specs), with nothing allocated."""
     specs = [each.get("spec", each) for each in slices]
     counters = {
@@ -28,7 +28,7 @@ def node_of(slices: Iterable[Mapping[str, Any]], *, counters_leak: bool = False)
         for name, counter in group["counters"].items()
     }
     devices = (_device_of(entry) for spec in specs for entry in spec.get("devices") or ())
-    return Node(devices, counters, counters_leak=counters_leak)
+    return Node(devices, counters, counters_leak=counters_leak, hurry=hurry)
 
 
 _devices: Final[dict[str, Device]] = {}
