@@ -199,7 +199,6 @@ CODES: Final = {
     "NEU104": "One container asks for both devices and cores",
     "NEU105": "No candidate instance type serves this number of devices",
     "NEU106": "No candidate instance type has this many devices or cores",
-    "NEU107": "Consecutive devices on a ring cannot be requested yet",
     "NEU108": "The pod asks for more than one ResourceClaim can hold",
     "NEU109": "An annotation has a value that is not allowed",
     "NEU110": "Node selection excludes every instance type that could serve the pod",

@@ -205,20 +205,37 @@ class Catalogue:
         """A catalogue with unknown figures filled from ResourceSlices.
 
         Known figures stay: a node with a broken device publishes fewer devices. A type that is not in the catalogue is
-        added; its cores stay unknown.
+        added; its cores stay unknown. A type that was not seen shares cores and has windows as all those that were: one
+        driver publishes them. Types with several devices that are no ring or chain are a kind of their own.
         """
-        additions = []
-        for name, seen in sorted(observations.items()):
+        kinds: dict[bool, list[Observation]] = {True: [], False: []}
+        for name, seen in observations.items():
             known = self._types.get(name)
-            if known is None:
-                family = name.partition(".")[0]
-                topology = Topology.SINGLE if seen.devices == 1 else Topology.SWITCH
-                found = InstanceType(name, family, seen.devices, None, (), 1, None, topology, seen.groups)
-            elif known.devices is None:
-                found = dataclasses.replace(known, devices=seen.devices, groups=known.groups or seen.groups)
-            else:
-                found = known
-            found = dataclasses.replace(found, shares_cores=seen.shares_cores, windows=seen.windows)
-            if found != known:
+            kinds[seen.devices > 1 if known is None else _is_grouped(known)].append(seen)
+        additions = []
+        for entry in self:
+            alike = kinds[_is_grouped(entry)]
+            found = entry
+            if entry.name in observations:
+                alike = [observations[entry.name]]
+                if entry.devices is None:
+                    (seen,) = alike
+                    found = dataclasses.replace(entry, devices=seen.devices, groups=entry.groups or seen.groups)
+            shares = bool(alike) and all(each.shares_cores for each in alike)
+            windows = all(each.windows for each in alike)
+            if (shares, windows) != (found.shares_cores, found.windows):
+                found = dataclasses.replace(found, shares_cores=shares, windows=windows)
+            if found is not entry:
                 additions.append(found)
+        for name, seen in sorted(observations.items()):
+            if name not in self._types:
+                topology = Topology.SINGLE if seen.devices == 1 else Topology.SWITCH
+                family = name.partition(".")[0]
+                found = InstanceType(name, family, seen.devices, None, (), 1, None, topology, seen.groups)
+                additions.append(dataclasses.replace(found, shares_cores=seen.shares_cores, windows=seen.windows))
         return self.extended(additions) if additions else self
+
+
+def _is_grouped(entry: InstanceType) -> bool:
+    """Whether device groups connect the devices of a node, rather than windows or nothing."""
+    return not entry.consecutive and entry.topology is not Topology.SINGLE

@@ -62,6 +62,9 @@ CAPACITY_CORES: Final = "neuroncores"
 """Capacity of a device that several claims share: its physical cores (KEP-5075)."""
 RESOURCE_TYPE_DEVICE: Final = "neuron_device"
 RESOURCE_TYPE_NODE: Final = "neuron_node"
+ATTRIBUTE_DEVICE_ID: Final = "deviceId"
+CAPACITY_CORES: Final = "neuroncores"
+"""Capacity of a device whose physical cores several claims can share (KEP-5075)."""
 
 
 def device_group_attribute(size: int) -> str:
@@ -94,4 +97,5 @@ def ultraserver_topology_label(nodes: int) -> str:
 MAX_REQUESTS_PER_CLAIM: Final = 32
 MAX_DEVICES_PER_CLAIM: Final = 32
 MAX_FIRST_AVAILABLE: Final = 8
+MAX_CONSTRAINTS_PER_CLAIM: Final = 32
 MAX_SELECTOR_LENGTH: Final = 10 * 1024

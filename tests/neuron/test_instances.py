@@ -105,6 +105,19 @@ def test_observation_says_whether_cores_are_shared_and_windows_published() -> No
     assert seen == dataclasses.replace(entry("inf2.48xlarge"), shares_cores=True, windows=False)
 
 
+def test_types_that_were_not_seen_are_as_those_of_their_kind() -> None:
+    seen = CATALOGUE.observed({"inf1.6xlarge": Observation(4, shares_cores=True), "trn1.32xlarge": Observation(16)})
+    assert {known.name for known in seen if known.shares_cores} == {
+        known.name for known in CATALOGUE if known.consecutive or known.devices == 1
+    }
+    mixed = {"inf1.6xlarge": Observation(4, shares_cores=True), "inf2.xlarge": Observation(1, windows=False)}
+    known = {known.name: known for known in CATALOGUE.observed(mixed)}
+    assert [known[name].shares_cores for name in ("inf1.6xlarge", "inf2.xlarge", "inf1.24xlarge")] == [
+        True, False, False,
+    ]  # fmt: skip
+    assert [known[name].windows for name in ("inf1.6xlarge", "inf1.24xlarge", "trn1.32xlarge")] == [True, False, True]
+
+
 def test_an_unlisted_type_is_known_as_far_as_it_was_seen() -> None:
     new = CATALOGUE.observed({"trn4.96xlarge": Observation(32, (4, 8))}).get("trn4.96xlarge")
     assert new is not None

@@ -36,7 +36,8 @@ def outcome(case: Path) -> dict[str, Any]:
     setup = json.loads((case / "cluster.json").read_text()) if (case / "cluster.json").exists() else {}
     cluster = FakeCluster(
         seen={
-            name: Observation(seen["devices"], tuple(seen["groups"])) for name, seen in setup.get("seen", {}).items()
+            name: Observation(**{**seen, "groups": tuple(seen["groups"])})
+            for name, seen in setup.get("seen", {}).items()
         },
         classes=setup.get("extendedResources", {}),
         namespaces={

@@ -133,6 +133,7 @@ def _decide(
         context.options.device_class,
         pin_types=bool(settings.instance_types or steering.families),
         unconnected=steering.unconnected,
+        others=context.catalogue,
     )
     if isinstance(claim, Refusal):
         return denied("unservable", *claim.findings)
