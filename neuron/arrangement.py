@@ -4,11 +4,11 @@ On rings and chains devices are consecutive (`neuron.windows`); elsewhere device
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from neuron import names, neighbours, windows
-from neuron.fitting import fits
+from neuron.fitting import Place, fits, mask
 from neuron.instances import InstanceType
 from neuron.layout import Layout
 from neuron.windows import Line, Placement
@@ -39,11 +39,13 @@ class Option:
         count: devices.
         cores: physical cores of each device; 0 for whole devices.
         ids: device ids to choose from; empty for any.
+        places: the sets of consecutive devices that it allows; empty where no others are consecutive with them.
     """
 
     count: int
     cores: int = 0
     ids: tuple[int, ...] = ()
+    places: tuple[Place, ...] = dataclasses.field(default=(), compare=False)
 
 
 Member: TypeAlias = tuple[int, int]
@@ -65,18 +67,26 @@ class Arrangement:
     Attributes:
         options: alternatives by request id, in order; at most 8.
         ties: the constraints.
+        fixed: whether the claim fits in one place of a node only.
     """
 
     options: Mapping[int, tuple[Option, ...]]
     ties: tuple[Tie, ...]
+    fixed: bool = False
 
 
 def arrange(entry: InstanceType, layout: Layout, connected_sets: Sequence[ConnectedSet]) -> Arrangement:
     """Arrange a layout."""
-    line = entry.line
-    if line is not None:
-        anywhere = fits_anywhere(entry, layout, connected_sets)
-        return _consecutive(entry, line, layout, connected_sets) if anywhere else _in_one_place(layout, connected_sets)
+    if entry.line is not None:
+        beside = all(
+            len(each.requests) == 2
+            and may_be_beside(entry, *(layout.size((identity,)) for identity in each.requests)) > 0
+            for each in connected_sets
+        )
+        found = _consecutive(entry, entry.line, layout, connected_sets) if beside else None
+        if found is not None and fits_empty_node(entry, layout, connected_sets, found.options):
+            return found
+        return in_one_place(layout, connected_sets)
     ties = [
         Tie(names.device_group_attribute(each.group), tuple((identity, 0) for identity in each.requests))
         for each in connected_sets
@@ -85,21 +95,40 @@ def arrange(entry: InstanceType, layout: Layout, connected_sets: Sequence[Connec
     return Arrangement(_untied(layout), tuple(ties))
 
 
-def fits_anywhere(entry: InstanceType, layout: Layout, connected_sets: Sequence[ConnectedSet]) -> bool:
-    """Whether alternatives can serve a layout on a ring or chain, so that an empty node has place for it."""
-    line = entry.line
-    if line is None or not all(
-        len(each.requests) == 2 and may_be_beside(entry, *(layout.size((identity,)) for identity in each.requests))
-        for each in connected_sets
-    ):
-        return False
-    pairs = [_ordered(layout, each.requests) for each in connected_sets]
-    paired = {identity for pair in pairs for identity in pair}
-    runs = [(layout.counts[one], layout.size((other,)), layout.shares.get(other, 0)) for one, other in pairs]
-    runs += [(count, 0, 0) for identity, count in layout.counts.items() if identity not in paired]
-    shares = sorted(cores for identity, cores in layout.shares.items() if identity not in paired)
-    runs.sort(reverse=True)
-    return fits(line, entry.windows, entry.cores_per_device or 1, tuple(runs), tuple(shares))
+def fits_empty_node(
+    entry: InstanceType,
+    layout: Layout,
+    connected_sets: Sequence[ConnectedSet],
+    options: Mapping[int, Sequence[Option]],
+) -> bool:
+    """Whether these alternatives have place on an empty node of a ring or chain, all requests together."""
+    pairs = dict(_ordered(layout, each.requests) for each in connected_sets)
+    seconds = set(pairs.values())
+    runs = []
+    for identity in sorted(layout.counts.keys() - seconds, key=lambda each: (-layout.counts[each], each)):
+        places = tuple(place for option in options[identity] for place in option.places)
+        if places:
+            runs.append((places, layout.shares.get(pairs.get(identity, identity), 0)))
+    singles = len(layout.counts.keys() - seconds) - len(runs)
+    shares = tuple(sorted(cores for identity, cores in layout.shares.items() if identity not in seconds))
+    return fits(entry.devices or 0, entry.cores_per_device or 1, tuple(runs), singles, shares)
+
+
+def in_one_place(layout: Layout, connected_sets: Sequence[ConnectedSet]) -> Arrangement:
+    """One request after the other from device 0, the requests of a set beside each other: it fits an empty node.
+
+    The layout has no shares.
+    """
+    together = [identity for each in connected_sets for identity in each.requests]
+    others = sorted(layout.counts.keys() - set(together), key=lambda identity: (-layout.counts[identity], identity))
+    options = _untied(layout)
+    start = 0
+    for identity in (*together, *others):
+        count = layout.size((identity,))
+        if count > 1 or identity in together:
+            options[identity] = (Option(count, ids=tuple(range(start, start + count))),)
+        start += count
+    return Arrangement(options, (), fixed=True)
 
 
 def _untied(layout: Layout) -> dict[int, tuple[Option, ...]]:
@@ -117,31 +146,42 @@ def _consecutive(
         first, second = _ordered(layout, each.requests)
         paired.update(each.requests)
         found = neighbours.beside(line, layout.size((first,)), layout.size((second,))).alternatives
-        options[first] = tuple(Option(layout.counts[first], ids=_sorted(place.own)) for place in found)
+        options[first] = tuple(
+            Option(layout.counts[first], ids=_sorted(alternative.own), places=_masks(alternative.places))
+            for alternative in found
+        )
         for position, alternative in enumerate(found):
             ties.append(Tie(alternative.union, ((first, position), (second, 0))))
             ties += _own_tie(alternative.own, (first, position))
     for identity, count in layout.counts.items():
-        if identity not in paired and 1 < count < line.devices:
-            places = windows.placements(line, count, entry.windows)
-            options[identity] = tuple(Option(count, ids=_sorted(place)) for place in places)
-            for position, place in enumerate(places):
-                ties += _own_tie(place, (identity, position))
+        if identity in paired or count == 1:
+            continue
+        if count == line.devices:
+            options[identity] = (Option(count, places=(((1 << count) - 1, 0),)),)
+            continue
+        places = windows.placements(line, count, entry.windows)
+        options[identity] = tuple(
+            Option(count, ids=_sorted(place), places=_windows(line, count, place)) for place in places
+        )
+        for position, place in enumerate(places):
+            ties += _own_tie(place, (identity, position))
     return Arrangement(options, tuple(ties))
 
 
-def _in_one_place(layout: Layout, connected_sets: Sequence[ConnectedSet]) -> Arrangement:
-    """One request after the other from device 0, the requests of a set beside each other: it fits an empty node."""
-    together = [identity for each in connected_sets for identity in each.requests]
-    others = sorted(layout.counts.keys() - set(together), key=lambda identity: (-layout.counts[identity], identity))
-    options = _untied(layout)
-    start = 0
-    for identity in (*together, *others):
-        count = layout.counts[identity]
-        if count > 1 or identity in together:
-            options[identity] = (Option(count, ids=tuple(range(start, start + count))),)
-        start += count
-    return Arrangement(options, ())
+def _masks(places: Iterable[tuple[frozenset[int], frozenset[int]]]) -> tuple[Place, ...]:
+    return tuple(sorted((mask(first), mask(second)) for first, second in places))
+
+
+def _windows(line: Line, size: int, place: Placement) -> tuple[Place, ...]:
+    """The windows that a placement allows."""
+    if place.ids:
+        return ((mask(place.ids), 0),)
+    shift = next(
+        shift
+        for shift in windows.published_shifts(line)[size]
+        if windows.attribute(size, shift, line.devices) == place.attribute
+    )
+    return tuple((mask(line.window(size, start)), 0) for start in line.starts_at(size, shift))
 
 
 def may_be_beside(entry: InstanceType, first: int, second: int) -> float:

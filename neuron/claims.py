@@ -1,6 +1,7 @@
 """Makes the one claim (`resource.k8s.io/v1`) that a pod gets for its asks."""
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -15,6 +16,8 @@ from neuron.templates import Template
 
 _MOST_NAMED: Final = 3
 """Instance types that a message names."""
+_MOST_REMEMBERED: Final = 16
+"""Containers of a pod whose claim is remembered."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,6 +74,38 @@ def make_claim(
         unconnected: whether counts that cannot be connected are allowed.
         others: instance types that a refusal may name, if they serve what the candidates do not.
     """
+    small = len(asks) <= _MOST_REMEMBERED
+    make = _remembered if small else _make
+    made = make(tuple(asks), _Types(candidates), config, device_class, pin_types, unconnected)
+    return made if isinstance(made, Claim | Refusal) else _refusal(made, asks, candidates, config, others)
+
+
+class _Types:
+    """Candidates as a key. The catalogue lives long, so identity is enough: hashing all fields costs more."""
+
+    __slots__ = ("_hash", "entries")
+
+    def __init__(self, entries: Sequence[InstanceType]) -> None:
+        self.entries = tuple(entries)
+        self._hash = hash(tuple(map(id, self.entries)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Types) and list(map(id, self.entries)) == list(map(id, other.entries))
+
+
+def _make(
+    asks: tuple[Ask, ...],
+    types: _Types,
+    config: DeviceConfig,
+    device_class: str,
+    pin_types: bool,
+    unconnected: bool,
+) -> "Claim | Refusal | Sequence[tuple[InstanceType, TypeRefusal]]":
+    """As `make_claim`; the refusals of all types, if none of them serves the pod."""
+    candidates = types.entries
     long_lived = sum(1 for ask in asks if ask.amount and ask.role is not Role.INIT)
     if long_lived > names.MAX_REQUESTS_PER_CLAIM:
         return Refusal((_too_many_requests(long_lived),))
@@ -82,23 +117,25 @@ def make_claim(
     # A type of unknown size serves any single request. It does not count if every type of known size refuses the pod.
     only_unknown = all(serving.entry.devices is None and not serving.entry.groups for serving in servings)
     if not servings or (only_unknown and refusals and not pin_types):
-        return _refusal(refusals, asks, candidates, config, others)
+        return refusals
     # A pod that sets the logical NeuronCore gets a type where it can be set, if a candidate is of such a type.
     if any(serving.sets_lnc for serving in servings):
         servings = [serving for serving in servings if serving.sets_lnc]
     servings, left_out = _same_requests(servings, asks, config, unconnected=unconnected)
-    types = tuple(serving.entry.name for serving in servings)
     servings = sorted(servings, key=lambda serving: _unused(serving, asks, config))
     order = ordered(servings[0])
     merged = merge(servings, order)
     if isinstance(merged, TooMany):
         return Refusal((_too_many_alternatives(merged),))
+    served = {serving.entry.name for serving in merged.servings}
+    left_out += tuple(serving.entry.name for serving in servings if serving.entry.name not in served)
+    servings = list(merged.servings)
     by_type = pin_types or _needs_types(merged, servings[0], asks)
     body = Body(servings, merged, order, config, device_class, by_type=by_type)
     return Claim(
         template=Template.make(body.summary(), body.spec()),
         uses=tuple(body.use(use) if use else None for use in servings[0].layout.uses),
-        types=types,
+        types=tuple(entry.name for entry in candidates if entry.name in served),
         connected=_is_connected(merged, servings),
         exact=tuple(
             any(identity in servings[0].layout.shares for identity in use)
@@ -107,6 +144,10 @@ def make_claim(
         ),
         warnings=(*_waste(asks, servings, config), *_unconnected(asks, servings), *_left_out(left_out)),
     )
+
+
+# Controllers create the same pod many times.
+_remembered = functools.lru_cache(maxsize=128)(_make)
 
 
 def _same_requests(

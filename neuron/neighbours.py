@@ -26,10 +26,12 @@ class Beside:
     Attributes:
         own: where its devices are.
         union: attribute that all devices of both requests must match.
+        places: devices of the first and of the second request, for each placement that it allows.
     """
 
     own: Placement
     union: str
+    places: frozenset[_Pieces]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,16 +40,11 @@ class Pair:
 
     Attributes:
         alternatives: in the order in which a claim lists them.
-        places: devices of the first and of the second request, for each placement that they allow.
-        covered: share of all placements that these are.
+        covered: share of all placements that they allow.
     """
 
     alternatives: tuple[Beside, ...]
-    places: tuple[_Pieces, ...]
     covered: float
-
-
-_Option: TypeAlias = tuple[Beside, frozenset[_Pieces]]
 
 
 @functools.lru_cache(maxsize=256)
@@ -71,11 +68,7 @@ def beside(line: Line, first: int, second: int) -> Pair:
         # The second request has to match every window attribute that is in any alternative. Two shifts together
         # would leave it only the devices that are in one window of both.
         chosen, found = max(map(_cover, options.values()), key=lambda each: len(each[1]), default=((), frozenset()))
-    return Pair(chosen, tuple(sorted(found, key=_lowest)), len(found) / len(everything))
-
-
-def _lowest(pieces: _Pieces) -> tuple[list[int], list[int]]:
-    return sorted(pieces[0]), sorted(pieces[1])
+    return Pair(chosen, len(found) / len(everything))
 
 
 def _placements(line: Line, first: int, second: int) -> frozenset[_Pieces]:
@@ -91,7 +84,7 @@ def _placements(line: Line, first: int, second: int) -> frozenset[_Pieces]:
     )
 
 
-def _options(line: Line, first: int, second: int, shift: int, everything: frozenset[_Pieces]) -> list[_Option]:
+def _options(line: Line, first: int, second: int, shift: int, everything: frozenset[_Pieces]) -> list[Beside]:
     """The alternatives under one window attribute of both requests: by attribute, then by device ids."""
     size = first + second
     union = attribute(size, shift, line.devices)
@@ -100,29 +93,29 @@ def _options(line: Line, first: int, second: int, shift: int, everything: frozen
         whole = frozenset(
             pieces for pieces in everything if any(pieces[0] | pieces[1] == frozenset(window) for window in windows)
         )
-        return [(Beside(ANY, union), whole)]
-    found: list[_Option] = []
+        return [Beside(ANY, union, whole)]
+    found: list[Beside] = []
     for own in published_shifts(line).get(first, ()):
         runs = [frozenset(line.window(first, start)) for start in line.starts_at(first, own)]
         inside = frozenset((run, frozenset(window) - run) for window in windows for run in runs if run <= set(window))
         # A run in the middle of a window would leave devices that are not consecutive.
         if inside <= everything:
-            found.append((Beside(Placement(attribute(first, own, line.devices)), union), inside))
+            found.append(Beside(Placement(attribute(first, own, line.devices)), union, inside))
     for window in windows:
         for ids in (window[:first], window[second:]):
             pieces = (frozenset(ids), frozenset(window) - frozenset(ids))
-            found.append((Beside(Placement(ids=ids), union), frozenset((pieces,))))
+            found.append(Beside(Placement(ids=ids), union, frozenset((pieces,))))
     return found
 
 
-def _cover(options: list[_Option]) -> tuple[tuple[Beside, ...], frozenset[_Pieces]]:
+def _cover(options: list[Beside]) -> tuple[tuple[Beside, ...], frozenset[_Pieces]]:
     """The alternatives that add the most placements, one by one, and what they cover."""
     chosen: list[Beside] = []
     covered: frozenset[_Pieces] = frozenset()
     while len(chosen) < names.MAX_FIRST_AVAILABLE and options:
-        best, added = max(options, key=lambda option: len(option[1] - covered))
-        if added <= covered:
+        best = max(options, key=lambda option: len(option.places - covered))
+        if best.places <= covered:
             break
         chosen.append(best)
-        covered |= added
+        covered |= best.places
     return tuple(chosen), covered

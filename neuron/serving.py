@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from neuron import names
-from neuron.arrangement import LEAST_COVERED, Arrangement, ConnectedSet, arrange, fits_anywhere, may_be_beside
+from neuron.arrangement import LEAST_COVERED, Arrangement, ConnectedSet, arrange, may_be_beside
 from neuron.demand import Ask, Role
 from neuron.findings import Finding
 from neuron.instances import InstanceType
@@ -146,9 +146,9 @@ def _serve_shared(
     if devices > entry.devices or layout.total > names.MAX_DEVICES_PER_CLAIM:
         return None
     connected_sets = _own_sets(entry, layout)
-    if entry.line is not None and not fits_anywhere(entry, layout, connected_sets):
-        return None
     arrangement = arrange(entry, layout, connected_sets)
+    if arrangement.fixed:
+        return None
     return Serving(entry, layout, connected_sets, arrangement, False, tuple(grant.devices for grant in grants))
 
 
