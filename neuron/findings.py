@@ -223,6 +223,8 @@ CODES: Final = {
     "NEU213": "Instance types that need other requests are left out",
     "NEU214": "A locked policy overrules an annotation",
     "NEU215": "Devices of one container need not be connected",
+    "NEU216": "Nothing says which instance types there are",
+    "NEU217": "A value of the node selection is taken as a hint to families",
     # 3xx: ResourceClaimTemplates
     "NEU301": "The API server refused to create the ResourceClaimTemplate",
     "NEU302": "The API server cannot be reached",

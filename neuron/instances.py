@@ -40,6 +40,8 @@ class InstanceType:
         groups: sizes for which the driver publishes `devicegroup<size>_id`, ascending.
         ultraserver_nodes: sizes of the UltraServer sets that a node can be part of; empty if none.
         accelerator: value of Karpenter's `instance-accelerator-name` label, if known.
+        released: whether the name is in AWS's product documentation or Helm chart. Others (development names, samples)
+            are candidates only if the cluster has them or the pod names them.
         shares_cores: whether its nodes let several claims share the cores of one device; only ResourceSlices tell.
         windows: whether its nodes publish window attributes, if it is consecutive. False if ResourceSlices show nodes
             without them.
@@ -56,6 +58,7 @@ class InstanceType:
     groups: tuple[int, ...] = ()
     ultraserver_nodes: tuple[int, ...] = ()
     accelerator: str | None = None
+    released: bool = True
     shares_cores: bool = False
     windows: bool = True
 
@@ -117,9 +120,9 @@ def _trn2(name: str, family: str, devices: int, ultraserver_nodes: tuple[int, ..
     )
 
 
-def _trn3(name: str, groups: tuple[int, ...] = ()) -> InstanceType:
+def _trn3(name: str, groups: tuple[int, ...] = (), *, released: bool = True) -> InstanceType:
     # AWS has not published which names have 16 devices and which have 4.
-    return InstanceType(name, "trn3", None, 8, (1, 2), 2, 144, Topology.SWITCH, groups)
+    return InstanceType(name, "trn3", None, 8, (1, 2), 2, 144, Topology.SWITCH, groups, released=released)
 
 
 TYPES: Final = (
@@ -132,13 +135,13 @@ TYPES: Final = (
     _trn2("trn2.3xlarge", "trn2", 1),
     _trn2("trn2u.48xlarge", "trn2u", 16, ultraserver_nodes=(1, 2, 4)),
     _trn3("trn3.48xlarge", _GROUPS),
-    _trn3("trn3p.48xlarge", _GROUPS),
-    _trn3("trn3pd98.48xlarge", _GROUPS),
-    _trn3("trn3s.48xlarge", _GROUPS),
-    _trn3("trn3-dev0.48xlarge", _GROUPS),
-    _trn3("trn3-dev1.48xlarge", _GROUPS),
+    _trn3("trn3p.48xlarge", _GROUPS, released=False),
+    _trn3("trn3pd98.48xlarge", _GROUPS, released=False),
+    _trn3("trn3s.48xlarge", _GROUPS, released=False),
+    _trn3("trn3-dev0.48xlarge", _GROUPS, released=False),
+    _trn3("trn3-dev1.48xlarge", _GROUPS, released=False),
     _trn3("trn3n.48xlarge"),
-    _trn3("trn3s-es.48xlarge"),
+    _trn3("trn3s-es.48xlarge", released=False),
     _trn3("trn3e.24xlarge"),
     _trn3("trn3en.24xlarge"),
     _inf2("inf2.48xlarge", 12, Topology.RING),
@@ -152,25 +155,27 @@ TYPES: Final = (
 )
 
 DEFAULT_FAMILIES: Final = ("trn1", "trn1n", "trn2", "trn2u", "trn3")
-"""Candidates if nothing selects families and no ResourceSlice was ever seen. One request serves all of them, because
-all publish the same device-group attributes."""
+"""Families that a standalone server is told to have. One request serves all of them, because all publish the same
+device-group attributes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Observation:
-    """One instance type in ResourceSlices.
+    """One instance type that the cluster has or had.
 
     Attributes:
-        devices: of a node.
+        devices: of a node, by its ResourceSlices; 0 if only Nodes of the type were seen.
         groups: published group sizes.
         shares_cores: whether claims can share the cores of its devices.
         windows: whether its devices have window attributes; for other types than rings and chains, no matter.
+        labels: values of the Nodes' instance-type labels; SageMaker HyperPod writes `ml.<type>`.
     """
 
     devices: int
     groups: tuple[int, ...] = ()
     shares_cores: bool = False
     windows: bool = True
+    labels: tuple[str, ...] = ()
 
 
 class Catalogue:
@@ -202,25 +207,28 @@ class Catalogue:
         return Catalogue((self._types | {entry.name: entry for entry in types}).values())
 
     def observed(self, observations: Mapping[str, Observation]) -> "Catalogue":
-        """A catalogue with unknown figures filled from ResourceSlices.
+        """A catalogue with unknown figures filled from ResourceSlices; types that were seen count as released.
 
         Known figures stay: a node with a broken device publishes fewer devices. A type that is not in the catalogue is
         added; its cores stay unknown. A type that was not seen shares cores and has windows as all those that were: one
         driver publishes them. Types with several devices that are no ring or chain are a kind of their own.
         """
+        published = {name: seen for name, seen in observations.items() if seen.devices}
         kinds: dict[bool, list[Observation]] = {True: [], False: []}
-        for name, seen in observations.items():
+        for name, seen in published.items():
             known = self._types.get(name)
             kinds[seen.devices > 1 if known is None else _is_grouped(known)].append(seen)
         additions = []
         for entry in self:
             alike = kinds[_is_grouped(entry)]
             found = entry
-            if entry.name in observations:
-                alike = [observations[entry.name]]
+            if entry.name in observations and not entry.released:
+                found = dataclasses.replace(found, released=True)
+            if entry.name in published:
+                alike = [published[entry.name]]
                 if entry.devices is None:
                     (seen,) = alike
-                    found = dataclasses.replace(entry, devices=seen.devices, groups=entry.groups or seen.groups)
+                    found = dataclasses.replace(found, devices=seen.devices, groups=entry.groups or seen.groups)
             shares = bool(alike) and all(each.shares_cores for each in alike)
             windows = all(each.windows for each in alike)
             if (shares, windows) != (found.shares_cores, found.windows):
@@ -231,7 +239,7 @@ class Catalogue:
             if name not in self._types:
                 topology = Topology.SINGLE if seen.devices == 1 else Topology.SWITCH
                 family = name.partition(".")[0]
-                found = InstanceType(name, family, seen.devices, None, (), 1, None, topology, seen.groups)
+                found = InstanceType(name, family, seen.devices or None, None, (), 1, None, topology, seen.groups)
                 additions.append(dataclasses.replace(found, shares_cores=seen.shares_cores, windows=seen.windows))
         return self.extended(additions) if additions else self
 

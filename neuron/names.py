@@ -83,6 +83,8 @@ CORE_VARIABLES: Final = (ENV_NUM_CORES, ENV_VISIBLE_CORES)
 
 LABEL_INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 LABEL_INSTANCE_TYPE_BETA: Final = "beta.kubernetes.io/instance-type"
+SAGEMAKER_PREFIX: Final = "ml."
+"""SageMaker HyperPod writes instance types as `ml.<type>`, also in the label."""
 ANNOTATION_MIRROR_POD: Final = "kubernetes.io/config.mirror"
 LWS_EXCLUSIVE_TOPOLOGY: Final = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 

@@ -18,7 +18,7 @@ from neuron.selection import CompiledSelector, DeviceIndex
 from neuron.validate_claims import ClaimContext, validate
 from policies.selectors.engine import DeviceSelectors
 from tests.support.clusters import FakeCluster
-from webhook.decisions.conversion_context import ConversionOptions
+from tests.support.trainium import trainium
 from webhook.decisions.decision import Decision
 from webhook.decisions.wire import ABSENT, AdmissionRequest, GroupVersionKind
 from webhook.reviews.validate import Validator
@@ -219,7 +219,7 @@ class FakeClaims(FakeCluster):
 
 
 def validator(cluster: FakeClaims | None = None, **options: Any) -> Validator:
-    return Validator(ConversionOptions(**options), Catalogue(), cluster or FakeClaims())
+    return Validator(trainium(**options), Catalogue(), cluster or FakeClaims())
 
 
 def review(

@@ -53,6 +53,8 @@ FACTS = {
         "neuron-us4-5cbb9d16e468", [1], [], {"worker": ["neuron"]}, ULTRASERVER_CONFIG
     ),
 }
+FAMILIES = "trn1,trn2,trn2u"
+"""The families that the examples' commands name."""
 CASES = sorted(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir())
 
 
@@ -62,7 +64,7 @@ def manifest_of(case: str) -> Path:
 
 
 def run(path: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "webhook", "convert", "-f", str(path), *arguments]
+    command = [sys.executable, "-m", "webhook", "convert", "--families", FAMILIES, "-f", str(path), *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, timeout=100, check=False)
 
 
@@ -109,7 +111,7 @@ def test_only_the_count_of_seven_is_refused() -> None:
 def test_a_readme_says_what_an_example_shows_and_how_to_see_it(case: str) -> None:
     text = (EXAMPLES / case / "README.md").read_text()
     assert re.match(r"# .+\n\n", text)
-    assert f"$ neuron-dra convert -f {manifest_of(case)}\n" in text
+    assert f"$ neuron-dra convert --families {FAMILIES} -f {manifest_of(case)}\n" in text
     facts = FACTS.get(case)
     for name in re.findall(r"neuron-[0-9a-z-]+-[0-9a-f]{12}", text):
         assert facts is not None

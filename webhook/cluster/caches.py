@@ -18,6 +18,7 @@ from webhook.cluster.api import RESOURCE_GROUP, ApiServer, Resource
 from webhook.cluster.claims import ClusterClaims
 from webhook.cluster.footprints import footprint
 from webhook.cluster.holdings import Bounds, Key
+from webhook.cluster.node_types import NODE_METADATA, project_node, with_node
 from webhook.cluster.object_reader import Projection
 from webhook.cluster.pages import Collection
 from webhook.cluster.quotas import NamespaceQuotas, QuotaFacts, project_quota
@@ -126,14 +127,14 @@ _TEMPLATE_BOUNDS: Final = Bounds(_TEMPLATE_BYTES, _TEMPLATE_BYTES_OF_ONE, _templ
 
 
 class KubeCluster(ClusterClaims):
-    """A `ValidationView` over six caches.
+    """A `ValidationView` over seven caches.
 
-    Observed instance types are kept when their slices are deleted: slices are deleted when a driver restarts or a node
-    group scales to zero, and pods must keep getting the same claim. Observations only grow. Only the newest generation
-    of a pool counts, so that a pool during an update does not look larger. Each process has its own observations: a
-    replica that starts while an instance type has no slice does not know the type until a node publishes it. Until then
-    it may choose other candidates than older replicas. Its claims are valid too; pods that must not depend on this name
-    an instance type (annotation, node selector or policy).
+    Observed instance types are kept when their slices and Nodes are deleted: slices are deleted when a driver restarts
+    or a node group scales to zero, and pods must keep getting the same claim. Observations only grow. Only the newest
+    generation of a pool counts, so that a pool during an update does not look larger. Each process has its own
+    observations: a replica that starts while an instance type has no Node does not know the type until there is one.
+    Until then it may choose other candidates than older replicas. Its claims are valid too; pods that must not depend
+    on this name an instance type (annotation, node selector or policy).
 
     Caches are a moment behind: a pod that is created together with its namespace may be decided without the
     namespace's annotations.
@@ -143,8 +144,8 @@ class KubeCluster(ClusterClaims):
         templates: the cache of ResourceClaimTemplates.
     """
 
-    def __init__(self, server: ApiServer, timing: Timing | None = None) -> None:
-        """Create the caches; they are filled when they run."""
+    def __init__(self, server: ApiServer, timing: Timing | None = None, *, nodes: bool = True) -> None:
+        """Create the caches; they are filled when they run. `nodes`: whether to watch Nodes."""
         ours = Collection(RESOURCE_SLICES, parameters={"fieldSelector": f"spec.driver={names.DRIVER}"})
         slices = Reflector(server, ours, Projection(project_slice), timing=timing)
         kept_class = Projection(project_class, UNREADABLE_CLASS)
@@ -168,6 +169,10 @@ class KubeCluster(ClusterClaims):
             limit_ranges,
             self.templates,
         )
+        if nodes:
+            labelled = Reflector(server, NODE_METADATA, Projection(project_node), timing=timing, needed=False)
+            labelled.on_change(self._node_changed)
+            self.caches = (*self.caches, labelled)
         self._pod_version = 0
         self._pools: defaultdict[str, dict[Key, SliceFacts]] = defaultdict(dict)
         self._observations: Mapping[str, Observation] = MappingProxyType({})
@@ -243,11 +248,18 @@ class KubeCluster(ClusterClaims):
         for instance_type, together in devices.items():
             known = self._observations.get(instance_type, Observation(0))
             sizes = groups[instance_type].union(known.groups)
-            seen = Observation(max(known.devices, len(together)), tuple(sorted(sizes)))
+            devices_of_node = max(known.devices, len(together))
+            seen = dataclasses.replace(known, devices=devices_of_node, groups=tuple(sorted(sizes)))
             if seen != known:
                 grown[instance_type] = seen
         if grown:
             self._observations = MappingProxyType({**self._observations, **grown})
+            self._pod_version += 1
+
+    def _node_changed(self, key: Key, _: str | None, after: str | None) -> None:  # noqa: ARG002 - of all callbacks
+        grown = self._observations if after is None else with_node(self._observations, after)
+        if grown is not self._observations:
+            self._observations = MappingProxyType(dict(grown))
             self._pod_version += 1
 
     def _class_changed(self, key: Key, before: ClassFacts | None, after: ClassFacts | None) -> None:

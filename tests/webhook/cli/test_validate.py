@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from tests.policies.policy_files import policy
 from tests.support.manifests import container, pod
+from tests.support.trainium import ENVIRONMENT
 from tests.support.validation import TRN1, TRN2, claim, group, lnc, match, on, opaque, request, template
 from webhook.cli.validate import validate
 
@@ -63,7 +64,7 @@ WARNED = template(claim(request("neurons", 4, on(TRN2))))
 
 
 def run(*arguments: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(validate, arguments, input=stdin)
+    return CliRunner(env=ENVIRONMENT).invoke(validate, arguments, input=stdin)
 
 
 def check(*manifests: Mapping[str, Any], options: tuple[str, ...] = ()) -> tuple[list[str], int]:
