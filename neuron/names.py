@@ -58,8 +58,6 @@ ANNOTATION_PRUNE_AFTER: Final = "neuron.aws.com/prune-after"
 
 ATTRIBUTE_INSTANCE_TYPE: Final = "instanceType"
 ATTRIBUTE_RESOURCE_TYPE: Final = "resourceType"
-CAPACITY_CORES: Final = "neuroncores"
-"""Capacity of a device that several claims share: its physical cores (KEP-5075)."""
 RESOURCE_TYPE_DEVICE: Final = "neuron_device"
 RESOURCE_TYPE_NODE: Final = "neuron_node"
 ATTRIBUTE_DEVICE_ID: Final = "deviceId"

@@ -256,7 +256,7 @@ def test_cores_stay_assigned_over_a_restart_of_the_driver(inf1: Site) -> None:
 
 def test_seven_devices_of_trn1_are_refused_in_the_words_of_the_extension(api: Api, namespace: str) -> None:
     legacy = pod("seven", container(neuron=7), nodeSelector={INSTANCE_TYPE: "trn1.32xlarge"})
-    with pytest.raises(ApiError, match="Instance type trn1.32xlarge does not support requests for device: 7."):
+    with pytest.raises(ApiError, match=r"Instance type trn1.32xlarge does not support requests for device: 7."):
         api.create(legacy, namespace)
 
 
