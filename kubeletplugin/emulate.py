@@ -11,7 +11,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from kubeletplugin import sysfs
+from kubeletplugin import pci, sysfs
+from neuron import pci_addresses
 from neuron.findings import did_you_mean
 from neuron.instances import Catalogue, InstanceType, Topology
 
@@ -34,6 +35,8 @@ _ARCHITECTURE: Final = {
     "trn2": ("NDv3", "NCv3"),
     "trn3": ("NDv4", "NCv4"),
 }
+_FUNCTIONS: Final = {"trn1.32xlarge": ("0x7164", 0x90), "trn2.48xlarge": ("0x7364", 0xA0)}
+"""PCI device id, and the first bus of NUMA node 1, of the types whose addresses are documented."""
 _NEWEST: Final = "trn3"
 """The generation whose files a type of another family gets, which a policy file has added."""
 _MODES: Final = {4: 1, 2: 3, 1: 4}
@@ -95,13 +98,14 @@ def write_tree(
     for index in range(devices_of(entry)):
         write_device(sysfs_root, entry, index, driver_version)
         write_device_node(dev_root, index)
+    _write_pci(sysfs_root, entry)
     if entry.ultraserver_nodes:
         _write_ultraserver(sysfs_root / sysfs.CLASS, entry, server, node_id)
     marker.write_text(stamp)
 
 
 def _remove_tree(sysfs_root: Path, dev_root: Path) -> None:
-    for directory in (sysfs.DEVICES, sysfs.CLASS):
+    for directory in (sysfs.DEVICES, sysfs.CLASS, pci.DEVICES):
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(sysfs_root / directory)
     for path in (sysfs_root / sysfs.PRODUCT_NAME, sysfs_root / sysfs.DRIVER_VERSION, *dev_root.glob("neuron[0-9]*")):
@@ -142,6 +146,21 @@ def write_device_node(dev_root: Path, index: int) -> None:
             os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
         except PermissionError:
             path.touch()
+
+
+def _write_pci(sysfs_root: Path, entry: InstanceType) -> None:
+    """Write the PCI functions of a type whose addresses are documented; 16 buses share a root complex."""
+    for address in pci_addresses.ADDRESSES.get(entry.name, ()):
+        domain, bus, _ = address.split(":")
+        device, second_node = _FUNCTIONS[entry.name]
+        function = Path(f"devices/pci{domain}:{bus[0]}0/{address}")
+        _write(sysfs_root / function / "vendor", f"{pci.VENDOR}\n")
+        _write(sysfs_root / function / "device", f"{device}\n")
+        _write(sysfs_root / function / "numa_node", f"{int(int(bus, 16) >= second_node)}\n")
+        link = sysfs_root / pci.DEVICES / address
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(Path("../../..") / function)
 
 
 def _write_ultraserver(directory: Path, entry: InstanceType, server: str, node_id: int) -> None:

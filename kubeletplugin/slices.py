@@ -11,9 +11,10 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from kubeletplugin import sharing
+from kubeletplugin.pci import Place
 from kubeletplugin.ports import JsonObject
 from kubeletplugin.sysfs import NodeHardware
-from neuron import connections, names
+from neuron import capacities, connections, names
 from neuron.instances import Catalogue, InstanceType, Topology
 
 NODE_DEVICE: Final = "neuron-node"
@@ -191,16 +192,22 @@ def desired_slices(
             connected = connections.attributes(instance, index, len(indices), links)
             device: JsonObject = {
                 "name": device_name(index),
-                "attributes": common | _device_attributes(instance, index, len(indices)) | _strings(connected),
+                "attributes": common
+                | _device_attributes(instance, index, len(indices))
+                | _place_attributes(hardware.places.get(index, Place()))
+                | _strings(connected),
             }
             if found.shares_cores and features.shares:
                 sharing.share(device, sharing.physical_cores(hardware, instance, index))
+            capacities.add(device, instance)
             if whole_node:
                 device["consumesCounters"] = [_consumption([index])]
             devices.append(device)
         if whole_node:
             # Last: the scheduler takes the first match, and a request without selectors means a device, not the node.
+            # It has the capacities of all devices: a selector that reads one without a guard does not fail on it.
             devices.append(_node_device(common, indices))
+            capacities.add(devices[-1], instance, len(indices))
             counters = [{"name": _COUNTER_SET, "counters": _counters(indices)}]
     for entry in devices:
         if entry["name"] in taints:
@@ -252,6 +259,16 @@ def _device_attributes(instance: InstanceType, index: int, devices: int) -> Json
 
 def _strings(values: Mapping[str, str]) -> JsonObject:
     return {name: {"string": value} for name, value in values.items()}
+
+
+def _place_attributes(place: Place) -> JsonObject:
+    """Kubernetes' standard attributes, with which a claim can ask for a device and a network interface side by side."""
+    attributes: JsonObject = {}
+    if place.root is not None:
+        attributes[names.ATTRIBUTE_PCIE_ROOT] = {"string": place.root}
+    if place.numa_node is not None:
+        attributes[names.ATTRIBUTE_NUMA_NODE] = {"int": place.numa_node}
+    return attributes
 
 
 def _node_device(common: JsonObject, indices: list[int]) -> JsonObject:

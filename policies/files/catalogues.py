@@ -106,6 +106,12 @@ def _fault(made: InstanceType) -> str:
         return f"deviceGroups has {made.groups[-1]}, but the node has {made.devices} devices"
     if len(made.groups) > MOST_GROUPS:
         return f"deviceGroups has {len(made.groups)} sizes, but a device can publish {MOST_GROUPS}"
+    if made.consecutive and made.groups:
+        # Its nodes publish windows instead, so a claim for a group would wait for ever.
+        return (
+            f"deviceGroups does not apply to topology {made.topology.value}, which gives any number of consecutive"
+            " devices; write deviceGroups: []"
+        )
     if made.ultraserver_nodes and made.devices is not None and made.devices > _MOST_OF_A_WHOLE_NODE:
         return (
             f"ultraserverNodes needs a node of at most {_MOST_OF_A_WHOLE_NODE} devices, and this one has "

@@ -20,7 +20,8 @@ from kubeletplugin.slices import (
     slice_name,
 )
 from kubeletplugin.sysfs import NeuronDevice, NodeHardware
-from neuron.instances import Catalogue, InstanceType, Topology
+from neuron import windows
+from neuron.instances import TYPES, Catalogue, InstanceType, Topology
 from tests.kubeletplugin.fakes import NODE, Node
 
 CATALOGUE = Catalogue()
@@ -72,7 +73,10 @@ def test_a_trn2_device_has_every_documented_attribute(tmp_path: Path) -> None:
             "resource.aws.com/devicegroup4_id": {"string": "671622785349fddf"},
             "resource.aws.com/devicegroup8_id": {"string": "3593812b8066a078"},
             "resource.aws.com/devicegroup16_id": {"string": "821d14afaf11327d"},
+            "resource.kubernetes.io/pcieRoot": {"string": "pci0000:50"},
+            "resource.kubernetes.io/numaNode": {"int": 0},
         },
+        "capacity": {"memory": {"value": "96Gi"}, "neuroncores": {"value": "8"}},
     }
 
 
@@ -82,12 +86,13 @@ COMMON = {
 }
 TORUS = {"topology_x", "topology_y", "topology4_id", "topology8_id"}
 GROUPS = {f"resource.aws.com/devicegroup{size}_id" for size in (1, 4, 8, 16)}
+PLACE = {"resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"}
 PUBLISHED = {
     "trn1.2xlarge": COMMON,
-    "trn1.32xlarge": COMMON | TORUS | GROUPS,
+    "trn1.32xlarge": COMMON | TORUS | GROUPS | PLACE,
     "trn1n.32xlarge": COMMON | TORUS | GROUPS,
     "trn2.3xlarge": COMMON,
-    "trn2.48xlarge": COMMON | TORUS | GROUPS,
+    "trn2.48xlarge": COMMON | TORUS | GROUPS | PLACE,
     "trn2u.48xlarge": COMMON | GROUPS | {"capacityBlockId"},
     "trn3.48xlarge": COMMON | GROUPS,
     "inf2.48xlarge": COMMON
@@ -108,6 +113,32 @@ def test_each_type_publishes_the_attributes_that_it_has(tmp_path: Path, name: st
     devices = publish(tmp_path, name)[-1]["devices"]
     assert {attribute for device in devices[:16] for attribute in device["attributes"]} == PUBLISHED[name]
     assert all(len(device["attributes"]) <= 32 for device in devices)
+
+
+MEMORY = {"inf1": 8, "inf2": 32, "trn1": 32, "trn1n": 32, "trn2": 96, "trn2u": 96, "trn3": 144}
+
+
+@pytest.mark.parametrize("entry", TYPES, ids=lambda entry: entry.name)
+def test_every_device_has_its_documented_memory_and_cores(tmp_path: Path, entry: InstanceType) -> None:
+    devices = publish(tmp_path, entry.name)[-1]["devices"]
+    one = {"memory": {"value": f"{MEMORY[entry.family]}Gi"}, "neuroncores": {"value": str(entry.cores_per_device)}}
+    whole = {"memory": {"value": "1536Gi"}, "neuroncores": {"value": "128"}}
+    for device in devices:
+        assert device["capacity"] == (whole if device["name"] == "neuron-node" else one)
+
+
+def test_no_capacity_is_invented_for_a_type_without_documents() -> None:
+    [content] = many(3)
+    assert all("capacity" not in device for device in content["devices"])
+
+
+@pytest.mark.parametrize("entry", TYPES, ids=lambda entry: entry.name)
+def test_attributes_and_capacities_are_within_the_limit(tmp_path: Path, entry: InstanceType) -> None:
+    for device in publish(tmp_path, entry.name)[-1]["devices"]:
+        published = set(device["attributes"]) | set(device["capacity"]) | PLACE
+        if entry.topology not in (Topology.TORUS, Topology.SINGLE, Topology.SWITCH) and entry.devices:
+            published |= windows.attributes(windows.Line(entry.devices, wraps=True), 0).keys()
+        assert len(published) <= 32, sorted(published)
 
 
 def test_attributes_that_nobody_knows_are_left_out(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from neuron.device_shapes import SliceShapes, read_slice
 from neuron.instances import Observation
 from webhook.cluster.api import RESOURCE_GROUP, ApiServer, Resource
 from webhook.cluster.claims import ClusterClaims
+from webhook.cluster.device_traits import TraitCounts, Traits, TypeTraits, read_traits
 from webhook.cluster.footprints import footprint
 from webhook.cluster.holdings import Bounds, Key
 from webhook.cluster.node_types import NODE_METADATA, project_node, with_node
@@ -64,6 +65,7 @@ class SliceFacts:
         devices: names of its devices, by instance type.
         groups: sizes above 1 of the device groups of these devices, by instance type.
         shapes: the attributes that selectors can distinguish.
+        traits: of these devices, by instance type.
     """
 
     pool: str
@@ -71,6 +73,7 @@ class SliceFacts:
     devices: _Devices
     groups: _Groups
     shapes: SliceShapes | None = None
+    traits: TypeTraits = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -176,6 +179,7 @@ class KubeCluster(ClusterClaims):
         self._pod_version = 0
         self._pools: defaultdict[str, dict[Key, SliceFacts]] = defaultdict(dict)
         self._observations: Mapping[str, Observation] = MappingProxyType({})
+        self._traits = TraitCounts()
         self._servants: defaultdict[str, dict[str, str]] = defaultdict(dict)
         self._extended_resources: Mapping[str, str] = MappingProxyType({})
         self._namespaces: dict[str, NamespaceFacts] = {}
@@ -225,6 +229,7 @@ class KubeCluster(ClusterClaims):
 
     def _slice_changed(self, key: Key, before: SliceFacts | None, after: SliceFacts | None) -> None:
         self.slice_changed(before.shapes if before else None, after.shapes if after else None)
+        version = self._pod_version
         if before is not None:
             pool = self._pools[before.pool]
             del pool[key]
@@ -233,6 +238,8 @@ class KubeCluster(ClusterClaims):
         if after is not None:
             self._pools[after.pool][key] = after
             self._observe(self._pools[after.pool].values())
+        self._observe_traits(self._traits.replace(before.traits if before else (), after.traits if after else ()))
+        self._pod_version = min(self._pod_version, version + 1)
 
     def _observe(self, pool: Iterable[SliceFacts]) -> None:
         newest = max(facts.generation for facts in pool)
@@ -254,6 +261,18 @@ class KubeCluster(ClusterClaims):
                 grown[instance_type] = seen
         if grown:
             self._observations = MappingProxyType({**self._observations, **grown})
+            self._pod_version += 1
+
+    def _observe_traits(self, types: Iterable[str]) -> None:
+        changed = {}
+        for instance_type in types:
+            known, traits = self._observations.get(instance_type), self._traits.of(instance_type)
+            if known is not None and (known.shares_cores, known.windows) != (traits.shares_cores, traits.windows):
+                changed[instance_type] = dataclasses.replace(
+                    known, shares_cores=traits.shares_cores, windows=traits.windows
+                )
+        if changed:
+            self._observations = MappingProxyType({**self._observations, **changed})
             self._pod_version += 1
 
     def _node_changed(self, key: Key, _: str | None, after: str | None) -> None:  # noqa: ARG002 - of all callbacks
@@ -327,6 +346,7 @@ def project_slice(item: Mapping[str, Any]) -> SliceFacts | None:
         return None
     devices: defaultdict[str, set[str]] = defaultdict(set)
     groups: defaultdict[str, set[int]] = defaultdict(set)
+    traits: dict[str, Traits] = {}
     for device in spec.get("devices") or ():
         attributes = device.get("attributes") or {}
         instance_type = _text(attributes, names.ATTRIBUTE_INSTANCE_TYPE)
@@ -336,6 +356,8 @@ def project_slice(item: Mapping[str, Any]) -> SliceFacts | None:
         if _text(attributes, names.ATTRIBUTE_RESOURCE_TYPE) in ("", names.RESOURCE_TYPE_DEVICE):
             devices[instance_type].add(device["name"])
             groups[instance_type].update(_group_sizes(attributes))
+            if instance_type not in traits:
+                traits[instance_type] = read_traits(device)
     if not devices:
         return None
     pool = spec["pool"]
@@ -345,6 +367,7 @@ def project_slice(item: Mapping[str, Any]) -> SliceFacts | None:
         _shared_devices(tuple((name, frozenset(devices[name])) for name in sorted(devices))),
         _shared_groups(tuple((name, frozenset(groups[name])) for name in sorted(groups))),
         read_slice(spec),
+        tuple(sorted(traits.items())),
     )
 
 

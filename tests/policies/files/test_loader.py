@@ -124,6 +124,18 @@ spec: {policyName: replicas, validationActions: [Warn]}
             "0.yaml:7: instance type trn9.big: deviceGroups has 8, but the node has 4 devices.",
             id="groups",
         ),
+        pytest.param(
+            [CATALOG + "  - {name: inf9.big, devices: 12, topology: ring, deviceGroups: [4]}"],
+            "0.yaml:7: instance type inf9.big: deviceGroups does not apply to topology ring, which gives any number of"
+            " consecutive devices; write deviceGroups: [].",
+            id="groups-of-a-ring",
+        ),
+        pytest.param(
+            [CATALOG + "  - {name: trn2.48xlarge, topology: chain}"],
+            "0.yaml:7: instance type trn2.48xlarge: deviceGroups does not apply to topology chain, which gives any"
+            " number of consecutive devices; write deviceGroups: [].",
+            id="groups-of-a-known-type",
+        ),
     ],
 )
 def test_contradictions_within_and_between_files_are_rejected(texts: list[str], message: str) -> None:
