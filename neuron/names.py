@@ -58,11 +58,15 @@ ANNOTATION_PRUNE_AFTER: Final = "neuron.aws.com/prune-after"
 
 ATTRIBUTE_INSTANCE_TYPE: Final = "instanceType"
 ATTRIBUTE_RESOURCE_TYPE: Final = "resourceType"
+CAPACITY_CORES: Final = "neuroncores"
+"""Capacity of a device that several claims share: its physical cores (KEP-5075)."""
 RESOURCE_TYPE_DEVICE: Final = "neuron_device"
 RESOURCE_TYPE_NODE: Final = "neuron_node"
 ATTRIBUTE_DEVICE_ID: Final = "deviceId"
-CAPACITY_CORES: Final = "neuroncores"
-"""Capacity of a device whose physical cores several claims can share (KEP-5075)."""
+STANDARD_DOMAIN: Final = "resource.kubernetes.io/"
+"""Domain of Kubernetes' standard attributes, which drivers of all vendors publish."""
+ATTRIBUTE_PCIE_ROOT: Final = f"{STANDARD_DOMAIN}pcieRoot"
+ATTRIBUTE_NUMA_NODE: Final = f"{STANDARD_DOMAIN}numaNode"
 
 
 def device_group_attribute(size: int) -> str:
