@@ -10,7 +10,7 @@ import pytest
 
 from neuron.windows import Line
 from tests.cluster.api import Api, ApiError
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.controlplane import Assets, ControlPlane
 from tests.cluster.driver import Driver, indices, install_rbac, started, wait_gone, wait_running, wait_unprepared
 from tests.cluster.kubelet import Kubelet
 from tests.cluster.manifests import (
@@ -22,14 +22,18 @@ from tests.cluster.manifests import (
     wait_scheduled,
     workload,
 )
-from tests.cluster.nodes import INSTANCE_TYPE, Fleet
+from tests.cluster.nodes import INSTANCE_TYPE, Fleet, device_class
 from tests.cluster.processes import eventually
+from tests.cluster.webhooks import Webhook
+from tests.cluster.webhooks import install_rbac as webhook_rbac
 from tests.support.mixtures import Hardware, slices
 
 CORES = "NEURON_RT_VISIBLE_CORES"
 INF2 = {INSTANCE_TYPE: "inf2.48xlarge"}
 INF1 = {INSTANCE_TYPE: "inf1.6xlarge"}
+OLDER = "DRAConsumableCapacity=false,DRAPartitionableDevices=false"
 RING = Line(12, wraps=True)
+TYPES = ["inf2.48xlarge", "trn1.32xlarge"]
 LABELS = {"instanceType": "inferentia-inf2"}
 """A label of published manifests."""
 
@@ -265,7 +269,7 @@ def test_a_cluster_of_inf2_and_trn1_serves_each_count_where_it_can(api: Api, nam
     trn1 = fleet.add_publishing("trn1.32xlarge", slices(Hardware("trn1.32xlarge", Line(16, wraps=False), 2)))
 
     def place(name: str, devices: int) -> tuple[str, list[int]]:
-        legacy = pod(name, container(neuron=devices), nodeSelector=None)
+        legacy = pod(name, container(neuron=devices))
         terms = [{"matchExpressions": [{"key": INSTANCE_TYPE, "operator": "In", "values": TYPES}]}]
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
         legacy["spec"] |= {"affinity": {"nodeAffinity": required}}
@@ -284,4 +288,39 @@ def test_a_cluster_of_inf2_and_trn1_serves_each_count_where_it_can(api: Api, nam
     assert consecutive(devices)
 
 
-TYPES = ["inf2.48xlarge", "trn1.32xlarge"]
+# --- without the features of 1.36 -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def older(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A cluster that stores neither shares nor shared counters, as 1.34 and 1.35 do; an Inf1 node in it."""
+    plane = ControlPlane(assets, tmp_path_factory.mktemp("older"), OLDER)
+    webhook = None
+    try:
+        plane.start()
+        plane.admin.create(device_class())
+        webhook = Webhook(plane, webhook_rbac(plane))
+        webhook.start()
+        webhook.install()
+        yield from site(plane, tmp_path_factory, "older-node", INF1)
+    finally:
+        if webhook is not None:
+            webhook.stop()
+        plane.stop()
+
+
+def test_without_shares_all_sizes_run_and_cores_become_whole_devices(older: Site) -> None:
+    older.namespace = "default"
+    eventually("pods in the namespace", lambda: older.api.find("ServiceAccount", "default", "default"))
+    capacities = [device.get("capacity") for each in older.driver.slices() for device in each["spec"]["devices"]]
+    assert capacities == [None] * 4
+    for devices in (1, 2, 3, 4):
+        assert len(older.run(f"devices-{devices}", neuron=devices)) == devices
+        older.gone(f"devices-{devices}")
+    assert older.run("nine", neuroncore=9) == [0, 1, 2]
+    environment = started(older.kubelet, "default", "nine").sees.env
+    assert environment["NEURON_RT_NUM_CORES"] == "9"
+    assert CORES not in environment
+    assert older.run("one", neuroncore=1) == [3]
+    older.waits("more", neuroncore=1)
+    remove_pods(older, "default")
