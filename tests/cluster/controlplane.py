@@ -70,9 +70,11 @@ class Assets:
 class ControlPlane:
     """Starts and stops the four processes, and hands out identities."""
 
-    def __init__(self, assets: Assets, directory: Path) -> None:
+    def __init__(self, assets: Assets, directory: Path, gates: str = "") -> None:
+        """Args: `gates` are feature gates of all components, as `--feature-gates` takes them."""
         self.assets = assets
         self.directory = directory
+        self.gates = gates
         self.authority = Authority(directory)
         self.etcd_port, self._peer_port, self.port = free_ports(3)
         self.server = f"https://127.0.0.1:{self.port}"
@@ -131,7 +133,11 @@ class ControlPlane:
             "--allow-privileged=true",
             f"--kubelet-client-certificate={kubelet_client.certificate}",
             f"--kubelet-client-key={kubelet_client.key}",
+            *self._gates(),
         ]
+
+    def _gates(self) -> list[str]:
+        return [f"--feature-gates={self.gates}"] if self.gates else []
 
     def _controller_manager(self) -> list[str]:
         ca = self.authority.files
@@ -162,6 +168,7 @@ class ControlPlane:
             "--secure-port=0",
             f"--cert-dir={self.directory}",
             "--leader-elect=false",
+            *self._gates(),
         ]
 
     def start(self) -> None:
