@@ -183,7 +183,7 @@ def test_json_is_one_list_of_everything(tmp_path: Path) -> None:
 REFUSAL = (
     "pods.yaml:11: [document 1, Pod seven] spec.containers[0].resources.limits[aws.amazon.com/neuron]: NEU105: Instance"
     " type trn1.32xlarge does not support requests for device: 7. Please request a different number of devices. Nearest"
-    " valid counts: 4 or 8."
+    " valid counts: 4 or 8. Instance types that serve 7: inf2.48xlarge, inf1.24xlarge."
 )
 
 

@@ -94,7 +94,7 @@ class TestText:
             " spec.template.spec.containers[0].resources.limits[aws.amazon.com/neuron]",
             "    Instance type trn1.32xlarge does not support requests for device: 7. Please request a different number"
             " of devices.",
-            "    Fix: Nearest valid counts: 4 or 8.",
+            "    Fix: Nearest valid counts: 4 or 8. Instance types that serve 7: inf2.48xlarge, inf1.24xlarge.",
         ]
         assert result.stderr == "3 errors and 0 warnings in 2 objects of 1 file.\n"
         assert result.exit_code == 1

@@ -381,7 +381,7 @@ def test_settings_decide_as_they_do_for_the_webhook() -> None:
                 "f0.yaml:16: [document 1, Deployment ns/d]"
                 " spec.template.spec.containers[0].resources.limits[aws.amazon.com/neuron]: NEU105: Instance type"
                 " trn1.32xlarge does not support requests for device: 7. Please request a different number of devices."
-                " Nearest valid counts: 4 or 8."
+                " Nearest valid counts: 4 or 8. Instance types that serve 7: inf2.48xlarge, inf1.24xlarge."
             ],
         ),
         (
