@@ -5,6 +5,7 @@ import time
 import pytest
 
 from neuron import names, windows
+from neuron.allocator import Result
 from neuron.windows import Line
 from tests.cluster.allocating import Allocating, Outcome
 from tests.cluster.api import Api, ApiError, Object
@@ -53,10 +54,11 @@ class OneNode:
         """The same for a whole spec."""
         claim = self.outcome(spec).claim
         results = (structured.results_of(claim) if claim else None) or ()
-        return [
-            " ".join([each.request, each.device.removeprefix("neuron-device-"), *map(str, each.consumed.values())])
-            for each in results
-        ]
+        return [" ".join([each.request, each.device.removeprefix("neuron-device-"), *_cores(each)]) for each in results]
+
+
+def _cores(result: Result) -> list[str]:
+    return [str(result.consumed[CORES])] if CORES in result.consumed else []
 
 
 def ids(results: list[str]) -> list[int]:

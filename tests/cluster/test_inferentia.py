@@ -312,11 +312,12 @@ def older(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def test_without_shares_all_sizes_run_and_cores_become_whole_devices(older: Site) -> None:
     older.namespace = "default"
     eventually("pods in the namespace", lambda: older.api.find("ServiceAccount", "default", "default"))
-    capacities = [device.get("capacity") for each in older.driver.slices() for device in each["spec"]["devices"]]
-    assert capacities == [None] * 4
-    for devices in (1, 2, 3, 4):
-        assert len(older.run(f"devices-{devices}", neuron=devices)) == devices
-        older.gone(f"devices-{devices}")
+    devices = [device for each in older.driver.slices() for device in each["spec"]["devices"]]
+    assert len(devices) == 4
+    assert not any("allowMultipleAllocations" in device for device in devices)
+    for count in (1, 2, 3, 4):
+        assert len(older.run(f"devices-{count}", neuron=count)) == count
+        older.gone(f"devices-{count}")
     assert older.run("nine", neuroncore=9) == [0, 1, 2]
     environment = started(older.kubelet, "default", "nine").sees.env
     assert environment["NEURON_RT_NUM_CORES"] == "9"

@@ -66,8 +66,12 @@ def _value(value: Mapping[str, Value]) -> Value:
 
 def _capacity(value: Mapping[str, Any]) -> Capacity:
     policy = value.get("requestPolicy") or {}
-    assert policy.get("default", value["value"]) == value["value"], "the model takes all where nothing is requested"
-    return Capacity(int(value["value"]), tuple(int(each) for each in policy.get("validValues") or ()))
+    valid = tuple(_amount(each) for each in policy.get("validValues") or ())
+    return Capacity(_amount(value["value"]), valid, _amount(policy["default"]) if "default" in policy else None)
+
+
+def _amount(quantity: str) -> int:
+    return int(quantity.removesuffix("Gi")) * (2**30 if quantity.endswith("Gi") else 1)
 
 
 def claim_of(spec: Mapping[str, Any]) -> Claim:
@@ -93,7 +97,7 @@ def _alternative(name: str, entry: Mapping[str, Any]) -> Alternative:
         name,
         selects=_all_of([each["cel"]["expression"] for each in entry.get("selectors", ())]),
         count=None if every else entry.get("count", 1),
-        capacity={key: int(value) for key, value in entry.get("capacity", {}).get("requests", {}).items()},
+        capacity={key: _amount(value) for key, value in entry.get("capacity", {}).get("requests", {}).items()},
         admin_access=bool(entry.get("adminAccess")),
         tolerates=any(each.get("operator") == "Exists" and not each.get("key") for each in tolerations),
     )
@@ -133,7 +137,7 @@ def results_of(claim: Mapping[str, Any]) -> tuple[Result, ...] | None:
         Result(
             each["request"],
             each["device"],
-            {name: int(value) for name, value in (each.get("consumedCapacity") or {}).items()},
+            {name: _amount(value) for name, value in (each.get("consumedCapacity") or {}).items()},
             bool(each.get("adminAccess")),
         )
         for each in allocation["devices"]["results"]
