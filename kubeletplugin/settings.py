@@ -93,6 +93,13 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["NoSchedule", "NoExecute", "Off"],
         about("Taint of an unhealthy device: keep new pods off, also stop running pods, or no taint."),
     ] = "NoSchedule"
+    faulty_kubelet: Annotated[
+        Literal["Publish", "Withhold"],
+        about("On a node whose kubelet has a known fault with claims: publish its devices, or none."),
+    ] = "Publish"
+    claim_status: Annotated[
+        bool, about("Write ids, conditions and health of prepared devices to status.devices of their claims.")
+    ] = True
     sweep_interval: Annotated[
         _Seconds,
         about(

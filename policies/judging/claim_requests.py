@@ -45,7 +45,7 @@ def _alternative(fields: Mapping[str, Any], reference: str) -> DeviceRequest:
     )
     device_class = fields.get("deviceClassName")
     name = device_class if isinstance(device_class, str) else ""
-    return DeviceRequest("", reference, name, selectors, everything, amount)
+    return DeviceRequest("", reference, name, selectors, everything, amount, fields.get("adminAccess") is True)
 
 
 def constraints(devices: Mapping[str, Any]) -> Iterator[Constraint]:
