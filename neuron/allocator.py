@@ -28,15 +28,17 @@ class Capacity:
     Attributes:
         value: all of it.
         valid: amounts that a claim can consume, ascending; empty: any.
+        default: consumed by a request that does not name it; None: all.
     """
 
     value: int
     valid: tuple[int, ...] = ()
+    default: int | None = None
 
     def consumed(self, requested: int | None) -> int | None:
         """What a request consumes, by the request policy; None if the device cannot give it."""
         if requested is None:
-            return self.value
+            return self.value if self.default is None else self.default
         rounded = next((valid for valid in self.valid if valid >= requested), None) if self.valid else requested
         return rounded if rounded is not None and rounded <= self.value else None
 

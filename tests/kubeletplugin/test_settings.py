@@ -25,6 +25,8 @@ SAMPLES: dict[str, tuple[Any, Any]] = {
     "health_port": ("0", 0),
     "health_interval": ("2.5", 2.5),
     "unhealthy_taint": ("NoExecute", "NoExecute"),
+    "faulty_kubelet": ("Withhold", "Withhold"),
+    "claim_status": ("false", False),
     "sweep_interval": ("60", 60.0),
     "emulate": ("trn2.48xlarge", "trn2.48xlarge"),
     "emulate_driver_version": ("2.30.2.0", "2.30.2.0"),
