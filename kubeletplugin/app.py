@@ -17,6 +17,7 @@ import msgspec
 from kubeletplugin import emulate, kube
 from kubeletplugin.catalogues import Catalogues
 from kubeletplugin.cdi import SpecFiles
+from kubeletplugin.claim_status import ClaimStatusWriter
 from kubeletplugin.clock import SystemClock
 from kubeletplugin.decide import NodeView
 from kubeletplugin.driver import Driver, NodeClaims
@@ -101,6 +102,9 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         await driver.count()
         publisher = _publisher(settings, api, monitor, clock, metrics)
         sweeper = Sweeper(driver, node, settings.sweep_interval, clock=clock, metrics=metrics)
+        writer = ClaimStatusWriter(driver, node, api, monitor, clock=clock, metrics=metrics)
+        if settings.claim_status:
+            driver.observer = writer
         registration = Registration(paths.plugin)
         if settings.metrics_port:
             stack.callback(_serve_metrics(settings, metrics).close)
@@ -112,17 +116,18 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         if settings.health_port:
             await stack.enter_async_context(_health_service(settings, paths))
         _log.info("serving", extra={"plugin": str(paths.plugin), "registration": str(paths.registration)})
-        await _until_stopped(stop, monitor, publisher, sweeper)
+        await _until_stopped(stop, monitor, publisher, sweeper, *([writer] if settings.claim_status else []))
 
 
 def _publisher(
     settings: DriverSettings, api: kube.KubeApi, monitor: HealthMonitor, clock: SystemClock, metrics: Metrics
 ) -> Publisher:
-    instance = Instance(driver_version(), settings.taint_effect, settings.state, settings.share_cores)
+    withhold = settings.faulty_kubelet == "Withhold"
+    instance = Instance(driver_version(), settings.taint_effect, settings.state, settings.share_cores, withhold)
     return Publisher(api, monitor, instance, clock=clock, metrics=metrics, jitter=random.uniform)
 
 
-async def _until_stopped(stop: asyncio.Event, *parts: HealthMonitor | Publisher | Sweeper) -> None:
+async def _until_stopped(stop: asyncio.Event, *parts: HealthMonitor | Publisher | Sweeper | ClaimStatusWriter) -> None:
     """Run the background parts. They handle expected errors; any other error ends the process with a traceback."""
     tasks = [asyncio.create_task(part.run()) for part in parts]
     stopped = asyncio.create_task(stop.wait())

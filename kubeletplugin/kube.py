@@ -9,7 +9,7 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -19,8 +19,8 @@ import msgspec
 from kubeletplugin.ports import JsonObject, KubeError, SliceEvent, UnreadableObjectError
 from neuron import api_objects, names
 from runtime import answers, paging
-from runtime.api_errors import NOT_FOUND, ApiServerError, ClusterUnavailableError, StatusError, TooLongError
-from runtime.api_transport import LONGEST_ANSWER, Connection, load_configuration
+from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, ClusterUnavailableError, StatusError, TooLongError
+from runtime.api_transport import JSON, LONGEST_ANSWER, Connection, load_configuration
 
 __all__ = ["ClusterUnavailableError", "KubeApi", "connect", "from_v1", "to_v1"]
 
@@ -33,6 +33,7 @@ _REQUEST_SECONDS: Final = 10.0
 _WATCH_SECONDS: Final = 290
 _WATCH_GRACE_SECONDS: Final = 30
 _PAGE: Final = 500
+_APPLY: Final = "application/apply-patch+yaml"
 _USER_AGENT: Final = "neuron-dra-kubelet-plugin"
 _OUTSIDE: Final = "outside a pod, name a kubeconfig with --kubeconfig"
 
@@ -54,7 +55,7 @@ async def connect(kubeconfig: Path | None, node_name: str) -> "KubeApi":
 
 
 class KubeApi:
-    """Claims, the node and its slices. Implements `ports.ClaimReader`, `ports.NodeReader` and `ports.SliceStore`."""
+    """Claims, the node and its slices. Implements `ClaimReader`, `ClaimStatusStore` and `NodeStore` of `ports`."""
 
     def __init__(self, connection: Connection, node_name: str) -> None:
         self._connection = connection
@@ -85,6 +86,27 @@ class KubeApi:
         """See `ports.ClaimReader`."""
         items, _ = await self._list("resourceclaims", {}, _allocated_by_us)
         return items
+
+    async def apply_devices(
+        self, namespace: str, name: str, uid: str, devices: Sequence[Mapping[str, Any]]
+    ) -> JsonObject | None:
+        """See `ports.ClaimStatusStore`."""
+        root = await self._root()
+        body: JsonObject = {
+            "apiVersion": f"{GROUP}/{self._version}",
+            "kind": "ResourceClaim",
+            "metadata": {"namespace": namespace, "name": name, "uid": uid},
+            "status": {"devices": list(devices)},
+        }
+        path = f"{root}/namespaces/{quote(namespace)}/resourceclaims/{quote(name)}/status"
+        # Forced: nobody else manages the entries of this driver.
+        query = {"fieldManager": names.DRIVER, "force": "true"}
+        try:
+            return await self._call("PATCH", path, query, body, _APPLY)
+        except KubeError as error:
+            if error.status in (NOT_FOUND, CONFLICT):  # a conflict: a claim with another UID
+                return None
+            raise
 
     async def separates_counters(self) -> bool:
         """See `ports.SliceStore`."""
@@ -201,9 +223,14 @@ class KubeApi:
         return items, version
 
     async def _call(
-        self, method: str, path: str, query: Mapping[str, str] | None = None, body: JsonObject | None = None
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: JsonObject | None = None,
+        content_type: str = JSON,
     ) -> JsonObject:
-        content = await self._exchange(method, path, query or {}, body)
+        content = await self._exchange(method, path, query or {}, body, content_type)
         try:
             answer = json.loads(content)
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -217,7 +244,12 @@ class KubeApi:
         return answer
 
     async def _exchange(
-        self, method: str, path: str, query: Mapping[str, str], body: JsonObject | None = None
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: JsonObject | None = None,
+        content_type: str = JSON,
     ) -> bytes:
         """The body of an answer that is a success.
 
@@ -227,7 +259,9 @@ class KubeApi:
         """
         try:
             with _kube_errors(f"The API server did not answer {method} {path}"):
-                return await self._connection.request(method, path, timeout=_REQUEST_SECONDS, query=query, body=body)
+                return await self._connection.request(
+                    method, path, timeout=_REQUEST_SECONDS, query=query, body=body, content_type=content_type
+                )
         except TooLongError as error:
             raise UnreadableObjectError(f"{path} cannot be read: {error}") from error
 

@@ -19,6 +19,7 @@ from kubeletplugin.metrics import Metrics
 from kubeletplugin.pools import dropped_fields, plan_writes, without_times
 from kubeletplugin.ports import Clock, JsonObject, KubeError, NodeStore
 from kubeletplugin.slices import ClusterFeatures, NodeDevices, NodeFacts, desired_slices, node_facts
+from neuron.kubelets import fault
 from runtime.once import Once
 
 LOCK_NAME: Final = "publish.lock"
@@ -54,12 +55,14 @@ class Instance:
         taint_effect: of unhealthy devices; None for no taint.
         lock_dir: shared by all instances on the node; only one of them publishes.
         share_cores: whether claims can share devices.
+        withhold_from_faulty_kubelet: whether no device is published on a node whose kubelet has a known fault.
     """
 
     driver_version: str
     taint_effect: str | None
     lock_dir: Path
     share_cores: sharing.Setting = "auto"
+    withhold_from_faulty_kubelet: bool = False
 
 
 class Publisher:
@@ -187,7 +190,8 @@ class Publisher:
         snapshot = self._monitor.snapshot
         tainted = taints(snapshot.health, self._instance.taint_effect)
         shared = sharing.shares(self._instance.share_cores, snapshot.instance)
-        found = NodeDevices(snapshot.hardware, snapshot.instance, snapshot.vanished, tainted, shared)
+        instance = None if self._withholds(facts) else snapshot.instance
+        found = NodeDevices(snapshot.hardware, instance, snapshot.vanished, tainted, shared)
         desired = desired_slices(facts, found, self._instance.driver_version, self._features)
         features = self._features
         writes = plan_writes(facts, desired, {n: self._as_sent(b) for n, b in self._known.items()}, self._generation)
@@ -253,6 +257,17 @@ class Publisher:
                 "the instance type is not known, so nothing is published: DMI names none, and the node has no label "
                 "node.kubernetes.io/instance-type"
             )
+
+    def _withholds(self, facts: NodeFacts) -> bool:
+        """Whether the kubelet has a known fault because of which no device is published."""
+        known = fault(facts.kubelet)
+        self._metrics.faulty_kubelet.set(known is not None)
+        if known is None:
+            return False
+        message = f"kubelet {facts.kubelet} of node {facts.name} {known.effect} ({known.issue})"
+        effect = "no device is published" if self._instance.withhold_from_faulty_kubelet else "devices are published"
+        self._tell(f"{message}: {effect}; upgrade it to {known.fixed_in} or later")
+        return self._instance.withhold_from_faulty_kubelet
 
     def _tell(self, message: str) -> None:
         """Log a lasting limitation once."""

@@ -104,6 +104,13 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
         Path | None,
         _directory("Directory of policy files. Only the kind InstanceTypeCatalog is used. Default: none."),
     ] = None
+    faulty_kubelet: Annotated[
+        Literal["Publish", "Withhold"],
+        about("On a node whose kubelet has a known fault with claims: publish its devices, or none."),
+    ] = "Publish"
+    claim_status: Annotated[
+        bool, about("Write ids, conditions and health of prepared devices to status.devices of their claims.")
+    ] = True
     sweep_interval: Annotated[
         _Seconds,
         about(

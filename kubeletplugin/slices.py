@@ -46,6 +46,7 @@ class NodeFacts:
         instance_type: from the well-known label, for nodes whose DMI does not have it; None without the label.
         network_nodes: EC2 network node by layer, from labels.
         capacity_block: EC2 capacity block, from a label.
+        kubelet: version of the kubelet; empty if the Node does not say.
     """
 
     name: str
@@ -53,6 +54,7 @@ class NodeFacts:
     instance_type: str | None = None
     network_nodes: Mapping[int, str] = dataclasses.field(default_factory=dict)
     capacity_block: str | None = None
+    kubelet: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -124,6 +126,7 @@ def node_facts(node: Mapping[str, Any]) -> NodeFacts:
         instance_type=labelled.removeprefix("ml.") if labelled else None,
         network_nodes={layer: value for layer, value in layers.items() if value},
         capacity_block=labels.get(LABEL_CAPACITY_BLOCK),
+        kubelet=str(((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion") or ""),
     )
 
 

@@ -130,9 +130,16 @@ def read_allocation(claim: Mapping[str, Any], driver: str, pool: str, uid: str) 
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if errors:
         listed = " ".join(f"{finding.path}: {finding}" for finding in errors)
-        raise AllocationError(f"{claim_text} has a config that cannot be used. {listed}", errors)
+        message = f"{claim_text} has a config that cannot be used. {listed}{_as_decoders_say(errors)}"
+        raise AllocationError(message, errors)
     ties = _ties(claim.get("spec") or {}, devices)
     return AllocatedClaim(namespace, name, uid, devices, entries, tuple(findings), ties)
+
+
+def _as_decoders_say(errors: Sequence[Finding]) -> str:
+    """The words of Kubernetes' strict decoder for unknown fields: people search for them."""
+    unknown = [f'unknown field "{finding.value}"' for finding in errors if finding.code == "NEU407" and finding.value]
+    return f" (strict decoding error: {', '.join(unknown)})" if unknown else ""
 
 
 def _device(result: Mapping[str, Any]) -> AllocatedDevice:

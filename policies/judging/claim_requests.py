@@ -50,7 +50,9 @@ def _alternative(fields: Mapping[str, Any], reference: str) -> DeviceRequest:
     name = device_class if isinstance(device_class, str) else ""
     amounts = mapping(mapping(fields.get("capacity")).get("requests"))
     capacity = tuple((key, str(value)) for key in _CORES if isinstance(value := amounts.get(key), str | int))
-    return DeviceRequest("", reference, name, selectors, everything, amount, capacity=capacity)
+    return DeviceRequest(
+        "", reference, name, selectors, everything, amount, fields.get("adminAccess") is True, capacity=capacity
+    )
 
 
 def cores_of(request: DeviceRequest) -> int | None:

@@ -234,6 +234,9 @@ class Tally:
             return 0
         for lnc in self.knowledge.class_lncs.get(devices.device_class, ()):
             self.sets_lnc(lnc)
+        if devices.admin_access and "/" not in devices.reference:
+            # It looks at devices, and leaves them to others. Alternatives have no such field: the API server drops it.
+            return 0
         if devices.everything:
             return self._figures.node
         if devices.count < 0:

@@ -92,7 +92,7 @@ def test_the_driver_runs_on_every_type_of_the_catalogue() -> None:
         ),
         ({"admission": {"claims": {"failurePolicy": "fail"}}}, "value must be one of 'Fail', 'Ignore'"),
         ({"admission": {"claims": {"timeoutSeconds": 31}}}, "at '/admission/claims/timeoutSeconds': maximum"),
-        ({"policies": {"packs": ["privilege"]}}, "at '/policies/packs/0': value must be one of 'device-limit'"),
+        ({"policies": {"packs": ["privilege"]}}, "at '/policies/packs/0': value must be one of 'admin-access'"),
         ({"policies": {"files": {"readme.md": "x"}}}, "additional properties 'readme.md' not allowed"),
         ({"certificates": {"mode": "auto"}}, "one of 'managed', 'cert-manager', 'secret'"),
         ({"certificates": {"mode": "secret", "caBundle": "-----BEGIN"}}, "at '/certificates/caBundle'"),

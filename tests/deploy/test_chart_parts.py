@@ -21,6 +21,13 @@ NEEDED: list[Object] = [
         "verbs": ["get", "list", "watch", "create", "update", "delete"],
     },
     {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get", "list"]},
+    {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/status"], "verbs": ["patch"]},
+    {
+        "apiGroups": ["resource.k8s.io"],
+        "resources": ["resourceclaims/driver"],
+        "resourceNames": ["neuron.aws.com"],
+        "verbs": ["associated-node:patch"],
+    },
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
 ]
 """The driver's permissions; docs/driver.md has the same list."""
@@ -79,6 +86,27 @@ def test_the_driver_reads_the_policy_files_that_may_have_instance_types(
 
 def test_the_driver_has_the_rights_it_is_documented_to_need(default: list[Object]) -> None:
     assert find(default, "ClusterRole", DRIVER)["rules"] == NEEDED
+
+
+def test_a_driver_that_writes_no_claim_status_has_no_right_to(default: list[Object]) -> None:
+    without = render({"kubeletPlugin": {"claimStatus": False}})
+    rules = find(without, "ClusterRole", DRIVER)["rules"]
+    assert not any("/" in resource for rule in rules for resource in rule["resources"])
+    policies = [each["metadata"]["name"] for each in without if each["kind"] == "ValidatingAdmissionPolicy"]
+    assert policies == [DRIVER]
+    [container] = pod_specs(without)[f"DaemonSet/{DRIVER}"]["containers"]
+    assert "--no-claim-status" in container["args"]
+    [container] = pod_specs(default)[f"DaemonSet/{DRIVER}"]["containers"]
+    assert "--no-claim-status" not in container["args"]
+
+
+def test_nodes_with_a_faulty_kubelet_are_a_setting(default: list[Object]) -> None:
+    for objects, value in (
+        (default, "Publish"),
+        (render({"kubeletPlugin": {"faultyKubelet": "Withhold"}}), "Withhold"),
+    ):
+        [container] = pod_specs(objects)[f"DaemonSet/{DRIVER}"]["containers"]
+        assert f"--faulty-kubelet={value}" in container["args"]
 
 
 def test_two_instances_of_the_driver_may_overlap(default: list[Object]) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import copy
 import dataclasses
 import itertools
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +191,7 @@ class FakeApi:
         self.fail: KubeError | None = None
         self.drop: Callable[[JsonObject], None] = lambda _spec: None
         self.counters_apart = True
+        self.keeps_device_status = True
         self._version = 0
         self._watches: list[asyncio.Queue[SliceEvent | None]] = []
 
@@ -212,6 +213,18 @@ class FakeApi:
     async def claim(self, namespace: str, name: str) -> JsonObject | None:
         self._call(f"get {namespace}/{name}")
         return self.claim_objects.get(f"{namespace}/{name}")
+
+    async def apply_devices(
+        self, namespace: str, name: str, uid: str, devices: Sequence[Mapping[str, Any]]
+    ) -> JsonObject | None:
+        self._call(f"apply {namespace}/{name} {len(devices)}")
+        body = self.claim_objects.get(f"{namespace}/{name}")
+        if body is None or body["metadata"]["uid"] != uid:
+            return None
+        others = [each for each in body["status"].get("devices", ()) if each["driver"] != DRIVER]
+        if self.keeps_device_status:
+            body["status"]["devices"] = [*others, *copy.deepcopy(list(devices))]
+        return copy.deepcopy(body)
 
     async def claims(self) -> list[JsonObject]:
         self._call("list claims")

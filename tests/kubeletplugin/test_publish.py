@@ -24,14 +24,16 @@ FIRST, SECOND = (f"{NODE}-neuron.aws.com-{number:03d}" for number in range(2))
 class Publishing:
     """A publisher at work."""
 
-    def __init__(self, node: Node, api: FakeApi, clock: FakeClock, effect: str | None = "NoSchedule") -> None:
+    def __init__(
+        self, node: Node, api: FakeApi, clock: FakeClock, effect: str | None = "NoSchedule", *, withhold: bool = False
+    ) -> None:
         self.node, self.api, self.clock = node, api, clock
         self.metrics = Metrics()
         self.monitor = HealthMonitor(node.discover, Catalogue(), clock, 10.0)
         self.publisher = Publisher(
             api,
             self.monitor,
-            Instance("1.0.0", effect, node.root),
+            Instance("1.0.0", effect, node.root, withhold),
             clock=clock,
             metrics=self.metrics,
             jitter=lambda _low, high: high,
@@ -64,9 +66,9 @@ class Publishing:
 
 @contextlib.asynccontextmanager
 async def publishing(
-    node: Node, api: FakeApi, clock: FakeClock, effect: str | None = "NoSchedule"
+    node: Node, api: FakeApi, clock: FakeClock, effect: str | None = "NoSchedule", *, withhold: bool = False
 ) -> AsyncIterator[Publishing]:
-    made = Publishing(node, api, clock, effect)
+    made = Publishing(node, api, clock, effect, withhold=withhold)
     await made.monitor.refresh()
     task = asyncio.create_task(made.publisher.run())
     try:
@@ -419,6 +421,31 @@ def test_nothing_to_publish_is_an_empty_slice_and_said_once(
 
     asyncio.run(scenario())
     assert sum(getattr(record, "reason", "").startswith(said) for record in caplog.records) == 1
+
+
+@pytest.mark.parametrize("withhold", [False, True])
+def test_a_faulty_kubelet_is_named_and_gets_devices_by_setting(
+    node: Node, clock: FakeClock, caplog: pytest.LogCaptureFixture, *, withhold: bool
+) -> None:
+    api = FakeApi(node_object() | {"status": {"nodeInfo": {"kubeletVersion": "v1.34.1"}}})
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock, withhold=withhold) as at:
+            await at.until(lambda: bool(api.stored))
+            assert len(api.stored[FIRST]["spec"]["devices"]) == (0 if withhold else 16)
+            assert at.metric("faulty_kubelet") == 1
+            api.node_object["status"]["nodeInfo"]["kubeletVersion"] = "v1.34.2"
+            api.wipe()  # as the upgraded kubelet does when it starts
+            await at.until(lambda: FIRST in api.stored and at.metric("faulty_kubelet") == 0)
+            assert len(api.stored[FIRST]["spec"]["devices"]) == 16
+
+    asyncio.run(scenario())
+    effect = "no device is published" if withhold else "devices are published"
+    said = (
+        f"kubelet v1.34.1 of node {NODE} can lose pods that use ResourceClaims (kubernetes/kubernetes#133920): {effect}"
+        "; upgrade it to 1.34.2 or later"
+    )
+    assert [getattr(record, "reason", "") for record in caplog.records].count(said) == 1
 
 
 def test_only_one_instance_publishes_and_the_next_takes_over(

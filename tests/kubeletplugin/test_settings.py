@@ -27,6 +27,8 @@ SAMPLES: dict[str, tuple[Any, Any]] = {
     "unhealthy_taint": ("NoExecute", "NoExecute"),
     "share_cores": ("off", "off"),
     "policies": ("/p", Path("/p")),
+    "faulty_kubelet": ("Withhold", "Withhold"),
+    "claim_status": ("false", False),
     "sweep_interval": ("60", 60.0),
     "emulate": ("trn2.48xlarge", "trn2.48xlarge"),
     "emulate_driver_version": ("2.30.2.0", "2.30.2.0"),

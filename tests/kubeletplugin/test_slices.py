@@ -241,6 +241,11 @@ def test_node_facts_come_from_labels() -> None:
     assert node_facts({"metadata": {"name": NODE, "uid": "u"}}) == NodeFacts(NODE, "u")
 
 
+def test_the_kubelets_version_is_that_of_the_node_status() -> None:
+    status = {"nodeInfo": {"kubeletVersion": "v1.34.1"}}
+    assert node_facts({"metadata": {"name": NODE, "uid": "u"}, "status": status}).kubelet == "v1.34.1"
+
+
 def test_the_instance_type_is_that_of_dmi_or_else_of_the_label() -> None:
     labelled = NodeFacts(NODE, "u", "trn1.32xlarge")
     by_dmi = instance_type(NodeHardware("trn2.48xlarge", None), labelled, CATALOGUE)

@@ -124,6 +124,16 @@ REFUSED = {
         UID,
         "a newer field needs a newer version of this program",
     ),
+    "misspelt-field": (
+        claim(result("a"), config=[opaque(kind="NeuronConfig", logicalNeuronCoreCount=1)]),
+        UID,
+        '(strict decoding error: unknown field "logicalNeuronCoreCount")',
+    ),
+    "two-unknown-fields": (
+        claim(result("a"), config=[opaque(kind="NeuronConfig", logicalNeuronCore=1, frequency=3, voltage=1)]),
+        UID,
+        '(strict decoding error: unknown field "frequency", unknown field "voltage")',
+    ),
     "no-parameters": (
         claim(result("a"), config=[{"source": "FromClaim", "opaque": {"driver": "neuron.aws.com"}}]),
         UID,

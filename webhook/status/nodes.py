@@ -8,6 +8,7 @@ from neuron import names
 from neuron.instances import Catalogue
 from neuron.quantities import NotACountError, parse_count
 from webhook.decisions.modes import MODE_WORDS, Mode
+from webhook.status import kubelets
 from webhook.status.lines import Line, Verdict, counted, listed
 from webhook.status.snapshot import Object, Snapshot, Unseen
 
@@ -55,6 +56,7 @@ def check_nodes(snapshot: Snapshot) -> Iterator[Line]:
         yield Line(NODES, Verdict.NOTE, text)
     catalogue = Catalogue()
     neuron = {item["metadata"]["name"] for item in nodes if _instance_type(item) in catalogue}
+    yield from kubelets.check(nodes, published.keys(), neuron)
     idle = neuron - plugin - published.keys()
     if idle:
         text = f"Neuron nodes with neither driver nor device plugin: {listed(idle)}."

@@ -60,6 +60,19 @@ KIND = "device.attributes['neuron.aws.com'].resourceType"
         pytest.param(claim(exactly(4), exactly(4, "s")), 8, id="sum"),
         pytest.param(claim(exactly(None, allocationMode="All")), 16, id="all"),
         pytest.param(claim(exactly(None, allocationMode="all")), 16, id="all-misspelt"),
+        pytest.param(claim(exactly(None, allocationMode="All", adminAccess=True)), 0, id="admin-access"),
+        pytest.param(claim(exactly(4, adminAccess=False)), 4, id="no-admin-access"),
+        pytest.param(
+            claim({"name": "r", "deviceClassName": "neuron.aws.com", "count": 8, "adminAccess": True}),
+            0,
+            id="flat-admin",
+        ),
+        pytest.param(
+            claim({"name": "r", "firstAvailable": [exactly(8, adminAccess=True)["exactly"] | {"name": "s"}]}),
+            8,
+            id="alternatives-have-no-admin-access",
+        ),
+        pytest.param(claim(exactly(None, allocationMode="All", adminAccess="true")), 16, id="admin-access-as-text"),
         pytest.param(
             claim({"name": "r", "firstAvailable": [exactly(1)["exactly"], exactly(8)["exactly"]]}), 8, id="or"
         ),
