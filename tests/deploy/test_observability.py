@@ -88,10 +88,11 @@ async def webhook(directory: Path, api: FakeApi) -> AsyncIterator[app.Service]:
         "users": [{"name": "u", "user": {"token": "secret"}}],
     }
     (directory / "kubeconfig").write_text(yaml.safe_dump(config))
-    flags = {
+    flags: dict[str, Any] = {
         "kubeconfig": str(directory / "kubeconfig"),
         "tls_dir": str(certificates.certificate.parent),
         "policies": str(directory / "policies"),
+        "families": ("trn1", "trn2"),
         "host": "127.0.0.1",
         "port": "0",
         "metrics_host": "127.0.0.1",

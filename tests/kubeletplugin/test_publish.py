@@ -33,7 +33,7 @@ class Publishing:
         self.publisher = Publisher(
             api,
             self.monitor,
-            Instance("1.0.0", effect, node.root, withhold),
+            Instance("1.0.0", effect, node.root, withhold_from_faulty_kubelet=withhold),
             clock=clock,
             metrics=self.metrics,
             jitter=lambda _low, high: high,
@@ -356,7 +356,9 @@ def test_a_cluster_that_cannot_share_gets_whole_devices(
             await at.settled()
             assert len(at.writes()) == 2, "once with shares, once without"
             assert at.metric("slice_dropped_fields") == 0
-            assert "capacity" not in api.stored[FIRST]["spec"]["devices"][0]
+            device = api.stored[FIRST]["spec"]["devices"][0]
+            assert device["capacity"] == {"memory": {"value": "8Gi"}, "neuroncores": {"value": "4"}}
+            assert "allowMultipleAllocations" not in device
             api.end_watches()
             await at.settled()
             assert len(at.writes()) == 2

@@ -23,8 +23,6 @@ def examples() -> list[Any]:
 EXPECTED_WARNINGS = {
     # Without a selector the request may land on trn1, whose driver refuses the config.
     "neurons-lnc-1": {"NEU514"},
-    # All devices of a node, which nothing says to be connected.
-    "xl-trn2": {"NEU524"},
     "lnc-neurons": {"NEU411"},
 }
 
