@@ -17,12 +17,15 @@ from tests.cluster.processes import Process, eventually, free_ports
 from tests.cluster.webhooks import MANIFESTS, load
 
 USER: Final = "driver-under-test"
-"""Has the rights of the driver's shipped ClusterRole, whose own name is taken where the manifests are applied."""
+"""Has the rights of the driver's shipped roles, whose own names are taken where the manifests are applied."""
+
+EVENTS: Final = "default"
+"""Namespace of Events about Nodes."""
 
 
-def shipped_rules() -> list[Object]:
-    """All that the driver may do."""
-    roles = [each for each in load(MANIFESTS / "rbac.yaml") if each["kind"] == "ClusterRole"]
+def shipped_rules(kind: str) -> list[Object]:
+    """What the driver may do, by its ClusterRole, or by its Role in the namespace of Events."""
+    roles = [each for each in load(MANIFESTS / "rbac.yaml") if each["kind"] == kind]
     rules: list[Object] = next(role for role in roles if role["metadata"]["name"] == "neuron-dra-kubelet-plugin")[
         "rules"
     ]
@@ -35,16 +38,17 @@ def install_rbac(api: Api) -> None:
         return
     group = "rbac.authorization.k8s.io"
     version = f"{group}/v1"
-    api.create({"apiVersion": version, "kind": "ClusterRole", "metadata": {"name": USER}, "rules": shipped_rules()})
-    api.create(
-        {
+    for kind, namespace in (("ClusterRole", ""), ("Role", EVENTS)):
+        role = {"apiVersion": version, "kind": kind, "metadata": {"name": USER}, "rules": shipped_rules(kind)}
+        binding = {
             "apiVersion": version,
-            "kind": "ClusterRoleBinding",
+            "kind": f"{kind}Binding",
             "metadata": {"name": USER},
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": USER},
+            "roleRef": {"apiGroup": group, "kind": kind, "name": USER},
             "subjects": [{"apiGroup": group, "kind": "User", "name": USER}],
         }
-    )
+        for body in (role, binding):
+            api.create(body, namespace)
 
 
 class Driver:

@@ -498,6 +498,8 @@ def test_the_driver_itself_publishes_under_this_policy(
         "--node-name": "node-1",
         "--emulate": "trn2.48xlarge",
         "--bind-address": "127.0.0.1",
+        # No kubelet registers this driver.
+        "--registration-wait": 0,
     }
     for flag, name in (("--cdi-dir", "cdi"), ("--kubelet-plugins-dir", "p"), ("--kubelet-registry-dir", "r")):
         (tmp_path / name).mkdir()
