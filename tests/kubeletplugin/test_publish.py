@@ -409,3 +409,145 @@ def test_news_from_before_our_own_write_is_ignored(node: Node, api: FakeApi, clo
             assert len(at.writes()) == 1
 
     asyncio.run(scenario())
+
+
+# --- registration, owner and kind of device ------------------------------------------------------------------------
+
+
+def test_nothing_is_written_before_the_kubelet_has_registered_the_plugin(
+    node: Node, api: FakeApi, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def forever(_seconds: float) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(clock, "sleep", forever)
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock, registered=False) as at:
+            await asyncio.sleep(0.05)
+            assert at.writes() == []
+            at.gate.answered(accepted=True)
+            await at.until(lambda: bool(api.stored))
+
+    asyncio.run(scenario())
+
+
+def test_a_device_plugin_that_comes_and_goes_taints_the_devices_meanwhile(
+    node: Node, api: FakeApi, clock: FakeClock
+) -> None:
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            assert "dry run" not in api.calls
+            api.change_node(node_object(neuron="16"))
+            await at.until(lambda: len(at.taints()) == 16)
+            assert at.taints()["neuron-device-0"] == [
+                {"key": "neuron.aws.com/device-plugin", "value": "active", "effect": "NoSchedule"}
+            ]
+            api.change_node(node_object(neuron="0"))
+            await at.until(lambda: at.taints() == {})
+            assert len(api.stored[FIRST]["spec"]["devices"]) == 16
+
+    asyncio.run(scenario())
+
+
+def test_where_taints_are_dropped_no_device_is_ever_published_beside_a_device_plugin(
+    node: Node, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    api = FakeApi(node_object(neuron="16"))
+    api.taints = False
+    published: list[int] = []
+    api.drop = lambda spec: published.append(len(spec["devices"]))
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            assert (api.stored[FIRST]["spec"]["devices"], at.publisher.offered) == ([], frozenset())
+            assert set(published) == {0}
+            api.change_node(node_object(neuron="0"))
+            await at.until(lambda: len(api.stored[FIRST]["spec"]["devices"]) == 16)
+            assert at.publisher.offered == {"devices"}
+
+    asyncio.run(scenario())
+    said = "a device plugin offers the devices, and the API server does not keep device taints"
+    assert sum(getattr(record, "reason", "").startswith(said) for record in caplog.records) == 1
+
+
+def without_counters(spec: JsonObject) -> None:
+    spec.pop("sharedCounters", None)
+    for device in spec.get("devices", ()):
+        device.pop("consumesCounters", None)
+
+
+def test_the_nodes_label_switches_between_devices_and_the_whole_node(
+    ultra: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.drop = without_counters
+
+    def names() -> list[str]:
+        return [device["name"] for body in api.stored.values() for device in body["spec"].get("devices", ())]
+
+    async def scenario() -> None:
+        async with publishing(ultra, api, clock) as at:
+            await at.until(lambda: len(names()) == 16)
+            await at.settled()
+            assert at.publisher.offered == {"devices"}
+            assert at.metric("ultraserver_publish", offer="devices") == 1
+            api.change_node(node_object({"neuron.aws.com/ultraserver-publish": "node"}))
+            await at.until(lambda: names() == ["neuron-node"])
+            await at.settled()
+            assert at.publisher.offered == {"node"}
+            assert at.metric("ultraserver_publish", offer="node") == 1
+            assert at.metric("ultraserver_publish", offer="devices") == 0
+            api.change_node(node_object({"neuron.aws.com/ultraserver-publish": "both"}))
+            await at.until(lambda: len(names()) == 16)
+
+    asyncio.run(scenario())
+    assert any("has the value 'both', which is not devices or node" in str(vars(r)) for r in caplog.records)
+
+
+def test_with_counters_an_ultraserver_node_offers_both(ultra: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(ultra, api, clock) as at:
+            await at.until(lambda: len(api.stored) == 2)
+            await at.settled()
+            assert at.publisher.offered == {"devices", "node"}
+            assert at.metric("ultraserver_publish", offer="both") == 1
+
+    asyncio.run(scenario())
+
+
+def test_the_last_instance_withdraws_its_slices(ultra: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(ultra, api, clock) as at:
+            await at.until(lambda: len(api.stored) == 2)
+        await at.publisher.withdraw()
+        assert api.stored == {}
+
+    asyncio.run(scenario())
+
+
+def test_slices_that_another_instance_publishes_stay(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+        with (node.root / "publish.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            await at.publisher.withdraw()
+        assert api.stored
+
+    asyncio.run(scenario())
+
+
+def test_an_instance_ends_also_while_the_api_server_is_away(
+    node: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+        api.fail = KubeError("away")
+        await at.publisher.withdraw()
+
+    asyncio.run(scenario())
+    assert "slices cannot be withdrawn; the kubelet deletes them" in caplog.messages
