@@ -7,7 +7,7 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -70,8 +70,11 @@ class Assets:
 class ControlPlane:
     """Starts and stops the four processes, and hands out identities."""
 
-    def __init__(self, assets: Assets, directory: Path) -> None:
+    def __init__(self, assets: Assets, directory: Path, gates: Mapping[str, bool] | None = None) -> None:
+        """`gates`: feature gates of all components that differ from their defaults."""
         self.assets = assets
+        given = ",".join(f"{name}={str(value).lower()}" for name, value in (gates or {}).items())
+        self._gates = [f"--feature-gates={given}"] if given else []
         self.directory = directory
         self.authority = Authority(directory)
         self.etcd_port, self._peer_port, self.port = free_ports(3)
@@ -131,6 +134,7 @@ class ControlPlane:
             "--allow-privileged=true",
             f"--kubelet-client-certificate={kubelet_client.certificate}",
             f"--kubelet-client-key={kubelet_client.key}",
+            *self._gates,
         ]
 
     def _controller_manager(self) -> list[str]:
@@ -162,6 +166,7 @@ class ControlPlane:
             "--secure-port=0",
             f"--cert-dir={self.directory}",
             "--leader-elect=false",
+            *self._gates,
         ]
 
     def start(self) -> None:

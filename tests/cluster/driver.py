@@ -1,9 +1,10 @@
 """The kubelet plugin as a process beside a real kubelet, with no rights but those that it needs."""
 
+import dataclasses
 import re
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import httpx
 
@@ -51,13 +52,60 @@ def install_rbac(api: Api) -> None:
             api.create(body, namespace)
 
 
+class NodeDirectories(Protocol):
+    """A node, and where kubelet and runtime keep what they share with drivers."""
+
+    @property
+    def node(self) -> str:
+        """The node's name."""
+
+    @property
+    def root(self) -> Path:
+        """What would be /var/lib/kubelet."""
+
+    @property
+    def cdi_directory(self) -> Path:
+        """Where the runtime reads CDI specs."""
+
+    @property
+    def plugins(self) -> Path:
+        """Where drivers keep their service sockets."""
+
+    @property
+    def plugins_registry(self) -> Path:
+        """Where drivers put their registration sockets."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BareNode:
+    """The directories of a node without a kubelet."""
+
+    node: str
+    root: Path
+
+    @property
+    def cdi_directory(self) -> Path:
+        """Where the runtime would read CDI specs."""
+        return self.root / "cdi"
+
+    @property
+    def plugins(self) -> Path:
+        """Where drivers keep their service sockets."""
+        return self.root / "p"
+
+    @property
+    def plugins_registry(self) -> Path:
+        """Where drivers put their registration sockets."""
+        return self.root / "r"
+
+
 class Driver:
-    """One instance of the driver on a kubelet's node."""
+    """One instance of the driver on a node."""
 
     def __init__(
         self,
         plane: ControlPlane,
-        kubelet: Kubelet,
+        kubelet: NodeDirectories,
         instance_type: str,
         *,
         pod_uid: str = "",
@@ -81,7 +129,7 @@ class Driver:
             "pod-uid": pod_uid,
         }
         command = [sys.executable, "-m", "kubeletplugin", *(f"--{key}={value}" for key, value in arguments.items())]
-        log = kubelet.root.parent / f"driver{f'-{pod_uid}' if pod_uid else ''}.log"
+        log = kubelet.root.parent / f"driver-{kubelet.node}{f'-{pod_uid}' if pod_uid else ''}.log"
         self.process = Process("driver", [*command, *flags], log)
 
     @property
@@ -103,11 +151,20 @@ class Driver:
             lambda: bool(self.slices()) and "registered with the kubelet" in log.read_text()[before:]
         )
 
+    def start_alone(self) -> None:
+        """Start where no kubelet is; return when its slices are published. Needs `--registration-wait=0`."""
+        self.process.start()
+        self.process.wait_ready(lambda: bool(self.slices()))
+
     def slices(self) -> list[Object]:
         """The slices of the node, by name."""
         selector = f"spec.nodeName={self.node},spec.driver={DRIVER}"
         found = self._api.list("ResourceSlice", fieldSelector=selector)
         return sorted(found, key=lambda each: each["metadata"]["name"])
+
+    def devices(self) -> list[Object]:
+        """All published devices."""
+        return [device for each in self.slices() for device in each["spec"].get("devices", ())]
 
     def device(self, name: str) -> Object:
         """A published device."""

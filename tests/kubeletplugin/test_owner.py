@@ -81,9 +81,7 @@ def test_it_is_reported_once_when_it_comes_and_once_when_it_goes(api: FakeApi, c
     )
 
 
-def test_an_event_that_cannot_be_written_is_tried_again(
-    clock: FakeClock, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_event_that_cannot_be_written_is_tried_again(clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
     api = FakeApi(node_object(neuron="16"))
     api.forbidden = {"report"}
 

@@ -14,7 +14,7 @@ import pytest
 from kubeletplugin.gate import KubeletGate
 from kubeletplugin.health import HealthMonitor
 from kubeletplugin.metrics import Metrics
-from kubeletplugin.offer import Guard, OfferSettings
+from kubeletplugin.offer import OfferSettings
 from kubeletplugin.own_node import OwnNode
 from kubeletplugin.ports import JsonObject, KubeError
 from kubeletplugin.publish import Instance, NodeSources, Publisher
