@@ -124,7 +124,6 @@ def certificates(pem: bytes, name: str) -> tuple[x509.Certificate, ...]:
 
 
 def bundle_pem(cas: Iterable[x509.Certificate]) -> bytes:
-    """PEM of several CAs."""
     return b"".join(ca.public_bytes(serialization.Encoding.PEM) for ca in cas)
 
 

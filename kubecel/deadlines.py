@@ -24,7 +24,6 @@ class Deadline:
 
     @property
     def clock(self) -> Clock:
-        """The clock that it reads."""
         return self._clock
 
     @property

@@ -95,7 +95,6 @@ NONE: Final = Optional(False)
 
 
 def some(value: object) -> Optional:
-    """An optional with a value."""
     return Optional(True, value)
 
 
@@ -141,7 +140,6 @@ def name_of(value: object) -> str:
 
 
 def is_list(value: object) -> bool:
-    """Is it a CEL list?"""
     return isinstance(value, list | tuple)
 
 

@@ -128,7 +128,6 @@ class Connection:
         return self._wall() + self._skew
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._client.close()  # type: ignore[no-untyped-call]
 
     async def request(

@@ -44,7 +44,6 @@ class JSONFormatter(logging.Formatter):
         self._timestamps = Timestamps()
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as one line."""
         fields: dict[str, Any] = {
             "event": record.getMessage(),
             "ts": self._timestamps.format(record.created),

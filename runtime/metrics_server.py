@@ -56,7 +56,6 @@ class MetricsServer:
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True)
 
     def start(self) -> None:
-        """Start to serve."""
         self._thread.start()
 
     def close(self) -> None:

@@ -21,8 +21,7 @@ class ListPage(Protocol):
     """One decoded page."""
 
     @property
-    def metadata(self) -> ListMeta:
-        """Of the list."""
+    def metadata(self) -> ListMeta: ...
 
 
 P = TypeVar("P", bound=ListPage)

@@ -195,7 +195,6 @@ class _Composer:
         self.root: Node | None = None
 
     def take(self, event: Any) -> None:
-        """Take the next event."""
         start, end = event.start_mark.index, event.end_mark.index
         match event:
             case yaml.DocumentStartEvent():
@@ -345,7 +344,6 @@ def anchored(node: Node) -> Iterator[Node]:
 
 
 def aliases(node: Node) -> Iterator[Alias]:
-    """The aliases in a subtree."""
     return (each for each in _walk(node) if isinstance(each, Alias))
 
 

@@ -66,7 +66,6 @@ class Library:
         return self._table.get((name, method), ())
 
     def names(self, *, method: bool) -> tuple[str, ...]:
-        """All functions, or all methods."""
         return tuple(name for name, is_method in self._table if is_method is method)
 
 

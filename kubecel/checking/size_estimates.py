@@ -45,11 +45,9 @@ class Size:
         return Size(capped(self.least + other.least), capped(self.most + other.most))
 
     def times(self, other: "Size") -> "Size":
-        """The product."""
         return Size(capped(self.least * other.least), capped(self.most * other.most))
 
     def union(self, other: "Size") -> "Size":
-        """The size of either."""
         return Size(min(self.least, other.least), max(self.most, other.most))
 
     def cost(self, factor: float) -> int:

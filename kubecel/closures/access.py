@@ -110,7 +110,6 @@ def _integer(key: object) -> int:
 
 
 def shown(key: object) -> str:
-    """A key, for messages."""
     if isinstance(key, str):
         return quoted(key)
     # A list or map as a key is always an error, and its text may be very long.

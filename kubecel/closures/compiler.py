@@ -59,7 +59,6 @@ class Code:
 
 
 def constant(value: object, described: Type, cost: int = 0) -> Code:
-    """Code for a known value."""
     return Code(lambda _: value, described, constant=value, cost=cost)
 
 
@@ -270,7 +269,6 @@ def folded(code: Code, compiler: Compiler) -> Code:
 
 
 def undeclared(compiler: Compiler, node: syntax.Ident) -> CelTypeError:
-    """The error for an undeclared name."""
     known = dict.fromkeys((*compiler.names(), *types.NAMED))
     hint = compiler.hint(node.name, known) or (
         f" Known here: {', '.join(sorted(compiler.names()))}." if compiler.names() else ""

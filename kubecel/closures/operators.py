@@ -48,7 +48,6 @@ MEMBERSHIP: Final = (
 
 
 def not_bool(value: object, what: str, offset: int) -> CelRuntimeError:
-    """The error for a value that should be a bool."""
     return CelRuntimeError(f"{what} requires bool, not {name_of(value)}", offset)
 
 

@@ -55,7 +55,6 @@ class Operand:
 
     @property
     def type(self) -> Type:
-        """Its type."""
         return self.expression.type
 
     @property
@@ -300,7 +299,6 @@ class Estimator:
         arguments: Sequence[Operand],
         costs: Sequence[int],
     ) -> Estimate:
-        """The estimate of a call with one signature, with its arguments."""
         if call.function in {"_&&_", "_||_"}:
             return Estimate(capped(sum(costs)))
         if call.function == "_?:_":

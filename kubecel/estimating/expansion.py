@@ -124,7 +124,6 @@ class Expander:
         self._source = source
 
     def expand(self, node: syntax.Node) -> Expression:
-        """The expanded expression of a node."""
         self._compiler.deadline.look()
         return _EXPANSIONS[type(node)](self, node)
 
@@ -139,11 +138,9 @@ class Expander:
         return Apply(function, tuple(signatures[at][:-1] for at in found), None, tuple(arguments), result)
 
     def literal(self, node: syntax.Literal) -> Expression:
-        """A constant."""
         return Constant(node.value, self._type(node))
 
     def ident(self, node: syntax.Ident) -> Expression:
-        """A variable."""
         return Name(node.name, self._type(node), node.rooted)
 
     def select(self, node: syntax.Select) -> Expression:

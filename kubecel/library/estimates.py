@@ -86,7 +86,6 @@ def _equality(arguments: Sequence[Operand]) -> Estimate | None:
 
 
 def _reading(position: int, factor: float = TRAVERSAL) -> Rule:
-    """Reads all of an argument."""
     return lambda call: Estimate(call.size(position).cost(factor))
 
 

@@ -40,7 +40,6 @@ class Prefix(Opaque):
 
     @property
     def network(self) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-        """The network of the address."""
         return ipaddress.ip_network((self.address, self.bits), strict=False)
 
 

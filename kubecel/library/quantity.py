@@ -42,7 +42,6 @@ class Quantity(Opaque):
 
     @property
     def value(self) -> Fraction:
-        """The exact value."""
         return Fraction(self.unscaled) * Fraction(10) ** self.scale
 
     def __eq__(self, other: object) -> bool:
@@ -59,7 +58,6 @@ class Quantity(Opaque):
         return value if MIN_INT <= value <= MAX_INT else None
 
     def plus(self, other: "Quantity") -> "Quantity":
-        """The sum."""
         if not self.wide and not other.wide:
             if self.unscaled == 0:
                 return other

@@ -248,7 +248,6 @@ class TreeBuilder:
         return node
 
     def literal(self, children: Children) -> Node:
-        """A constant."""
         (token,) = children
         return syntax.Literal(
             literals.value(token.type, token, token.start_pos),
@@ -262,7 +261,6 @@ class TreeBuilder:
         return Element(children[1], optional=True)
 
     def elements(self, children: Children) -> list[Element]:
-        """The elements of a list."""
         known: list[Element] = children[0] if len(children) > 1 else []
         last = children[-1]
         known.append(last if isinstance(last, Element) else Element(last))
@@ -288,7 +286,6 @@ class TreeBuilder:
         return Entry(children[1], children[3], optional=True)
 
     def entries(self, children: Children) -> list[Entry]:
-        """The entries of a map."""
         known: list[Entry] = children[0] if len(children) > 1 else []
         known.append(children[-1])
         return known

@@ -102,7 +102,6 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
 
 
 def _cut(value: object) -> str:
-    """A value for a message, cut."""
     shown = repr(value[:_LONGEST_VALUE] if isinstance(value, str) else value)
     cut = isinstance(value, str) and len(value) > _LONGEST_VALUE
     return shown[:_LONGEST_VALUE] + "…" if cut or len(shown) > _LONGEST_VALUE else shown
@@ -119,7 +118,6 @@ def _path_text(path: tuple[str | int, ...]) -> str:
 
 
 def _fields_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
-    """The field names of the model at a path."""
     current: type[BaseModel] | None = model
     for step in path:
         if current is None:

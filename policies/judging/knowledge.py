@@ -81,7 +81,6 @@ class Figures:
 
 @functools.lru_cache(maxsize=4)
 def figures(catalogue: Catalogue) -> Figures:
-    """The figures of a catalogue."""
     node = max((entry.devices or UNKNOWN_NODE for entry in catalogue), default=UNKNOWN_NODE)
     cores = {
         (max(1, entry.cores_per_device // max(entry.logical_neuron_cores or (1,))), _counts(entry))

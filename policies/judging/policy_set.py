@@ -29,7 +29,6 @@ class PolicySet:
 
     @property
     def rules(self) -> tuple[ValidatingRule | PodRule | HintRule, ...]:
-        """All policies."""
         return (*self.validating, *self.conversions, *self.hints)
 
     @property

@@ -110,7 +110,6 @@ class Tally:
         self._reasons: dict[str, None] = {}
 
     def holding(self, devices: int, cores: int, *, converted: bool) -> Holding:
-        """The result."""
         unknown = "; ".join(list(self._reasons)[:_MOST_REASONS])
         return Holding(
             tuple(self._requests), devices, cores, tuple(self._lncs), tuple(self._classes), converted, unknown

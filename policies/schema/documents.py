@@ -89,7 +89,6 @@ class Document:
         return self.lines.get(path, 1)
 
     def problem(self, path: Path, message: str) -> Problem:
-        """A problem at a path of this document."""
         return Problem(self.file, self.line(path), message)
 
 

@@ -12,9 +12,9 @@ from neuron.device_shapes import Shape
 from neuron.instances import Observation
 from neuron.templates import Template
 from policies.judging.policy_set import NO_POLICIES, PolicySet
+from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts, TemplateUnavailableError
 from webhook.decisions.wire import ABSENT, AdmissionRequest, GroupVersionKind
-from webhook.decisions.world import ConversionOptions
 from webhook.reviews.lane import Lane
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_steering import PolicySteer

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import PurePath
 from typing import Any
 
-from webhook.decisions.world import ConversionOptions
+from webhook.decisions.conversion_context import ConversionOptions
 from webhook.offline.convert_files import Conversion, Source, convert_sources
 from webhook.offline.convert_output import as_diff, as_json, as_yaml
 from webhook.offline.manifests import manifests, read

@@ -18,9 +18,9 @@ from neuron.selection import CompiledSelector, DeviceIndex
 from neuron.validate_claims import ClaimContext, validate
 from policies.selectors.engine import DeviceSelectors
 from tests.support.clusters import FakeCluster
+from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Decision
 from webhook.decisions.wire import ABSENT, AdmissionRequest, GroupVersionKind
-from webhook.decisions.world import ConversionOptions
 from webhook.reviews.validate import Validator
 
 V1 = "resource.k8s.io/v1"

@@ -53,8 +53,13 @@ async def _demonstrate(chosen: settings.WebhookSettings, pod_file: Path, pod: di
         with server.on_signals(service.stop):
             serving = asyncio.create_task(service.run())
             shown = False
+            review_file = chosen.tls_dir.parent / "review.json"
             try:
-                await asyncio.to_thread(_show, service, pod_file, pod, chosen.tls_dir.parent / "review.json")
+                await asyncio.to_thread(_show, service, pod_file, pod, review_file)
+                if once:
+                    click.echo("The example is over, and the webhook stops. `make run` keeps it serving.")
+                else:
+                    _show_commands(service, review_file)
                 shown = True
             finally:
                 if once or not shown:
@@ -79,7 +84,10 @@ def _show(service: app.Service, pod_file: Path, pod: dict[str, Any], review_file
         _print("What the cluster stores", _yaml(jsonpatch.apply_patch(pod, patch)))
     if isinstance(service.backend.templates, MemoryTemplates):
         for namespace, template in service.backend.templates:
-            _print("What the webhook makes before it answers", _yaml(template.manifest(namespace)))
+            _print("What the webhook creates before it answers", _yaml(template.manifest(namespace)))
+
+
+def _show_commands(service: app.Service, review_file: Path) -> None:
     ca = service.ca
     click.echo(f"The webhook serves {service.url}; Ctrl-C stops it. Try:\n")
     click.echo(f"  curl --cacert {ca} '{service.url}/readyz?verbose'")

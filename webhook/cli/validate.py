@@ -21,7 +21,7 @@ from webhook.cli.inputs import (
 from webhook.decisions.modes import Mode
 
 if TYPE_CHECKING:
-    from webhook.decisions.world import ConversionOptions
+    from webhook.decisions.conversion_context import ConversionOptions
     from webhook.offline.convert_files import Source
     from webhook.offline.file_policies import FilePolicies
     from webhook.offline.validate_files import ValidationReport
@@ -136,7 +136,6 @@ def as_text(report: "ValidationReport") -> str:
 
 
 def as_json(report: "ValidationReport") -> str:
-    """For programs."""
     findings = [
         {
             "file": each.source,

@@ -292,7 +292,6 @@ def describe(request: AdmissionRequest, decision: Decision) -> Refusal:
 
 
 def event_body(refusal: Refusal, name: str, instance: str, moment: dt.datetime, count: int) -> dict[str, Any]:
-    """The body of a new Event."""
     kind, regarding, api_version, uid = refusal.regarding
     # The `uid` of a Namespace is unknown here, and not needed to find its Events.
     about = {"kind": kind, "name": regarding, "namespace": refusal.namespace, "apiVersion": api_version, "uid": uid}

@@ -62,15 +62,12 @@ class Holdings(Generic[T]):
         return self._objects.get(key)
 
     def keys(self) -> list[Key]:
-        """A copy of all keys."""
         return list(self._objects)
 
     def items(self) -> ItemsView[Key, T]:
-        """All projections, by key."""
         return self._objects.items()
 
     def values(self) -> ValuesView[T]:
-        """All projections."""
         return self._objects.values()
 
     def put(self, key: Key, value: T) -> T | None:
@@ -92,7 +89,6 @@ class Holdings(Generic[T]):
         return None
 
     def remove(self, key: Key) -> None:
-        """Remove an object."""
         self._objects.pop(key, None)
         weight = self._weights.pop(key, 0)
         if weight:

@@ -36,7 +36,6 @@ class ClusterMetrics(Collector):
         self._events = events
 
     def collect(self) -> Iterator[Metric]:
-        """All metric families."""
         for field in dataclasses.fields(Counters):
             family = CounterMetricFamily(f"neuron_dra_cache_{field.name}", _COUNTED[field.name], labels=("resource",))
             for cache in self._caches:

@@ -133,7 +133,6 @@ class Reflector(Generic[T]):
         return self._problem.text
 
     def values(self) -> tuple[T, ...]:
-        """All projections."""
         return tuple(self._objects.values())
 
     @property

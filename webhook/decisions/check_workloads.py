@@ -15,12 +15,12 @@ from neuron.findings import Finding, Severity, as_warning, quoted, warning
 from neuron.validate_claims import ClaimContext
 from webhook.decisions import modes, pods
 from webhook.decisions.check_pods import KnownClaim, check_pod
+from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Outcome
 from webhook.decisions.modes import Mode
 from webhook.decisions.ports import NamespaceFacts
 from webhook.decisions.steering import NO_STEERING, Steering
-from webhook.decisions.world import ConversionContext
 
 _LWS: Final = "LeaderWorkerSet"
 

@@ -17,6 +17,7 @@ from neuron.serving import DeviceConfig
 from webhook.decisions import hints, modes, patches, pod_findings, pods, records
 from webhook.decisions.added_hints import NOTHING_ADDED
 from webhook.decisions.claim_patches import claim_patch, encode_record, free_name, mark
+from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.decision import SEVERAL, Decision, Outcome, denied, unchanged
 from webhook.decisions.modes import Mode, ModeSettings
 from webhook.decisions.pod_demand import PodDemand
@@ -32,7 +33,6 @@ from webhook.decisions.steering import (
     overridden,
     steered,
 )
-from webhook.decisions.world import ConversionContext
 
 _MOST_TERMS: Final = 64
 """Terms of required node affinity: the patch adds the instance types to each."""

@@ -14,10 +14,10 @@ from neuron.scheduling import Entry
 from webhook.decisions import pods
 from webhook.decisions.added_hints import NO_AFFINITY, NOTHING_ADDED, AddedAffinity, AddedHints, union
 from webhook.decisions.canonical import key_of, keys_of
+from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Operation
 from webhook.decisions.patches import add, append, pointer, replace
 from webhook.decisions.steering import Steering
-from webhook.decisions.world import ConversionOptions
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

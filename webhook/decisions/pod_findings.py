@@ -6,11 +6,11 @@ from typing import Final
 from neuron import names
 from neuron.findings import Finding, short, warning
 from webhook.decisions import pods
+from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.pods import Excess
 from webhook.decisions.ports import NamespaceFacts
 from webhook.decisions.quota_advice import uncounted
 from webhook.decisions.steering import Steering
-from webhook.decisions.world import ConversionContext
 
 _MOST_WARNED: Final = 16
 """The user's own claims that are named in warnings."""

@@ -7,8 +7,8 @@ the class's `extendedResourceName`, if it has one (KEP-5004). A quota with scope
 from collections.abc import Iterable
 
 from neuron.findings import Finding, warning
+from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.ports import LegacyQuota
-from webhook.decisions.world import ConversionContext
 
 
 def uncounted(quotas: Iterable[LegacyQuota], context: ConversionContext) -> list[Finding]:

@@ -8,9 +8,9 @@ from neuron import names
 from neuron.findings import Finding, warning
 from neuron.instances import InstanceType
 from neuron.scheduling import NO_HINTS, SchedulingHints
+from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.modes import Mode, ModeSettings
 from webhook.decisions.wire import AdmissionRequest
-from webhook.decisions.world import ConversionContext
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

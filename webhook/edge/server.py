@@ -104,7 +104,6 @@ def bare_context(minimum_version: Literal["1.2", "1.3"]) -> ssl.SSLContext:
 
 
 def url(listener: socket.socket, scheme: str, path: str = "") -> str:
-    """URL of a listener."""
     host, port = listener.getsockname()[:2]
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{path}"
 

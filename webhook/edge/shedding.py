@@ -81,7 +81,6 @@ class LoopLag:
         self._again(self._clock())
 
     def stop(self) -> None:
-        """Stop measuring."""
         if self._timer is not None:
             self._timer.cancel()
         self.arrival = math.inf

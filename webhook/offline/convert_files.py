@@ -17,13 +17,13 @@ from neuron.findings import Finding, warning
 from neuron.instances import Catalogue
 from neuron.templates import Template
 from webhook.decisions import leader_worker_sets, pods
+from webhook.decisions.conversion_context import ConversionContext, ConversionOptions
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.modes import Mode
 from webhook.decisions.own_claims import find_claims
 from webhook.decisions.pod_templates import POD_TEMPLATES, Path, path_text
 from webhook.decisions.steering import NO_STEERING, Steering
-from webhook.decisions.world import ConversionContext, ConversionOptions
 from webhook.offline.manifest_advice import advice
 from webhook.offline.manifest_cluster import ManifestCluster
 from webhook.offline.manifests import Document, Manifest, manifests, path_steps

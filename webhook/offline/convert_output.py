@@ -155,7 +155,6 @@ def _templates(change: Change) -> Iterator[str]:
 
 
 def _file_splices(source: Source, changes: Sequence[Change], say: Say) -> tuple[str, list[Splice]]:
-    """The text of a file, and its changes."""
     text = source.mark
     splices: list[Splice] = []
     for position, change in enumerate(changes):

@@ -81,11 +81,9 @@ class ManifestCluster:
         return self._extended_resources
 
     def namespace(self, name: str) -> NamespaceFacts:
-        """Facts of a namespace in the manifests."""
         return self._namespaces.get(name, NO_FACTS)
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
-        """Labels of a Namespace in the manifests, or None."""
         return self._labels.get(name)
 
     def quotas(self, name: str) -> Mapping[str, int] | None:
@@ -121,7 +119,6 @@ class ManifestCluster:
         return facts.spec if facts else None
 
     def template_digest(self, namespace: str, name: str) -> str | None:
-        """Digest of a template in the manifests, or None."""
         facts = self._templates.get((namespace, name))
         return facts.digest if facts else None
 

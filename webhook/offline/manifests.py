@@ -265,7 +265,6 @@ def _text(value: Any) -> str:
 
 
 def path_steps(text: str) -> Path:
-    """The steps of a field path."""
     return tuple(bracketed or name for bracketed, name in _STEP.findall(text))
 
 

@@ -15,7 +15,8 @@ from neuron.validate_claims import ClaimContext, ClaimJudgement, judge_claim, va
 from policies.selectors.engine import DeviceSelectors
 from webhook.decisions import check_workloads, pods
 from webhook.decisions.check_pods import KnownClaim, claim_names
-from webhook.decisions.claim_world import claim_context
+from webhook.decisions.claim_context import claim_context
+from webhook.decisions.conversion_context import ConversionOptions, conversion_context
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision
 from webhook.decisions.modes import Mode
@@ -23,7 +24,6 @@ from webhook.decisions.own_claims import find_claims
 from webhook.decisions.pod_templates import POD_TEMPLATES, Path, path_text
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts, WorldView
 from webhook.decisions.steering import NO_STEERING, Steering
-from webhook.decisions.world import ConversionOptions, conversion_context
 from webhook.offline.convert_files import Source
 from webhook.offline.manifest_cluster import ManifestCluster
 from webhook.offline.manifests import Document, Manifest, manifests, path_steps
@@ -72,7 +72,6 @@ class ValidationReport:
 
     @property
     def warnings(self) -> int:
-        """Number of warnings."""
         return sum(each.finding.severity is Severity.WARNING for each in self.located)
 
     @property
@@ -150,7 +149,6 @@ class FileView:
         return self._live.observations() if self._live else {}
 
     def extended_resources(self) -> Mapping[str, str]:
-        """Of both."""
         return {**(self._live.extended_resources() if self._live else {}), **self._files.extended_resources()}
 
     def namespace(self, name: str) -> NamespaceFacts:
@@ -171,12 +169,10 @@ class FileView:
         return {key: min(found.get(key, amount), amount) for key, amount in {**found, **live}.items()}
 
     def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:
-        """Of either."""
         found = self._files.template_device_classes(namespace, name)
         return found or (self._live.template_device_classes(namespace, name) if self._live else frozenset())
 
     def template_ultraserver_mode(self, namespace: str, name: str) -> int | None:
-        """Of either."""
         found = self._files.template_ultraserver_mode(namespace, name)
         return self._live.template_ultraserver_mode(namespace, name) if found is None and self._live else found
 
@@ -203,7 +199,6 @@ class FileView:
         return next((spec for (each, _, known), spec in self._claims.items() if (each, known) == (kind, name)), None)
 
     def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
-        """A template of either."""
         found = self.claim("ResourceClaimTemplate", namespace, name)
         return self._live.claim_template(namespace, name) if found is None and self._live else found
 

@@ -278,7 +278,6 @@ class _Editor:
     # --- whole nodes ----------------------------------------------------------------------------------------
 
     def _replace(self, node: Node, wanted: Any, place: _Place) -> None:
-        """Replace a node by a value."""
         self._drop(node)
         if place.kind == "root":
             raise EditError("the whole document changes")

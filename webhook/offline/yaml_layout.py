@@ -123,7 +123,6 @@ def line_start(text: str, offset: int) -> int:
 
 
 def line_end(text: str, offset: int) -> int:
-    """Offset of the line break of a line, or the end of the text."""
     found = text.find("\n", offset)
     if found < 0:
         return len(text)

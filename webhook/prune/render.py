@@ -57,7 +57,6 @@ def _sum(report: PruneReport) -> str:
 
 
 def report_json(report: PruneReport) -> str:
-    """For programs."""
     return _dumped(
         {
             "templates": [

@@ -12,6 +12,7 @@ from neuron.instances import Catalogue
 from neuron.templates import Template
 from runtime.remembered import Remembered
 from webhook.decisions import leader_worker_sets, nesting, pods
+from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.modes import Mode
@@ -21,7 +22,6 @@ from webhook.decisions.ports import ClusterView, NamespaceFacts, TemplateStore, 
 from webhook.decisions.restore_pods import Labels, restore
 from webhook.decisions.steering import NO_STEERING, Steer, Steering
 from webhook.decisions.wire import ABSENT, AdmissionRequest
-from webhook.decisions.world import ConversionContext, ConversionOptions, conversion_context
 from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane
 
 _LWS_GROUP = "leaderworkerset.x-k8s.io"

@@ -31,6 +31,7 @@ from policies.judging.evaluate import (
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import ValidatingRule
 from policies.judging.subjects import Subject
+from runtime.once import Once
 from webhook.decisions.decision import Decision, Outcome, denied, unchanged
 from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews.lane import LARGE_OBJECT, LaneError, LaneTimeoutError, seconds_left
@@ -58,7 +59,6 @@ _STATUS_CODES: Final = {"Unauthorized": 401, "Forbidden": 403, "Invalid": 422, "
 _LONGEST_AUDIT: Final = 10 * 1024
 _LONGEST_KEY: Final = 63
 _KINDS_REMEMBERED: Final = 512
-_ERRORS_LOGGED: Final = 100
 _LONGEST_KIND: Final = 1024
 _MOST_FINDINGS: Final = 64
 _LONGEST_AUDITS: Final = 64 * 1024
@@ -119,7 +119,7 @@ class PolicedReviewer:
         self._knower = DeviceKnower(self._view, policies.catalogue)
         self._counts = {rule.name for rule in policies.validating if _counts_devices(rule)}
         self._candidates: dict[tuple[object, ...], tuple[ValidatingRule, ...]] = {}
-        self._logged: set[tuple[str, str]] = set()
+        self._logged: Once[tuple[str, str]] = Once()
 
     def must_answer(self, request: AdmissionRequest) -> bool:
         """Whether a policy that fails closed and denies may match: then the request needs an answer."""
@@ -264,8 +264,7 @@ class PolicedReviewer:
         for verdict in verdicts:
             for error in verdict.errors:
                 key = (verdict.rule.name, error.place)
-                if key not in self._logged and len(self._logged) < _ERRORS_LOGGED:
-                    self._logged.add(key)
+                if self._logged.first(key):
                     log.warning("policy failed", extra={"policy": verdict.rule.name, "error": key[1]})
 
 

@@ -170,7 +170,6 @@ class DeviceKnower:
         return self._base
 
     def templates(self, namespace: str, wanted: Collection[str]) -> dict[str, ClaimSpec]:
-        """The templates that the view has."""
         found = {name: self._view.claim_template(namespace, name) for name in wanted}
         return {name: spec for name, spec in found.items() if spec is not None}
 

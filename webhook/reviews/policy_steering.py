@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from kubecel.budget import Clock
 from neuron.findings import Finding
@@ -18,6 +18,7 @@ from policies.judging.failures import Failure
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import HintRule, PodRule
 from policies.judging.subjects import RequestContext, Subject, of_object
+from runtime.once import Once
 from webhook.decisions.modes import Mode
 from webhook.decisions.ports import NamespaceFacts, NamespaceView
 from webhook.decisions.steering import NO_STEERING, Steering
@@ -27,8 +28,6 @@ from webhook.reviews.policy_knowledge import DeviceKnower, PolicyView, knowledge
 from webhook.reviews.policy_subjects import namespace_object, subject_of
 
 log = logging.getLogger(__name__)
-
-_ERRORS_LOGGED: Final = 100
 
 
 class SteeringRefusedError(Exception):
@@ -95,7 +94,7 @@ class PolicySteer:
         self.namespaces: NamespaceView = view
         self._knower = DeviceKnower(view, policies.catalogue)
         self._clock = clock
-        self._logged: set[str] = set()
+        self._logged: Once[str] = Once()
         self._found: dict[int, Steering] = {}
 
     def __call__(self, request: AdmissionRequest) -> Steering:
@@ -164,8 +163,7 @@ class PolicySteer:
             with self._allowance.spending(subject.namespace):
                 steering, errors = find_steering(self._policies, subject, self._clock, time_limit)
         for error in (each.place for each in errors):
-            if error not in self._logged and len(self._logged) < _ERRORS_LOGGED:
-                self._logged.add(error)
+            if self._logged.first(error):
                 log.warning("policy failed", extra={"error": error})
         return steering
 

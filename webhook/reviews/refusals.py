@@ -14,7 +14,6 @@ class ReportingReviewer:
         self._refusals = refusals
 
     async def review(self, request: AdmissionRequest) -> Decision:
-        """Answer one review."""
         decision = await self._inner.review(request)
         if decision.errors and not request.dryRun:
             self._refusals.refused(request, decision)

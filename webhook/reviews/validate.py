@@ -23,13 +23,13 @@ from policies.selectors.engine import DeviceSelectors
 from runtime.remembered import Remembered, fingerprint
 from webhook.decisions import nesting, pods
 from webhook.decisions.check_pods import Claiming, KnownClaim, check_pod
-from webhook.decisions.claim_world import claim_context
+from webhook.decisions.claim_context import claim_context
+from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from webhook.decisions.decision import Decision, Outcome, unchanged
 from webhook.decisions.pod_templates import POD_TEMPLATES
 from webhook.decisions.ports import ValidationView
 from webhook.decisions.steering import NO_STEERING, SteerTemplate
 from webhook.decisions.wire import ABSENT, AdmissionRequest
-from webhook.decisions.world import ConversionContext, ConversionOptions, conversion_context
 from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane, LaneTimeoutError, seconds_left
 from webhook.reviews.messages import fitting
 from webhook.reviews.workloads import TemplateFacts, check_workload, read_workload

@@ -12,12 +12,12 @@ from neuron.findings import Finding, Findings, warning
 from neuron.validate_claims import ClaimContext
 from webhook.decisions import check_workloads, nesting, pods
 from webhook.decisions.check_pods import Claiming, KnownClaim
+from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.modes import Mode
 from webhook.decisions.pod_templates import path_text, pod_templates
 from webhook.decisions.ports import NamespaceFacts
 from webhook.decisions.steering import Steering
 from webhook.decisions.wire import AdmissionRequest
-from webhook.decisions.world import ConversionContext
 
 MOST_TEMPLATES: Final = 64
 """Pod templates of one workload that are checked."""

@@ -15,10 +15,10 @@ from policies.files.store import PolicyStore
 from policies.judging.evaluate import TakesLongError
 from policies.judging.policy_set import PolicySet
 from runtime.startup import StartupError
+from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Decision, denied
 from webhook.decisions.ports import TemplateStore, WorldView
 from webhook.decisions.wire import AdmissionRequest
-from webhook.decisions.world import ConversionOptions
 from webhook.reviews.lane import Inline, Lane
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policed import PolicedReviewer

@@ -14,8 +14,8 @@ from neuron import names
 from neuron.findings import did_you_mean
 from runtime import settings
 from runtime.settings import Declaration, SettingsError, about
+from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.modes import Mode
-from webhook.decisions.world import ConversionOptions
 
 __all__ = ["Declaration", "SettingsError", "WebhookSettings", "declarations", "duration", "load", "reference"]
 
@@ -214,7 +214,6 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "deny"
 
     def conversion(self) -> ConversionOptions:
-        """The settings of conversion."""
         return ConversionOptions(
             mode=self.mode,
             device_class=self.device_class,

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from certs import material, rotation
+from runtime.once import Problem
 from webhook.cluster.api import ApiServerError
 from webhook.cluster.leases import Leases
 from webhook.cluster.replicas import ReplicaStatus
@@ -54,7 +55,6 @@ class Follower:
         bundle: PEM of the CAs that clients must trust; empty until a Secret was loaded.
         known: the last content that could be served.
         loaded: digests of the loaded content.
-        problem: why the content of the Secret is not served; empty if it is.
         refused: why neither its leaf can be served nor its bundle verifies the served leaf; empty if one of them works.
         ca_not_after: end of the current CA's validity; None until a Secret was loaded.
         served: set once a certificate is served.
@@ -65,7 +65,7 @@ class Follower:
         self.bundle = b""
         self.known: Mapping[str, bytes] | None = None
         self.loaded = LoadedDigests()
-        self.problem = ""
+        self._problem = Problem(log)
         self.refused = ""
         self.ca_not_after: dt.datetime | None = None
         self.served = asyncio.Event()
@@ -75,16 +75,18 @@ class Follower:
         self._callbacks: list[Callable[[], None]] = []
         secret.cache.on_change(lambda _key, _before, after: self.follow(after))
 
+    @property
+    def problem(self) -> str:
+        """Why the content of the Secret is not served; empty if it is."""
+        return self._problem.text
+
     def on_change(self, callback: Callable[[], None]) -> None:
         """Call `callback` after each change of the Secret."""
         self._callbacks.append(callback)
 
     def follow(self, facts: SecretFacts | None) -> None:
         """Load the content; unusable parts are logged and change nothing."""
-        problem = self._take(facts)
-        if problem and problem != self.problem:
-            log.warning("%s", problem)
-        self.problem = problem
+        self._problem.set(self._take(facts))
         for callback in self._callbacks:
             callback()
 
@@ -191,7 +193,6 @@ class Keeper:
     """Writes the Secret, one step of `certs.rotation` after the other.
 
     Attributes:
-        problem: why the Secret cannot be written; empty if it can.
         waiting: what a rotation waits for; empty: no rotation, or it does not wait.
         reported: the digests in our Lease.
         secret: name of the Secret.
@@ -216,7 +217,7 @@ class Keeper:
             confirmations: since when the replicas have the content of the Secret.
             clock: monotonic seconds.
         """
-        self.problem = ""
+        self._problem = Problem(log)
         self.waiting = ""
         self.reported = LoadedDigests()
         self.secret = secret.name
@@ -232,6 +233,11 @@ class Keeper:
         self._wake = asyncio.Event()
         follower.on_change(self._wake.set)
 
+    @property
+    def problem(self) -> str:
+        """Why the Secret cannot be written; empty if it can."""
+        return self._problem.text
+
     async def run(self) -> None:
         """Take one step after the other, until it is cancelled."""
         await self._secret.cache.settled.wait()
@@ -240,12 +246,12 @@ class Keeper:
             pause = self._interval
             try:
                 self._report()
-                self._set_problem(await self._step())
+                self._problem.set(await self._step())
             except ApiServerError as error:
-                self._set_problem(self._secret.explain(error, "write"))
+                self._problem.set(self._secret.explain(error, "write"))
                 pause = _RETRY
             except ValueError as error:
-                self._set_problem(f"no certificate can be made: {error}")
+                self._problem.set(f"no certificate can be made: {error}")
             rest = self._rest()
             await _wait(self._wake, min(pause, rest) if rest > 0 else pause)
 
@@ -303,11 +309,6 @@ class Keeper:
         except material.UnusableError:
             return rotation.Confirmed()
         return self._confirmations.of(held)
-
-    def _set_problem(self, problem: str) -> None:
-        if problem and problem != self.problem:
-            log.warning("%s", problem)
-        self.problem = problem
 
 
 class _Since:

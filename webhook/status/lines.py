@@ -52,5 +52,4 @@ def listed(names: Iterable[str], most: int = 5) -> str:
 
 
 def counted(number: int, word: str, plural: str = "") -> str:
-    """A number with its noun."""
     return f"{number} {word if number == 1 else plural or word + 's'}"

@@ -81,7 +81,6 @@ def terminal_width() -> int:
 
 
 def as_json(address: str, namespace: str, lines: Sequence[Line]) -> str:
-    """For programs."""
     checks = [
         {"check": line.check, "verdict": line.verdict.value, "text": line.text, "fix": line.fix} for line in lines
     ]

@@ -66,7 +66,6 @@ class Unseen:
 
     @property
     def fix(self) -> str:
-        """What to do."""
         return f"Add this rule to your Role or ClusterRole: {self.rule}" if self.rule else ""
 
 

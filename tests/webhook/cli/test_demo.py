@@ -33,13 +33,20 @@ def start(cwd: Path, *arguments: str, count: str = "4") -> Process:
 
 
 def section(text: str, title: str) -> str:
-    return text.partition(f"# {title}\n\n")[2].partition("\n# ")[0].partition("\nThe webhook serves")[0]
+    return (
+        text.partition(f"# {title}\n\n")[2]
+        .partition("\n# ")[0]
+        .partition("\nThe webhook serves")[0]
+        .partition("\nThe example is over")[0]
+    )
 
 
 def test_once_shows_the_conversion_and_stops(tmp_path: Path) -> None:
     with start(tmp_path, "--once") as process:
         assert process.wait() == 0, process.stderr
         text = process.stdout()
+    assert text.endswith("The example is over, and the webhook stops. `make run` keeps it serving.\n")
+    assert "Ctrl-C" not in text
     assert section(text, "What the user applies").strip() == LEGACY_POD.format(count="4").strip()
     assert "path: /spec/resourceClaims" in section(text, "What the webhook changes (JSON patch)")
     load = YAML(typ="safe", pure=True).load
@@ -48,7 +55,6 @@ def test_once_shows_the_conversion_and_stops(tmp_path: Path) -> None:
     assert stored["spec"]["containers"][0]["resources"]["claims"] == [{"name": "neuron"}]
     assert stored["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] == template["metadata"]["name"]
     assert template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] == 4
-    assert "curl --cacert .neuron-dra/tls/ca.crt 'https://127.0.0.1:" in text
     assert json.loads(process.seen[0])["event"] == "decision", "nothing but decisions is logged"
 
 
@@ -63,6 +69,9 @@ def test_the_server_goes_on_and_its_commands_work(tmp_path: Path) -> None:
             line = process.process.stdout.readline().decode()
             assert line, process.stderr
         url = line.split()[3].rstrip(";")
+        assert process.process.stdout.readline() == b"\n"
+        command = process.process.stdout.readline().decode()
+        assert command.startswith(f"  curl --cacert .neuron-dra/tls/ca.crt '{url}"), command
         with Client(url, tmp_path / ".neuron-dra/tls/ca.crt") as client:
             assert client.get("/readyz").status == 200
             assert client.review(review.read_bytes()).response["allowed"] is True

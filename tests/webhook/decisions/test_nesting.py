@@ -17,7 +17,7 @@ from neuron.instances import Catalogue
 from policies.files.store import PolicyStore
 from tests.support.serving import Reply, Running, serving
 from webhook.decisions import nesting
-from webhook.decisions.world import ConversionOptions
+from webhook.decisions.conversion_context import ConversionOptions
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policed import PolicedReviewer
 from webhook.reviews.policy_knowledge import ClusterLookups

@@ -16,7 +16,7 @@ from prometheus_client.registry import CollectorRegistry
 from neuron.instances import Catalogue
 from policies.files.store import PolicyStore
 from tests.support.serving import Client, Running, serving
-from webhook.decisions.world import ConversionOptions
+from webhook.decisions.conversion_context import ConversionOptions
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policed import PolicedReviewer
 from webhook.reviews.policy_knowledge import ClusterLookups

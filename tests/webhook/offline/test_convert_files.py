@@ -15,10 +15,10 @@ from tests.support.diffs import patched
 from tests.support.manifests import CORE, NEURON, container, pod
 from tests.support.yaml_styles import written
 from webhook.decisions import pods
+from webhook.decisions.conversion_context import ConversionContext, ConversionOptions
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.pod_templates import POD_TEMPLATES
 from webhook.decisions.ports import NO_FACTS
-from webhook.decisions.world import ConversionContext, ConversionOptions
 from webhook.offline.manifests import read
 
 CONVERT = "neuron.aws.com/convert"

@@ -11,7 +11,7 @@ from policies.files.loader import load
 from tests.policies.policy_files import policy
 from tests.support.manifests import container, pod
 from tests.webhook.offline.test_convert_files import deployment, named, text
-from webhook.decisions.world import ConversionOptions
+from webhook.decisions.conversion_context import ConversionOptions
 from webhook.offline.convert_files import Conversion, Source, convert_sources
 from webhook.offline.file_policies import FilePolicies
 from webhook.offline.manifests import read

@@ -16,8 +16,8 @@ from tests.support.manifests import container, pod
 from tests.support.serving import Answering, review
 from tests.webhook.reviews.test_policed import NOW
 from webhook.decisions import wire
+from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Decision
-from webhook.decisions.world import ConversionOptions
 from webhook.edge import reviews
 from webhook.reviews.lane import Inline, Lane, Result
 from webhook.reviews.policed import PolicedReviewer

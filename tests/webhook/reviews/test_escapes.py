@@ -25,7 +25,7 @@ from tests.webhook.reviews.policed import (
     written,
 )
 from tests.webhook.reviews.test_policed import NOW, policy, told
-from webhook.decisions.world import ConversionOptions
+from webhook.decisions.conversion_context import ConversionOptions
 from webhook.reviews.lane import ThreadLane
 from webhook.server.policies import PolicedMutator
 from webhook.server.standalone import MemoryTemplates, StandaloneCluster

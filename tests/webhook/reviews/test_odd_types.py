@@ -29,7 +29,7 @@ from tests.webhook.reviews.policed import (
 )
 from tests.webhook.reviews.test_policed import NOW, policy
 from webhook.decisions import wire
-from webhook.decisions.world import ConversionOptions
+from webhook.decisions.conversion_context import ConversionOptions
 from webhook.edge.reviews import BadReviewError
 from webhook.reviews.policed import PolicedReviewer
 from webhook.reviews.policy_knowledge import ClusterLookups

@@ -14,10 +14,10 @@ from policies.judging.policy_set import PolicySet
 from policies.judging.subjects import of_object
 from tests.support.clusters import FakeCluster, mutator, request
 from tests.support.manifests import container, pod
+from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Decision
 from webhook.decisions.ports import NamespaceFacts
 from webhook.decisions.steering import NO_STEERING
-from webhook.decisions.world import ConversionOptions
 from webhook.reviews.policy_allowance import Allowance
 from webhook.reviews.policy_steering import PolicySteer, SteeringRefusedError, find_steering
 from webhook.reviews.validate import Validator

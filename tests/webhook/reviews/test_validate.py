@@ -31,8 +31,8 @@ from tests.support.validation import (
     template,
     validator,
 )
+from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Decision, Outcome
-from webhook.decisions.world import ConversionOptions
 from webhook.edge import reviews
 from webhook.reviews.lane import ThreadLane
 from webhook.reviews.validate import Validator

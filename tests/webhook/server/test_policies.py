@@ -15,8 +15,8 @@ import pytest
 from policies.files.loader import load
 from policies.files.store import PolicyStore
 from tests.support.serving import Client, Process, eventually, review
+from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Decision
-from webhook.decisions.world import ConversionOptions
 from webhook.edge import reviews
 from webhook.server.policies import PolicedMutator
 from webhook.server.standalone import MemoryTemplates, StandaloneCluster

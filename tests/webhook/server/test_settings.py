@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.modes import Mode
-from webhook.decisions.world import ConversionOptions
 from webhook.server import settings
 from webhook.server.settings import SettingsError, WebhookSettings, load
 

@@ -5,8 +5,8 @@ from neuron.instances import Catalogue
 from neuron.selection import DeviceIndex
 from neuron.validate_claims import ClaimContext
 from policies.selectors.engine import DeviceSelectors, JudgedSelectors
+from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.ports import ClaimView
-from webhook.decisions.world import ConversionOptions
 
 
 def claim_context(options: ConversionOptions, catalogue: Catalogue, cluster: ClaimView) -> ClaimContext:
