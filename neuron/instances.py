@@ -35,6 +35,9 @@ class InstanceType:
         groups: sizes for which the driver publishes `devicegroup<size>_id`, ascending.
         ultraserver_nodes: sizes of the UltraServer sets that a node can be part of; empty if none.
         accelerator: value of Karpenter's `instance-accelerator-name` label, if known.
+        single_devices: whether nodes publish their devices one by one.
+        whole_node: whether UltraServer nodes publish the whole node. Without shared counters (Kubernetes 1.34 and 1.35)
+            a node publishes one of both.
     """
 
     name: str
@@ -48,6 +51,8 @@ class InstanceType:
     groups: tuple[int, ...] = ()
     ultraserver_nodes: tuple[int, ...] = ()
     accelerator: str | None = None
+    single_devices: bool = True
+    whole_node: bool = True
 
     @property
     def configures_logical_neuron_core(self) -> bool:
@@ -136,10 +141,19 @@ all publish the same device-group attributes."""
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Observation:
-    """One instance type in ResourceSlices: devices of a node, and published group sizes."""
+    """One instance type in ResourceSlices.
+
+    Attributes:
+        devices: of a node; 0 if single devices were never seen.
+        groups: published group sizes.
+        single_devices: whether a node published single devices when slices of the type were seen last.
+        whole_node: whether a node published the whole node then.
+    """
 
     devices: int
     groups: tuple[int, ...] = ()
+    single_devices: bool = True
+    whole_node: bool = False
 
 
 class Catalogue:
@@ -174,12 +188,18 @@ class Catalogue:
         """A catalogue with unknown figures filled from ResourceSlices.
 
         Known figures stay: a node with a broken device publishes fewer devices. A type that is not in the catalogue is
-        added; its cores stay unknown.
+        added, if it publishes devices; its cores stay unknown.
         """
-        additions = []
+        additions: list[InstanceType] = []
         for name, seen in sorted(observations.items()):
             known = self._types.get(name)
-            if known is None:
+            if known is not None and known.ultraserver_nodes:
+                if (seen.single_devices, seen.whole_node) != (True, True):
+                    changed = dataclasses.replace(known, single_devices=seen.single_devices, whole_node=seen.whole_node)
+                    additions.append(changed)
+            elif not seen.devices:
+                continue
+            elif known is None:
                 family = name.partition(".")[0]
                 topology = Topology.SINGLE if seen.devices == 1 else Topology.SWITCH
                 additions.append(InstanceType(name, family, seen.devices, None, (), 1, None, topology, seen.groups))

@@ -16,6 +16,7 @@ from neuron.device_shapes import SliceShapes, read_slice
 from neuron.instances import Observation
 from webhook.cluster.api import RESOURCE_GROUP, ApiServer, Resource
 from webhook.cluster.claims import ClusterClaims
+from webhook.cluster.device_offers import SINGLE, WHOLE, OfferCounts
 from webhook.cluster.footprints import footprint
 from webhook.cluster.holdings import Bounds, Key
 from webhook.cluster.object_reader import Projection
@@ -63,6 +64,7 @@ class SliceFacts:
         devices: names of its devices, by instance type.
         groups: sizes above 1 of the device groups of these devices, by instance type.
         shapes: the attributes that selectors can distinguish.
+        whole_nodes: instance types of its devices that stand for a whole node.
     """
 
     pool: str
@@ -70,6 +72,12 @@ class SliceFacts:
     devices: _Devices
     groups: _Groups
     shapes: SliceShapes | None = None
+    whole_nodes: tuple[str, ...] = ()
+
+    @property
+    def offers(self) -> tuple[tuple[str, str], ...]:
+        """Instance types with what the slice has of them, for `OfferCounts`."""
+        return (*((name, SINGLE) for name, _ in self.devices), *((name, WHOLE) for name in self.whole_nodes))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -170,6 +178,7 @@ class KubeCluster(ClusterClaims):
         )
         self._pod_version = 0
         self._pools: defaultdict[str, dict[Key, SliceFacts]] = defaultdict(dict)
+        self._offers = OfferCounts()
         self._observations: Mapping[str, Observation] = MappingProxyType({})
         self._servants: defaultdict[str, dict[str, str]] = defaultdict(dict)
         self._extended_resources: Mapping[str, str] = MappingProxyType({})
@@ -228,6 +237,8 @@ class KubeCluster(ClusterClaims):
         if after is not None:
             self._pools[after.pool][key] = after
             self._observe(self._pools[after.pool].values())
+        types = self._offers.replace(before.offers if before else (), after.offers if after else ())
+        self._learn(dict(self._offers.observed(types, self._observations)))
 
     def _observe(self, pool: Iterable[SliceFacts]) -> None:
         newest = max(facts.generation for facts in pool)
@@ -243,11 +254,14 @@ class KubeCluster(ClusterClaims):
         for instance_type, together in devices.items():
             known = self._observations.get(instance_type, Observation(0))
             sizes = groups[instance_type].union(known.groups)
-            seen = Observation(max(known.devices, len(together)), tuple(sorted(sizes)))
-            if seen != known:
-                grown[instance_type] = seen
-        if grown:
-            self._observations = MappingProxyType({**self._observations, **grown})
+            most = max(known.devices, len(together))
+            grown[instance_type] = dataclasses.replace(known, devices=most, groups=tuple(sorted(sizes)))
+        self._learn(grown)
+
+    def _learn(self, seen: Mapping[str, Observation]) -> None:
+        changed = {name: each for name, each in seen.items() if each != self._observations.get(name)}
+        if changed:
+            self._observations = MappingProxyType({**self._observations, **changed})
             self._pod_version += 1
 
     def _class_changed(self, key: Key, before: ClassFacts | None, after: ClassFacts | None) -> None:
@@ -315,16 +329,19 @@ def project_slice(item: Mapping[str, Any]) -> SliceFacts | None:
         return None
     devices: defaultdict[str, set[str]] = defaultdict(set)
     groups: defaultdict[str, set[int]] = defaultdict(set)
+    whole_nodes = set()
     for device in spec.get("devices") or ():
         attributes = device.get("attributes") or {}
         instance_type = _text(attributes, names.ATTRIBUTE_INSTANCE_TYPE)
         if not instance_type:
             continue
-        # A neuron_node stands for a whole node; its devices are published as well.
-        if _text(attributes, names.ATTRIBUTE_RESOURCE_TYPE) in ("", names.RESOURCE_TYPE_DEVICE):
+        kind = _text(attributes, names.ATTRIBUTE_RESOURCE_TYPE)
+        if kind in ("", names.RESOURCE_TYPE_DEVICE):
             devices[instance_type].add(device["name"])
             groups[instance_type].update(_group_sizes(attributes))
-    if not devices:
+        elif kind == names.RESOURCE_TYPE_NODE:
+            whole_nodes.add(instance_type)
+    if not devices and not whole_nodes:
         return None
     pool = spec["pool"]
     return SliceFacts(
@@ -333,6 +350,7 @@ def project_slice(item: Mapping[str, Any]) -> SliceFacts | None:
         _shared_devices(tuple((name, frozenset(devices[name])) for name in sorted(devices))),
         _shared_groups(tuple((name, frozenset(groups[name])) for name in sorted(groups))),
         read_slice(spec),
+        tuple(sorted(whole_nodes)),
     )
 
 
