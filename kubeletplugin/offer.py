@@ -13,7 +13,7 @@ from kubeletplugin.own_node import NodeState
 from kubeletplugin.slices import ClusterFeatures, NodeDevices, Taint, publishes_whole_node
 from neuron import names
 
-DEVICE_PLUGIN_TAINT: Final = Taint(f"{names.DRIVER}/device-plugin", "active", "NoSchedule")
+DEVICE_PLUGIN_TAINT: Final = Taint(names.TAINT_DEVICE_PLUGIN, "active", "NoSchedule")
 
 DEVICES: Final = "devices"
 NODE: Final = "node"

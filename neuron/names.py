@@ -90,6 +90,9 @@ def ultraserver_topology_label(nodes: int) -> str:
 ULTRASERVER_LABELS: Final = "neuron.amazonaws.com/ultraserver-"
 """Prefix of the node labels about UltraServers (AWS's device plugin sets them, too)."""
 
+TAINT_DEVICE_PLUGIN: Final = "neuron.aws.com/device-plugin"
+"""Key of the taint of devices that a device plugin offers as well."""
+
 LABEL_ULTRASERVER_PUBLISH: Final = "neuron.aws.com/ultraserver-publish"
 """On a Node, set by an administrator: `devices` or `node`. What the driver publishes where it cannot publish both."""
 

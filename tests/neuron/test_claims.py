@@ -219,8 +219,8 @@ ONLY_DEVICES = published(Observation(16))
 ONLY_NODES = published(Observation(0, single_devices=False, whole_node=True))
 NO_WHOLE_NODE = (
     "No node of type trn2u.48xlarge publishes the whole node, which ultraserver-mode 4 needs: they publish their"
-    " devices one by one. Set the label neuron.aws.com/ultraserver-publish=node on the nodes, or enable the feature gate"
-    " DRAPartitionableDevices."
+    " devices one by one. Set the label neuron.aws.com/ultraserver-publish=node on the nodes, or enable the feature"
+    " gate DRAPartitionableDevices."
 )
 
 
