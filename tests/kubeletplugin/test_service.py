@@ -29,6 +29,7 @@ from kubeletplugin.register import (
     SocketError,
     SocketPaths,
     UnixServer,
+    other_instance_serves,
     remove_stale_sockets,
     socket_paths,
 )
@@ -301,6 +302,23 @@ def test_sockets_that_nobody_serves_are_removed_and_others_stay(tmp_path: Path) 
 
 def test_directories_that_do_not_exist_have_no_stale_sockets(tmp_path: Path) -> None:
     assert remove_stale_sockets(tmp_path / "p", tmp_path / "r") == ()
+
+
+def test_another_instance_is_seen_by_the_socket_that_it_serves(tmp_path: Path) -> None:
+    own = tmp_path / "neuron.aws.com-a-reg.sock"
+    assert not other_instance_serves(tmp_path / "none", own)
+    with socket.socket(socket.AF_UNIX) as dead, socket.socket(socket.AF_UNIX) as foreign:
+        dead.bind(str(tmp_path / "neuron.aws.com-dead-reg.sock"))
+        for path in (own, tmp_path / "gpu.nvidia.com-b-reg.sock"):
+            with socket.socket(socket.AF_UNIX) as made:
+                made.bind(str(path))
+        foreign.bind(str(tmp_path / "gpu.nvidia.com-c-reg.sock"))
+        foreign.listen()
+        assert not other_instance_serves(tmp_path, own)
+        with socket.socket(socket.AF_UNIX) as living:
+            living.bind(str(tmp_path / "neuron.aws.com-b-reg.sock"))
+            living.listen()
+            assert other_instance_serves(tmp_path, own)
 
 
 def test_a_stopping_instance_leaves_the_socket_of_its_successor(tmp_path: Path) -> None:
