@@ -21,6 +21,9 @@ MOST_ATTRIBUTES: Final = 12
 """Window attributes of one device. Further ones gained nothing measurable, and 32 is the limit for all of a device."""
 
 _WINDOW: Final = "window{size}_{shift}"
+_SEARCH_STEPS: Final = 4096
+"""Bound of what the allocator searches on one node for one request. It tries all subsets of the free devices of a
+window: a request for N of which N - 1 are free costs 2^(N-1) steps in each alternative."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -140,8 +143,8 @@ def placements(line: Line, size: int, published: bool = True) -> tuple[Placement
         published: whether nodes publish window attributes; if not, every window is selected by device ids.
 
     Returns:
-        At most 8, the limit of `firstAvailable`. Where that is fewer than there are windows, those at the ends of
-        the line come first: they leave the longest run free.
+        At most 8, the limit of `firstAvailable`, and fewer of the sizes above 9, where each alternative is costly. If
+        there are more windows, those at the ends of the line come first: they leave the longest run free.
     """
     shifts = published_shifts(line).get(size, ()) if published else ()
     covered = {start for shift in shifts for start in line.starts_at(size, shift)}
@@ -149,7 +152,7 @@ def placements(line: Line, size: int, published: bool = True) -> tuple[Placement
     others = [start for start in line.starts(size) if start not in covered]
     others.sort(key=lambda start: _rank(line, size, start))
     found += [Placement(ids=line.window(size, start)) for start in others]
-    return tuple(found[: names.MAX_FIRST_AVAILABLE])
+    return tuple(found[: min(names.MAX_FIRST_AVAILABLE, max(2, _SEARCH_STEPS >> size))])
 
 
 def _rank(line: Line, size: int, start: int) -> tuple[bool, int, int]:

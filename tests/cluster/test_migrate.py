@@ -234,7 +234,7 @@ def test_step_3_move_the_first_node_group(journey: Journey) -> None:
     seen = journey.run("Step 3", "See", 0).stdout
     status = journey.run("Step 3", "See", 1).stdout
     assert f"nodes with the device plugin only, where converted pods cannot run: {journey.nodes[SECOND]}" in status
-    assert "offered twice" not in status
+    assert "offered by device plugin and DRA driver" not in status
     assert seen.count("neuron-device-15") == 1
     assert [line.split()[1:] for line in seen.splitlines() if line.startswith(journey.nodes[FIRST])][-1] == ["dra", "0"]
     for namespace in TEAMS:

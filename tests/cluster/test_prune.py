@@ -208,7 +208,7 @@ def test_a_webhook_that_may_not_patch_says_so(api: Api, namespace: str, kubectl:
                     kubectl.must("delete", "pod", "refused", "--force", "--grace-period=0")
                     kubectl.must("annotate", TEMPLATE, name, f"{MARK}=2030-01-01T00:00:00Z", "--overwrite")
                 assert "NEU301" in result.stderr, result.stderr
-                assert "may not patch resourceclaimtemplates" in result.stderr
+                assert "is not allowed to patch resourceclaimtemplates" in result.stderr
                 return True
 
             eventually("the refusal", refused)

@@ -78,7 +78,9 @@ class TestRefusals:
     def test_a_missing_permission_is_named(self, api: Api, kubectl: Kubectl, namespace: str) -> None:
         with without_create_permission(api):
             account = "system:serviceaccount:neuron-dra:neuron-dra"
-            refused(kubectl, "NEU301", account, f"may not create {TEMPLATES}.resource.k8s.io", "verbs: [create]")
+            refused(
+                kubectl, "NEU301", account, f"is not allowed to create {TEMPLATES}.resource.k8s.io", "verbs: [create]"
+            )
             assert api.find("Pod", "legacy", namespace) is None
         eventually("the permission to be back", lambda: kubectl.feed("create", pod("legacy")).ok)
 

@@ -118,3 +118,8 @@ def test_a_window_over_a_missing_link_is_no_window() -> None:
 def test_alternatives_by_id_begin_at_the_ends() -> None:
     by_id = [each for each in windows.placements(Line(12, wraps=True), 7) if each.ids]
     assert by_id[:2] == [Placement(ids=tuple(range(7))), Placement(ids=tuple(range(5, 12)))]
+
+
+@pytest.mark.parametrize(("size", "alternatives"), [(8, 8), (9, 8), (10, 4), (11, 2)])
+def test_large_sizes_have_few_alternatives_because_each_is_costly(size: int, alternatives: int) -> None:
+    assert len(windows.placements(Line(12, wraps=True), size)) == alternatives
