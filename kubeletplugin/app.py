@@ -102,7 +102,8 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         stack.callback(driver.close)
         await driver.count()
         gate = KubeletGate(clock, settings.registration_wait)
-        own = OwnNode(NodeApi(api, settings.node_name), clock=clock, metrics=metrics)
+        # The facts are needed before slices are published: a kubelet that knows this instance may call it at once.
+        own = OwnNode(NodeApi(api, settings.node_name), clock=clock, metrics=metrics, use_facts=monitor.use_facts)
         offers = OfferSettings(settings.taint_effect, Guard(settings.device_plugin_guard), settings.ultraserver_publish)
         instance = Instance(driver_version(), offers, settings.state)
         publisher = Publisher(

@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kubeletplugin.metrics import Metrics
@@ -58,8 +58,17 @@ def _count(value: Any) -> int:
 class OwnNode:
     """The Node as last seen, and waiting for its changes. To be used in the event loop's thread."""
 
-    def __init__(self, store: OwnNodeStore, *, clock: Clock, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        store: OwnNodeStore,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        use_facts: Callable[[NodeFacts], None] | None = None,
+    ) -> None:
+        """`use_facts` gets the facts whenever the state changes."""
         self.store: Final = store
+        self._use_facts = use_facts
         self.state: NodeState | None = None
         self.generation = 0
         """Increases with every change of `state`."""
@@ -121,6 +130,8 @@ class OwnNode:
         state = node_state(node)
         if state != self.state:
             self.state = state
+            if self._use_facts is not None:
+                self._use_facts(state.facts)
             self.generation += 1
             changed, self._changed = self._changed, asyncio.Event()
             changed.set()

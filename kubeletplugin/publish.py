@@ -20,7 +20,7 @@ from kubeletplugin.offer import DEVICES, NODE, Offer, OfferSettings, UltraServer
 from kubeletplugin.own_node import NodeState, OwnNode
 from kubeletplugin.pools import dropped_fields, plan_writes, without_times
 from kubeletplugin.ports import Clock, JsonObject, KubeError, SliceStore
-from kubeletplugin.slices import NODE_DEVICE, ClusterFeatures, NodeFacts, desired_slices
+from kubeletplugin.slices import NODE_DEVICE, ClusterFeatures, desired_slices
 from neuron import names
 from runtime.once import Once
 
@@ -107,7 +107,6 @@ class Publisher:
         self._wake = asyncio.Event()
         self.offered: frozenset[str] = frozenset()
         """What the slices offer: `devices`, the whole `node`, both or nothing."""
-        self._facts: NodeFacts | None = None
         self._deleted = False
         self._pause = _FIRST_PAUSE
         self._last_write = 0.0
@@ -212,9 +211,6 @@ class Publisher:
     async def _reconcile(self) -> None:
         """Write differences. Repeated writes are delayed more and more: another writer may undo them."""
         state = self._own.state or await self._own.read()
-        if state.facts != self._facts:
-            self._facts = state.facts
-            self._monitor.use_facts(state.facts)
         self._report(self._monitor.snapshot)
         if not await self._write(state):
             return

@@ -67,6 +67,22 @@ def test_changes_arrive_through_the_watch_and_only_real_ones_count(api: FakeApi,
     asyncio.run(scenario())
 
 
+def test_the_facts_are_passed_on_with_each_change(clock: FakeClock) -> None:
+    """The instance type is known to preparation although slices still wait for the kubelet."""
+    api = FakeApi(node_object({"node.kubernetes.io/instance-type": "trn2.48xlarge"}))
+    types: list[str | None] = []
+
+    async def scenario() -> None:
+        own = OwnNode(api, clock=clock, metrics=Metrics(), use_facts=lambda facts: types.append(facts.instance_type))
+        await own.read()
+        await own.read()
+        api.change_node(node_object({"node.kubernetes.io/instance-type": "trn2.3xlarge"}))
+        await own.read()
+
+    asyncio.run(scenario())
+    assert types == ["trn2.48xlarge", "trn2.3xlarge"]
+
+
 def test_news_from_before_the_last_read_is_ignored(api: FakeApi, clock: FakeClock) -> None:
     async def scenario() -> None:
         async with following(api, clock) as own:

@@ -34,7 +34,7 @@ class Publishing:
         self.node, self.api, self.clock = node, api, clock
         self.metrics = Metrics()
         self.monitor = HealthMonitor(node.discover, Catalogue(), clock, 10.0)
-        self.own = OwnNode(api, clock=FakeClock(), metrics=self.metrics)
+        self.own = OwnNode(api, clock=FakeClock(), metrics=self.metrics, use_facts=self.monitor.use_facts)
         self.gate = KubeletGate(clock, 30.0)
         self.publisher = Publisher(
             api,
