@@ -1,7 +1,8 @@
-"""`python -m benchmarks.prepare`: the time to prepare and unprepare one claim with 16 devices.
+"""`python -m benchmarks.prepare`: the time to prepare and unprepare one claim with 16 devices or with a share of one.
 
 The files are real: the checkpoint and the CDI spec are synced to the disk of `--directory`. The time excludes the API
-server, from which the driver reads the claim, and the kubelet's call.
+server, from which the driver reads the claim, and the kubelet's call. The last line is the time from sysfs to the
+ResourceSlice of a node with 16 devices, windows and shares.
 """
 
 import statistics
@@ -11,11 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import click
+import msgspec
 
 from kubeletplugin import emulate
 from kubeletplugin.cdi import SpecFiles
+from kubeletplugin.decide import NodeView
 from kubeletplugin.files import DiskFiles
-from kubeletplugin.prepare import NodeView, Preparer
+from kubeletplugin.prepare import Preparer
+from kubeletplugin.slices import NodeDevices, NodeFacts, desired_slices
 from kubeletplugin.sysfs import discover, read_ultraserver
 from neuron import names
 from neuron.allocation import AllocatedClaim, read_allocation
@@ -24,10 +28,11 @@ _NODE = "node-1"
 _WARM_UP = 20
 
 
-def _claim(number: int, devices: int) -> AllocatedClaim:
+def _claim(number: int, devices: int, cores: int | None = None) -> AllocatedClaim:
     uid = f"00000000-0000-4000-8000-{number:012d}"
+    share = {"shareID": uid, "consumedCapacity": {names.CAPACITY_CORES: str(cores)}} if cores else {}
     results = [
-        {"request": "neurons", "driver": names.DRIVER, "pool": _NODE, "device": f"neuron-device-{index}"}
+        {"request": "neurons", "driver": names.DRIVER, "pool": _NODE, "device": f"neuron-device-{index}"} | share
         for index in range(devices)
     ]
     parameters = {"apiVersion": f"{names.DRIVER}/v1", "kind": "NeuronConfig", "logicalNeuronCore": 1}
@@ -53,17 +58,28 @@ def _measure(root: Path, claims: int) -> dict[str, list[float]]:
     preparer = Preparer(files, state_dir=root / "state", specs=specs, boot_id=boot_id)
     preparer.recover()
     view = NodeView(discover(root / "sys", root / "dev"), entry, lambda: read_ultraserver(root / "sys"))
-    times: dict[str, list[float]] = {"prepare": [], "unprepare": []}
+    times: dict[str, list[float]] = {}
     for number in range(_WARM_UP + claims):
-        claim = _claim(number, emulate.devices_of(entry))
-        took = (
-            _milliseconds(lambda claim=claim: preparer.prepare(claim, view)),  # type: ignore[misc]
-            _milliseconds(lambda claim=claim: preparer.unprepare(claim.uid)),  # type: ignore[misc]
-        )
-        if number >= _WARM_UP:
-            for operation, milliseconds in zip(times, took, strict=True):
-                times[operation].append(milliseconds)
+        for what, claim in (("", _claim(number, emulate.devices_of(entry))), (" share", _claim(number, 1, cores=2))):
+            took = {
+                f"prepare{what}": _milliseconds(lambda claim=claim: preparer.prepare(claim, view)),  # type: ignore[misc]
+                f"unprepare{what}": _milliseconds(lambda claim=claim: preparer.unprepare(claim.uid)),  # type: ignore[misc]
+            }
+            if number >= _WARM_UP:
+                for operation, milliseconds in took.items():
+                    times.setdefault(operation, []).append(milliseconds)
     return times
+
+
+def _measure_slices(root: Path, rounds: int) -> list[float]:
+    entry = emulate.emulated_type("inf1.24xlarge")
+    emulate.write_tree(root, entry)
+
+    def publish() -> None:
+        found = NodeDevices(discover(root / "sys", root / "dev"), entry, shares_cores=True)
+        msgspec.json.encode([piece.content for piece in desired_slices(NodeFacts(_NODE, "uid"), found, "1.0.0")])
+
+    return [_milliseconds(publish) for _ in range(rounds)]
 
 
 @click.command()
@@ -80,11 +96,12 @@ def _measure(root: Path, claims: int) -> dict[str, list[float]]:
     help="Directory for the files; default: a temporary one.",
 )
 def main(claims: int, directory: str | None) -> None:
-    """Measure preparing one claim with 16 devices, in milliseconds."""
+    """Measure preparing claims, and making the slices of a node, in milliseconds."""
     with tempfile.TemporaryDirectory(dir=directory) as root:
-        for operation, times in _measure(Path(root), claims).items():
+        measured = _measure(Path(root, "claims"), claims) | {"slices": _measure_slices(Path(root, "slices"), claims)}
+        for operation, times in measured.items():
             percentiles = statistics.quantiles(times, n=100, method="inclusive")
-            click.echo(f"{operation:<9}  p50 {percentiles[49]:6.2f} ms  p99 {percentiles[98]:6.2f} ms")
+            click.echo(f"{operation:<15}  p50 {percentiles[49]:6.2f} ms  p99 {percentiles[98]:6.2f} ms")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,11 @@ import grpc
 import msgspec
 
 from kubeletplugin import emulate, kube
+from kubeletplugin.catalogues import Catalogues
 from kubeletplugin.cdi import SpecFiles
+from kubeletplugin.claim_status import ClaimStatusWriter
 from kubeletplugin.clock import SystemClock
+from kubeletplugin.decide import NodeView
 from kubeletplugin.driver import Driver, NodeClaims
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.gate import KubeletGate
@@ -27,7 +30,7 @@ from kubeletplugin.node_labels import Labeller
 from kubeletplugin.offer import Guard, OfferSettings
 from kubeletplugin.own_node import OwnNode
 from kubeletplugin.owner import OwnerReporter
-from kubeletplugin.prepare import NodeView, Preparer
+from kubeletplugin.prepare import Preparer
 from kubeletplugin.probe import Prober
 from kubeletplugin.publish import Instance, NodeSources, Publisher
 from kubeletplugin.register import (
@@ -78,15 +81,18 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
     Raises:
         StartupError: it cannot start.
     """
-    settings = await asyncio.to_thread(_emulated, settings)
+    catalogues = Catalogues(settings.policies)
+    catalogue = await asyncio.to_thread(catalogues.current)
+    settings = await asyncio.to_thread(_emulated, settings, catalogue)
     clock, metrics = SystemClock(), Metrics()
     paths = _socket_paths(settings)
     monitor = HealthMonitor(
         functools.partial(discover, settings.sysfs_root, settings.dev_root),
-        Catalogue(),
+        catalogue,
         clock,
         settings.health_interval,
     )
+    monitor.follow(catalogues.current)
     await monitor.refresh()
     preparer = await asyncio.to_thread(_recovered, settings)
 
@@ -105,7 +111,8 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         # The facts are needed before slices are published: a kubelet that knows this instance may call it at once.
         own = OwnNode(NodeApi(api, settings.node_name), clock=clock, metrics=metrics, use_facts=monitor.use_facts)
         offers = OfferSettings(settings.taint_effect, Guard(settings.device_plugin_guard), settings.ultraserver_publish)
-        instance = Instance(driver_version(), offers, settings.state)
+        withhold = settings.faulty_kubelet == "Withhold"
+        instance = Instance(driver_version(), offers, settings.state, settings.share_cores, withhold)
         publisher = Publisher(
             api, NodeSources(monitor, own, gate), instance, clock=clock, metrics=metrics, jitter=random.uniform
         )
@@ -118,6 +125,10 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         ]
         if settings.ultraserver_labels:
             parts.append(Labeller(own, monitor, clock=clock, metrics=metrics))
+        if settings.claim_status:
+            writer = ClaimStatusWriter(driver, node, api, monitor, clock=clock, metrics=metrics)
+            driver.observer = writer
+            parts.append(writer)
 
         def answered(accepted: bool) -> None:
             gate.answered(accepted=accepted)
@@ -162,7 +173,7 @@ async def _until_stopped(stop: asyncio.Event, *parts: _Part) -> None:
         _log.info("stopping")
 
 
-def _emulated(settings: DriverSettings) -> DriverSettings:
+def _emulated(settings: DriverSettings, catalogue: Catalogue) -> DriverSettings:
     """DriverSettings that point to fake files, if a type is emulated."""
     if settings.emulate is None:
         return settings
@@ -170,7 +181,7 @@ def _emulated(settings: DriverSettings) -> DriverSettings:
     try:
         emulate.write_tree(
             root,
-            emulate.emulated_type(settings.emulate),
+            emulate.emulated_type(settings.emulate, catalogue),
             driver_version=settings.emulate_driver_version,
             node_id=settings.emulate_node_id,
             server=settings.emulate_ultraserver,

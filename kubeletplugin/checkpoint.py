@@ -21,6 +21,24 @@ class DamagedCheckpointError(Exception):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Share:
+    """What a claim holds of a device that several claims can share.
+
+    Attributes:
+        id: `shareID` of the allocation.
+        cores: physical cores, numbered from 0 on the device; None for all of them: a whole device.
+        logical_neuron_core: physical cores of one logical core, which all claims on the device agree on.
+        certain: False if the state was lost and the cores were assigned again: the claim's containers may have been
+            started with other cores of the device.
+    """
+
+    id: str
+    cores: tuple[int, ...] | None = None
+    logical_neuron_core: int = 1
+    certain: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class PreparedDevice:
     """One allocated device of a prepared claim.
 
@@ -30,6 +48,7 @@ class PreparedDevice:
         device: the device's name.
         indices: N of each of its `/dev/neuronN`; several for a whole node.
         admin_access: whether the request has `adminAccess`; another claim may hold the device.
+        share: of a device that several claims can share; None for other devices, and in older checkpoints.
     """
 
     request: str
@@ -37,11 +56,17 @@ class PreparedDevice:
     device: str
     indices: tuple[int, ...]
     admin_access: bool = False
+    share: Share | None = None
 
     @property
     def parent_request(self) -> str:
         """The request's name without its alternative: containers and the kubelet use this name."""
         return self.request.partition("/")[0]
+
+    @property
+    def cores(self) -> tuple[int, ...] | None:
+        """Physical cores that the claim holds of the device; None for all."""
+        return None if self.share is None else self.share.cores
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
+from kubeletplugin.decide import DeviceHeldError, NodeView, PrepareError
 from kubeletplugin.metrics import Metrics
 from kubeletplugin.ports import ClaimReader, Clock, JsonObject, KubeError
-from kubeletplugin.prepare import Answer, DeviceHeldError, NodeView, PrepareError, Preparer, devices_held
+from kubeletplugin.prepare import Answer, Preparer, devices_held
 from neuron import names
 from neuron.allocation import AllocatedClaim, AllocationError, read_allocation
 
@@ -66,6 +67,16 @@ class NodeClaims:
     pool: str
 
 
+class ClaimObserver(Protocol):
+    """Is told of changes of prepared claims. No method blocks."""
+
+    def prepared(self) -> None:
+        """Claims may have been prepared."""
+
+    def unprepared(self, namespace: str, name: str, uid: str) -> None:
+        """A claim was unprepared."""
+
+
 class Driver:
     """Prepares and unprepares the claims of the kubelet's requests."""
 
@@ -74,6 +85,7 @@ class Driver:
         self._preparer = node.preparer
         self._clock = clock
         self._metrics = metrics
+        self.observer: ClaimObserver | None = None
         # One thread: the state has one lock, and a queue is cheaper than to poll for the lock.
         self._state_thread = ThreadPoolExecutor(1, "state")
 
@@ -92,7 +104,10 @@ class Driver:
             A result for every UID.
         """
         deadline = self._clock.monotonic() + budget
-        return await self._each(claims, "prepare", lambda claim: self._prepare(claim, deadline))
+        results = await self._each(claims, "prepare", lambda claim: self._prepare(claim, deadline))
+        if results and self.observer is not None:
+            self.observer.prepared()
+        return results
 
     async def unprepare(self, claims: Iterable[ClaimReference]) -> dict[str, PrepareResult]:
         """Unprepare claims. A claim need not be prepared, nor exist."""
@@ -184,6 +199,8 @@ class Driver:
 
     async def _unprepare(self, claim: ClaimReference) -> PrepareResult:
         await self.in_state(lambda: self._preparer.unprepare(claim.uid))
+        if self.observer is not None:
+            self.observer.unprepared(claim.namespace, claim.name, claim.uid)
         return PrepareResult()
 
     async def _fetch(self, claim: ClaimReference, deadline: float) -> JsonObject | None:

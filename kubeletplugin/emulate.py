@@ -11,7 +11,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from kubeletplugin import sysfs
+from kubeletplugin import pci, sysfs
+from neuron import pci_addresses
 from neuron.findings import did_you_mean
 from neuron.instances import Catalogue, InstanceType, Topology
 
@@ -34,6 +35,10 @@ _ARCHITECTURE: Final = {
     "trn2": ("NDv3", "NCv3"),
     "trn3": ("NDv4", "NCv4"),
 }
+_FUNCTIONS: Final = {"trn1.32xlarge": ("0x7164", 0x90), "trn2.48xlarge": ("0x7364", 0xA0)}
+"""PCI device id, and the first bus of NUMA node 1, of the types whose addresses are documented."""
+_NEWEST: Final = "trn3"
+"""The generation whose files a type of another family gets, which a policy file has added."""
 _MODES: Final = {4: 1, 2: 3, 1: 4}
 _UNKNOWN_COUNTS: Final = {"48xlarge": 16, "24xlarge": 4}
 _HEALTH_SINCE: Final = (2, 28)
@@ -45,9 +50,9 @@ class UnknownTypeError(ValueError):
     """The catalogue has no such instance type."""
 
 
-def emulated_type(name: str) -> InstanceType:
-    """The catalogue's entry. Raises UnknownTypeError."""
-    catalogue = Catalogue()
+def emulated_type(name: str, catalogue: Catalogue | None = None) -> InstanceType:
+    """The entry of a catalogue, by default the built-in one. Raises UnknownTypeError."""
+    catalogue = catalogue or Catalogue()
     entry = catalogue.get(name)
     if entry is None:
         hint = did_you_mean(name, catalogue.names())
@@ -78,7 +83,8 @@ def write_tree(
         OSError: the tree cannot be written.
     """
     marker = root / _MARKER
-    stamp = f"{entry.name} {driver_version} {server} {node_id}\n"
+    figures = f"{devices_of(entry)} {entry.cores_per_device} {entry.topology}"
+    stamp = f"{entry.name} {figures} {driver_version} {server} {node_id}\n"
     if marker.exists() and marker.read_text() == stamp:
         return
     sysfs_root, dev_root = root / "sys", root / "dev"
@@ -92,13 +98,14 @@ def write_tree(
     for index in range(devices_of(entry)):
         write_device(sysfs_root, entry, index, driver_version)
         write_device_node(dev_root, index)
+    _write_pci(sysfs_root, entry)
     if entry.ultraserver_nodes:
         _write_ultraserver(sysfs_root / sysfs.CLASS, entry, server, node_id)
     marker.write_text(stamp)
 
 
 def _remove_tree(sysfs_root: Path, dev_root: Path) -> None:
-    for directory in (sysfs.DEVICES, sysfs.CLASS):
+    for directory in (sysfs.DEVICES, sysfs.CLASS, pci.DEVICES):
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(sysfs_root / directory)
     for path in (sysfs_root / sysfs.PRODUCT_NAME, sysfs_root / sysfs.DRIVER_VERSION, *dev_root.glob("neuron[0-9]*")):
@@ -108,7 +115,7 @@ def _remove_tree(sysfs_root: Path, dev_root: Path) -> None:
 def write_device(sysfs_root: Path, entry: InstanceType, index: int, driver_version: str = DRIVER_VERSION) -> None:
     """Write one device's files, with the driver's blanks and newlines."""
     directory = sysfs_root / sysfs.DEVICES / f"neuron{index}"
-    generation = entry.family[:4]
+    generation = entry.family[:4] if entry.family[:4] in _ARCHITECTURE else _NEWEST
     device, core = _ARCHITECTURE[generation]
     neighbours = ", ".join(str(other) for other in _neighbours(entry, index))
     _write(directory / "core_count", str(entry.cores_per_device))
@@ -141,6 +148,21 @@ def write_device_node(dev_root: Path, index: int) -> None:
             path.touch()
 
 
+def _write_pci(sysfs_root: Path, entry: InstanceType) -> None:
+    """Write the PCI functions of a type whose addresses are documented; 16 buses share a root complex."""
+    for address in pci_addresses.ADDRESSES.get(entry.name, ()):
+        domain, bus, _ = address.split(":")
+        device, second_node = _FUNCTIONS[entry.name]
+        function = Path(f"devices/pci{domain}:{bus[0]}0/{address}")
+        _write(sysfs_root / function / "vendor", f"{pci.VENDOR}\n")
+        _write(sysfs_root / function / "device", f"{device}\n")
+        _write(sysfs_root / function / "numa_node", f"{int(int(bus, 16) >= second_node)}\n")
+        link = sysfs_root / pci.DEVICES / address
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(Path("../../..") / function)
+
+
 def _write_ultraserver(directory: Path, entry: InstanceType, server: str, node_id: int) -> None:
     modes = ",".join(str(_MODES[nodes]) for nodes in sorted(entry.ultraserver_nodes, reverse=True))
     _write(directory / "ultraserver_mode", f"{modes}\n")
@@ -163,6 +185,8 @@ def _neighbours(entry: InstanceType, index: int) -> tuple[int, ...]:
         return tuple(r * _TORUS_WIDTH + c for r, c in around)
     if entry.topology is Topology.RING:
         return tuple(dict.fromkeys(((index - 1) % count, (index + 1) % count)))
+    if entry.topology is Topology.CHAIN:
+        return tuple(each for each in (index - 1, index + 1) if 0 <= each < count)
     return ()
 
 

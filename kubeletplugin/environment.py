@@ -1,9 +1,10 @@
-"""Environment variables of the Neuron runtime, from a claim's configs and the node's UltraServer files.
+"""Environment variables of the Neuron runtime, from a claim's configs and cores and the node's UltraServer files.
 
-Sources: the Neuron runtime's configuration (NEURON_LOGICAL_NC_CONFIG, NEURON_RT_ULTRASERVER_*), and for the choice of
-the mode AWS's published init script for UltraServer jobs.
+Sources: the Neuron runtime's configuration (NEURON_LOGICAL_NC_CONFIG, NEURON_RT_VISIBLE_CORES,
+NEURON_RT_ULTRASERVER_*), and for the choice of the mode AWS's published init script for UltraServer jobs.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from kubeletplugin.sysfs import Membership, UltraServer
@@ -47,6 +48,18 @@ def environment(in_force: ConfigsInForce, ultraserver: UltraServer | None) -> di
         variables[ULTRASERVER_SERVER_ID] = member.server_id
         variables[ULTRASERVER_NODE_ID] = str(member.node_id)
     return variables
+
+
+def visible_cores(numbers: Sequence[int]) -> str:
+    """The value of NEURON_RT_VISIBLE_CORES: a range if the cores are consecutive, else a list.
+
+    Args:
+        numbers: logical cores, ascending, with the numbers of the host.
+    """
+    first, last = numbers[0], numbers[-1]
+    if last - first + 1 == len(numbers) and first < last:
+        return f"{first}-{last}"
+    return ",".join(map(str, numbers))
 
 
 def _ultraserver(nodes: int, ultraserver: UltraServer | None) -> tuple[int, Membership]:

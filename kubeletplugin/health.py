@@ -142,6 +142,7 @@ class HealthMonitor:
     ) -> None:
         self._discover = discover
         self._catalogue = catalogue
+        self._read_catalogue: Callable[[], Catalogue] | None = None
         self._clock = clock
         self._interval = interval
         self._seen: frozenset[int] = frozenset()
@@ -156,8 +157,14 @@ class HealthMonitor:
         """Seconds between two checks."""
         return self._interval
 
+    def follow(self, read_catalogue: Callable[[], Catalogue]) -> None:
+        """Use the catalogue that this returns at each check, in another thread."""
+        self._read_catalogue = read_catalogue
+
     async def refresh(self) -> None:
         """Check the hardware now."""
+        if self._read_catalogue is not None:
+            self._catalogue = await asyncio.to_thread(self._read_catalogue)
         self._take(await asyncio.to_thread(self._discover))
 
     def use_facts(self, facts: NodeFacts) -> None:

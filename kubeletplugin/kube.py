@@ -9,7 +9,7 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -19,7 +19,7 @@ import msgspec
 from kubeletplugin.ports import JsonObject, KubeError, SliceEvent, UnreadableObjectError
 from neuron import api_objects, names
 from runtime import answers, paging
-from runtime.api_errors import NOT_FOUND, ApiServerError, ClusterUnavailableError, StatusError, TooLongError
+from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, ClusterUnavailableError, StatusError, TooLongError
 from runtime.api_transport import JSON, LONGEST_ANSWER, Connection, load_configuration
 
 __all__ = ["ClusterUnavailableError", "KubeApi", "connect", "from_v1", "to_v1"]
@@ -33,6 +33,7 @@ _REQUEST_SECONDS: Final = 10.0
 _WATCH_SECONDS: Final = 290
 _WATCH_GRACE_SECONDS: Final = 30
 _PAGE: Final = 500
+_APPLY: Final = "application/apply-patch+yaml"
 _USER_AGENT: Final = "neuron-dra-kubelet-plugin"
 _OUTSIDE: Final = "outside a pod, name a kubeconfig with --kubeconfig"
 
@@ -54,7 +55,7 @@ async def connect(kubeconfig: Path | None, node_name: str) -> "KubeApi":
 
 
 class KubeApi:
-    """Claims and the node's slices. Implements `ports.ClaimReader` and `ports.SliceStore`."""
+    """Claims and the node's slices. Implements `ClaimReader`, `ClaimStatusStore` and `SliceStore` of `ports`."""
 
     def __init__(self, connection: Connection, node_name: str) -> None:
         self._connection = connection
@@ -81,6 +82,27 @@ class KubeApi:
         """See `ports.ClaimReader`."""
         items, _ = await self._list("resourceclaims", {}, _allocated_by_us)
         return items
+
+    async def apply_devices(
+        self, namespace: str, name: str, uid: str, devices: Sequence[Mapping[str, Any]]
+    ) -> JsonObject | None:
+        """See `ports.ClaimStatusStore`."""
+        root = await self._root()
+        body: JsonObject = {
+            "apiVersion": f"{GROUP}/{self._version}",
+            "kind": "ResourceClaim",
+            "metadata": {"namespace": namespace, "name": name, "uid": uid},
+            "status": {"devices": list(devices)},
+        }
+        path = f"{root}/namespaces/{quote(namespace)}/resourceclaims/{quote(name)}/status"
+        # Forced: nobody else manages the entries of this driver.
+        query = {"fieldManager": names.DRIVER, "force": "true"}
+        try:
+            return await self.call("PATCH", path, query, body, _APPLY)
+        except KubeError as error:
+            if error.status in (NOT_FOUND, CONFLICT):  # a conflict: a claim with another UID
+                return None
+            raise
 
     async def separates_counters(self) -> bool:
         """See `ports.SliceStore`."""
@@ -308,7 +330,12 @@ def _allocated_by_us(claim: JsonObject) -> JsonObject | None:
         return None
     metadata = claim.get("metadata") or {}
     kept = {key: metadata[key] for key in ("namespace", "name", "uid") if key in metadata}
-    return {"metadata": kept, "status": {key: status.get(key) for key in ("allocation", "reservedFor")}}
+    constraints = ((claim.get("spec") or {}).get("devices") or {}).get("constraints") or []
+    return {
+        "metadata": kept,
+        "spec": {"devices": {"constraints": constraints}},
+        "status": {key: status.get(key) for key in ("allocation", "reservedFor")},
+    }
 
 
 def to_v1(body: JsonObject) -> JsonObject:

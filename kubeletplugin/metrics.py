@@ -68,6 +68,11 @@ class Metrics:
         self.registered: Final = Gauge(
             f"{PREFIX}_registered", "1 if the kubelet has registered this instance.", registry=self.registry
         )
+        self.faulty_kubelet: Final = Gauge(
+            f"{PREFIX}_faulty_kubelet",
+            "1 if the node's kubelet is of a version with a known fault in Dynamic Resource Allocation.",
+            registry=self.registry,
+        )
         self.background_errors: Final = Counter(
             f"{PREFIX}_background_errors",
             "Errors outside the kubelet's calls, by part of the driver.",

@@ -1,7 +1,7 @@
 """The interfaces to files, API server and clock. `files`, `kube` and `clock` implement them; tests replace them."""
 
 import dataclasses
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -83,6 +83,21 @@ class ClaimReader(Protocol):
         """All claims of the cluster with devices of this driver: name, namespace, UID and status.
 
         Claims that cannot be read are left out: tenants choose their content.
+        """
+
+
+class ClaimStatusStore(Protocol):
+    """The status of ResourceClaims. All methods raise `KubeError`."""
+
+    async def claim(self, namespace: str, name: str) -> JsonObject | None:
+        """The claim; None if it does not exist."""
+
+    async def apply_devices(
+        self, namespace: str, name: str, uid: str, devices: Sequence[Mapping[str, Any]]
+    ) -> JsonObject | None:
+        """Make `devices` this driver's entries in `status.devices`, and remove its others; returns the claim as stored.
+
+        Returns None if there is no claim of that name and UID. Entries of other writers stay.
         """
 
 

@@ -6,12 +6,9 @@ disk belongs to a known claim, and no device is prepared twice. `recover` makes 
 
 import contextlib
 import dataclasses
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
-
-import msgspec
 
 from kubeletplugin import cdi
 from kubeletplugin.checkpoint import (
@@ -19,27 +16,14 @@ from kubeletplugin.checkpoint import (
     CheckpointStore,
     DamagedCheckpointError,
     PreparedClaim,
-    PreparedDevice,
 )
-from kubeletplugin.environment import UltraServerError, environment
+from kubeletplugin.decide import NodeView, Others, PrepareError, allocation_digest, decide
 from kubeletplugin.files import is_leftover, locked
 from kubeletplugin.ports import Files
-from kubeletplugin.slices import NODE_DEVICE, device_index
-from kubeletplugin.sysfs import NodeHardware, UltraServer
-from neuron import names
-from neuron.allocation import AllocatedClaim, AllocatedDevice, check_hardware
-from neuron.instances import InstanceType
+from neuron.allocation import AllocatedClaim
 
 LOCK_NAME: Final = "serialize.lock"
 _LOCK_TIMEOUT: Final = 10.0
-
-
-class PrepareError(Exception):
-    """The claim cannot be prepared; the message has the reason and the fix."""
-
-
-class DeviceHeldError(PrepareError):
-    """Another claim still holds a device. Retryable."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,6 +34,7 @@ class Answer:
     pool: str
     device: str
     cdi_device_ids: tuple[str, ...]
+    share_id: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,110 +48,6 @@ class Recovery:
 
     errors: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class NodeView:
-    """The hardware, for preparation.
-
-    Attributes:
-        hardware: as last discovered.
-        instance: the node's type; None if it is not known.
-        read_ultraserver: reads the UltraServer files again: they change while nodes elect.
-    """
-
-    hardware: NodeHardware
-    instance: InstanceType | None
-    read_ultraserver: Callable[[], UltraServer | None]
-
-
-# --- decisions ----------------------------------------------------------------------------------------------
-
-
-def allocation_digest(claim: AllocatedClaim) -> str:
-    """A digest of the allocated devices and their configs."""
-    content = msgspec.json.encode((claim.devices, [dataclasses.asdict(entry) for entry in claim.configs]))
-    return hashlib.sha256(content).hexdigest()[:16]
-
-
-def decide(claim: AllocatedClaim, view: NodeView, others: Iterable[PreparedClaim]) -> PreparedClaim:
-    """Decide how to prepare a claim. Changes nothing.
-
-    Args:
-        claim: the claim as allocated.
-        view: the node.
-        others: all other prepared claims.
-
-    Raises:
-        PrepareError: a device is not on the node or is held by another claim, or the hardware does not support the
-            settings.
-    """
-    devices = tuple(_prepared_device(result, view) for result in claim.devices)
-    _refuse_overlaps(claim, devices, others)
-    variables = {}
-    ultraserver = None
-    for device in devices:
-        in_force = claim.in_force(device.request)
-        if device.parent_request in variables or device.admin_access:
-            continue
-        if view.instance is not None:
-            whole_node = device.device == NODE_DEVICE
-            resource_type = names.RESOURCE_TYPE_NODE if whole_node else names.RESOURCE_TYPE_DEVICE
-            findings = check_hardware(in_force, view.instance, resource_type)
-            if findings:
-                raise PrepareError(" ".join(str(finding) for finding in findings))
-        if in_force.ultraserver_mode is not None:
-            ultraserver = ultraserver or view.read_ultraserver()
-        try:
-            variables[device.parent_request] = environment(in_force, ultraserver)
-        except UltraServerError as error:
-            raise PrepareError(str(error)) from error
-    used = {request: values for request, values in variables.items() if values}
-    return PreparedClaim(claim.uid, claim.namespace, claim.name, allocation_digest(claim), devices, used)
-
-
-def _prepared_device(result: AllocatedDevice, view: NodeView) -> PreparedDevice:
-    found = {device.index: device for device in view.hardware.devices}
-    if result.device == NODE_DEVICE:
-        expected = view.instance.devices if view.instance else None
-        indices = tuple(found) if found and len(found) == (expected or len(found)) else ()
-    else:
-        index = device_index(result.device)
-        indices = () if index is None or index not in found else (index,)
-    if not indices:
-        here = ", ".join(map(str, found)) or "none"
-        raise PrepareError(
-            f"The node does not have the device {result.device}: its Neuron devices are {here}. It has vanished since "
-            "the claim was allocated; delete the pod to have it allocated again."
-        )
-    missing = [f"/dev/neuron{index}" for index in indices if not found[index].has_node]
-    if missing:
-        raise PrepareError(
-            f"Device {result.device} has no device node {', '.join(missing)}: check the Neuron kernel driver."
-        )
-    return PreparedDevice(result.request, result.pool, result.device, indices, result.admin_access)
-
-
-def _refuse_overlaps(claim: AllocatedClaim, devices: Iterable[PreparedDevice], others: Iterable[PreparedClaim]) -> None:
-    """KEP-4381: a force-deleted pod may still run; its devices are free only after unpreparation."""
-    holders = {
-        index: (device.device, other)
-        for other in others
-        if other.uid != claim.uid
-        for device in other.devices
-        if not device.admin_access
-        for index in device.indices
-    }
-    for device in devices:
-        held = next((holders[index] for index in device.indices if index in holders), None)
-        if held is not None and not device.admin_access:
-            raise DeviceHeldError(
-                f"Device {device.device} is still prepared for ResourceClaim {held[1]} as {held[0]}. It becomes free "
-                "when the kubelet has stopped the pod that used it; the kubelet tries again by itself."
-            )
-
-
-# --- state --------------------------------------------------------------------------------------------------
 
 
 class Preparer:
@@ -220,7 +101,8 @@ class Preparer:
             checkpoint = self._load()
             prepared = checkpoint.claims.get(claim.uid)
             if prepared is None or prepared.allocation != allocation_digest(claim):
-                prepared = decide(claim, view, checkpoint.claims.values())
+                others = Others(tuple(checkpoint.claims.values()), known=not checkpoint.incomplete)
+                prepared = decide(claim, view, others)
                 self._store.save(checkpoint.with_claim(prepared))
             self._specs.ensure(prepared)
         return answers(prepared)
@@ -263,9 +145,12 @@ class Preparer:
             for claim in allocated:
                 if claim.uid in checkpoint.claims:
                     continue
+                others = Others(tuple(checkpoint.claims.values()), restoring=True)
                 try:
-                    checkpoint = checkpoint.with_claim(decide(claim, view, checkpoint.claims.values()))
+                    restored = decide(claim, view, others)
+                    checkpoint = checkpoint.with_claim(restored)
                     notes.append(f"Claim {claim.namespace}/{claim.name} was restored from the API server.")
+                    notes += _doubts(restored)
                 except PrepareError as error:
                     errors.append(f"Claim {claim.namespace}/{claim.name} cannot be restored: {error}")
             checkpoint = dataclasses.replace(checkpoint, incomplete=False)
@@ -338,9 +223,24 @@ class Preparer:
 def answers(claim: PreparedClaim) -> tuple[Answer, ...]:
     """The answers to the kubelet for a prepared claim; always the same."""
     return tuple(
-        Answer(device.parent_request, device.pool, device.device, cdi.device_ids(claim, position))
+        Answer(
+            device.parent_request,
+            device.pool,
+            device.device,
+            cdi.device_ids(claim, position),
+            device.share.id if device.share is not None else None,
+        )
         for position, device in enumerate(claim.devices)
     )
+
+
+def _doubts(claim: PreparedClaim) -> list[str]:
+    return [
+        f"The cores that claim {claim.namespace}/{claim.name} uses of {device.device} are not known: no other claim "
+        "gets cores of this device until its pods have ended."
+        for device in claim.devices
+        if device.share is not None and not device.share.certain
+    ]
 
 
 def devices_held(claims: Mapping[str, PreparedClaim]) -> int:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
 
+from kubeletplugin import sharing
 from kubeletplugin.files import try_lock
 from kubeletplugin.gate import KubeletGate
 from kubeletplugin.health import HealthMonitor, Snapshot, Status
@@ -20,8 +21,9 @@ from kubeletplugin.offer import DEVICES, NODE, Offer, OfferSettings, UltraServer
 from kubeletplugin.own_node import NodeState, OwnNode
 from kubeletplugin.pools import dropped_fields, plan_writes, without_times
 from kubeletplugin.ports import Clock, JsonObject, KubeError, SliceStore
-from kubeletplugin.slices import NODE_DEVICE, ClusterFeatures, desired_slices
+from kubeletplugin.slices import NODE_DEVICE, ClusterFeatures, NodeFacts, desired_slices
 from neuron import names
+from neuron.kubelets import fault
 from runtime.once import Once
 
 LOCK_NAME: Final = "publish.lock"
@@ -55,11 +57,15 @@ class Instance:
         driver_version: published as an attribute; a semantic version.
         offer: settings about what is published.
         lock_dir: shared by all instances on the node; only one of them publishes.
+        share_cores: whether claims can share devices.
+        withhold_from_faulty_kubelet: whether no device is published on a node whose kubelet has a known fault.
     """
 
     driver_version: str
     offer: OfferSettings
     lock_dir: Path
+    share_cores: sharing.Setting = "auto"
+    withhold_from_faulty_kubelet: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -230,7 +236,10 @@ class Publisher:
                     "published until the plugin has gone"
                 )
         keeps = bool(self._keeps_taints)
-        made = offer(self._monitor.snapshot, state, self._features, settings, keeps_taints=keeps)
+        snapshot = self._monitor.snapshot
+        if self._withholds(state.facts):
+            snapshot = dataclasses.replace(snapshot, instance=None)
+        made = offer(snapshot, state, self._features, settings, keeps_taints=keeps)
         if made.problem:
             self._tell(made.problem)
         if made.ultraserver is not None:
@@ -241,6 +250,8 @@ class Publisher:
     async def _write(self, state: NodeState) -> bool:
         facts, features = state.facts, self._features
         found = (await self._offer(state)).found
+        shared = sharing.shares(self._instance.share_cores, found.instance)
+        found = dataclasses.replace(found, shares_cores=shared)
         desired = desired_slices(facts, found, self._instance.driver_version, features)
         writes = plan_writes(facts, desired, {n: self._as_sent(b) for n, b in self._known.items()}, self._generation)
         for name in writes.delete:
@@ -276,7 +287,8 @@ class Publisher:
         fields = sorted({path.rpartition(".")[2] for path in dropped})
         self._tell(
             f"the API server does not keep {', '.join(fields)} of ResourceSlices: a feature of the cluster is "
-            "disabled (DRAPartitionableDevices for counters, DRADeviceTaints for taints)"
+            "disabled (DRAPartitionableDevices for counters, DRADeviceTaints for taints, DRAConsumableCapacity for "
+            "allowMultipleAllocations and requestPolicy)"
         )
         if self._features.counters and any(path.endswith(_COUNTER_FIELDS) for path in dropped):
             # Without counters the scheduler could allocate the whole node to one pod and its devices to others.
@@ -285,6 +297,10 @@ class Publisher:
                 f"The setting --ultraserver-publish and the Node's label {names.LABEL_ULTRASERVER_PUBLISH} choose"
             )
             self._features = dataclasses.replace(self._features, counters=False)
+            self._wake.set()
+        if self._features.shares and any(path.endswith(sharing.FIELDS) for path in dropped):
+            self._tell("claims cannot share the cores of a device: every claim gets whole devices")
+            self._features = dataclasses.replace(self._features, shares=False)
             self._wake.set()
 
     def _as_sent(self, body: JsonObject) -> JsonObject:
@@ -305,6 +321,17 @@ class Publisher:
                 "the instance type is not known, so nothing is published: DMI names none, and the node has no label "
                 "node.kubernetes.io/instance-type"
             )
+
+    def _withholds(self, facts: NodeFacts) -> bool:
+        """Whether the kubelet has a known fault because of which no device is published."""
+        known = fault(facts.kubelet)
+        self._metrics.faulty_kubelet.set(known is not None)
+        if known is None:
+            return False
+        message = f"kubelet {facts.kubelet} of node {facts.name} {known.effect} ({known.issue})"
+        effect = "no device is published" if self._instance.withhold_from_faulty_kubelet else "devices are published"
+        self._tell(f"{message}: {effect}; upgrade it to {known.fixed_in} or later")
+        return self._instance.withhold_from_faulty_kubelet
 
     def _tell(self, message: str) -> None:
         """Log a lasting limitation once."""

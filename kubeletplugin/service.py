@@ -10,6 +10,7 @@ from kubeletplugin.driver import CALL_BUDGET, ClaimReference, Driver, PrepareRes
 from kubeletplugin.health import HealthMonitor
 from kubeletplugin.pb import dra_health_v1alpha1_pb2, dra_v1_pb2, dra_v1beta1_pb2
 from kubeletplugin.ports import Clock
+from kubeletplugin.prepare import Answer
 
 SERVICES: Final = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth")
 """For the registration, best first: the kubelet uses the first one that it knows."""
@@ -94,10 +95,17 @@ def _prepared(messages: ModuleType, result: PrepareResult) -> Any:
             pool_name=answer.pool,
             device_name=answer.device,
             cdi_device_ids=answer.cdi_device_ids,
+            **_share_id(messages, answer),
         )
         for answer in result.devices
     ]
     return messages.NodePrepareResourceResponse(devices=devices, error=result.error)
+
+
+def _share_id(messages: ModuleType, answer: Answer) -> dict[str, str]:
+    """v1beta1 has no field for it: with that version the kubelet does not tell shares of a device apart."""
+    known = "share_id" in messages.Device.DESCRIPTOR.fields_by_name
+    return {"share_id": answer.share_id} if known and answer.share_id is not None else {}
 
 
 def _health(monitor: HealthMonitor, pool: str, clock: Clock) -> grpc.GenericRpcHandler:

@@ -120,6 +120,24 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
             metavar="SECONDS",
         ),
     ] = 30.0
+    share_cores: Annotated[
+        Literal["auto", "on", "off"],
+        about(
+            "Whether several claims can share the cores of a device, if the cluster supports it. auto: on nodes with "
+            "one device, and on rings and chains (Inf1, Inf2)."
+        ),
+    ] = "auto"
+    policies: Annotated[
+        Path | None,
+        _directory("Directory of policy files. Only the kind InstanceTypeCatalog is used. Default: none."),
+    ] = None
+    faulty_kubelet: Annotated[
+        Literal["Publish", "Withhold"],
+        about("On a node whose kubelet has a known fault with claims: publish its devices, or none."),
+    ] = "Publish"
+    claim_status: Annotated[
+        bool, about("Write ids, conditions and health of prepared devices to status.devices of their claims.")
+    ] = True
     sweep_interval: Annotated[
         _Seconds,
         about(

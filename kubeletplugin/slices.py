@@ -10,9 +10,11 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
+from kubeletplugin import sharing
+from kubeletplugin.pci import Place
 from kubeletplugin.ports import JsonObject
 from kubeletplugin.sysfs import NodeHardware
-from neuron import device_groups, names
+from neuron import capacities, connections, names
 from neuron.instances import Catalogue, InstanceType, Topology
 
 NODE_DEVICE: Final = "neuron-node"
@@ -44,6 +46,7 @@ class NodeFacts:
         instance_type: from the well-known label, for nodes whose DMI does not have it; None without the label.
         network_nodes: EC2 network node by layer, from labels.
         capacity_block: EC2 capacity block, from a label.
+        kubelet: version of the kubelet; empty if the Node does not say.
     """
 
     name: str
@@ -51,6 +54,7 @@ class NodeFacts:
     instance_type: str | None = None
     network_nodes: Mapping[int, str] = dataclasses.field(default_factory=dict)
     capacity_block: str | None = None
+    kubelet: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,10 +73,12 @@ class ClusterFeatures:
     Attributes:
         counters: shared counters (KEP-4815); a whole node and its devices exclude each other by them.
         separate_counters: whether they need a separate slice (1.35 and later).
+        shares: capacity that several claims consume (KEP-5075).
     """
 
     counters: bool = True
     separate_counters: bool = True
+    shares: bool = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,6 +105,7 @@ class NodeDevices:
         taints: by device name.
         common_taints: of every device.
         whole_node_alone: publish the whole node and no single device, if counters cannot keep them apart.
+        shares_cores: whether claims can share a device, if the cluster supports it.
     """
 
     hardware: NodeHardware
@@ -107,6 +114,7 @@ class NodeDevices:
     taints: Mapping[str, Taint] = dataclasses.field(default_factory=dict)
     common_taints: tuple[Taint, ...] = ()
     whole_node_alone: bool = False
+    shares_cores: bool = False
 
 
 def node_facts(node: Mapping[str, Any]) -> NodeFacts:
@@ -122,6 +130,7 @@ def node_facts(node: Mapping[str, Any]) -> NodeFacts:
         instance_type=labelled.removeprefix("ml.") if labelled else None,
         network_nodes={layer: value for layer, value in layers.items() if value},
         capacity_block=labels.get(LABEL_CAPACITY_BLOCK),
+        kubelet=str(((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion") or ""),
     )
 
 
@@ -186,17 +195,27 @@ def desired_slices(
         common = _common_attributes(facts, hardware, instance, driver_version)
         whole_node = publishes_whole_node(instance, len(indices), found, features)
         alone = whole_node and not features.counters
+        links = hardware.links
         for index in () if alone else indices:
+            connected = connections.attributes(instance, index, len(indices), links)
             device: JsonObject = {
                 "name": device_name(index),
-                "attributes": common | _device_attributes(instance, index, len(indices)),
+                "attributes": common
+                | _device_attributes(instance, index, len(indices))
+                | _place_attributes(hardware.places.get(index, Place()))
+                | _strings(connected),
             }
+            if found.shares_cores and features.shares:
+                sharing.share(device, sharing.physical_cores(hardware, instance, index))
+            capacities.add(device, instance)
             if whole_node:
                 device["consumesCounters"] = [_consumption([index])]
             devices.append(device)
         if whole_node:
             # Last: the scheduler takes the first match, and a request without selectors means a device, not the node.
+            # It has the capacities of all devices: a selector that reads one without a guard does not fail on it.
             devices.append(_node_device(common, indices, counted=not alone))
+            capacities.add(devices[-1], instance, len(indices))
             counters = [] if alone else [{"name": _COUNTER_SET, "counters": _counters(indices)}]
     for entry in devices:
         own = (taints[entry["name"]],) if entry["name"] in taints else ()
@@ -250,9 +269,20 @@ def _device_attributes(instance: InstanceType, index: int, devices: int) -> Json
         if devices >= 8:
             numbers["topology8_id"] = index // 8
     attributes: JsonObject = {name: {"int": value} for name, value in numbers.items()}
-    attributes[names.ATTRIBUTE_RESOURCE_TYPE] = {"string": names.RESOURCE_TYPE_DEVICE}
-    for name, value in device_groups.group_attributes(instance.name, index).items():
-        attributes[name] = {"string": value}
+    return attributes | _strings({names.ATTRIBUTE_RESOURCE_TYPE: names.RESOURCE_TYPE_DEVICE})
+
+
+def _strings(values: Mapping[str, str]) -> JsonObject:
+    return {name: {"string": value} for name, value in values.items()}
+
+
+def _place_attributes(place: Place) -> JsonObject:
+    """Kubernetes' standard attributes, with which a claim can ask for a device and a network interface side by side."""
+    attributes: JsonObject = {}
+    if place.root is not None:
+        attributes[names.ATTRIBUTE_PCIE_ROOT] = {"string": place.root}
+    if place.numa_node is not None:
+        attributes[names.ATTRIBUTE_NUMA_NODE] = {"int": place.numa_node}
     return attributes
 
 

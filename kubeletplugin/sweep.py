@@ -5,12 +5,12 @@ import functools
 import logging
 from typing import Final
 
-from kubeletplugin.checkpoint import Checkpoint, PreparedClaim
+from kubeletplugin.checkpoint import Checkpoint, PreparedClaim, PreparedDevice
 from kubeletplugin.driver import Driver, NodeClaims
 from kubeletplugin.metrics import Metrics
 from kubeletplugin.ports import Clock, JsonObject, KubeError, UnreadableObjectError
 from neuron import names
-from neuron.allocation import AllocatedClaim, AllocationError, read_allocation
+from neuron.allocation import AllocatedClaim, AllocatedDevice, AllocationError, read_allocation
 
 _RETRY: Final = 10.0
 _ODD: Final = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
@@ -106,5 +106,11 @@ class Sweeper:
             return bool(error.findings)
         except _ODD:
             return True
-        now = {(device.request, device.device) for device in allocated.devices}
-        return all((device.request, device.device) in now for device in claim.devices)
+        return all(any(_is_same(device, result) for result in allocated.devices) for device in claim.devices)
+
+
+def _is_same(prepared: PreparedDevice, allocated: AllocatedDevice) -> bool:
+    if (prepared.request, prepared.device) != (allocated.request, allocated.device):
+        return False
+    # An older version of the driver does not keep the share.
+    return prepared.share is None or prepared.share.id == allocated.share_id

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from kubeletplugin import pci
+
 DEVICES: Final = Path("devices/virtual/neuron_device")
 CLASS: Final = Path("class/neuron_device")
 DRIVER_VERSION: Final = Path("module/neuron/version")
@@ -94,12 +96,27 @@ class NodeHardware:
         driver_version: version of the kernel driver, four numbers; None if the module is not loaded.
         devices: in order of their index.
         ultraserver: None if the driver has no such files.
+        places: PCIe root complex and NUMA node by the device's index, where they are known; also of a missing device.
     """
 
     instance_type: str | None
     driver_version: str | None
     devices: tuple[NeuronDevice, ...] = ()
     ultraserver: UltraServer | None = None
+    places: Mapping[int, pci.Place] = dataclasses.field(default_factory=dict)
+
+    @property
+    def links(self) -> frozenset[tuple[int, int]] | None:
+        """Pairs of connected devices; None if the node does not tell.
+
+        It does not tell if a device's file cannot be read, or if no device names a neighbour.
+        """
+        found = set()
+        for device in self.devices:
+            if device.connected is None:
+                return None
+            found |= {(device.index, other) for other in device.connected}
+        return frozenset(found) or None
 
     def device(self, index: int) -> NeuronDevice | None:
         """The device of that index, or None."""
@@ -118,16 +135,18 @@ def discover(sysfs_root: Path, dev_root: Path) -> NodeHardware:
         read are in the device's `unreadable`.
     """
     product = _text(sysfs_root / PRODUCT_NAME)
+    instance_type = product if product and _EC2_TYPE.fullmatch(product) else None
     found = []
     for index in _indices(sysfs_root / DEVICES):
         device = _device(sysfs_root / DEVICES / f"neuron{index}", dev_root, index)
         if device is not None:
             found.append(device)
     return NodeHardware(
-        instance_type=product if product and _EC2_TYPE.fullmatch(product) else None,
+        instance_type=instance_type,
         driver_version=_text(sysfs_root / DRIVER_VERSION) or None,
         devices=tuple(found),
         ultraserver=read_ultraserver(sysfs_root),
+        places=pci.places(sysfs_root, instance_type, [device.index for device in found]),
     )
 
 

@@ -5,12 +5,16 @@ Source: `status.allocation` of `resource.k8s.io/v1`; v1beta1 and v1beta2 are equ
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from neuron import names
 from neuron.configs import ConfigEntry, ConfigsInForce, Source, configs_in_force, decode_object
 from neuron.findings import Finding, Severity
 from neuron.instances import InstanceType
+from neuron.quantities import NotACountError, parse_count
+
+_LONGEST: Final = 64
+_CORES: Final = (names.CAPACITY_CORES, f"{names.DRIVER}/{names.CAPACITY_CORES}")
 
 
 class AllocationError(Exception):
@@ -34,12 +38,16 @@ class AllocatedDevice:
         pool: the pool's name.
         device: the device's name.
         admin_access: whether it is admin access: the device may be allocated to another claim, too.
+        share_id: of a device that several claims can share; None for other devices.
+        cores: physical cores that the claim consumes of a shared device; None if the device has no such capacity.
     """
 
     request: str
     pool: str
     device: str
     admin_access: bool = False
+    share_id: str | None = None
+    cores: int | None = None
 
     @property
     def parent_request(self) -> str:
@@ -58,6 +66,7 @@ class AllocatedClaim:
         devices: the driver's results, in the order of the allocation.
         configs: the driver's configs, in the order of the allocation.
         warnings: findings that refuse nothing, e.g. an older apiVersion.
+        ties: sets of requests, without alternatives, whose devices a `matchAttribute` constraint connects.
     """
 
     namespace: str
@@ -66,10 +75,18 @@ class AllocatedClaim:
     devices: tuple[AllocatedDevice, ...]
     configs: tuple[ConfigEntry, ...] = ()
     warnings: tuple[Finding, ...] = ()
+    ties: tuple[frozenset[str], ...] = ()
 
     def in_force(self, request: str) -> ConfigsInForce:
         """The settings in force for one of the claim's requests."""
         return configs_in_force(self.configs, request)
+
+    def together(self, request: str) -> frozenset[str]:
+        """A request, without its alternative, and all requests that constraints connect with it."""
+        found = {request}
+        for _ in self.ties:
+            found.update(*(tie for tie in self.ties if tie & found))
+        return frozenset(found)
 
 
 def read_allocation(claim: Mapping[str, Any], driver: str, pool: str, uid: str) -> AllocatedClaim:
@@ -113,17 +130,59 @@ def read_allocation(claim: Mapping[str, Any], driver: str, pool: str, uid: str) 
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if errors:
         listed = " ".join(f"{finding.path}: {finding}" for finding in errors)
-        raise AllocationError(f"{claim_text} has a config that cannot be used. {listed}", errors)
-    return AllocatedClaim(namespace, name, uid, devices, entries, tuple(findings))
+        message = f"{claim_text} has a config that cannot be used. {listed}{_as_decoders_say(errors)}"
+        raise AllocationError(message, errors)
+    ties = _ties(claim.get("spec") or {}, devices)
+    return AllocatedClaim(namespace, name, uid, devices, entries, tuple(findings), ties)
+
+
+def _as_decoders_say(errors: Sequence[Finding]) -> str:
+    """The words of Kubernetes' strict decoder for unknown fields: people search for them."""
+    unknown = [f'unknown field "{finding.value}"' for finding in errors if finding.code == "NEU407" and finding.value]
+    return f" (strict decoding error: {', '.join(unknown)})" if unknown else ""
 
 
 def _device(result: Mapping[str, Any]) -> AllocatedDevice:
+    share_id = result.get("shareID")
     return AllocatedDevice(
         request=result["request"],
         pool=result["pool"],
         device=result["device"],
         admin_access=bool(result.get("adminAccess")),
+        share_id=share_id,
+        cores=None if share_id is None else _cores(result),
     )
+
+
+def _cores(result: Mapping[str, Any]) -> int | None:
+    consumed = result.get("consumedCapacity") or {}
+    amount = next((consumed[name] for name in _CORES if name in consumed), None)
+    if amount is None:
+        return None
+    try:
+        return parse_count(amount)
+    except NotACountError as error:
+        raise AllocationError(
+            f"Device {result['device']} is allocated with {names.CAPACITY_CORES} {str(amount)[:_LONGEST]!r}, which "
+            f"{error}. The scheduler allocates whole cores; delete the claim to have it allocated again."
+        ) from error
+
+
+def _ties(spec: Mapping[str, Any], devices: Sequence[AllocatedDevice]) -> tuple[frozenset[str], ...]:
+    found = []
+    for constraint in (spec.get("devices") or {}).get("constraints") or ():
+        if not constraint.get("matchAttribute"):
+            continue
+        named = set(constraint.get("requests") or ())
+        # Constraints on an alternative that was not chosen have no result.
+        tied = {
+            device.parent_request
+            for device in devices
+            if not named or device.request in named or device.parent_request in named
+        }
+        if len(tied) > 1:
+            found.append(frozenset(tied))
+    return tuple(found)
 
 
 def _configs(section: Sequence[Mapping[str, Any]], driver: str) -> tuple[tuple[ConfigEntry, ...], list[Finding]]:

@@ -4,9 +4,12 @@ It follows `k8s.io/dynamic-resource-allocation/structured`: claims, requests and
 order, depth first, the first solution. Modelled are counts, `All`, `firstAvailable`, `matchAttribute`, taints, shared
 counters (KEP-4815), capacity of devices that many claims share (KEP-5075) and admin access. Not modelled are
 `distinctAttribute`, binding conditions, list attributes and devices that no single node owns.
+
+`tests/cluster/test_allocator_model.py` compares it with a real scheduler.
 """
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -28,15 +31,17 @@ class Capacity:
     Attributes:
         value: all of it.
         valid: amounts that a claim can consume, ascending; empty: any.
+        default: what a request consumes that does not name the capacity; None: all of it.
     """
 
     value: int
     valid: tuple[int, ...] = ()
+    default: int | None = None
 
     def consumed(self, requested: int | None) -> int | None:
         """What a request consumes, by the request policy; None if the device cannot give it."""
         if requested is None:
-            return self.value
+            return self.value if self.default is None else self.default
         rounded = next((valid for valid in self.valid if valid >= requested), None) if self.valid else requested
         return rounded if rounded is not None and rounded <= self.value else None
 
@@ -131,9 +136,26 @@ class Result:
 class Node:
     """The devices of one node, and what claims hold of them."""
 
-    def __init__(self, devices: Iterable[Device], counters: Mapping[str, int] | None = None) -> None:
-        """Args: `counters` are the values of shared counters, named as in `Device.counters`."""
+    def __init__(
+        self,
+        devices: Iterable[Device],
+        counters: Mapping[str, int] | None = None,
+        *,
+        counters_leak: bool = False,
+        hurry: bool = False,
+    ) -> None:
+        """Set up a node with nothing allocated.
+
+        Args:
+            devices: in the order of the slices.
+            counters: values of shared counters, named as in `Device.counters`.
+            counters_leak: as Kubernetes 1.36.2 and older: a device that was tried and not taken keeps its counters for
+                the rest of the search (kubernetes/kubernetes#140436).
+            hurry: leave out branches in which too few devices are left. The scheduler searches them; they find nothing.
+        """
         self.devices: Final = tuple(devices)
+        self.counters_leak: Final = counters_leak
+        self.hurry: Final = hurry
         self._by_name = {device.name: device for device in self.devices}
         self._counters = dict(counters or {})
         self._taken: set[str] = set()
@@ -150,19 +172,153 @@ class Node:
     def release(self, results: Iterable[Result]) -> None:
         """Give back what a claim holds."""
         for result in results:
-            if result.admin_access:
-                continue
-            device = self._by_name[result.device]
-            if not device.shared:
-                self._taken.discard(device.name)
-            self._count(device, result.consumed, -1)
+            self._count(result, -1)
+
+    def take(self, result: Result) -> None:
+        """Mark a device as allocated. Admin access leaves it free."""
+        self._count(result, 1)
 
     def in_use(self, device: Device) -> bool:
         """Whether a device that is not shared is allocated."""
         return device.name in self._taken
 
-    def consumption(self, device: Device, alternative: Alternative) -> dict[str, int] | None:
-        """Capacity that a request would consume of a device; None if there is not enough left.
+    def consumed(self, device: Device) -> Mapping[str, int]:
+        """Capacity that claims consume of a shared device; empty if it is free."""
+        return self._consumed.get(device.name, {})
+
+    def left(self, counter: str) -> int:
+        """What allocated devices leave of a shared counter."""
+        return self._counters.get(counter, 0)
+
+    def _count(self, result: Result, sign: int) -> None:
+        if result.admin_access:
+            return
+        device = self._by_name[result.device]
+        before = self._holds(device)
+        if device.shared:
+            used = self._consumed.setdefault(device.name, {})
+            for name, amount in result.consumed.items():
+                used[name] = used.get(name, 0) + sign * amount
+            if not any(used.values()):
+                del self._consumed[device.name]
+        elif sign > 0:
+            self._taken.add(device.name)
+        else:
+            self._taken.discard(device.name)
+        # The first share of a device consumes its counters, and the last one gives them back.
+        change = int(before) - int(self._holds(device))
+        for name, amount in device.counters.items():
+            self._counters[name] = self._counters.get(name, 0) + change * amount
+
+    def _holds(self, device: Device) -> bool:
+        return bool(self._consumed.get(device.name)) if device.shared else device.name in self._taken
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A device that a request can have, and the capacity that it would consume."""
+
+    device: Device
+    amounts: Mapping[str, int]
+
+
+class _Search:
+    """One depth-first search. Devices are taken on the way down and given back on the way up."""
+
+    def __init__(self, node: Node, claim: Claim) -> None:
+        self._node = node
+        self._claim = claim
+        self._results: list[Result] = []
+        self._taken: set[str] = set()
+        self._consumed: Counter[tuple[str, str]] = Counter()
+        self._shares: Counter[str] = Counter()
+        self._counters: Counter[str] = Counter()
+        self._values: list[list[Value]] = [[] for _ in claim.constraints]
+        self._steps = 0
+
+    def run(self) -> tuple[Result, ...] | None:
+        return tuple(self._results) if self._requests(0) else None
+
+    def _requests(self, number: int) -> bool:
+        if number == len(self._claim.requests):
+            return True
+        request = self._claim.requests[number]
+        return any(self._alternative(number, request, each) for each in request.alternatives)
+
+    def _alternative(self, number: int, request: Request, alternative: Alternative) -> bool:
+        matching = (device for device in self._node.devices if alternative.selects(device))
+        wanted = ((device, self._consumption(device, alternative)) for device in matching)
+        # A shared device that is used up is not among "all"; any other one in use makes the request fail.
+        found = [_Candidate(device, amounts) for device, amounts in wanted if amounts is not None]
+        if alternative.count is None:
+            return bool(found) and self._all(number, request, alternative, found, 0)
+        if len(self._results) + alternative.count > names.MAX_DEVICES_PER_CLAIM:
+            return False
+        free = [each for each in found if alternative.admin_access or not self._node.in_use(each.device)]
+        return self._some(number, request, alternative, free, 0, alternative.count)
+
+    def _all(
+        self, number: int, request: Request, alternative: Alternative, devices: Sequence["_Candidate"], start: int
+    ) -> bool:
+        if start == len(devices):
+            return self._requests(number + 1)
+        if not self._take(request, alternative, devices[start]):
+            return False
+        if self._all(number, request, alternative, devices, start + 1):
+            return True
+        self._give_back(request, alternative, devices[start].device)
+        return False
+
+    def _some(
+        self,
+        number: int,
+        request: Request,
+        alternative: Alternative,
+        devices: Sequence["_Candidate"],
+        start: int,
+        left: int,
+    ) -> bool:
+        if left == 0:
+            return self._requests(number + 1)
+        end = len(devices) - left + 1 if self._node.hurry else len(devices)
+        for place in range(start, end):
+            if not self._take(request, alternative, devices[place]):
+                continue
+            if self._some(number, request, alternative, devices, place + 1, left - 1):
+                return True
+            self._give_back(request, alternative, devices[place].device)
+        return False
+
+    def _take(self, request: Request, alternative: Alternative, candidate: "_Candidate") -> bool:
+        self._steps += 1
+        if self._steps > MOST_STEPS:
+            raise SearchTooLongError(f"The search was given up after {MOST_STEPS} devices.")
+        device, consumed = candidate.device, candidate.amounts
+        if device.shared:
+            used = self._node.consumed(device)
+            for name, amount in consumed.items():
+                if used.get(name, 0) + self._consumed[device.name, name] + amount > device.capacity[name].value:
+                    return False
+        elif device.name in self._taken or (self._node.in_use(device) and not alternative.admin_access):
+            return False
+        if not self._count(device):
+            return False
+        if (device.tainted and not alternative.tolerates) or not self._matches(request, alternative, device):
+            if not self._node.counters_leak:
+                self._discount(device)
+            return False
+        name = f"{request.name}/{alternative.name}" if alternative.name else request.name
+        self._results.append(Result(name, device.name, consumed, alternative.admin_access))
+        if device.shared:
+            self._shares[device.name] += 1
+        else:
+            self._taken.add(device.name)
+        for key, amount in consumed.items():
+            self._consumed[device.name, key] += amount
+        return True
+
+    def _consumption(self, device: Device, alternative: Alternative) -> dict[str, int] | None:
+        """Capacity that a request would consume of a device; None if allocated claims do not leave enough.
 
         Admin access makes no difference: of a shared device that is used up, only a request for 0 is served.
         """
@@ -174,127 +330,28 @@ class Node:
             return None
         if not device.shared:
             return {}
-        used = self._consumed.get(device.name, {})
+        used = self._node.consumed(device)
         fits = all(used.get(name, 0) + amount <= device.capacity[name].value for name, amount in amounts.items())
         return amounts if fits else None
 
-    def has_counters(self, device: Device) -> bool:
-        """Whether the shared counters have what a device consumes; one that is in use has consumed it already."""
-        if device.shared and self._consumed.get(device.name):
+    def _count(self, device: Device) -> bool:
+        """Consume shared counters; False if there is not enough. A shared device in use has consumed its own already.
+
+        Admin access consumes them, too (kubernetes/kubernetes#140729).
+        """
+        if not device.counters or self._is_shared_out(device):
             return True
-        return all(self._counters.get(name, 0) >= amount for name, amount in device.counters.items())
-
-    def take(self, result: Result) -> None:
-        """Mark a device as allocated."""
-        if result.admin_access:
-            return
-        device = self._by_name[result.device]
-        if not device.shared:
-            self._taken.add(device.name)
-        self._count(device, result.consumed, 1)
-
-    def _count(self, device: Device, consumed: Mapping[str, int], sign: int) -> None:
-        before = bool(self._consumed.get(device.name)) if device.shared else sign < 0
-        if device.shared:
-            used = self._consumed.setdefault(device.name, {})
-            for name, amount in consumed.items():
-                used[name] = used.get(name, 0) + sign * amount
-            if not any(used.values()):
-                del self._consumed[device.name]
-        after = bool(self._consumed.get(device.name)) if device.shared else sign > 0
-        if before != after:
-            for name, amount in device.counters.items():
-                self._counters[name] = self._counters.get(name, 0) + (amount if before else -amount)
-
-
-class _Search:
-    """One depth-first search. Devices are taken on the way down and given back on the way up."""
-
-    def __init__(self, node: Node, claim: Claim) -> None:
-        self._node = node
-        self._claim = claim
-        self._results: list[Result] = []
-        self._in_claim: set[str] = set()
-        self._values: list[list[Value]] = [[] for _ in claim.constraints]
-        self._steps = 0
-
-    def run(self) -> tuple[Result, ...] | None:
-        found = self._requests(0)
-        results = tuple(self._results)
-        self._node.release(results)
-        return results if found else None
-
-    def _requests(self, number: int) -> bool:
-        if number == len(self._claim.requests):
-            return True
-        request = self._claim.requests[number]
-        return any(self._alternative(number, request, each) for each in request.alternatives)
-
-    def _alternative(self, number: int, request: Request, alternative: Alternative) -> bool:
-        if alternative.count is None:
-            # A shared device that is used up is not among "all"; any other one in use makes the request fail.
-            matching = [
-                device
-                for device in self._node.devices
-                if alternative.selects(device) and self._node.consumption(device, alternative) is not None
-            ]
-            return bool(matching) and self._all(number, request, alternative, matching, 0)
-        if len(self._results) + alternative.count > names.MAX_DEVICES_PER_CLAIM:
+        if any(self._counters[name] + amount > self._node.left(name) for name, amount in device.counters.items()):
             return False
-        devices = [device for device in self._node.devices if alternative.selects(device)]
-        return self._some(number, request, alternative, devices, 0, alternative.count)
-
-    def _all(
-        self, number: int, request: Request, alternative: Alternative, devices: Sequence[Device], start: int
-    ) -> bool:
-        if start == len(devices):
-            return self._requests(number + 1)
-        if not self._take(request, alternative, devices[start]):
-            return False
-        if self._all(number, request, alternative, devices, start + 1):
-            return True
-        self._give_back(request, alternative)
-        return False
-
-    def _some(
-        self,
-        number: int,
-        request: Request,
-        alternative: Alternative,
-        devices: Sequence[Device],
-        start: int,
-        left: int,
-    ) -> bool:
-        if left == 0:
-            return self._requests(number + 1)
-        for place in range(start, len(devices)):
-            if not self._take(request, alternative, devices[place]):
-                continue
-            if self._some(number, request, alternative, devices, place + 1, left - 1):
-                return True
-            self._give_back(request, alternative)
-        return False
-
-    def _take(self, request: Request, alternative: Alternative, device: Device) -> bool:
-        self._steps += 1
-        if self._steps > MOST_STEPS:
-            raise SearchTooLongError(f"The search was given up after {MOST_STEPS} devices.")
-        if device.tainted and not alternative.tolerates:
-            return False
-        held = device.name in self._in_claim if alternative.admin_access else self._node.in_use(device)
-        if not device.shared and held:
-            return False
-        consumed = self._node.consumption(device, alternative)
-        if consumed is None or not self._node.has_counters(device):
-            return False
-        if not self._matches(request, alternative, device):
-            return False
-        name = f"{request.name}/{alternative.name}" if alternative.name else request.name
-        result = Result(name, device.name, consumed, alternative.admin_access)
-        self._results.append(result)
-        self._in_claim.add(device.name)
-        self._node.take(result)
+        self._counters.update(device.counters)
         return True
+
+    def _discount(self, device: Device) -> None:
+        if device.counters and not self._is_shared_out(device):
+            self._counters.subtract(device.counters)
+
+    def _is_shared_out(self, device: Device) -> bool:
+        return device.shared and (bool(self._node.consumed(device)) or self._shares[device.name] > 0)
 
     def _matches(self, request: Request, alternative: Alternative, device: Device) -> bool:
         """Add the device to the constraints that cover it; changes nothing if one of them is not met."""
@@ -312,10 +369,16 @@ class _Search:
             self._values[place].append(device.attributes[self._claim.constraints[place].attribute])
         return True
 
-    def _give_back(self, request: Request, alternative: Alternative) -> None:
+    def _give_back(self, request: Request, alternative: Alternative, device: Device) -> None:
         result = self._results.pop()
-        self._in_claim.discard(result.device)
-        self._node.release((result,))
+        if device.shared:
+            self._shares[device.name] -= 1
+        else:
+            self._taken.discard(device.name)
+        for name, amount in result.consumed.items():
+            self._consumed[device.name, name] -= amount
+        if not (device.shared and self._node.counters_leak):
+            self._discount(device)
         for place, constraint in enumerate(self._claim.constraints):
             if constraint.covers(request.name, alternative.name):
                 self._values[place].pop()

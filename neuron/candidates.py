@@ -6,28 +6,33 @@ term without expressions matches no node.
 """
 
 import dataclasses
+import functools
 import itertools
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from neuron import names
+from neuron.families import Families, choose_families
+from neuron.family_hints import find_hint
 from neuron.findings import Finding, did_you_mean, short
-from neuron.instances import DEFAULT_FAMILIES, Catalogue, InstanceType
+from neuron.instances import Catalogue, InstanceType
 
-_SAGEMAKER_PREFIX = "ml."
 _MOST_SHOWN = 16
 """Entries of a node selector that a message quotes."""
-_INSTANCE_LABELS = (names.LABEL_INSTANCE_TYPE, names.LABEL_INSTANCE_TYPE_BETA)
-_ACCELERATORS = ("inferentia", "inferentia2", "trainium", "trainium2")
-"""Values of Karpenter's accelerator label that belong to known types only."""
-_DETERMINED_LABELS = (
-    *_INSTANCE_LABELS,
-    # Karpenter's well-known labels for AWS.
-    "karpenter.k8s.aws/instance-family",
-    "karpenter.k8s.aws/instance-size",
-    "karpenter.k8s.aws/instance-accelerator-name",
+_PROVISIONERS: Final = ("karpenter.k8s.aws", "eks.amazonaws.com")
+"""Domains of the labels that Karpenter and EKS Auto Mode give to nodes."""
+_INSTANCE_LABELS: Final = (
+    names.LABEL_INSTANCE_TYPE,
+    names.LABEL_INSTANCE_TYPE_BETA,
+    *(f"{domain}/instance-type" for domain in _PROVISIONERS),
 )
-_DETERMINED = frozenset(_DETERMINED_LABELS)
+_FAMILY_LABELS: Final = frozenset(f"{domain}/instance-family" for domain in _PROVISIONERS)
+_ACCELERATORS = ("inferentia", "inferentia2", "trainium", "trainium2")
+"""Values of the accelerator labels that belong to known types only."""
+_TYPE_NAME: Final = re.compile(r"(?P<family>(?P<category>[a-z]+)(?P<generation>[0-9]+)[^.]*)\.(?P<size>.+)")
+"""As Karpenter splits the name of an instance type."""
+_NUMBER: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,9 +52,19 @@ class NodeSelection:
 
 def labels_of(entry: InstanceType) -> dict[str, str | None]:
     """The node labels that an instance type determines; the value is None if it is not known."""
-    family, _, size = entry.name.partition(".")
-    values = (entry.name, entry.name, family, size, entry.accelerator)
-    return dict(zip(_DETERMINED_LABELS, values, strict=True))
+    match = _TYPE_NAME.fullmatch(entry.name)
+    parts: Mapping[str, str] = match.groupdict() if match else {}
+    labels: dict[str, str | None] = dict.fromkeys(_INSTANCE_LABELS, entry.name)
+    for domain in _PROVISIONERS:
+        labels |= {
+            f"{domain}/instance-{part}": parts.get(part) for part in ("family", "category", "generation", "size")
+        }
+        labels[f"{domain}/instance-accelerator-name"] = entry.accelerator
+        labels[f"{domain}/instance-accelerator-count"] = None if entry.devices is None else str(entry.devices)
+    return labels
+
+
+_DETERMINED: Final = frozenset(labels_of(next(iter(Catalogue()))))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,8 +87,22 @@ class _Requirement:
                 return actual not in self.values
             case "DoesNotExist":
                 return False
+            case "Gt" | "Lt":
+                return self._compares(actual)
             case _:
                 return True
+
+    def _compares(self, actual: str) -> bool:
+        """`Gt` and `Lt` compare whole numbers, and have one value."""
+        limit = next(iter(self.values), "")
+        if not (_NUMBER.fullmatch(limit) and _NUMBER.fullmatch(actual)):
+            return False
+        return int(actual) > int(limit) if self.operator == "Gt" else int(actual) < int(limit)
+
+    def names(self, labels: Mapping[str, str | None]) -> bool:
+        """Whether it requires the type of these labels, or its family, by name."""
+        by_name = self.key in _INSTANCE_LABELS or self.key in _FAMILY_LABELS
+        return by_name and self.operator == "In" and labels[self.key] in self.values
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,14 +134,28 @@ class _Requirements:
             return False
         return all(requirement.admits(labels) for requirement, _ in self.selector) and self.terms_admit(labels)
 
+    def name(self, labels: Mapping[str, str | None]) -> bool:
+        """Whether the selection has the name of the type with these labels, or of its family."""
+        by_term = (requirement for term in self.terms or () for requirement in term)
+        return labels[names.LABEL_INSTANCE_TYPE] in self.annotated or any(
+            requirement.names(labels) for requirement in (*(each for each, _ in self.selector), *by_term)
+        )
+
     def terms_admit(self, labels: Mapping[str, str | None]) -> bool:
         """Whether it can match required node affinity."""
         return self.terms is None or any(all(requirement.admits(labels) for requirement in term) for term in self.terms)
 
 
+@functools.lru_cache(maxsize=4)
+def _labelled(catalogue: Catalogue) -> tuple[tuple[InstanceType, Mapping[str, str | None]], ...]:
+    """The types of a catalogue with their labels."""
+    return tuple((entry, labels_of(entry)) for entry in catalogue)
+
+
+@functools.lru_cache(maxsize=4)
 def _known_values(catalogue: Catalogue) -> frozenset[str]:
     """Label values of all instance types."""
-    values = (value for entry in catalogue for value in labels_of(entry).values() if value is not None)
+    values = (value for _, labels in _labelled(catalogue) for value in labels.values() if value is not None)
     return frozenset(values).union(_ACCELERATORS)
 
 
@@ -120,11 +163,13 @@ def _requirement(key: str, operator: str, values: Iterable[Any]) -> _Requirement
     """Make a requirement. SageMaker HyperPod writes instance types as `ml.<type>`."""
     texts = frozenset(map(str, values))
     if key in _INSTANCE_LABELS:
-        texts = frozenset(text.removeprefix(_SAGEMAKER_PREFIX) for text in texts)
+        texts = frozenset(text.removeprefix(names.SAGEMAKER_PREFIX) for text in texts)
     return _Requirement(key, operator, texts)
 
 
 def _reduced(requirement: _Requirement, known: frozenset[str]) -> _Requirement:
+    if requirement.operator in ("Gt", "Lt"):
+        return requirement
     values = requirement.values & known
     return (
         requirement
@@ -156,7 +201,7 @@ def _alternatives(
 
 def names_types(selection: NodeSelection) -> bool:
     """Whether the pod selects instance types by name, label or family, rather than only excluding some."""
-    return bool(selection.annotated) or _selects_on(selection, _DETERMINED_LABELS)
+    return bool(selection.annotated) or _selects_on(selection, _DETERMINED)
 
 
 def pins_types(selection: NodeSelection) -> bool:
@@ -177,29 +222,58 @@ def _selects_on(selection: NodeSelection, labels: Collection[str]) -> bool:
     )
 
 
-def find(
-    catalogue: Catalogue, selection: NodeSelection, families: Sequence[str] | None
-) -> tuple[tuple[InstanceType, ...], list[Finding]]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Candidates:
+    """The instance types on which a pod may run.
+
+    Attributes:
+        types: in catalogue order.
+        errors: why there are none.
+        warnings: NEU217.
+        known: whether the pod, a policy, the cluster or a setting determines them. If not, nothing may exclude nodes
+            of other types: no node affinity is added.
+        all_known_types: whether nothing at all says which types there are: all released types are candidates.
+    """
+
+    types: tuple[InstanceType, ...]
+    errors: tuple[Finding, ...] = ()
+    warnings: tuple[Finding, ...] = ()
+    known: bool = True
+    all_known_types: bool = False
+
+
+def find(catalogue: Catalogue, selection: NodeSelection, families: Families) -> Candidates:
     """The candidate instance types, in catalogue order.
 
     Args:
         catalogue: all instance types.
         selection: node selection of the pod.
-        families: used if the pod selects no types: families allowed by policy or seen in ResourceSlices. None: not
-            known, use `DEFAULT_FAMILIES`.
+        families: used if the pod selects no types.
 
     Returns:
         The candidates; without any, a finding with the part of the selection that excludes all of them.
     """
     unknown = [name for name in selection.annotated if name not in catalogue]
     if unknown:
-        return (), [_unknown_annotation(name, catalogue) for name in unknown]
-    in_use = DEFAULT_FAMILIES if families is None else families
-    any_family, requirements = names_types(selection), _Requirements.of(selection, catalogue)
-    found = tuple(
-        entry for entry in catalogue if (any_family or entry.family in in_use) and requirements.admits(labels_of(entry))
+        return Candidates((), tuple(_unknown_annotation(name, catalogue) for name in unknown))
+    requirements = _Requirements.of(selection, catalogue)
+    if names_types(selection):
+        found = _admitted(catalogue, requirements, catalogue.families())
+        return Candidates(found, () if found else (_nothing_left(selection, requirements, catalogue, ()),))
+    everything = catalogue.families()
+    choice = choose_families(families, find_hint(selection.node_selector, selection.terms, everything), everything)
+    found = _admitted(catalogue, requirements, choice.families)
+    if not found:
+        return Candidates((), (_nothing_left(selection, requirements, catalogue, choice.families),), choice.warnings)
+    return Candidates(found, (), choice.warnings, choice.known, choice.everything)
+
+
+def _admitted(catalogue: Catalogue, requirements: _Requirements, families: Collection[str]) -> tuple[InstanceType, ...]:
+    return tuple(
+        entry
+        for entry, labels in _labelled(catalogue)
+        if entry.family in families and requirements.admits(labels) and (entry.released or requirements.name(labels))
     )
-    return found, [] if found else [_nothing_left(selection, requirements, catalogue, in_use)]
 
 
 def _unknown_annotation(name: str, catalogue: Catalogue) -> Finding:
@@ -216,8 +290,15 @@ def _unknown_annotation(name: str, catalogue: Catalogue) -> Finding:
 def _nothing_left(
     selection: NodeSelection, requirements: _Requirements, catalogue: Catalogue, families: Sequence[str]
 ) -> Finding:
-    """NEU110 for the first requirement that excludes all types alone, else for the whole selection."""
-    types = [labels_of(entry) for entry in catalogue]
+    """NEU110 for the first requirement that excludes all types alone, else for the whole selection.
+
+    Args:
+        selection: of the pod.
+        requirements: of the selection.
+        catalogue: all instance types.
+        families: the families in use; empty if the selection names types itself.
+    """
+    types = [labels for _, labels in _labelled(catalogue)]
     for requirement, value in requirements.selector:
         if not any(requirement.admits(labels) for labels in types):
             return Finding(
@@ -236,6 +317,7 @@ def _nothing_left(
             "required node affinity admits no Neuron instance type.",
             "Allow a Neuron instance type in one of its terms.",
         )
+    in_use = f" in use (families {', '.join(families)})" if families else ""
     selectors = itertools.islice(selection.node_selector.items(), _MOST_SHOWN)
     selected = [f"{short(key)}={short(value)}" for key, value in selectors]
     if len(selection.node_selector) > _MOST_SHOWN:
@@ -244,8 +326,8 @@ def _nothing_left(
     return Finding(
         "NEU110",
         "spec",
-        f"node selection ({', '.join(selected) or 'required node affinity'}) leaves none of the instance types in use"
-        f" (families {', '.join(families)}).",
+        f"node selection ({', '.join(selected) or 'required node affinity'}) leaves none of the instance types"
+        f"{in_use}.",
         "Make nodeSelector, node affinity and annotation agree.",
     )
 
@@ -257,4 +339,4 @@ def is_sagemaker(selection: NodeSelection) -> bool:
         for expression in term.get("matchExpressions") or ():
             if expression.get("key") in _INSTANCE_LABELS:
                 values += [str(value) for value in expression.get("values") or ()]
-    return any(value.startswith(_SAGEMAKER_PREFIX) for value in values)
+    return any(value.startswith(names.SAGEMAKER_PREFIX) for value in values)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from neuron import names
-from neuron.check_counts import Leaf
+from neuron.check_connections import first_devices, group_size
 from neuron.check_selectors import attribute_label, unknown_attribute
 from neuron.claim_reader import shown
-from neuron.claim_specs import ClaimSpec
+from neuron.claim_specs import ClaimSpec, Leaf
 from neuron.configs import covers
 from neuron.findings import Finding, short, warning
 from neuron.selection import DeviceIndex
@@ -35,12 +35,12 @@ def _check_attribute(attribute: str, path: str, covered: Sequence[Leaf], index: 
     having = index.with_attribute(attribute)
     lacking = [leaf for leaf in covered if leaf.mask and not leaf.mask & having]
     if not lacking:
-        return []
+        return _check_published(attribute, path, covered, index)
     meant = unknown_attribute(attribute, index)
     if meant:
         message = f"no Neuron device has the attribute {shown(attribute)}. Did you mean '{meant}'?"
         return [Finding("NEU523", path, message, f"Write {meant}.", attribute)]
-    if meant == "":
+    if not having:
         message = f"no known Neuron device has the attribute {attribute_label(attribute)[:48]}."
         fix = "A device without it is never chosen."
         return [warning("NEU523", path, message, fix, attribute)]
@@ -49,5 +49,26 @@ def _check_attribute(attribute: str, path: str, covered: Sequence[Leaf], index: 
     if len(types) > 1:
         others = len(types) - 1
         message = f"no device of {types[0]} and the {others} other types admitted has the attribute {short(attribute)}."
-    example = index.types(having)[0]
-    return [Finding("NEU523", path, message, f"Drop the constraint, or select a type such as {example}.", attribute)]
+    fix = f"Drop the constraint, or select a type such as {index.types(having)[0]}."
+    if attribute.startswith(names.STANDARD_DOMAIN):
+        # Whether a node has it depends on what its sysfs tells the driver, and not on its type alone.
+        return [warning("NEU523", path, message, fix, attribute)]
+    return [Finding("NEU523", path, message, fix, attribute)]
+
+
+def _check_published(attribute: str, path: str, covered: Sequence[Leaf], index: DeviceIndex) -> list[Finding]:
+    """NEU538: the cluster's driver does not publish an attribute that others publish for these types."""
+    having = index.with_attribute(attribute)
+    for leaf in covered:
+        published = leaf.mask & index.published
+        if not published or published & having:
+            continue
+        name = index.types(published)[0]
+        message = f"no device of {name} that the cluster publishes now has the attribute {attribute_label(attribute)}."
+        fix = "Pods wait until a node's driver publishes it."
+        size = group_size(attribute)
+        if size and name in index.types(having):
+            # AWS's own driver publishes no windows.
+            fix = f"The driver there may be AWS's: select by device id, such as {first_devices(size)}."
+        return [warning("NEU538", path, message, fix, attribute)]
+    return []

@@ -5,42 +5,22 @@ the Neuron scheduler extension excludes for Trn1, and more devices than the node
 """
 
 import dataclasses
-import re
+import functools
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from neuron import names
-from neuron.claim_specs import ClaimSpec, Constraint, DeviceRequest
+from neuron.check_connections import Connections, connecting, group_size
+from neuron.claim_specs import ClaimSpec, Constraint, Leaf
 from neuron.configs import covers
 from neuron.findings import Finding, short, warning
-from neuron.instances import DEFAULT_FAMILIES, Catalogue, InstanceType, Topology
+from neuron.instances import Catalogue, Topology
 from neuron.selection import DeviceIndex
 from neuron.serving import nearest
 
 _RULED_FAMILIES: Final = ("trn1", "trn1n")
 """Families with documented counts. For other types with several devices, no document excludes a count."""
-
-_GROUP: Final = re.compile(r"resource\.aws\.com/devicegroup([0-9]{1,4})_id", re.ASCII)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Leaf:
-    """One request for Neuron devices, or one of its alternatives.
-
-    Attributes:
-        devices: the request or alternative.
-        request: name of the request.
-        mask: shapes that it can match, constraints included.
-    """
-
-    devices: DeviceRequest
-    request: str
-    mask: int
-
-    @property
-    def path(self) -> str:
-        """Field path of its count."""
-        return f"{self.devices.path}.{'allocationMode' if self.devices.everything else 'count'}"
 
 
 class CountRules:
@@ -62,6 +42,7 @@ class CountRules:
         self._constraints = [(each, frozenset(each.requests)) for each in claim.constraints]
         self.leaves = [dataclasses.replace(leaf, mask=self._constrained(leaf)) for leaf in leaves]
         self._sums = _sums(self.leaves, index.most_devices)
+        self._connections = Connections(claim, self.leaves, index, catalogue)
 
     def _covering(self, reference: str) -> list[Constraint]:
         return [each for each, requests in self._constraints if covers(requests, reference)]
@@ -107,7 +88,7 @@ class CountRules:
         capable = [name for name in types if index.devices(leaf.mask, name) >= count]
         if not self._unconnected and all(_is_excluded(self._catalogue, name, sums) for name in capable):
             return [_unsupported(self._catalogue, "NEU520", leaf.path, count, capable)]
-        return self._check_connection(leaf, sums)
+        return self._connections.check(leaf, sums)
 
     def _too_many(self, leaf: Leaf, instance_type: str, available: int) -> Finding:
         count, index = leaf.devices.count, self._index
@@ -140,33 +121,6 @@ class CountRules:
                 spared[dead[leaf.path]] = warning("NEU528", leaf.path, message, finding.fix, finding.value)
         return spared
 
-    # --- connected or not ---------------------------------------------------------------------------------------
-
-    def _likely(self, mask: int) -> tuple[InstanceType, ...]:
-        """Types to which the request will probably be allocated: published ones, or else those in common use."""
-        admitted = self._index.types(mask)
-        published = self._index.types(mask & self._index.published)
-        entries = [entry for name in published or admitted if (entry := self._catalogue.get(name)) is not None]
-        common = [entry for entry in entries if entry.family in DEFAULT_FAMILIES]
-        unselective = len(admitted) == len(self._index.types(self._index.everything))
-        return tuple(common if unselective and common and not published else entries)
-
-    def _check_connection(self, leaf: Leaf, sums: Iterable[int]) -> list[Finding]:
-        count = leaf.devices.count
-        # `_check_group` reports groups that are too small.
-        if count == 1 or any(_GROUP.fullmatch(each.match_attribute) for each in self._covering(leaf.devices.reference)):
-            return []
-        likely = [entry for entry in self._likely(leaf.mask) if self._index.devices(leaf.mask, entry.name) >= count]
-        if any(count in entry.groups for entry in likely):
-            return [_unconstrained(leaf, count)]
-        if not likely or any(each in entry.counts for entry in likely for each in sums):
-            return []
-        entry = likely[0]
-        message = f"{count} devices of {entry.name} are not sure to be connected with each other."
-        listed = ", ".join(map(str, entry.counts))
-        fix = f"Connected counts: {listed}; nearest: {nearest(count, entry.counts)}."
-        return [warning("NEU525", leaf.path, message, fix, str(count))]
-
     # --- several requests ---------------------------------------------------------------------------------------
 
     def _check_constraints(self) -> list[Finding]:
@@ -194,7 +148,7 @@ class CountRules:
             return []
         largest, wanted = best
         message = f"{wanted} devices must agree on {short(attribute)}, and at most {largest} do."
-        fitting = _group_for(wanted, index)
+        fitting = connecting(wanted, together, index)
         fix = f"Request {largest} or fewer" + (f", or use matchAttribute: {fitting}." if fitting else ".")
         return [Finding("NEU522", f"{constraint.path}.matchAttribute", message, fix, attribute)]
 
@@ -279,12 +233,6 @@ def _members(mask: int) -> list[int]:
     return [number for number in range(mask.bit_length()) if mask >> number & 1]
 
 
-def _group_for(count: int, index: DeviceIndex) -> str:
-    """The attribute of the smallest device groups with that many devices; empty if there are none."""
-    sizes = {int(found[1]): name for name in index.attributes() if (found := _GROUP.fullmatch(name))}
-    return min(((size, name) for size, name in sizes.items() if size >= count), default=(0, ""))[1]
-
-
 def _is_excluded(catalogue: Catalogue, instance_type: str, sums: Iterable[int]) -> bool:
     """Whether the documented rules of a type exclude all of these counts."""
     entry = catalogue.get(instance_type)
@@ -334,23 +282,15 @@ def check_together(
     capable = [name for name in index.types(index.everything) if name in types]
     if not unconnected and capable and all(_is_excluded(catalogue, name, {total}) for name in capable):
         return [_unsupported(catalogue, "NEU709", path, total, capable)]
+    if capable and all((entry := catalogue.get(name)) and entry.devices == total for name in capable):
+        return []
     for constraint in claim.constraints:
         named = frozenset(constraint.requests)
-        if _GROUP.fullmatch(constraint.match_attribute) and all(covers(named, leaf.devices.reference) for leaf in mine):
+        if group_size(constraint.match_attribute) and all(covers(named, leaf.devices.reference) for leaf in mine):
             return []
     message = (
         f"one container uses {total} devices of requests {', '.join(requests)[:32]}; nothing keeps them connected."
     )
-    group = _group_for(total, index)
+    group = connecting(total, functools.reduce(operator.or_, [leaf.mask for leaf in mine]), index)
     fix = f"Add constraints: [{{matchAttribute: {group}}}]" if group else "Use one request."
     return [warning("NEU709", path, message, fix, str(total))]
-
-
-def _unconstrained(leaf: Leaf, count: int) -> Finding:
-    """NEU524 with the YAML to add."""
-    attribute = names.device_group_attribute(count)
-    message = f"nothing keeps the {count} devices of request {leaf.request[:30]} connected."
-    yaml = f"constraints: [{{requests: [{leaf.devices.reference}], matchAttribute: {attribute}}}]"
-    if len(yaml) > 100:
-        yaml = f"constraints: [{{matchAttribute: {attribute}}}]"
-    return warning("NEU524", leaf.path, message, f"Add {yaml}", str(count))

@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
-from neuron import names
+from neuron import capacities, names
 from neuron.claim_specs import Selector
 from neuron.device_shapes import ATTRIBUTE_TYPES, NEURON_DRIVER_VERSION, Version, qualified
 from neuron.findings import MOST_QUOTED, Finding, did_you_mean, short, warning
@@ -109,9 +109,10 @@ def _judge(selector: Selector, engine: SelectorEngine, index: DeviceIndex) -> Ju
 def _attribute_findings(compiled: CompiledSelector, path: str, index: DeviceIndex) -> dict[Finding, None]:
     """Findings about the attributes that an expression reads, each once."""
     findings: dict[Finding, None] = {}
-    for attribute in dict.fromkeys(lookup.attribute for lookup in compiled.lookups):
+    for attribute, capacity in dict.fromkeys((lookup.attribute, lookup.capacity) for lookup in compiled.lookups):
         if len(findings) < _MOST_FINDINGS:
-            findings |= dict.fromkeys(_check_lookup(attribute, path, index))
+            check = _check_capacity if capacity else _check_lookup
+            findings |= dict.fromkeys(check(attribute, path, index))
     before = len(findings)
     for use in compiled.uses:
         if len(findings) - before < _MOST_FINDINGS:
@@ -146,10 +147,10 @@ def attribute_label(attribute: str) -> str:
     return short(attribute.removeprefix(f"{names.DRIVER}/"))
 
 
-def guard(attribute: str) -> str:
-    """CEL that tests whether a device has an attribute."""
+def guard(attribute: str, field: str = "attributes") -> str:
+    """CEL that tests whether a device has an attribute, or with the field "capacity", a capacity."""
     domain, _, identifier = attribute.rpartition("/")
-    return f'"{short(identifier)}" in device.attributes["{short(domain)}"]'
+    return f'"{short(identifier)}" in device.{field}["{short(domain)}"]'
 
 
 def unknown_attribute(attribute: str, index: DeviceIndex) -> str | None:
@@ -181,6 +182,22 @@ def _without_digits(text: str) -> str:
 def _check_lookup(attribute: str, path: str, index: DeviceIndex) -> list[Finding]:
     meant = unknown_attribute(attribute, index)
     return [] if meant is None else [_unknown(attribute, path, meant)]
+
+
+def _check_capacity(capacity: str, path: str, index: DeviceIndex) -> list[Finding]:
+    """NEU606 for a capacity that no device has; a similar name is an error, others may be those of a newer driver."""
+    known = dict.fromkeys((*(qualified(name) for name in capacities.NAMES), *sorted(index.capacities())))
+    if capacity in known:
+        return []
+    label, (domain, _, identifier) = attribute_label(capacity), capacity.rpartition("/")
+    if domain == names.DRIVER:
+        own = {name.rpartition("/")[2]: name for name in known}
+        close = difflib.get_close_matches(identifier[:_LONGEST_IDENTIFIER], own, n=1, cutoff=_ALIKE)
+        if close:
+            message = f"no Neuron device has the capacity '{label}'. Did you mean '{close[0]}'?"
+            return [Finding("NEU606", path, message, f"Write device.capacity['{domain}'].{close[0]}.", label)]
+    message = f"no known Neuron device has the capacity '{label[:_SHOWN]}'."
+    return [warning("NEU606", path, message, "Without a guard it fails on every device that lacks it.", label)]
 
 
 def _check_use(use: Use, path: str, index: DeviceIndex) -> list[Finding]:
@@ -270,12 +287,13 @@ def check_failures(judged: Judged, visited: int, index: DeviceIndex) -> list[Fin
         return []  # these findings name the cause
     path = judged.selector.path
     for lookup in judged.compiled.lookups:
-        lacking = failing & ~index.with_attribute(lookup.attribute)
+        having = index.with_capacity if lookup.capacity else index.with_attribute
+        lacking = failing & ~having(lookup.attribute)
         if lacking and not lookup.guarded:
             label = attribute_label(lookup.attribute)
             examples = _examples(index.types(lacking))
             message = f"{label} is missing on {examples}: one such device ends the scheduling of the pod."
-            fix = f"Guard it: {guard(lookup.attribute)} && ..."
+            fix = f"Guard it: {guard(lookup.attribute, 'capacity' if lookup.capacity else 'attributes')} && ..."
             return [warning("NEU609", path, message, fix, label)]
     failure = short(judged.match.failure, _LONGEST_REASON)
     message = f"the selector fails on devices of {_examples(index.types(failing))}: {failure}."

@@ -4,11 +4,12 @@ In `resource.k8s.io/v1` and `v1beta2` the fields of a request are under `exactly
 (`_FIELDS_UNDER`). Errors that the API server finds itself are reported too, because files have not passed it.
 """
 
+import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from neuron import names
+from neuron import names, quantities
 from neuron.claim_specs import (
     ALL,
     EXACT_COUNT,
@@ -44,6 +45,8 @@ _JUDGED: Final = 2
 """A list is read up to this multiple of its API limit: a newer API server may allow more. The rest is ignored."""
 _MOST_UNKNOWN: Final = 16
 """Unknown fields of one object that are reported one by one."""
+_MOST_CAPACITIES: Final = 32
+"""Capacities of one request that are read: a device has at most 32 attributes and capacities."""
 _LARGEST_COUNT: Final = 2**63 - 1
 """`count` is an int64."""
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
@@ -257,6 +260,7 @@ class _Reader:
             everything,
             self._count(fields, path, everything=everything),
             fields.get("adminAccess") is True,
+            tuple(self._capacity(fields, path)),
         )
 
     def _count(self, fields: Mapping[str, Any], path: str, *, everything: bool) -> int:
@@ -279,6 +283,25 @@ class _Reader:
             self._refuse("NEU507", where, f"count is {value}.", "Request 1 device or more.", value)
             return 0
         return value or 1
+
+    def _capacity(self, fields: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
+        """The readable entries of `capacity.requests`."""
+        where = f"{path}.capacity"
+        capacity = self.fields(fields.get("capacity"), where, ("requests",))
+        requests = capacity.get("requests")
+        if requests is not None and not isinstance(requests, Mapping):
+            self._wrong_type(requests, f"{where}.requests", "an object")
+            return
+        for name, value in itertools.islice((requests or {}).items(), _MOST_CAPACITIES):
+            try:
+                readable = quantities.parse_amount(value) >= 0
+            except quantities.NotAQuantityError:
+                readable = False
+            if not readable:
+                message = f"capacity {shown(name)} is {describe(value)}, not a quantity of 0 or more."
+                self._refuse("NEU502", f"{where}.requests[{name[:_SHOWN]}]", message, "Write a number, such as 1.")
+            else:
+                yield name, str(value)
 
     def selectors(self, fields: Mapping[str, Any], path: str) -> tuple[Selector, ...]:
         selectors = []

@@ -33,6 +33,7 @@ class DeviceRequest:
         everything: whether it requests all matching devices of a node (`allocationMode: All`).
         count: number of devices; 0 with `everything`, or if the count is not valid.
         admin_access: `adminAccess`: it does not allocate devices exclusively.
+        capacity: `capacity.requests`: amounts to consume of every device, by name as written.
     """
 
     path: str
@@ -42,6 +43,27 @@ class DeviceRequest:
     everything: bool = False
     count: int = 1
     admin_access: bool = False
+    capacity: tuple[tuple[str, str], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Leaf:
+    """One request for Neuron devices, or one of its alternatives.
+
+    Attributes:
+        devices: the request or alternative.
+        request: name of the request.
+        mask: shapes that it can match, of a `neuron.selection.DeviceIndex`.
+    """
+
+    devices: DeviceRequest
+    request: str
+    mask: int
+
+    @property
+    def path(self) -> str:
+        """Field path of its count."""
+        return f"{self.devices.path}.{'allocationMode' if self.devices.everything else 'count'}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

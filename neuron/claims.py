@@ -1,16 +1,23 @@
 """Makes the one claim (`resource.k8s.io/v1`) that a pod gets for its asks."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Final
 
-from neuron import names, selectors
+from neuron import names
+from neuron.alternatives import Merged, TooMany, merge
+from neuron.claim_bodies import Body, ordered
 from neuron.demand import Ask, Role
 from neuron.findings import Finding, warning
 from neuron.instances import InstanceType
-from neuron.layout import EXTRA
-from neuron.serving import ConnectedSet, DeviceConfig, Serving, TypeRefusal, nearest, serve
+from neuron.serving import DeviceConfig, Serving, TypeRefusal, counts_of, nearest, serve
 from neuron.templates import Template
+
+_MOST_NAMED: Final = 3
+"""Instance types that a message names."""
+_MOST_REMEMBERED: Final = 16
+"""Containers of a pod whose claim is remembered."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -23,6 +30,7 @@ class Claim:
             Empty tuple: the whole claim, by an entry without `request`.
         types: names of the instance types that can serve it, in catalogue order.
         connected: whether the claim requires more than an arbitrary set of devices.
+        exact: for each ask, whether its container gets a share of a device with exactly the cores that it requests.
         warnings: NEU202, NEU213 and NEU215.
     """
 
@@ -30,6 +38,7 @@ class Claim:
     uses: tuple[tuple[str, ...] | None, ...]
     types: tuple[str, ...]
     connected: bool
+    exact: tuple[bool, ...]
     warnings: tuple[Finding, ...] = ()
 
 
@@ -44,22 +53,6 @@ class Refusal:
     findings: tuple[Finding, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Alternative:
-    """Instance types for which the requests are equal: one entry of `firstAvailable`."""
-
-    name: str
-    servings: tuple[Serving, ...]
-
-    @property
-    def first(self) -> Serving:
-        return self.servings[0]
-
-    @property
-    def types(self) -> tuple[str, ...]:
-        return tuple(serving.entry.name for serving in self.servings)
-
-
 def make_claim(
     asks: Sequence[Ask],
     candidates: Sequence[InstanceType],
@@ -68,6 +61,7 @@ def make_claim(
     *,
     pin_types: bool,
     unconnected: bool = False,
+    others: Iterable[InstanceType] = (),
 ) -> Claim | Refusal:
     """Make the claim of a pod.
 
@@ -78,7 +72,40 @@ def make_claim(
         device_class: DeviceClass to request from.
         pin_types: whether selectors must restrict the claim to the candidates, because node selection does not.
         unconnected: whether counts that cannot be connected are allowed.
+        others: instance types that a refusal may name, if they serve what the candidates do not.
     """
+    small = len(asks) <= _MOST_REMEMBERED
+    make = _remembered if small else _make
+    made = make(tuple(asks), _Types(candidates), config, device_class, pin_types, unconnected)
+    return made if isinstance(made, Claim | Refusal) else _refusal(made, asks, candidates, config, others)
+
+
+class _Types:
+    """Candidates as a key. The catalogue lives long, so identity is enough: hashing all fields costs more."""
+
+    __slots__ = ("_hash", "entries")
+
+    def __init__(self, entries: Sequence[InstanceType]) -> None:
+        self.entries = tuple(entries)
+        self._hash = hash(tuple(map(id, self.entries)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Types) and list(map(id, self.entries)) == list(map(id, other.entries))
+
+
+def _make(
+    asks: tuple[Ask, ...],
+    types: _Types,
+    config: DeviceConfig,
+    device_class: str,
+    pin_types: bool,
+    unconnected: bool,
+) -> "Claim | Refusal | Sequence[tuple[InstanceType, TypeRefusal]]":
+    """As `make_claim`; the refusals of all types, if none of them serves the pod."""
+    candidates = types.entries
     long_lived = sum(1 for ask in asks if ask.amount and ask.role is not Role.INIT)
     if long_lived > names.MAX_REQUESTS_PER_CLAIM:
         return Refusal((_too_many_requests(long_lived),))
@@ -90,212 +117,118 @@ def make_claim(
     # A type of unknown size serves any single request. It does not count if every type of known size refuses the pod.
     only_unknown = all(serving.entry.devices is None and not serving.entry.groups for serving in servings)
     if not servings or (only_unknown and refusals and not pin_types):
-        return _refusal(refusals, asks, candidates)
+        return refusals
     # A pod that sets the logical NeuronCore gets a type where it can be set, if a candidate is of such a type.
     if any(serving.sets_lnc for serving in servings):
         servings = [serving for serving in servings if serving.sets_lnc]
-    # Containers refer to requests, not to alternatives: the uses must be equal in all alternatives.
-    uses = servings[0].layout.uses
-    left_out = tuple(serving.entry.name for serving in servings if serving.layout.uses != uses)
-    alternatives = _alternatives([serving for serving in servings if serving.layout.uses == uses])
-    if len(alternatives) > names.MAX_FIRST_AVAILABLE:
-        return Refusal((_too_many_alternatives(alternatives),))
-    builder = _Builder(alternatives, config, device_class, by_type=pin_types or _needs_types(alternatives, asks))
-    types = tuple(name for alternative in alternatives for name in alternative.types)
+    servings, left_out = _same_requests(servings, asks, config, unconnected=unconnected)
+    servings = sorted(servings, key=lambda serving: _unused(serving, asks, config))
+    order = ordered(servings[0])
+    merged = merge(servings, order)
+    if isinstance(merged, TooMany):
+        return Refusal((_too_many_alternatives(merged),))
+    served = {serving.entry.name for serving in merged.servings}
+    left_out += tuple(serving.entry.name for serving in servings if serving.entry.name not in served)
+    servings = list(merged.servings)
+    by_type = pin_types or _needs_types(merged, servings[0], asks)
+    body = Body(servings, merged, order, config, device_class, by_type=by_type)
     return Claim(
-        template=Template.make(builder.summary(), builder.spec()),
-        uses=tuple(builder.use(use) if use else None for use in uses),
-        types=types,
-        connected=len(alternatives) > 1 or any(alternative.first.connected_sets for alternative in alternatives),
-        warnings=(*_waste(asks, alternatives, config), *_unconnected(asks, alternatives), *_left_out(left_out)),
+        template=Template.make(body.summary(), body.spec()),
+        uses=tuple(body.use(use) if use else None for use in servings[0].layout.uses),
+        types=tuple(entry.name for entry in candidates if entry.name in served),
+        connected=_is_connected(merged, servings),
+        exact=tuple(
+            any(identity in servings[0].layout.shares for identity in use)
+            and all(serving.cores(index, config.lnc) == ask.amount for serving in servings)
+            for index, (ask, use) in enumerate(zip(asks, servings[0].layout.uses, strict=True))
+        ),
+        warnings=(*_waste(asks, servings, config), *_unconnected(asks, servings), *_left_out(left_out)),
     )
 
 
-def _alternatives(servings: Sequence[Serving]) -> tuple[_Alternative, ...]:
-    """Group the types by equal requests, in order."""
-    groups: dict[object, list[Serving]] = {}
-    for serving in servings:
-        shape = (tuple(serving.layout.counts.items()), serving.connected_sets, serving.sets_lnc)
-        groups.setdefault(shape, []).append(serving)
-    taken: dict[str, int] = {}
-    alternatives = []
-    for members in groups.values():
-        family = members[0].entry.family
-        taken[family] = taken.get(family, 0) + 1
-        name = family if taken[family] == 1 else f"{family}-{taken[family]}"
-        alternatives.append(_Alternative(name, tuple(members)))
-    return tuple(alternatives)
+# Controllers create the same pod many times.
+_remembered = functools.lru_cache(maxsize=128)(_make)
 
 
-def _needs_types(alternatives: Sequence[_Alternative], asks: Sequence[Ask]) -> bool:
+def _same_requests(
+    servings: Sequence[Serving], asks: Sequence[Ask], config: DeviceConfig, *, unconnected: bool
+) -> tuple[list[Serving], tuple[str, ...]]:
+    """The servings with equal requests, and the names of the types that are left out.
+
+    Containers refer to requests, not to alternatives. Types on which whole devices and cores beside them are two
+    requests give whole devices only, if another type needs one request.
+    """
+    if any(serving.splits for serving in servings) and len({serving.layout.uses for serving in servings}) > 1:
+        whole = [
+            serve(serving.entry, asks, config, unconnected=unconnected, splits=False) if serving.splits else serving
+            for serving in servings
+        ]
+        servings = [
+            again if isinstance(again, Serving) else serving for serving, again in zip(servings, whole, strict=True)
+        ]
+    wanted = servings[0].layout.uses
+    return (
+        [serving for serving in servings if serving.layout.uses == wanted],
+        tuple(serving.entry.name for serving in servings if serving.layout.uses != wanted),
+    )
+
+
+def _unused(serving: Serving, asks: Sequence[Ask], config: DeviceConfig) -> int:
+    """Cores that containers get and did not request."""
+    return sum(
+        serving.cores(index, config.lnc) - ask.amount for index, ask in enumerate(asks) if ask.in_cores and ask.amount
+    )
+
+
+def _needs_types(merged: Merged, first: Serving, asks: Sequence[Ask]) -> bool:
     """Whether requests must select instance types, because a device of another type would be wrong.
 
     A device group exists only on types that publish it, and a single device is right on any type. Alternatives, cores,
     LNC and a whole node without groups are right only on the types for which they were computed.
     """
-    if len(alternatives) > 1 or any(ask.in_cores and ask.amount for ask in asks):
+    several = any(len(alternatives) > 1 for alternatives in merged.alternatives.values())
+    if several or first.sets_lnc or any(ask.in_cores and ask.amount for ask in asks):
         return True
-    first = alternatives[0].first
-    grouped = {identity for each_set in first.connected_sets if each_set.group for identity in each_set.requests}
-    return first.sets_lnc or any(
-        count > 1 and identity not in grouped for identity, count in first.layout.counts.items()
-    )
+    tied = {identity for tie in merged.ties for identity, _ in tie.members}
+    return any(count > 1 and identity not in tied for identity, count in first.layout.counts.items())
 
 
-class _Builder:
-    """Builds the ResourceClaimTemplateSpec from alternatives whose uses are equal."""
-
-    def __init__(
-        self, alternatives: Sequence[_Alternative], config: DeviceConfig, device_class: str, *, by_type: bool
-    ) -> None:
-        self._alternatives = alternatives
-        self._device_config = config
-        self._device_class = device_class
-        self._by_type = by_type
-        first = alternatives[0].first
-        spanned = {identity for each_set in first.connected_sets for identity in each_set.requests}
-        # Connected requests first, the largest first: the allocator searches depth first. With single devices first,
-        # backtracking on a fragmented node took seconds.
-        order = sorted(
-            first.layout.counts,
-            key=lambda identity: (
-                identity not in spanned,
-                -first.layout.counts[identity],
-                identity == EXTRA,
-                identity,
-            ),
-        )
-        self._request_names = {identity: f"n{position}" for position, identity in enumerate(order)}
-
-    def use(self, use: Sequence[int]) -> tuple[str, ...]:
-        """Request names of a use; empty if it is the whole claim."""
-        if len(use) == len(self._request_names):
-            return ()
-        return tuple(sorted((self._request_names[identity] for identity in use), key=lambda name: int(name[1:])))
-
-    def spec(self) -> dict[str, Any]:
-        """The ResourceClaimTemplateSpec (`resource.k8s.io/v1`), with defaults set explicitly."""
-        devices: dict[str, Any] = {"requests": [self._request(identity) for identity in self._request_names]}
-        if constraints := self._constraints():
-            devices["constraints"] = constraints
-        if config := self._opaque_configs():
-            devices["config"] = config
-        return {"spec": {"devices": devices}}
-
-    def summary(self) -> str:
-        """The readable part of the template's name: devices of each request, then the settings."""
-        if self._device_config.ultraserver_mode is not None:
-            parts = [f"us{self._device_config.ultraserver_mode}"]
-        else:
-            counts = [alternative.first.layout.counts for alternative in self._alternatives]
-            parts = [
-                "or".join(dict.fromkeys(str(count[identity]) for count in counts)) for identity in self._request_names
-            ]
-        if self._device_config.lnc is not None:
-            parts.append(f"lnc{self._device_config.lnc}")
-        return "-".join(parts)
-
-    def _request(self, identity: int) -> dict[str, Any]:
-        name = self._request_names[identity]
-        if len(self._alternatives) == 1:
-            return {"name": name, "exactly": self._devices(self._alternatives[0], identity)}
-        return {
-            "name": name,
-            "firstAvailable": [
-                {"name": alternative.name, **self._devices(alternative, identity)} for alternative in self._alternatives
-            ],
-        }
-
-    def _devices(self, alternative: _Alternative, identity: int) -> dict[str, Any]:
-        whole_node = self._device_config.ultraserver_mode is not None
-        expressions = [selectors.whole_node() if whole_node else selectors.single_device()]
-        if self._by_type:
-            expressions.append(selectors.instance_types(alternative.types))
-        return {
-            "deviceClassName": self._device_class,
-            "allocationMode": "ExactCount",
-            "count": 1 if whole_node else alternative.first.layout.counts[identity],
-            "selectors": [{"cel": {"expression": expression}} for expression in expressions],
-        }
-
-    def _references(self, identities: Sequence[int], alternative: _Alternative) -> list[str]:
-        """Request names for constraints and configs: `req`, or `req/sub` if there are alternatives."""
-        suffix = f"/{alternative.name}" if len(self._alternatives) > 1 else ""
-        return [f"{name}{suffix}" for identity, name in self._request_names.items() if identity in identities]
-
-    def _constraints(self) -> list[dict[str, Any]]:
-        if self._device_config.ultraserver_mode is not None:
-            return []
-        return [
-            {
-                "requests": self._references(each_set.requests, alternative),
-                "matchAttribute": names.device_group_attribute(each_set.group),
-            }
-            for alternative in self._alternatives
-            for each_set in self._sorted_sets(alternative)
-            if each_set.group is not None
-        ]
-
-    def _sorted_sets(self, alternative: _Alternative) -> list[ConnectedSet]:
-        order = list(self._request_names)
-        return sorted(
-            alternative.first.connected_sets,
-            key=lambda each_set: sorted(order.index(identity) for identity in each_set.requests),
-        )
-
-    def _opaque_configs(self) -> list[dict[str, Any]]:
-        everything = tuple(self._request_names)
-        entries = []
-        if self._device_config.lnc is not None:
-            references = [
-                reference
-                for alternative in self._alternatives
-                if alternative.first.sets_lnc
-                for reference in self._references(everything, alternative)
-            ]
-            if references:
-                entries.append((references, "NeuronConfig", "logicalNeuronCore", self._device_config.lnc))
-        if self._device_config.ultraserver_mode is not None:
-            references = [name for each in self._alternatives for name in self._references(everything, each)]
-            entries.append((references, "UltraServerConfig", "ultraserverMode", self._device_config.ultraserver_mode))
-        return [
-            {
-                "requests": references,
-                "opaque": {
-                    "driver": names.DRIVER,
-                    "parameters": {"apiVersion": names.CONFIG_API_VERSION, "kind": kind, field: value},
-                },
-            }
-            for references, kind, field, value in entries
-        ]
+def _is_connected(merged: Merged, servings: Sequence[Serving]) -> bool:
+    several = any(len(alternatives) > 1 for alternatives in merged.alternatives.values())
+    return several or any(serving.connected_sets or serving.layout.shares for serving in servings)
 
 
-def _waste(asks: Sequence[Ask], alternatives: Sequence[_Alternative], config: DeviceConfig) -> list[Finding]:
+def _waste(asks: Sequence[Ask], servings: Sequence[Serving], config: DeviceConfig) -> list[Finding]:
     """NEU202 for each container whose cores were rounded up, with the first type where they were."""
-    servings = [serving for alternative in alternatives for serving in alternative.servings]
     findings = []
     for index, ask in enumerate(asks):
         if not (ask.in_cores and ask.amount):
             continue
         for serving in servings:
-            devices = serving.layout.size(serving.layout.uses[index])
-            cores = devices * (serving.entry.cores(config.lnc) or 0)
+            cores = serving.cores(index, config.lnc)
             if cores > ask.amount:
                 message = (
-                    f"{ask.container} asked for {_counted(ask.amount, 'core')} and gets {_counted(devices, 'device')}"
-                    f" on {serving.entry.name} ({_counted(cores, 'core')}): {cores - ask.amount} unused."
+                    f"{ask.container} asked for {_counted(ask.amount, 'core')} and gets {_gets(serving, index, cores)}:"
+                    f" {cores - ask.amount} unused."
                 )
                 findings.append(warning("NEU202", ask.resource_path, message, value=str(ask.amount)))
                 break
     return findings
 
 
-def _unconnected(asks: Sequence[Ask], alternatives: Sequence[_Alternative]) -> list[Finding]:
+def _gets(serving: Serving, index: int, cores: int) -> str:
+    """The devices of a container, such as `2 devices on inf2.48xlarge (4 cores)`."""
+    use, layout = serving.layout.uses[index], serving.layout
+    if not any(identity in layout.shares for identity in use):
+        return f"{_counted(layout.size(use), 'device')} on {serving.entry.name} ({_counted(cores, 'core')})"
+    return f"{_counted(cores, 'core')} on {serving.entry.name}, which gives 1, 2, 4 or more cores of one device"
+
+
+def _unconnected(asks: Sequence[Ask], servings: Sequence[Serving]) -> list[Finding]:
     """NEU215 for each container whose devices may be unconnected, with the first type where they may."""
-    servings = [serving for alternative in alternatives for serving in alternative.servings]
     findings = []
     for index, ask in enumerate(asks):
-        loose = next((each for each in servings if each.devices[index] not in (0, *each.entry.counts)), None)
+        loose = next((each for each in servings if each.devices[index] not in (0, *counts_of(each.entry))), None)
         if loose is not None:
             devices, connected = loose.devices[index], ", ".join(map(str, loose.entry.counts))
             message = (
@@ -315,7 +248,7 @@ def _left_out(types: Sequence[str]) -> list[Finding]:
     """NEU213 for types that can serve the pod, but with other uses for the init containers."""
     if not types:
         return []
-    shown = ", ".join(types[:3]) + (", …" if len(types) > 3 else "")
+    shown = ", ".join(types[:_MOST_NAMED]) + (", …" if len(types) > _MOST_NAMED else "")
     return [
         warning(
             "NEU213",
@@ -327,7 +260,11 @@ def _left_out(types: Sequence[str]) -> list[Finding]:
 
 
 def _refusal(
-    refusals: Sequence[tuple[InstanceType, TypeRefusal]], asks: Sequence[Ask], candidates: Sequence[InstanceType]
+    refusals: Sequence[tuple[InstanceType, TypeRefusal]],
+    asks: Sequence[Ask],
+    candidates: Sequence[InstanceType],
+    config: DeviceConfig,
+    others: Iterable[InstanceType],
 ) -> Refusal:
     """The first candidate's refusal, with the counts that the other candidates allow.
 
@@ -337,30 +274,41 @@ def _refusal(
     suitable = [pair for pair in refusals if not pair[1].unsuitable]
     if suitable:
         refusals, candidates = suitable, [entry for entry, _ in suitable]
-    ring = next((entry.name for entry, refusal in refusals if refusal.ring), None)
     by_path = {ask.resource_path: ask for ask in asks}
     _, first = refusals[0]
     return Refusal(
         tuple(
-            _with_choice(finding, by_path[finding.path], candidates, ring) if finding.code == "NEU105" else finding
+            _with_choice(finding, by_path[finding.path], candidates, config, others)
+            if finding.code == "NEU105"
+            else finding
             for finding in first.findings
         )
     )
 
 
-def _with_choice(finding: Finding, ask: Ask, candidates: Sequence[InstanceType], ring: str | None) -> Finding:
-    """Add the nearest valid counts to NEU105, or make it NEU107 if only a ring could serve the count."""
+def _with_choice(
+    finding: Finding,
+    ask: Ask,
+    candidates: Sequence[InstanceType],
+    config: DeviceConfig,
+    others: Iterable[InstanceType],
+) -> Finding:
+    """Add to NEU105 the nearest valid counts, and the types outside the candidates that serve the count."""
     units = {
-        count * ((entry.cores(None) or 1) if ask.in_cores else 1) for entry in candidates for count in entry.counts
+        count * ((entry.cores(None) or 1) if ask.in_cores else 1) for entry in candidates for count in counts_of(entry)
     }
     choice = nearest(ask.amount, units)
-    fix = f"Nearest valid counts: {choice}." if choice else ""
-    if ring is None:
-        return dataclasses.replace(finding, fix=fix)
-    ring_only = (
-        f"Only consecutive devices of a ring ({ring}) could serve it, which cannot be requested through DRA yet."
-    )
-    return dataclasses.replace(finding, code="NEU107", fix=f"{ring_only} {fix}")
+    fix = [f"Nearest valid counts: {choice}."] if choice else []
+    known = {entry.name for entry in candidates}
+    serving = [
+        entry.name
+        for entry in others
+        if entry.name not in known and entry.devices is not None and isinstance(serve(entry, [ask], config), Serving)
+    ]
+    if serving:
+        shown = ", ".join(serving[:_MOST_NAMED]) + (", …" if len(serving) > _MOST_NAMED else "")
+        fix.append(f"Instance types that serve {ask.amount}: {shown}.")
+    return dataclasses.replace(finding, fix=" ".join(fix))
 
 
 def _too_many_requests(count: int) -> Finding:
@@ -374,12 +322,13 @@ def _too_many_requests(count: int) -> Finding:
     )
 
 
-def _too_many_alternatives(alternatives: Sequence[_Alternative]) -> Finding:
+def _too_many_alternatives(needed: TooMany) -> Finding:
+    limit = "alternatives" if needed.what == "different requests" else needed.what
     return Finding(
         "NEU108",
         "spec.containers",
-        f"the candidate instance types need {len(alternatives)} different requests, and a ResourceClaim holds at most"
-        f" {names.MAX_FIRST_AVAILABLE} alternatives.",
+        f"the candidate instance types need {needed.count} {needed.what}, and a ResourceClaim holds at most"
+        f" {needed.most} {limit}.",
         f"Select an instance type with the annotation {names.ANNOTATION_INSTANCE_TYPE}.",
-        str(len(alternatives)),
+        str(needed.count),
     )

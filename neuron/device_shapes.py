@@ -11,10 +11,11 @@ import dataclasses
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from neuron import device_groups, names
+from neuron import capacities, connections, device_groups, names, pci_addresses, quantities
 from neuron.instances import Catalogue, InstanceType, Topology
 
 
@@ -33,19 +34,25 @@ _NETWORK_LAYERS: Final = tuple(f"networkNodeLayer{layer}" for layer in (1, 2, 3)
 _CAPACITY_BLOCK: Final = "capacityBlockId"
 
 ATTRIBUTE_TYPES: Final[Mapping[str, type]] = {
-    f"{names.DRIVER}/{name}": kind
-    for kind, attributes in (
-        (int, ("deviceId", "topology_x", "topology_y", "topology4_id", "topology8_id")),
-        (str, (names.ATTRIBUTE_INSTANCE_TYPE, names.ATTRIBUTE_RESOURCE_TYPE, NEURON_DRIVER_VERSION)),
-        (str, (*_NETWORK_LAYERS, _CAPACITY_BLOCK, "ultraserverId", "workloadId")),
-        (Version, (DRA_DRIVER_VERSION,)),
-    )
-    for name in attributes
-} | {names.device_group_attribute(size): str for size in (1, *device_groups.GROUP_SIZES)}
+    **{
+        f"{names.DRIVER}/{name}": kind
+        for kind, attributes in (
+            (int, ("deviceId", "topology_x", "topology_y", "topology4_id", "topology8_id")),
+            (str, (names.ATTRIBUTE_INSTANCE_TYPE, names.ATTRIBUTE_RESOURCE_TYPE, NEURON_DRIVER_VERSION)),
+            (str, (*_NETWORK_LAYERS, _CAPACITY_BLOCK, "ultraserverId", "workloadId")),
+            (Version, (DRA_DRIVER_VERSION,)),
+        )
+        for name in attributes
+    },
+    names.ATTRIBUTE_PCIE_ROOT: str,
+    names.ATTRIBUTE_NUMA_NODE: int,
+    **{names.device_group_attribute(size): str for size in (1, *device_groups.GROUP_SIZES)},
+}
 """All documented attributes of the driver, by qualified name, with the type of their values."""
 
 _FIXED: Final = re.compile(
-    rf"{re.escape(names.DRIVER)}/(deviceId|instanceType|resourceType|topology.*)|resource\.aws\.com/devicegroup[0-9]+_id",
+    rf"{re.escape(names.DRIVER)}/(deviceId|instanceType|resourceType|topology.*|window[0-9]+_[0-9]+)"
+    r"|resource\.aws\.com/devicegroup[0-9]+_id",
     re.ASCII,
 )
 """Attributes that instance type and device index determine. All others differ between nodes."""
@@ -78,6 +85,8 @@ class Shape:
         fixed: attributes by qualified name.
         varying: attributes whose value depends on the node.
         published: whether ResourceSlices have it, or only the catalogue.
+        capacity: quantities by qualified name.
+        shares: if several claims can share it, the amounts of cores that a claim can consume (empty: any); else None.
     """
 
     instance_type: str
@@ -85,6 +94,13 @@ class Shape:
     fixed: Mapping[str, Value]
     varying: Mapping[str, Varying]
     published: bool = False
+    capacity: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    shares: tuple[int, ...] | None = None
+
+    @property
+    def shared(self) -> bool:
+        """Whether several claims can share it (`allowMultipleAllocations`)."""
+        return self.shares is not None
 
 
 def qualified(name: str) -> str:
@@ -101,15 +117,24 @@ def catalogue_shapes(catalogue: Catalogue) -> Iterator[Shape]:
         varying = {qualified(name): Varying() for name in (NEURON_DRIVER_VERSION, DRA_DRIVER_VERSION, *_NETWORK_LAYERS)}
         if entry.ultraserver_nodes:
             varying[qualified(_CAPACITY_BLOCK)] = Varying()
+        if pci_addresses.tells(entry):
+            varying |= {names.ATTRIBUTE_PCIE_ROOT: Varying(), names.ATTRIBUTE_NUMA_NODE: Varying()}
         count = entry.devices or _UNKNOWN_DEVICES
         for device_id in range(count):
             fixed = device_attributes(entry, device_id, count)
-            yield Shape(entry.name, names.RESOURCE_TYPE_DEVICE, fixed, varying)
+            capacity, shares = _capacity(entry, 1), _shares(entry)
+            yield Shape(entry.name, names.RESOURCE_TYPE_DEVICE, fixed, varying, capacity=capacity, shares=shares)
         if entry.ultraserver_nodes:
-            yield Shape(entry.name, names.RESOURCE_TYPE_NODE, _node_attributes(entry, count), varying)
+            fixed, capacity = _node_attributes(entry, count), _capacity(entry, count)
+            yield Shape(entry.name, names.RESOURCE_TYPE_NODE, fixed, varying, capacity=capacity)
 
 
-def device_attributes(entry: InstanceType, device_id: int, devices: int) -> dict[str, Value]:
+def _capacity(entry: InstanceType, devices: int) -> dict[str, str]:
+    return {qualified(name): value for name, value in capacities.quantities(entry, devices).items()}
+
+
+@functools.lru_cache(maxsize=2048)
+def device_attributes(entry: InstanceType, device_id: int, devices: int) -> Mapping[str, Value]:
     """The attributes of one device that its type and index determine, by qualified name.
 
     Args:
@@ -128,16 +153,16 @@ def device_attributes(entry: InstanceType, device_id: int, devices: int) -> dict
         attributes["topology4_id"] = device_id // 4
         if devices >= 8:
             attributes["topology8_id"] = device_id // 8
-    return {qualified(name): value for name, value in attributes.items()} | _groups(entry, device_id)
+    named = {qualified(name): value for name, value in attributes.items()}
+    return MappingProxyType(named | connections.attributes(entry, device_id, devices))
 
 
-def _groups(entry: InstanceType, device_id: int) -> dict[str, Value]:
-    published: dict[str, Value] = dict(device_groups.group_attributes(entry.name, device_id))
-    if not published:
-        # A type from a policy file: only the groups matter, not the real ids.
-        for size in entry.groups:
-            published[names.device_group_attribute(size)] = f"{entry.name}-{size}-{device_id // size}"
-    return published
+def _shares(entry: InstanceType) -> tuple[int, ...] | None:
+    """The shares that the driver publishes unless its settings say otherwise."""
+    if not entry.cores_per_device or not (entry.consecutive or entry.topology is Topology.SINGLE):
+        return None
+    powers = (1 << power for power in range(entry.cores_per_device.bit_length()))
+    return tuple(sorted({0, *powers, entry.cores_per_device}))
 
 
 def _node_attributes(entry: InstanceType, devices: int) -> dict[str, Value]:
@@ -151,8 +176,22 @@ def _node_attributes(entry: InstanceType, devices: int) -> dict[str, Value]:
 
 # --- from ResourceSlices --------------------------------------------------------------------------------------
 
-_Fixed: TypeAlias = tuple[tuple[tuple[str, Value], ...], tuple[str, ...]]
-"""A device's fixed attributes, sorted, and the names of its other attributes."""
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SliceDevice:
+    """The part of a device that is equal on many nodes.
+
+    Attributes:
+        fixed: attributes that its type and index determine, sorted.
+        others: names of its other attributes, sorted.
+        capacity: quantities by qualified name, sorted.
+        shares: as of `Shape`.
+    """
+
+    fixed: tuple[tuple[str, Value], ...]
+    others: tuple[str, ...]
+    capacity: tuple[tuple[str, str], ...] = ()
+    shares: tuple[int, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -160,11 +199,11 @@ class SliceShapes:
     """The distinct devices and values of one ResourceSlice.
 
     Attributes:
-        devices: fixed attributes, and names of the others, of each distinct device.
-        values: instance type, attribute and value of the others.
+        devices: the distinct devices.
+        values: instance type, attribute and value of their other attributes.
     """
 
-    devices: frozenset[_Fixed]
+    devices: frozenset[SliceDevice]
     values: frozenset[tuple[str, str, Value]]
 
 
@@ -176,23 +215,44 @@ def read_slice(spec: Mapping[str, Any]) -> SliceShapes | None:
     """
     if spec.get("driver") != names.DRIVER:
         return None
-    devices: set[_Fixed] = set()
+    devices: set[SliceDevice] = set()
     values: set[tuple[str, str, Value]] = set()
     for device in spec.get("devices") or ():
-        raw = (device.get("basic") or device).get("attributes") or {}
+        fields = device.get("basic") or device
+        raw, sizes = fields.get("attributes") or {}, fields.get("capacity") or {}
         attributes = {qualified(name): value for name, box in raw.items() if (value := _unboxed(box)) is not None}
         fixed = tuple(sorted((name, value) for name, value in attributes.items() if _FIXED.fullmatch(name)))
         instance_type = str(attributes.get(qualified(names.ATTRIBUTE_INSTANCE_TYPE), ""))
         others = {name: value for name, value in attributes.items() if not _FIXED.fullmatch(name)}
-        devices.add((fixed, tuple(sorted(others))))
+        shares = _read_shares(sizes) if fields.get("allowMultipleAllocations") is True else None
+        capacity = tuple(sorted(dict(_quantities(sizes)).items()))
+        devices.add(SliceDevice(fixed, tuple(sorted(others)), capacity, shares))
         values.update((instance_type, name, value) for name, value in others.items())
     return SliceShapes(_shared(frozenset(devices)), frozenset(values)) if devices else None
 
 
 @functools.lru_cache(maxsize=256)
-def _shared(devices: frozenset[_Fixed]) -> frozenset[_Fixed]:
+def _shared(devices: frozenset[SliceDevice]) -> frozenset[SliceDevice]:
     """One copy in memory for all nodes with equal devices."""
     return devices
+
+
+def _quantities(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Capacities by qualified name; other structures than the API's are left out."""
+    for name, box in raw.items():
+        if isinstance(box, Mapping) and isinstance(box.get("value"), str):
+            yield qualified(name), box["value"]
+
+
+def _read_shares(raw: Mapping[str, Any]) -> tuple[int, ...]:
+    """The valid amounts of cores in a request policy; empty if there is none that can be read."""
+    box = next((raw[name] for name in (names.CAPACITY_CORES, qualified(names.CAPACITY_CORES)) if name in raw), None)
+    policy = box.get("requestPolicy") if isinstance(box, Mapping) else None
+    values = policy.get("validValues") if isinstance(policy, Mapping) else None
+    try:
+        return tuple(int(quantities.parse_amount(each)) for each in values or ())
+    except quantities.NotAQuantityError:
+        return ()
 
 
 def _unboxed(box: object) -> Value | None:
@@ -213,7 +273,7 @@ class Census:
     """Counts the distinct devices and values of all ResourceSlices, updated slice by slice."""
 
     def __init__(self) -> None:
-        self._devices: Counter[_Fixed] = Counter()
+        self._devices: Counter[SliceDevice] = Counter()
         self._values: dict[tuple[str, str], Counter[Value] | None] = {}
 
     def replace(self, before: SliceShapes | None, after: SliceShapes | None) -> bool:
@@ -257,7 +317,7 @@ class Census:
     def shapes(self) -> tuple[Shape, ...]:
         """All distinct devices of the cluster."""
         values = {key: Varying(None if counts is None else frozenset(counts)) for key, counts in self._values.items()}
-        return tuple(_shape(fixed, others, values) for fixed, others in self._devices)
+        return tuple(_shape(device, values) for device in self._devices)
 
 
 def _take(counts: Counter[Any], key: Any) -> bool:
@@ -268,12 +328,11 @@ def _take(counts: Counter[Any], key: Any) -> bool:
     return True
 
 
-def _shape(
-    fixed: Iterable[tuple[str, Value]], others: Iterable[str], values: Mapping[tuple[str, str], Varying]
-) -> Shape:
-    attributes = dict(fixed)
+def _shape(device: SliceDevice, values: Mapping[tuple[str, str], Varying]) -> Shape:
+    attributes = dict(device.fixed)
     instance_type = str(attributes.get(qualified(names.ATTRIBUTE_INSTANCE_TYPE), ""))
     # A device without `resourceType` is a single device: drivers before UltraServers did not publish it.
     resource_type = str(attributes.get(qualified(names.ATTRIBUTE_RESOURCE_TYPE), names.RESOURCE_TYPE_DEVICE))
-    varying = {name: values[instance_type, name] for name in others}
-    return Shape(instance_type, resource_type, attributes, varying, published=True)
+    varying = {name: values[instance_type, name] for name in device.others}
+    capacity = dict(device.capacity)
+    return Shape(instance_type, resource_type, attributes, varying, True, capacity, device.shares)

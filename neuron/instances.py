@@ -9,12 +9,17 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from neuron.windows import Line
+
 
 class Topology(enum.StrEnum):
     """How the devices of one node are connected."""
 
     SINGLE = "single"
     RING = "ring"
+    """Device i is connected with i - 1 and i + 1, the last one with the first."""
+    CHAIN = "chain"
+    """A ring without the connection of the last device with the first."""
     TORUS = "torus"
     SWITCH = "switch"
 
@@ -35,6 +40,11 @@ class InstanceType:
         groups: sizes for which the driver publishes `devicegroup<size>_id`, ascending.
         ultraserver_nodes: sizes of the UltraServer sets that a node can be part of; empty if none.
         accelerator: value of Karpenter's `instance-accelerator-name` label, if known.
+        released: whether the name is in AWS's product documentation or Helm chart. Others (development names, samples)
+            are candidates only if the cluster has them or the pod names them.
+        shares_cores: whether its nodes let several claims share the cores of one device; only ResourceSlices tell.
+        windows: whether its nodes publish window attributes, if it is consecutive. False if ResourceSlices show nodes
+            without them.
         single_devices: whether nodes publish their devices one by one.
         whole_node: whether UltraServer nodes publish the whole node. Without shared counters (Kubernetes 1.34 and 1.35)
             a node publishes one of both.
@@ -51,8 +61,23 @@ class InstanceType:
     groups: tuple[int, ...] = ()
     ultraserver_nodes: tuple[int, ...] = ()
     accelerator: str | None = None
+    released: bool = True
+    shares_cores: bool = False
+    windows: bool = True
     single_devices: bool = True
     whole_node: bool = True
+
+    @property
+    def consecutive(self) -> bool:
+        """Whether a number of devices means consecutive ones, and any number is possible."""
+        return self.topology in (Topology.RING, Topology.CHAIN)
+
+    @property
+    def line(self) -> Line | None:
+        """The devices of a node in their order; None if they form no ring or chain of a known length."""
+        if not self.consecutive or self.devices is None or self.devices < 2:
+            return None
+        return Line(self.devices, wraps=self.topology is Topology.RING)
 
     @property
     def configures_logical_neuron_core(self) -> bool:
@@ -61,9 +86,10 @@ class InstanceType:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Device counts of one request that are always connected, ascending.
+        """Device counts of one request that are connected without more, or by a group attribute, ascending.
 
-        One device, the published groups, and the whole node (Neuron scheduler extension).
+        One device, the published groups, and the whole node (Neuron scheduler extension). The windows of `line` are not
+        counted.
         """
         whole = () if self.devices is None else (self.devices,)
         return tuple(sorted({1, *self.groups, *whole}))
@@ -76,12 +102,11 @@ class InstanceType:
 
 
 def _inf1(name: str, devices: int) -> InstanceType:
-    topology = Topology.SINGLE if devices == 1 else Topology.RING
+    topology = Topology.SINGLE if devices == 1 else Topology.CHAIN
     return InstanceType(name, "inf1", devices, 4, (1,), 1, 8, topology, accelerator="inferentia")
 
 
-def _inf2(name: str, devices: int) -> InstanceType:
-    topology = Topology.SINGLE if devices == 1 else Topology.RING
+def _inf2(name: str, devices: int, topology: Topology = Topology.SINGLE) -> InstanceType:
     return InstanceType(name, "inf2", devices, 2, (1,), 1, 32, topology, accelerator="inferentia2")
 
 
@@ -100,9 +125,9 @@ def _trn2(name: str, family: str, devices: int, ultraserver_nodes: tuple[int, ..
     )
 
 
-def _trn3(name: str, groups: tuple[int, ...] = ()) -> InstanceType:
+def _trn3(name: str, groups: tuple[int, ...] = (), *, released: bool = True) -> InstanceType:
     # AWS has not published which names have 16 devices and which have 4.
-    return InstanceType(name, "trn3", None, 8, (1, 2), 2, 144, Topology.SWITCH, groups)
+    return InstanceType(name, "trn3", None, 8, (1, 2), 2, 144, Topology.SWITCH, groups, released=released)
 
 
 TYPES: Final = (
@@ -115,17 +140,17 @@ TYPES: Final = (
     _trn2("trn2.3xlarge", "trn2", 1),
     _trn2("trn2u.48xlarge", "trn2u", 16, ultraserver_nodes=(1, 2, 4)),
     _trn3("trn3.48xlarge", _GROUPS),
-    _trn3("trn3p.48xlarge", _GROUPS),
-    _trn3("trn3pd98.48xlarge", _GROUPS),
-    _trn3("trn3s.48xlarge", _GROUPS),
-    _trn3("trn3-dev0.48xlarge", _GROUPS),
-    _trn3("trn3-dev1.48xlarge", _GROUPS),
+    _trn3("trn3p.48xlarge", _GROUPS, released=False),
+    _trn3("trn3pd98.48xlarge", _GROUPS, released=False),
+    _trn3("trn3s.48xlarge", _GROUPS, released=False),
+    _trn3("trn3-dev0.48xlarge", _GROUPS, released=False),
+    _trn3("trn3-dev1.48xlarge", _GROUPS, released=False),
     _trn3("trn3n.48xlarge"),
-    _trn3("trn3s-es.48xlarge"),
+    _trn3("trn3s-es.48xlarge", released=False),
     _trn3("trn3e.24xlarge"),
     _trn3("trn3en.24xlarge"),
-    _inf2("inf2.48xlarge", 12),
-    _inf2("inf2.24xlarge", 6),
+    _inf2("inf2.48xlarge", 12, Topology.RING),
+    _inf2("inf2.24xlarge", 6, Topology.CHAIN),
     _inf2("inf2.8xlarge", 1),
     _inf2("inf2.xlarge", 1),
     _inf1("inf1.24xlarge", 16),
@@ -135,23 +160,29 @@ TYPES: Final = (
 )
 
 DEFAULT_FAMILIES: Final = ("trn1", "trn1n", "trn2", "trn2u", "trn3")
-"""Candidates if nothing selects families and no ResourceSlice was ever seen. One request serves all of them, because
-all publish the same device-group attributes."""
+"""Families that a standalone server is told to have. One request serves all of them, because all publish the same
+device-group attributes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Observation:
-    """One instance type in ResourceSlices.
+    """One instance type that the cluster has or had.
 
     Attributes:
-        devices: of a node; 0 if single devices were never seen.
+        devices: of a node, by its ResourceSlices; 0 if these never had single devices, or only Nodes were seen.
         groups: published group sizes.
+        shares_cores: whether claims can share the cores of its devices.
+        windows: whether its devices have window attributes; for other types than rings and chains, no matter.
+        labels: values of the Nodes' instance-type labels; SageMaker HyperPod writes `ml.<type>`.
         single_devices: whether a node published single devices when slices of the type were seen last.
         whole_node: whether a node published the whole node then.
     """
 
     devices: int
     groups: tuple[int, ...] = ()
+    shares_cores: bool = False
+    windows: bool = True
+    labels: tuple[str, ...] = ()
     single_devices: bool = True
     whole_node: bool = False
 
@@ -161,6 +192,7 @@ class Catalogue:
 
     def __init__(self, types: Iterable[InstanceType] = TYPES) -> None:
         self._types = {entry.name: entry for entry in types}
+        self._families = tuple(dict.fromkeys(entry.family for entry in self._types.values()))
 
     def __iter__(self) -> Iterator[InstanceType]:
         return iter(self._types.values())
@@ -178,32 +210,61 @@ class Catalogue:
 
     def families(self) -> tuple[str, ...]:
         """All families, in order."""
-        return tuple(dict.fromkeys(entry.family for entry in self))
+        return self._families
 
     def extended(self, types: Iterable[InstanceType]) -> "Catalogue":
         """A catalogue with `types`, which replace types of the same name or follow at the end."""
         return Catalogue((self._types | {entry.name: entry for entry in types}).values())
 
     def observed(self, observations: Mapping[str, Observation]) -> "Catalogue":
-        """A catalogue with unknown figures filled from ResourceSlices.
+        """A catalogue with unknown figures filled from ResourceSlices; types that were seen count as released.
 
         Known figures stay: a node with a broken device publishes fewer devices. A type that is not in the catalogue is
-        added, if it publishes devices; its cores stay unknown.
+        added, unless its nodes publish only themselves as a whole; its cores stay unknown. A type that was not seen
+        shares cores and has windows as all those that were: one driver publishes them. Types with several devices that
+        are no ring or chain are a kind of their own.
         """
-        additions: list[InstanceType] = []
-        for name, seen in sorted(observations.items()):
+        published = {name: seen for name, seen in observations.items() if seen.devices}
+        kinds: dict[bool, list[Observation]] = {True: [], False: []}
+        for name, seen in published.items():
             known = self._types.get(name)
-            if known is not None and known.ultraserver_nodes:
-                if (seen.single_devices, seen.whole_node) != (True, True):
-                    changed = dataclasses.replace(known, single_devices=seen.single_devices, whole_node=seen.whole_node)
-                    additions.append(changed)
-            elif not seen.devices:
-                continue
-            elif known is None:
-                family = name.partition(".")[0]
+            kinds[seen.devices > 1 if known is None else _is_grouped(known)].append(seen)
+        additions: list[InstanceType] = []
+        for entry in self:
+            alike = kinds[_is_grouped(entry)]
+            found = entry
+            if entry.name in observations and not entry.released:
+                found = dataclasses.replace(found, released=True)
+            if entry.name in published:
+                alike = [published[entry.name]]
+                if entry.devices is None:
+                    (seen,) = alike
+                    found = dataclasses.replace(found, devices=seen.devices, groups=entry.groups or seen.groups)
+            shares = bool(alike) and all(each.shares_cores for each in alike)
+            windows = all(each.windows for each in alike)
+            if (shares, windows) != (found.shares_cores, found.windows):
+                found = dataclasses.replace(found, shares_cores=shares, windows=windows)
+            found = _with_offers(found, observations.get(entry.name))
+            if found is not entry:
+                additions.append(found)
+        for name, seen in sorted(observations.items()):
+            if name not in self._types and (seen.devices or not seen.whole_node):
                 topology = Topology.SINGLE if seen.devices == 1 else Topology.SWITCH
-                additions.append(InstanceType(name, family, seen.devices, None, (), 1, None, topology, seen.groups))
-            elif known.devices is None:
-                groups = known.groups or seen.groups
-                additions.append(dataclasses.replace(known, devices=seen.devices, groups=groups))
+                family = name.partition(".")[0]
+                found = InstanceType(name, family, seen.devices or None, None, (), 1, None, topology, seen.groups)
+                additions.append(dataclasses.replace(found, shares_cores=seen.shares_cores, windows=seen.windows))
         return self.extended(additions) if additions else self
+
+
+def _with_offers(entry: InstanceType, seen: Observation | None) -> InstanceType:
+    """The type with what its UltraServer nodes publish; as it is, if no ResourceSlices were seen."""
+    if seen is None or not entry.ultraserver_nodes or not (seen.devices or seen.whole_node):
+        return entry
+    if (seen.single_devices, seen.whole_node) == (entry.single_devices, entry.whole_node):
+        return entry
+    return dataclasses.replace(entry, single_devices=seen.single_devices, whole_node=seen.whole_node)
+
+
+def _is_grouped(entry: InstanceType) -> bool:
+    """Whether device groups connect the devices of a node, rather than windows or nothing."""
+    return not entry.consecutive and entry.topology is not Topology.SINGLE

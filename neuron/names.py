@@ -58,8 +58,15 @@ ANNOTATION_PRUNE_AFTER: Final = "neuron.aws.com/prune-after"
 
 ATTRIBUTE_INSTANCE_TYPE: Final = "instanceType"
 ATTRIBUTE_RESOURCE_TYPE: Final = "resourceType"
+CAPACITY_CORES: Final = "neuroncores"
+"""Capacity of a device that several claims share: its physical cores (KEP-5075)."""
 RESOURCE_TYPE_DEVICE: Final = "neuron_device"
 RESOURCE_TYPE_NODE: Final = "neuron_node"
+ATTRIBUTE_DEVICE_ID: Final = "deviceId"
+STANDARD_DOMAIN: Final = "resource.kubernetes.io/"
+"""Domain of Kubernetes' standard attributes, which drivers of all vendors publish."""
+ATTRIBUTE_PCIE_ROOT: Final = f"{STANDARD_DOMAIN}pcieRoot"
+ATTRIBUTE_NUMA_NODE: Final = f"{STANDARD_DOMAIN}numaNode"
 
 
 def device_group_attribute(size: int) -> str:
@@ -78,6 +85,8 @@ CORE_VARIABLES: Final = (ENV_NUM_CORES, ENV_VISIBLE_CORES)
 
 LABEL_INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 LABEL_INSTANCE_TYPE_BETA: Final = "beta.kubernetes.io/instance-type"
+SAGEMAKER_PREFIX: Final = "ml."
+"""SageMaker HyperPod writes instance types as `ml.<type>`, also in the label."""
 ANNOTATION_MIRROR_POD: Final = "kubernetes.io/config.mirror"
 LWS_EXCLUSIVE_TOPOLOGY: Final = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 
@@ -102,4 +111,5 @@ LABEL_ULTRASERVER_PUBLISH: Final = "neuron.aws.com/ultraserver-publish"
 MAX_REQUESTS_PER_CLAIM: Final = 32
 MAX_DEVICES_PER_CLAIM: Final = 32
 MAX_FIRST_AVAILABLE: Final = 8
+MAX_CONSTRAINTS_PER_CLAIM: Final = 32
 MAX_SELECTOR_LENGTH: Final = 10 * 1024

@@ -1,4 +1,4 @@
-"""Reads Kubernetes quantities that count devices or cores.
+"""Reads Kubernetes quantities: counts of devices or cores, and capacities.
 
 Source: `k8s.io/apimachinery/pkg/api/resource.Quantity` (grammar in its type comment).
 """
@@ -32,10 +32,16 @@ _QUANTITY: Final = re.compile(
     re.ASCII,
 )
 _MAX_LENGTH: Final = 64
+_MOST_BITS: Final = 200
+"""Of a number of at most `_MAX_LENGTH` digits; str() raises for more than 4300 digits."""
 _MOST: Final = 10**9
 
 
-class NotACountError(ValueError):
+class NotAQuantityError(ValueError):
+    """The value is not a quantity; the message has the reason."""
+
+
+class NotACountError(NotAQuantityError):
     """The quantity is not a whole number of devices; the message has the reason."""
 
 
@@ -58,11 +64,10 @@ def parse_count(value: object) -> int:
 
 @functools.lru_cache(maxsize=256)
 def _parsed(text: str) -> int:
-    match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LENGTH else None
-    if match is None:
-        raise NotACountError("is not a quantity")
-    scale = Decimal(f"1e{match['exponent']}") if match["exponent"] else _SUFFIXES[match["suffix"] or ""]
-    number = Decimal(match["number"]) * scale
+    try:
+        number = parse_amount(text)
+    except NotAQuantityError as error:
+        raise NotACountError(str(error)) from None
     if number < 0:
         raise NotACountError("is negative")
     if number > _MOST:
@@ -70,6 +75,21 @@ def _parsed(text: str) -> int:
     if number != number.to_integral_value():
         raise NotACountError("is not a whole number")
     return int(number)
+
+
+def parse_amount(value: object) -> Decimal:
+    """Read any quantity, such as the value of a device capacity.
+
+    Raises:
+        NotAQuantityError: it is not a quantity.
+    """
+    readable = isinstance(value, int | float | str) and not isinstance(value, bool)
+    text = "" if not readable or (isinstance(value, int) and value.bit_length() > _MOST_BITS) else str(value)
+    match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LENGTH else None
+    if match is None:
+        raise NotAQuantityError("is not a quantity")
+    scale = Decimal(f"1e{match['exponent']}") if match["exponent"] else _SUFFIXES[match["suffix"] or ""]
+    return Decimal(match["number"]) * scale
 
 
 def canonical(value: object) -> str:

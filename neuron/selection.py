@@ -13,11 +13,12 @@ from collections.abc import Set as AbstractSet
 from typing import Final, Protocol
 
 from neuron import names
-from neuron.device_shapes import ATTRIBUTE_TYPES, Shape, Value
+from neuron.device_shapes import ATTRIBUTE_TYPES, Shape, Value, qualified
 
 Attributes = Mapping[str, Value | None]
 """Attributes by qualified name. None is an unknown value: each operation on it fails."""
 
+_DEVICE_ID: Final = qualified("deviceId")
 _FEW_VALUES: Final = 8
 _MOST_TRIES: Final = 64
 
@@ -60,15 +61,17 @@ class SelectorRuntimeError(SelectorError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lookup:
-    """One place where an expression reads an attribute.
+    """One place where an expression reads an attribute or a capacity.
 
     Attributes:
         attribute: qualified name.
         guarded: whether a guard prevents an error if the attribute is missing.
+        capacity: whether it is a capacity.
     """
 
     attribute: str
     guarded: bool
+    capacity: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -107,11 +110,27 @@ class CompiledSelector(Protocol):
         """All attributes that it reads or tests for; None if it iterates over attributes or computes their names."""
 
     @property
+    def capacities(self) -> frozenset[str]:
+        """All capacities that it reads or tests for, unless `attributes` is None."""
+
+    @property
     def drivers(self) -> Sequence[str]:
         """Constants to which it compares `device.driver`."""
 
-    def evaluate(self, driver: str, attributes: Attributes) -> bool:
+    @property
+    def reads_sharing(self) -> bool:
+        """Whether it reads `allowMultipleAllocations`."""
+
+    def evaluate(
+        self, driver: str, attributes: Attributes, capacity: Mapping[str, str] | None = None, *, shared: bool = False
+    ) -> bool:
         """Whether a device satisfies it.
+
+        Args:
+            driver: the device's driver.
+            attributes: of the device.
+            capacity: of the device: quantities by qualified name; None: it has none.
+            shared: whether several claims can share it.
 
         Raises:
             SelectorRuntimeError: it fails on this device.
@@ -160,12 +179,17 @@ class DeviceIndex:
         self.everything = (1 << len(self.shapes)) - 1
         self.published = self._mask(lambda shape: shape.published)
         self.whole_nodes = self._mask(lambda shape: shape.resource_type == names.RESOURCE_TYPE_NODE)
+        self.shared = self._mask(lambda shape: shape.shared)
         self._types: dict[str, int] = {}
         self._having: dict[str, int] = {}
+        self._with_capacity: dict[str, int] = {}
         for position, shape in enumerate(self.shapes):
             self._types[shape.instance_type] = self._types.get(shape.instance_type, 0) | 1 << position
             for attribute in (*shape.fixed, *shape.varying):
                 self._having[attribute] = self._having.get(attribute, 0) | 1 << position
+            for capacity in shape.capacity:
+                self._with_capacity[capacity] = self._with_capacity.get(capacity, 0) | 1 << position
+        self._doubled = frozenset(name for name in self._types if self._is_doubled(name))
         self._values: dict[tuple[str, int], tuple[Value, ...]] = {}
         seen = {shape.instance_type for shape in self.members(self.published)}
         self.most_devices = max((self.devices(self.everything, name) for name in self._types), default=0)
@@ -198,31 +222,49 @@ class DeviceIndex:
         exclude each other.
         """
         mine = mask & self.of_type(instance_type)
+        count = self._distinct if instance_type in self._doubled else int.bit_count
         return max(
-            (mine & origin & kind).bit_count()
+            count(mine & origin & kind)
             for origin in (self.published, ~self.published)
             for kind in (self.whole_nodes, ~self.whole_nodes)
         )
+
+    def _distinct(self, mask: int) -> int:
+        """The number of devices of a node: shapes with one device id are the same device of different nodes."""
+        return len({shape.fixed.get(_DEVICE_ID, place) for place, shape in enumerate(self.members(mask))})
+
+    def _is_doubled(self, instance_type: str) -> bool:
+        """Whether nodes of a type publish a device differently, such as before and after an upgrade of the driver."""
+        mine = self.of_type(instance_type) & self.published & ~self.whole_nodes
+        return self._distinct(mine) < mine.bit_count()
 
     def with_attribute(self, attribute: str) -> int:
         """Shapes that have an attribute."""
         return self._having.get(attribute, 0)
 
+    def with_capacity(self, capacity: str) -> int:
+        """Shapes that have a capacity."""
+        return self._with_capacity.get(capacity, 0)
+
+    def capacities(self) -> AbstractSet[str]:
+        """Names of all capacities."""
+        return self._with_capacity.keys()
+
     def groups(self, mask: int, attribute: str, instance_type: str) -> int:
         """The largest number of devices of one node in a mask with an equal value of an attribute."""
         best = 0
         for published in (True, False):
-            sizes: dict[Value, int] = {}
+            sizes: dict[Value, set[object]] = {}
             varying = 0
             for shape in self.members(mask & self.of_type(instance_type)):
                 if shape.published is not published:
                     continue
                 value = shape.fixed.get(attribute)
                 if value is not None:
-                    sizes[value] = sizes.get(value, 0) + 1
+                    sizes.setdefault(value, set()).add(shape.fixed.get(_DEVICE_ID, id(shape)))
                 elif attribute in shape.varying:
                     varying += 1
-            best = max(best, varying, *sizes.values(), 0)
+            best = max(best, varying, *map(len, sizes.values()), 0)
         return best
 
     def values(self, attribute: str, among: int = -1) -> tuple[Value, ...]:
@@ -258,11 +300,12 @@ class DeviceIndex:
             SelectorUnsupportedError: see there.
         """
         read = None if selector.attributes is None else tuple(sorted(selector.attributes))
+        capacities = tuple(sorted(selector.capacities))
         answers: dict[object, tuple[bool, str]] = {}
         matched = failing = 0
         failure = ""
         for position, shape in enumerate(self.shapes):
-            key = _projection(shape, read)
+            key = _projection(shape, read, capacities, sharing=selector.reads_sharing)
             answer = answers.get(key)
             if answer is None:
                 answer = answers[key] = _judge(selector, shape, read)
@@ -275,11 +318,12 @@ class DeviceIndex:
         return Match(matched, failing, failure)
 
 
-def _projection(shape: Shape, read: Sequence[str] | None) -> object:
+def _projection(shape: Shape, read: Sequence[str] | None, capacities: Sequence[str], *, sharing: bool) -> object:
     """The part of a shape that a selector reads."""
     if read is None:
         return id(shape)
-    return tuple([(shape.fixed.get(attribute), shape.varying.get(attribute)) for attribute in read])
+    attributes = tuple([(shape.fixed.get(attribute), shape.varying.get(attribute)) for attribute in read])
+    return attributes, tuple([shape.capacity.get(name) for name in capacities]), sharing and shape.shared
 
 
 def _judge(selector: CompiledSelector, shape: Shape, read: Sequence[str] | None) -> tuple[bool, str]:
@@ -292,7 +336,7 @@ def _judge(selector: CompiledSelector, shape: Shape, read: Sequence[str] | None)
     failure = ""
     for varying in _assignments(selector, shape, read):
         try:
-            if selector.evaluate(names.DRIVER, {**shape.fixed, **varying}):
+            if selector.evaluate(names.DRIVER, {**shape.fixed, **varying}, shape.capacity, shared=shape.shared):
                 return True, ""
         except SelectorRuntimeError as error:
             if None in varying.values():
@@ -322,10 +366,11 @@ def _choices(selector: CompiledSelector, attribute: str, values: frozenset[Value
         for use in selector.uses
         if use.attribute == attribute
         for value in use.values or ()
-        if isinstance(value, str | int) and (value in values if values is not None else _is_text(attribute))
+        if isinstance(value, str | int) and (value in values if values is not None else _fits(attribute, value))
     ]
     return [*dict.fromkeys(literals), None]
 
 
-def _is_text(attribute: str) -> bool:
-    return ATTRIBUTE_TYPES.get(attribute, str) is str
+def _fits(attribute: str, value: object) -> bool:
+    """Whether a constant has the documented type of an attribute."""
+    return type(value) is ATTRIBUTE_TYPES.get(attribute, str)

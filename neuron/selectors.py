@@ -26,6 +26,13 @@ def whole_node() -> str:
     return f'"{attribute}" in {_ATTRIBUTES} && {_ATTRIBUTES}.{attribute} == "{names.RESOURCE_TYPE_NODE}"'
 
 
+def device_ids(ids: Sequence[int]) -> str:
+    """Selects devices by their index on the node."""
+    attribute = names.ATTRIBUTE_DEVICE_ID
+    listed = ", ".join(map(str, ids))
+    return f'"{attribute}" in {_ATTRIBUTES} && {_ATTRIBUTES}.{attribute} in [{listed}]'
+
+
 def instance_types(types: Sequence[str]) -> str:
     """Selects EC2 instance types. `types` are names of the catalogue or the cluster, not user input."""
     attribute = names.ATTRIBUTE_INSTANCE_TYPE

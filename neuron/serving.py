@@ -8,10 +8,11 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from neuron import names
+from neuron.arrangement import LEAST_COVERED, Arrangement, ConnectedSet, arrange, may_be_beside
 from neuron.demand import Ask, Role
 from neuron.findings import Finding
-from neuron.instances import InstanceType, Topology
-from neuron.layout import Layout, lay_out
+from neuron.instances import InstanceType
+from neuron.layout import Grant, Layout, lay_out, lay_out_shares, share_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,19 +29,6 @@ class DeviceConfig:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ConnectedSet:
-    """Requests whose devices must be connected with each other, because one container uses them together.
-
-    Attributes:
-        requests: request ids, ascending.
-        group: size of the device group that must contain them all; None if they are the whole node.
-    """
-
-    requests: tuple[int, ...]
-    group: int | None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Serving:
     """How one instance type serves a pod.
 
@@ -48,15 +36,27 @@ class Serving:
         entry: the instance type.
         layout: the requests of the claim.
         connected_sets: the connected sets.
+        arrangement: the alternatives of each request.
         sets_lnc: whether a NeuronConfig has to set the logical NeuronCore.
-        devices: number of devices for each ask; 0 for none.
+        devices: number of whole devices for each ask; 0 for none.
     """
 
     entry: InstanceType
     layout: Layout
     connected_sets: tuple[ConnectedSet, ...]
+    arrangement: Arrangement
     sets_lnc: bool
     devices: tuple[int, ...]
+
+    def cores(self, index: int, lnc: int | None) -> int:
+        """Logical cores that the container of an ask can use, at the LNC in force (None: the default)."""
+        per_device = self.entry.cores_per_device or 0
+        return self.layout.cores(self.layout.uses[index], per_device) // (lnc or self.entry.default_logical_neuron_core)
+
+    @property
+    def splits(self) -> bool:
+        """Whether a container gets whole devices and a share beside them, in two requests."""
+        return any(share_of(identity) in self.layout.shares for identity in self.layout.counts)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,17 +65,20 @@ class TypeRefusal:
 
     Attributes:
         findings: the errors, if the refusal names this type; not empty.
-        ring: whether consecutive devices of a ring could serve the pod.
         unsuitable: whether the type lacks a requested setting, for any number of devices.
     """
 
     findings: tuple[Finding, ...]
-    ring: bool = False
     unsuitable: bool = False
 
 
+def counts_of(entry: InstanceType) -> Sequence[int]:
+    """Device counts that one container can get connected, ascending: on a ring or chain, every count."""
+    return entry.counts if entry.line is None else range(1, entry.line.devices + 1)
+
+
 def serve(
-    entry: InstanceType, asks: Sequence[Ask], config: DeviceConfig, *, unconnected: bool = False
+    entry: InstanceType, asks: Sequence[Ask], config: DeviceConfig, *, unconnected: bool = False, splits: bool = True
 ) -> Serving | TypeRefusal:
     """Serve the whole pod from one node of this type.
 
@@ -83,31 +86,105 @@ def serve(
         entry: the instance type.
         asks: one per container; init containers first.
         config: device settings that annotations request.
-        unconnected: whether unconnected devices may serve a count that cannot be connected. Not on rings, where a count
-            means consecutive devices.
+        unconnected: whether unconnected devices may serve a count that cannot be connected. Not on rings and chains,
+            where a count means consecutive devices.
+        splits: whether a container may get whole devices and cores of another one, in two requests.
     """
     refusal = _refuse_config(entry, config)
     if refusal is not None:
         return refusal
+    sets_lnc = config.lnc is not None and entry.configures_logical_neuron_core
+    # Claims that share a device must agree on LNC, so a pod that sets it gets whole devices.
+    if entry.shares_cores and not sets_lnc and config.ultraserver_mode is None:
+        shared = _serve_shared(entry, asks, config, unconnected=unconnected, splits=splits)
+        if shared is not None:
+            return shared
     answers = [_devices_for(entry, ask, config, unconnected=unconnected) for ask in asks]
     if refusals := [answer for answer in answers if isinstance(answer, TypeRefusal)]:
         findings = tuple(finding for each in refusals for finding in each.findings)
-        return TypeRefusal(findings, ring=all(each.ring for each in refusals))
+        return TypeRefusal(findings)
     devices = [answer for answer in answers if isinstance(answer, int)]
     # Checked before `lay_out`, whose cost grows with the number of devices.
     held = sum(count for ask, count in zip(asks, devices, strict=True) if ask.role is not Role.INIT)
-    if (refusal := _too_many(entry, held, asks)) is not None:
+    rounded = any(
+        ask.in_cores and count * (entry.cores(config.lnc) or 0) > ask.amount
+        for ask, count in zip(asks, devices, strict=True)
+    )
+    if (refusal := _too_many(entry, held, asks, rounded=rounded)) is not None:
         return refusal
-    layout = lay_out(asks, devices, entry.counts)
-    if (refusal := _too_many(entry, layout.total, asks)) is not None:
+    layout = lay_out(asks, devices, counts_of(entry), alone=entry.line is not None)
+    if (refusal := _too_many(entry, layout.total, asks, rounded=rounded)) is not None:
         return refusal
     if config.ultraserver_mode is not None and list(layout.counts.values()) != [entry.devices]:
         return TypeRefusal((_whole_node_only(entry, layout, config.ultraserver_mode, asks),))
     connected_sets = _connected_sets(entry, layout, devices)
     if connected_sets is None:
         return TypeRefusal((_unconnectable(entry, layout, asks),))
-    sets_lnc = config.lnc is not None and entry.configures_logical_neuron_core
-    return Serving(entry, layout, connected_sets, sets_lnc, tuple(devices))
+    arrangement = arrange(entry, layout, connected_sets)
+    return Serving(entry, layout, connected_sets, arrangement, sets_lnc, tuple(devices))
+
+
+def _serve_shared(
+    entry: InstanceType, asks: Sequence[Ask], config: DeviceConfig, *, unconnected: bool, splits: bool
+) -> Serving | None:
+    """Serve cores as cores; None if no container gets a share of a device, or if whole devices have to do."""
+    per_device = entry.cores_per_device
+    if per_device is None or entry.devices is None or not any(ask.in_cores and ask.amount for ask in asks):
+        return None
+    grants: list[Grant] = []
+    for ask in asks:
+        found = _grant(entry, ask, config, splits=splits, unconnected=unconnected)
+        if found is None:
+            return None
+        grants.append(found)
+    layout = lay_out_shares(asks, grants, per_device)
+    if layout is None or not layout.shares:
+        return None
+    if len(layout.counts) + len(layout.shares) > names.MAX_REQUESTS_PER_CLAIM:
+        return None
+    devices = sum(layout.counts.values()) + _devices_of(layout.shares.values(), per_device)
+    if devices > entry.devices or layout.total > names.MAX_DEVICES_PER_CLAIM:
+        return None
+    connected_sets = _own_sets(entry, layout)
+    arrangement = arrange(entry, layout, connected_sets)
+    if arrangement.fixed:
+        return None
+    return Serving(entry, layout, connected_sets, arrangement, False, tuple(grant.devices for grant in grants))
+
+
+def _grant(entry: InstanceType, ask: Ask, config: DeviceConfig, *, splits: bool, unconnected: bool) -> Grant | None:
+    """What a container gets where cores are shared; None if the type cannot serve it."""
+    per_device = entry.cores_per_device or 1
+    whole, rest = divmod(ask.amount * entry.default_logical_neuron_core, per_device)
+    share = 1 << (rest - 1).bit_length() if rest else 0
+    if ask.in_cores and 0 < share < per_device:
+        beside = whole > 0 and splits and may_be_beside(entry, whole, 1) >= LEAST_COVERED
+        if whole == 0 or beside:
+            return Grant(whole, share)
+    devices = _devices_for(entry, ask, config, unconnected=unconnected)
+    return Grant(devices) if isinstance(devices, int) else None
+
+
+def _devices_of(shares: Iterable[int], per_device: int) -> int:
+    """The fewest devices for these shares. First fit finds it: every share divides every larger one."""
+    free: list[int] = []
+    for share in sorted(shares, reverse=True):
+        place = next((index for index, cores in enumerate(free) if cores >= share), len(free))
+        free[place:] = [(free[place] if place < len(free) else per_device) - share, *free[place + 1 :]]
+    return len(free)
+
+
+def _own_sets(entry: InstanceType, layout: Layout) -> tuple[ConnectedSet, ...]:
+    """The connected sets where every container uses requests of its own, or of one other container."""
+    found: dict[tuple[int, ...], ConnectedSet] = {}
+    for use in layout.uses:
+        size = layout.size(use)
+        if entry.line is None:
+            if size > 1 and size in entry.counts:
+                found[use] = ConnectedSet(use, next((each for each in entry.groups if each >= size), None))
+        elif len(use) > 1 and size != entry.devices:
+            found[use] = ConnectedSet(use, None)
+    return tuple(found.values())
 
 
 def _refuse_config(entry: InstanceType, config: DeviceConfig) -> TypeRefusal | None:
@@ -167,25 +244,20 @@ def _devices_for(entry: InstanceType, ask: Ask, config: DeviceConfig, *, unconne
     """
     if not ask.amount:
         return 0
-    loose = unconnected and entry.topology is not Topology.RING
+    loose = unconnected and not entry.consecutive
+    counts = counts_of(entry)
     if not ask.in_cores:
-        if ask.amount in entry.counts or (loose and ask.amount <= max(entry.counts)):
+        if ask.amount in counts or (loose and ask.amount <= max(counts)):
             return ask.amount
-        ring = entry.topology is Topology.RING and entry.devices is not None and ask.amount < entry.devices
-        return TypeRefusal((_unsupported_count(entry, ask),), ring)
+        return TypeRefusal((_unsupported_count(entry, ask),))
     per_device = entry.cores(config.lnc)
     if per_device is None:
         return TypeRefusal((_unknown_cores(entry, ask),))
     exact = -(-ask.amount // per_device)
-    rounded = next((count for count in entry.counts if count >= exact), None)
+    rounded = next((count for count in counts if count >= exact), None)
     if rounded is None:
         return TypeRefusal((_too_many_cores(entry, ask, config.lnc),))
-    if loose:
-        return exact
-    # Three devices of a ring are consecutive. All twelve would cost four times as much.
-    if entry.topology is Topology.RING and rounded != exact:
-        return TypeRefusal((_unsupported_count(entry, ask),), ring=True)
-    return rounded
+    return exact if loose else rounded
 
 
 def _connected_sets(entry: InstanceType, layout: Layout, devices: Sequence[int]) -> tuple[ConnectedSet, ...] | None:
@@ -193,6 +265,8 @@ def _connected_sets(entry: InstanceType, layout: Layout, devices: Sequence[int])
 
     A container whose count may be unconnected needs no set.
     """
+    if entry.line is not None:
+        return _consecutive_sets(entry, layout)
     connected_sets: dict[tuple[int, ...], ConnectedSet] = {}
     for use in {
         tuple(sorted(use)) for use, count in zip(layout.uses, devices, strict=True) if use and count in entry.counts
@@ -209,6 +283,16 @@ def _connected_sets(entry: InstanceType, layout: Layout, devices: Sequence[int])
         if _satisfiable(layout, connected_sets.values())
         else None
     )
+
+
+def _consecutive_sets(entry: InstanceType, layout: Layout) -> tuple[ConnectedSet, ...] | None:
+    """The connected sets on a ring or chain; None if one cannot be requested.
+
+    A whole node is connected, and so is one request. Otherwise requests are beside each other, if none is in two sets.
+    """
+    found = sorted({tuple(sorted(use)) for use in layout.uses if len(use) > 1 and layout.size(use) != entry.devices})
+    members = [identity for use in found for identity in use]
+    return tuple(ConnectedSet(use, None) for use in found) if len(set(members)) == len(members) else None
 
 
 def _satisfiable(layout: Layout, connected_sets: Iterable[ConnectedSet]) -> bool:
@@ -262,7 +346,7 @@ def _unknown_cores(entry: InstanceType, ask: Ask) -> Finding:
 
 
 def _too_many_cores(entry: InstanceType, ask: Ask, lnc: int | None) -> Finding:
-    most = max(entry.counts) * (entry.cores(lnc) or 0)
+    most = max(counts_of(entry)) * (entry.cores(lnc) or 0)
     return Finding(
         "NEU106",
         ask.resource_path,
@@ -273,10 +357,11 @@ def _too_many_cores(entry: InstanceType, ask: Ask, lnc: int | None) -> Finding:
     )
 
 
-def _too_many(entry: InstanceType, total: int, asks: Sequence[Ask]) -> TypeRefusal | None:
-    """Refuse more devices than a node has or a claim can contain."""
+def _too_many(entry: InstanceType, total: int, asks: Sequence[Ask], *, rounded: bool) -> TypeRefusal | None:
+    """Refuse more devices than a node has or a claim can contain. `rounded`: whether cores were rounded up."""
     fix = "Spread the containers over several pods, or request fewer devices."
-    message = f"the pod's containers need {total} Neuron devices in all, and"
+    why = ", because the cores of each container are rounded up to whole devices" if rounded else ""
+    message = f"the pod's containers need {total} Neuron devices in all{why}, and"
     # If the number of devices is unknown and groups are published, the largest group is the whole node.
     most = entry.devices or max(entry.groups, default=names.MAX_DEVICES_PER_CLAIM)
     if total > most:

@@ -9,11 +9,12 @@ from typing import Final
 
 from neuron import check_configs, check_selectors, names
 from neuron.check_attributes import check_attributes
+from neuron.check_capacity import CapacityRules, spare_alternatives
 from neuron.check_configs import Placed
-from neuron.check_counts import CountRules, Leaf
+from neuron.check_counts import CountRules
 from neuron.check_selectors import Judged, JudgedSelectors
 from neuron.claim_reader import read_claim, read_class, shown
-from neuron.claim_specs import ClaimSpec, ClassSpec, DeviceRequest, Selector
+from neuron.claim_specs import ClaimSpec, ClassSpec, DeviceRequest, Leaf, Selector
 from neuron.configs import ConfigEntry, Source
 from neuron.findings import Finding, Findings, Severity, as_warning, did_you_mean, warning
 from neuron.instances import Catalogue
@@ -173,6 +174,9 @@ def judge_claim(claim: ClaimSpec, context: ClaimContext) -> ClaimJudgement:
     rules = CountRules(claim, leaves, context.index, context.catalogue, unconnected=context.unconnected)
     found = [finding for leaf in leaves for finding in _check_hardware(leaf, placed, matcher, context)]
     found += check_attributes(claim, leaves, context.index)
+    shares = CapacityRules(context.index, context.catalogue, [each.entry for each in placed])
+    entries = [matcher.class_entries(leaf.devices.device_class) for leaf in leaves]
+    found += spare_alternatives((leaf, shares.check(leaf, each)) for leaf, each in zip(leaves, entries, strict=True))
     found += rules.findings()
     findings.add(finding for finding in found if matcher.certain or _holds_for_fewer(finding))
     return ClaimJudgement(claim, tuple(rules.leaves), tuple(findings))

@@ -110,10 +110,13 @@ def attributes(line: Line, device_id: int, links: Collection[tuple[int, int]] | 
         line: the node's devices.
         device_id: the device.
         links: pairs of ids that are connected, in either order; None where the node does not tell. A window that
-            crosses a missing link is no window.
+            crosses a missing link is no window, and a chain whose ends are linked has the windows of a ring. The
+            names do not depend on the links, so claims can be written without them.
     """
+    ends_linked = links is not None and _is_linked((line.devices - 1, 0), links)
+    real = Line(line.devices, wraps=line.wraps or ends_linked)
     return {
-        attribute(size, shift, line.devices): _value(line, size, shift, device_id, links)
+        attribute(size, shift, line.devices): _value(real, size, shift, device_id, links)
         for size, shifts in published_shifts(line).items()
         for shift in shifts
     }

@@ -167,8 +167,16 @@ class Connection:
         return content
 
     @contextlib.asynccontextmanager
-    async def stream(self, path: str, *, query: Mapping[str, str], stall: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """A GET whose body is read in pieces of any length; `stall` is the time-out in seconds for the next piece.
+    async def stream(
+        self, path: str, *, query: Mapping[str, str], stall: float, accept: str = JSON
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """A GET whose body is read in pieces of any length.
+
+        Args:
+            path: of the URL.
+            query: parameters.
+            stall: time-out in seconds for the next piece.
+            accept: media type of the pieces.
 
         Raises:
             StatusError: on entering: the answer is not a success.
@@ -176,7 +184,7 @@ class Connection:
         """
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT, sock_read=stall)
         with self._reachable():
-            response = await self._send(_Sent("GET", path, query), limits)
+            response = await self._send(_Sent("GET", path, query, accept=accept), limits)
         try:
             if not response.ok:
                 with self._reachable():

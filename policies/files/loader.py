@@ -1,114 +1,26 @@
 """Loads a folder of policy files as one `PolicySet`, or reports every problem in it."""
 
-import hashlib
-import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from kubecel.budget import Clock
 from kubecel.compile import Cel
 from kubecel.engine import CelEngine
 from neuron.findings import did_you_mean
-from neuron.instances import Catalogue, InstanceType, Topology
+from neuron.instances import Topology
+from policies.files import catalogues
 from policies.files.cases import run_cases
+from policies.files.folders import PolicyError, digest, read_folder
 from policies.files.reading import RefusedError, parse
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import Binding, ExpressionCompiler, HintRule, PodRule, ValidatingRule
 from policies.schema import documents
 from policies.schema import kinds as schema
 from policies.schema.documents import Document, Problem
-from runtime.files import TooLargeError, read_regular
 
-_SUFFIXES: Final = (".yaml", ".yml", ".json")
-_LARGEST_FILE: Final = 1 << 20
-_LARGEST_FOLDER: Final = 16 << 20
-_MOST_FILES: Final = 1000
-_MOST_ENTRIES: Final = 10_000
-_CONFIG_MAP_DATA: Final = "..data"
-
-
-class PolicyError(Exception):
-    """The files cannot be loaded.
-
-    Attributes:
-        problems: every problem, in the order of files and lines.
-    """
-
-    def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems = tuple(sorted(problems, key=lambda problem: (problem.file, problem.line)))
-        super().__init__("\n".join(map(str, self.problems)))
-
-
-def read_folder(folder: Path) -> dict[str, bytes]:
-    """The content of the policy files below a folder, by path as the user knows it; without hidden files.
-
-    The `..data` link of a mounted ConfigMap is resolved once, so that all files are of one generation.
-
-    Raises:
-        PolicyError: the folder or a file cannot be read, or a file is too large.
-    """
-    generation = folder / _CONFIG_MAP_DATA
-    root = Path(os.path.realpath(generation)) if generation.is_dir() else folder
-    if not root.is_dir():
-        raise PolicyError([Problem(str(folder), 0, "this is not a directory. Give the folder of the policy files.")])
-    reader = _FolderReader(folder, root)
-    reader.read()
-    if reader.problems:
-        raise PolicyError(reader.problems)
-    return reader.found
-
-
-class _FolderReader:
-    """Reads the policy files of one folder, up to limits. Regular files only: reading others could block."""
-
-    def __init__(self, folder: Path, root: Path) -> None:
-        self._folder = folder
-        self._root = root
-        self._size = 0
-        self.found: dict[str, bytes] = {}
-        self.problems: list[Problem] = []
-
-    def read(self) -> None:
-        """Read all files, or as many as the limits allow."""
-        seen = 0
-        for directory, directories, names in os.walk(self._root, onerror=self._unreadable):
-            directories[:] = sorted(name for name in directories if not name.startswith("."))
-            seen += len(directories) + len(names)
-            wanted = sorted(name for name in names if not name.startswith(".") and name.endswith(_SUFFIXES))
-            over = len(self.found) + len(wanted) > _MOST_FILES or seen > _MOST_ENTRIES
-            if over or not all(self._take(Path(directory, name)) for name in wanted):
-                message = (
-                    f"a folder of policies has at most {_MOST_FILES} policy files of {_LARGEST_FOLDER} bytes together,"
-                    f" and {_MOST_ENTRIES} entries; move other files out of this folder."
-                )
-                self.problems.append(Problem(_shown(self._folder), 0, message))
-                return
-
-    def _take(self, path: Path) -> bool:
-        """Read one file; False if the folder is too large."""
-        if self._size > _LARGEST_FOLDER:
-            return False
-        shown = _shown(self._folder / path.relative_to(self._root))
-        try:
-            content = read_regular(path, _LARGEST_FILE)
-        except TooLargeError:
-            self.problems.append(Problem(shown, 0, f"the file is larger than {_LARGEST_FILE} bytes; split it."))
-        except OSError as error:
-            self.problems.append(Problem(shown, 0, f"this cannot be read: {error.strerror}."))
-        else:
-            self._size += len(content)
-            self.found[shown] = content
-        return self._size <= _LARGEST_FOLDER
-
-    def _unreadable(self, error: OSError) -> None:
-        self.problems.append(Problem(_shown(error.filename), 0, f"this cannot be read: {error.strerror}."))
-
-
-def _shown(path: object) -> str:
-    """A path as valid text: file names need not be UTF-8."""
-    return os.fsencode(str(path)).decode("utf-8", "backslashreplace")
+__all__ = ["PolicyError", "digest", "load", "load_folder", "read_folder"]
 
 
 def load_folder(folder: Path, *, run_tests: bool = True) -> PolicySet:
@@ -148,15 +60,6 @@ def load(
     if failures:
         raise PolicyError(failures)
     return found
-
-
-def digest(files: Mapping[str, bytes]) -> str:
-    """SHA-256 of all names and contents, as hex."""
-    total = hashlib.sha256()
-    for name, content in sorted(files.items()):
-        total.update(f"{len(name)}:{name}:{len(content)}:".encode(errors="surrogateescape"))
-        total.update(content)
-    return total.hexdigest()
 
 
 Kind = TypeVar("Kind", bound=schema.AnyPolicy)
@@ -210,7 +113,8 @@ class _Assembly:
         )
         self.conversions = self._ordered(reader.of(schema.ConversionPolicy))
         self.hints = self._ordered_hints(reader.of(schema.SchedulingHintPolicy))
-        self.catalogue = self._catalogue(reader.of(schema.InstanceTypeCatalog))
+        self.catalogue, problems = catalogues.assemble(reader.of(schema.InstanceTypeCatalog))
+        self._problems += problems
         self._families(reader.of(schema.ConversionPolicy))
 
     def _say(self, document: Document, path: documents.Path, message: str) -> None:
@@ -323,62 +227,7 @@ class _Assembly:
             connected_otherwise = any(each.topology in (Topology.TORUS, Topology.SWITCH) for each in types)
             if policy.spec.unconnected == "Allow" and types and not connected_otherwise:
                 listed = ", ".join(policy.spec.families)
-                message = f"spec.unconnected is for Trn; {listed} are rings, which always get consecutive devices."
+                message = (
+                    f"spec.unconnected is for Trn; {listed} are rings or chains, which always get consecutive devices."
+                )
                 self._say(document, ("spec", "unconnected"), message)
-
-    # --- the catalogue --------------------------------------------------------------------------------------
-
-    def _catalogue(self, found: Sequence[tuple[Document, schema.InstanceTypeCatalog]]) -> Catalogue:
-        catalogue = Catalogue()
-        seen: dict[str, str] = {}
-        for document, policy in found:
-            for at, entry in enumerate(policy.spec.instance_types):
-                path: documents.Path = ("spec", "instanceTypes", at)
-                if entry.name in seen:
-                    message = f"instance type {entry.name} is already in {seen[entry.name]}; keep one."
-                    self._say(document, path, message)
-                seen.setdefault(entry.name, f"{document.file}:{document.line(path)}")
-                made = instance_type(entry, catalogue.get(entry.name))
-                fault = _fault(made)
-                if fault:
-                    self._say(document, path, f"instance type {entry.name}: {fault}.")
-                catalogue = catalogue.extended([made])
-        return catalogue
-
-
-def instance_type(entry: schema.CatalogueEntry, known: InstanceType | None) -> InstanceType:
-    """The instance type of a policy file's entry; fields that the entry lacks come from `known`."""
-    lncs = entry.logical_neuron_cores or (known.logical_neuron_cores if known else (1,))
-    topology = entry.topology or (known.topology if known else _guess_topology(entry.devices))
-    groups = entry.device_groups
-    default: int | None = entry.default_logical_neuron_core
-    if default is None:
-        default = known.default_logical_neuron_core if known and not entry.logical_neuron_cores else lncs[-1]
-    return InstanceType(
-        name=entry.name,
-        family=entry.family or (known.family if known else entry.name.partition(".")[0]),
-        devices=entry.devices or (known.devices if known else None),
-        cores_per_device=entry.cores_per_device or (known.cores_per_device if known else None),
-        logical_neuron_cores=tuple(lncs),
-        default_logical_neuron_core=default,
-        memory_gib=entry.memory_gib or (known.memory_gib if known else None),
-        topology=topology,
-        groups=(known.groups if known else ()) if groups is None else tuple(sorted(set(groups))),
-        ultraserver_nodes=(
-            (known.ultraserver_nodes if known else ()) if entry.ultraserver_nodes is None else entry.ultraserver_nodes
-        ),
-        accelerator=known.accelerator if known else None,
-    )
-
-
-def _guess_topology(devices: int | None) -> Topology:
-    return Topology.SINGLE if devices == 1 else Topology.SWITCH
-
-
-def _fault(made: InstanceType) -> str:
-    """Why the type is not valid; empty if it is."""
-    if made.default_logical_neuron_core not in made.logical_neuron_cores:
-        return f"defaultLogicalNeuronCore {made.default_logical_neuron_core} is not in logicalNeuronCores"
-    if made.devices is not None and made.groups and made.groups[-1] > made.devices:
-        return f"deviceGroups has {made.groups[-1]}, but the node has {made.devices} devices"
-    return ""

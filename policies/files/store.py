@@ -7,12 +7,12 @@ new set has a problem, the old set stays, and log, metrics and readiness report 
 import asyncio
 import datetime as dt
 import logging
-import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-from policies.files.loader import PolicyError, digest, load, read_folder
+from policies.files.folders import Fingerprint, PolicyError, digest, fingerprint, read_folder
+from policies.files.loader import load
 from policies.judging.policy_set import PolicySet
 from policies.schema.documents import Problem
 
@@ -22,8 +22,6 @@ WallClock = Callable[[], dt.datetime]
 
 _POLL_SECONDS: Final = 1.0
 _PROBLEMS_LOGGED: Final = 20
-_MOST_ENTRIES: Final = 10_000
-_Fingerprint = tuple[tuple[str, int, int, int], ...]
 
 
 class PolicyStore:
@@ -36,7 +34,7 @@ class PolicyStore:
         reloads: number of reloads by result, "success" or "failure".
     """
 
-    def __init__(self, folder: Path, now: WallClock, first: PolicySet, seen: str, look: "_Fingerprint") -> None:
+    def __init__(self, folder: Path, now: WallClock, first: PolicySet, seen: str, look: Fingerprint) -> None:
         self._folder = folder
         self._now = now
         self._seen = seen
@@ -84,7 +82,7 @@ class PolicyStore:
 
         A change is loaded when two polls in a row find the same state: this debounces a change of several files.
         """
-        pending: _Fingerprint | None = None
+        pending: Fingerprint | None = None
         while True:
             await sleep(_POLL_SECONDS)
             look = await asyncio.to_thread(fingerprint, self._folder)
@@ -125,25 +123,3 @@ class PolicyStore:
             log.error(
                 "policies not reloaded: the set in force stays", extra={"problems": shown, "number": len(problems)}
             )
-
-
-def fingerprint(folder: Path) -> _Fingerprint:
-    """Names, times, sizes and inodes of the files, with links followed as a mounted ConfigMap needs.
-
-    Opens no file. Stops after `_MOST_ENTRIES` entries; `read_folder` rejects such a folder.
-    """
-    found = []
-    generation = os.path.realpath(folder / "..data")
-    for directory, directories, names in os.walk(folder):
-        directories[:] = [name for name in directories if not name.startswith(".")]
-        for name in names:
-            path = os.path.join(directory, name)  # noqa: PTH118 - this runs every second
-            try:
-                status = os.stat(path)  # noqa: PTH116
-            except OSError:
-                found.append((path, 0, 0, 0))
-            else:
-                found.append((path, status.st_mtime_ns, status.st_size, status.st_ino))
-        if len(found) > _MOST_ENTRIES:
-            break
-    return ((generation, 0, 0, 0), *sorted(found))

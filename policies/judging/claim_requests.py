@@ -1,15 +1,18 @@
 """Reads the device requests and constraints of a claim's raw spec, of any version of `resource.k8s.io`."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from neuron import names, quantities
 from neuron.claim_specs import ALL, EXACT_COUNT, Constraint, DeviceRequest, Selector
 from policies.judging.fields import mapping, mappings
 
 UNREADABLE_COUNT: Final = -1
 
 _LONGEST_MODE: Final = 60
-_GROUPS: Final = "resource.aws.com/devicegroup"
+_GROUPS: Final = ("resource.aws.com/devicegroup", f"{names.DRIVER}/window")
+_CORES: Final = (names.CAPACITY_CORES, f"{names.DRIVER}/{names.CAPACITY_CORES}")
 
 
 def alternatives(request: Mapping[str, Any]) -> Iterator[DeviceRequest]:
@@ -45,7 +48,22 @@ def _alternative(fields: Mapping[str, Any], reference: str) -> DeviceRequest:
     )
     device_class = fields.get("deviceClassName")
     name = device_class if isinstance(device_class, str) else ""
-    return DeviceRequest("", reference, name, selectors, everything, amount)
+    amounts = mapping(mapping(fields.get("capacity")).get("requests"))
+    capacity = tuple((key, str(value)) for key in _CORES if isinstance(value := amounts.get(key), str | int))
+    return DeviceRequest(
+        "", reference, name, selectors, everything, amount, fields.get("adminAccess") is True, capacity=capacity
+    )
+
+
+def cores_of(request: DeviceRequest) -> int | None:
+    """Physical cores that a request consumes of every device; 0 if it does not ask for cores, None if unreadable."""
+    for name, text in request.capacity:
+        if name in _CORES:
+            try:
+                return math.ceil(quantities.parse_amount(text))
+            except quantities.NotAQuantityError:
+                return None
+    return 0
 
 
 def constraints(devices: Mapping[str, Any]) -> Iterator[Constraint]:

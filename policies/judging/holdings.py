@@ -41,8 +41,12 @@ def of_pod(pod: Mapping[str, Any], knowledge: DeviceKnowledge, time: ParsingTime
                 live, past = (0, 0), (max(live[0], past[0]), max(live[1], past[1]))
             now.add(*live, init=init)
             before.add(*past, init=init)
-    held = at_most(now.devices + _claimed(spec, before.devices, tally))
-    return tally.holding(held, at_most(now.cores + before.cores), converted=knowledge.record is not None)
+    devices, cores = _claimed(spec, before.devices, tally)
+    return tally.holding(
+        at_most(now.devices + devices),
+        at_most(now.cores + before.cores + cores),
+        converted=knowledge.record is not None,
+    )
 
 
 def of_claim(spec: Mapping[str, Any], knowledge: DeviceKnowledge, time: ParsingTime | None = None) -> Holding:
@@ -50,16 +54,17 @@ def of_claim(spec: Mapping[str, Any], knowledge: DeviceKnowledge, time: ParsingT
     tally = Tally(knowledge, time)
     devices = mapping(spec.get("devices"))
     grouped = GroupedRequests(constraints(devices))
-    held = 0
+    held = cores = 0
     for request in mappings(devices.get("requests")):
         name = str(request.get("name", ""))
         found = list(alternatives(request))
         if not found:
             tally.doubt(f"request {shown(name)} is of a form that is not known")
-        held += tally.request(name, found, grouped, listed=True)
+        most = tally.request(name, found, grouped, listed=True)
+        held, cores = held + most[0], cores + most[1]
     for config in mappings(devices.get("config")):
         tally.config(mapping(config.get("opaque")))
-    return tally.holding(at_most(held), 0, converted=False)
+    return tally.holding(at_most(held), at_most(cores), converted=False)
 
 
 def read_record(pod: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -79,25 +84,30 @@ def lncs_of(configs: Iterable[Config]) -> tuple[int, ...]:
     return tally.holding(0, 0, converted=False).lncs
 
 
-def _claimed(spec: Mapping[str, Any], recorded: int, tally: Tally) -> int:
-    """Devices of a pod's claims. A ResourceClaim that several entries name is allocated once."""
+def _claimed(spec: Mapping[str, Any], recorded: int, tally: Tally) -> tuple[int, int]:
+    """Devices of a pod's claims, and cores of shares. A ResourceClaim that several entries name is allocated once.
+
+    The record of a converted pod has the cores of the claim that conversion added.
+    """
     knowledge = tally.knowledge
-    held = 0
+    held = cores = 0
     seen: set[str] = set()
     for entry in mappings(spec.get("resourceClaims")):
         template, claim = entry.get("resourceClaimTemplateName"), entry.get("resourceClaimName")
         ours = knowledge.record is not None and entry.get("name") == knowledge.recorded_claim
+        added = (0, 0)
         if isinstance(template, str) and template:
             known = knowledge.templates.get(template)
             if known is None and ours:
-                held += recorded
+                added = (recorded, 0)
             else:
-                held += tally.claim(known, f"ResourceClaimTemplate {shown(template)}")
+                added = tally.claim(known, f"ResourceClaimTemplate {shown(template)}")
         elif isinstance(claim, str) and claim:
             if claim not in seen:
                 seen.add(claim)
-                held += tally.claim(knowledge.claims.get(claim), f"ResourceClaim {shown(claim)}")
+                added = tally.claim(knowledge.claims.get(claim), f"ResourceClaim {shown(claim)}")
         else:
             tally.doubt(f"the claim {shown(str(entry.get('name', ''))[:60])} names no ResourceClaim and no template")
-        held = at_most(held)
-    return held
+        held = at_most(held + added[0])
+        cores = cores if ours else at_most(cores + added[1])
+    return held, cores

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from neuron import names
 from neuron.claim_specs import ClaimSpec
-from neuron.instances import Catalogue, InstanceType, Topology
+from neuron.instances import Catalogue, InstanceType
 
 UNKNOWN_NODE: Final = 16
 """Assumed for a node type whose number of devices is not published: the most of any known type."""
@@ -92,4 +92,4 @@ def figures(catalogue: Catalogue) -> Figures:
 
 
 def _counts(entry: InstanceType) -> tuple[int, ...]:
-    return () if entry.topology is Topology.RING else entry.counts
+    return () if entry.consecutive else entry.counts

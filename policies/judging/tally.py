@@ -13,7 +13,7 @@ from typing import Any, Final
 from kubecel.errors import CelTimeExceededError
 from neuron import names, quantities
 from neuron.claim_specs import ClaimSpec, Config, DeviceRequest
-from policies.judging.claim_requests import GroupedRequests
+from policies.judging.claim_requests import GroupedRequests, cores_of
 from policies.judging.fields import mapping, mappings, shown
 from policies.judging.knowledge import DeviceKnowledge, figures
 from policies.judging.whole_nodes import ParsingTime, excludes_whole_nodes
@@ -36,7 +36,7 @@ class Holding:
     Attributes:
         requests: for a pod `{container, resource, amount, init}`, for a claim `{request, resource, amount}`.
         devices: the most devices that it can hold at once, at most `MOST`.
-        cores: the most cores that it requests as cores, at most `MOST`.
+        cores: the most cores that it requests as cores, at most `MOST`; of shares, physical cores.
         lncs: every logical NeuronCore setting in it, in order.
         classes: DeviceClasses that it requests from and that have, or may have, Neuron devices.
         converted: whether the record of its conversion was verified.
@@ -161,7 +161,7 @@ class Tally:
                 continue
             if device_class is not None:
                 request = DeviceRequest("", name, device_class, count=amount)
-                devices += self.request(name, [request], _UNGROUPED, listed=False)
+                devices += self.request(name, [request], _UNGROUPED, listed=False)[0]
                 continue
             if resource == names.RESOURCE_NEURONCORE:
                 cores += amount
@@ -184,32 +184,45 @@ class Tally:
             self.doubt(f"container {shown(container)} requests an amount of {shown(resource)} that {error}")
             return 0
 
-    def claim(self, spec: ClaimSpec | None, called: str) -> int:
-        """Devices of a claim that a pod names; `spec` is None if the claim is not known."""
+    def claim(self, spec: ClaimSpec | None, called: str) -> tuple[int, int]:
+        """Devices, and cores of shares, of a claim that a pod names; `spec` is None if the claim is not known."""
         if spec is None:
             self.doubt(f"{called} is not known")
-            return 0
+            return 0, 0
         grouped = GroupedRequests(spec.constraints)
-        held = 0
+        devices = cores = 0
         for request in spec.requests:
             if not request.alternatives:
                 self.doubt(f"{called} has a request of a form that is not known")
-            held += self.request(request.name, request.alternatives, grouped, listed=False)
+            most = self.request(request.name, request.alternatives, grouped, listed=False)
+            devices, cores = devices + most[0], cores + most[1]
         self.configs(spec.configs)
-        return at_most(held)
+        return at_most(devices), at_most(cores)
 
     def request(
         self, name: str, alternatives: Iterable[DeviceRequest], grouped: GroupedRequests, *, listed: bool
-    ) -> int:
-        """The most devices of any alternative; `listed`: the request becomes an entry of `Holding.requests`."""
-        most, of = 0, ""
+    ) -> tuple[int, int]:
+        """The most devices, and the most cores of shares, of any alternative.
+
+        A share counts as a device as well: other claims may not get the whole device any more, and a ResourceQuota
+        counts it too. `listed`: the request becomes an entry of `Holding.requests`.
+        """
+        most, of, cores = 0, "", 0
         for each in alternatives:
             amount = self._alternative(name, each, grouped)
+            cores = max(cores, at_most(amount * self._cores(name, each)))
             if amount > most or not of:
                 most, of = amount, each.device_class if amount else of
         if listed and most:
             self._requests.append({"request": name, "resource": of, "amount": most})
-        return most
+        return most, cores
+
+    def _cores(self, name: str, devices: DeviceRequest) -> int:
+        """Cores of the share that a request takes of every device; 0 for whole devices."""
+        cores = cores_of(devices)
+        if cores is None:
+            self.doubt(f"the cores of request {shown(name)} are not a quantity")
+        return at_most(cores or 0)
 
     def _alternative(self, name: str, devices: DeviceRequest, grouped: GroupedRequests) -> int:
         has = self.knowledge.has_devices(devices.device_class)
@@ -221,6 +234,9 @@ class Tally:
             return 0
         for lnc in self.knowledge.class_lncs.get(devices.device_class, ()):
             self.sets_lnc(lnc)
+        if devices.admin_access and "/" not in devices.reference:
+            # It looks at devices, and leaves them to others. Alternatives have no such field: the API server drops it.
+            return 0
         if devices.everything:
             return self._figures.node
         if devices.count < 0:

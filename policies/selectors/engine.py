@@ -164,13 +164,20 @@ class _Analysed:
         analysis = analyse(program.syntax)
         read = [each for each in analysis.lookups if each.subject.field is Field.ATTRIBUTES]
         self.attributes = frozenset(each.subject.qualified for each in read) if _is_static(program.syntax) else None
-        self.lookups = tuple(Lookup(each.subject.qualified, each.guarded) for each in read if not each.tests)
+        amounts = [each for each in analysis.lookups if each.subject.field is Field.CAPACITY]
+        self.capacities = frozenset(each.subject.qualified for each in amounts)
+        self.lookups = tuple(
+            Lookup(each.subject.qualified, each.guarded, each.subject.field is Field.CAPACITY)
+            for each in analysis.lookups
+            if each.subject.name and not each.tests
+        )
         self.uses = tuple(
             Use(each.subject.qualified, each.operator, _values(each.operands))
             for each in analysis.uses
             if each.subject.field is Field.ATTRIBUTES
         )
         self.drivers = tuple(name for name, _ in drivers(analysis))
+        self.reads_sharing = _reads_sharing(program.syntax)
 
 
 def _values(operands: Iterable[Operand] | None) -> tuple[object, ...] | None:
@@ -189,7 +196,9 @@ class _DeviceSelector:
         self.lookups = analysed.lookups
         self.uses = analysed.uses
         self.attributes = analysed.attributes
+        self.capacities = analysed.capacities
         self.drivers = analysed.drivers
+        self.reads_sharing = analysed.reads_sharing
         self._program = analysed.program
         self._clock = clock
         self._deadline = deadline
@@ -197,12 +206,23 @@ class _DeviceSelector:
         self._hurried = seconds < _ON_ALL_DEVICES.seconds
         self._budget = Budget(clock, dataclasses.replace(_ON_ALL_DEVICES, seconds=seconds))
 
-    def evaluate(self, driver: str, attributes: Mapping[str, Value | None]) -> bool:
+    def evaluate(
+        self,
+        driver: str,
+        attributes: Mapping[str, Value | None],
+        capacity: Mapping[str, str] | None = None,
+        *,
+        shared: bool = False,
+    ) -> bool:
         """Whether a device satisfies it; see `neuron.selection.CompiledSelector`."""
         if self._clock() > self._deadline:
             raise SelectorTimeError(_TIME_IS_OVER)
         before = self._budget.spent
-        activation = device_activation(driver, {name: _in_cel(value) for name, value in attributes.items()})
+        known = {name: _in_cel(value) for name, value in attributes.items()}
+        reads_capacity = self.capacities or self.attributes is None
+        activation = device_activation(
+            driver, known, capacity if reads_capacity else None, allow_multiple_allocations=shared
+        )
         try:
             return matches(self._program, activation, self._budget)
         except CelRuntimeError as error:
@@ -231,9 +251,9 @@ def _in_cel(value: Value | None) -> object:
 
 
 def _is_static(node: syntax.Node) -> bool:
-    """Whether a selector reads attributes only by names that are literals in the source.
+    """Whether a selector reads attributes and capacities only by names that are literals in the source.
 
-    A selector that iterates over all attributes, binds a domain to a variable or computes a name can read others.
+    A selector that iterates over all of them, binds a domain to a variable or computes a name can read others.
     """
     match node:
         case syntax.Ident(name="device"):
@@ -245,6 +265,10 @@ def _is_static(node: syntax.Node) -> bool:
             if len(steps) == 4 or (len(steps) == 2 and steps[1] in _PLAIN_FIELDS):
                 return True
     return all(map(_is_static, syntax.children(node)))
+
+
+def _reads_sharing(node: syntax.Node) -> bool:
+    return list(_steps(node)) == ["device", Field.MULTIPLE] or any(map(_reads_sharing, syntax.children(node)))
 
 
 def _steps(node: syntax.Node) -> Iterator[str]:

@@ -73,7 +73,8 @@ class ControlPlane:
     def __init__(self, assets: Assets, directory: Path, gates: Mapping[str, bool] | None = None) -> None:
         """`gates`: feature gates of all components that differ from their defaults."""
         self.assets = assets
-        given = ",".join(f"{name}={str(value).lower()}" for name, value in (gates or {}).items())
+        self.gates = dict(gates or {})
+        given = ",".join(f"{name}={str(value).lower()}" for name, value in self.gates.items())
         self._gates = [f"--feature-gates={given}"] if given else []
         self.directory = directory
         self.authority = Authority(directory)

@@ -40,7 +40,12 @@ def install_rbac(api: Api) -> None:
     group = "rbac.authorization.k8s.io"
     version = f"{group}/v1"
     for kind, namespace in (("ClusterRole", ""), ("Role", EVENTS)):
-        role = {"apiVersion": version, "kind": kind, "metadata": {"name": USER}, "rules": shipped_rules(kind)}
+        # A user has no token that is bound to a node: the right to write claims of the own node is one for all nodes.
+        rules = [
+            each | {"verbs": ["arbitrary-node:patch"]} if "associated-node:patch" in each["verbs"] else each
+            for each in shipped_rules(kind)
+        ]
+        role = {"apiVersion": version, "kind": kind, "metadata": {"name": USER}, "rules": rules}
         binding = {
             "apiVersion": version,
             "kind": f"{kind}Binding",
@@ -110,14 +115,16 @@ class Driver:
         *,
         pod_uid: str = "",
         flags: tuple[str, ...] = (),
+        kubeconfig: Path | None = None,
     ) -> None:
+        """Without `kubeconfig`, it has the rights of `USER`."""
         self.node = kubelet.node
         self._api = plane.admin
         self.state = kubelet.plugins / DRIVER
         self._metrics_port, self._health_port = free_ports(2)
         arguments = {
             "node-name": kubelet.node,
-            "kubeconfig": plane.user_kubeconfig(USER),
+            "kubeconfig": kubeconfig or plane.user_kubeconfig(USER),
             "emulate": instance_type,
             "cdi-dir": kubelet.cdi_directory,
             "kubelet-plugins-dir": kubelet.plugins,

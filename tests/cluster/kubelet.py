@@ -87,6 +87,7 @@ class Kubelet:
             "evictionHard": dict.fromkeys(_EVICTION_SIGNALS, "0%"),
             "imageGCHighThresholdPercent": 100,
             "registerNode": True,
+            "featureGates": self._plane.gates,
         }
 
     def _command(self, labels: dict[str, str]) -> list[str]:

@@ -5,7 +5,8 @@ Reference", and the published device-group maps), written down here again and no
 """
 
 import dataclasses
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from tests.cluster.api import Api, Object
 from tests.cluster.processes import eventually
@@ -158,6 +159,7 @@ class Fleet:
     api: Api
     prefix: str
     _names: list[str] = dataclasses.field(default_factory=list)
+    _slices: list[str] = dataclasses.field(default_factory=list)
 
     def add(
         self,
@@ -177,9 +179,25 @@ class Fleet:
             self.publish(name, instance_type)
         return name
 
+    def add_publishing(self, instance_type: str, slices: Iterable[Mapping[str, Any]]) -> str:
+        """Add a Ready node that publishes slices of this content (without driver, node and pool); returns its name."""
+        name = self.add(instance_type, publish=False)
+        bodies = list(slices)
+        for number, content in enumerate(bodies):
+            pool = {"name": name, "generation": 1, "resourceSliceCount": len(bodies)}
+            body = resource_slice(name, instance_type)
+            body["metadata"]["name"] += f"-{number}" if number else ""
+            body["spec"] = {"driver": DRIVER, "nodeName": name, "pool": pool, **content}
+            self._create(body)
+        return name
+
     def publish(self, name: str, instance_type: str) -> None:
         """Publish the slice of a node."""
-        self.api.create(resource_slice(name, instance_type))
+        self._create(resource_slice(name, instance_type))
+
+    def _create(self, body: Object) -> None:
+        self.api.create(body)
+        self._slices.append(body["metadata"]["name"])
 
     def _schedulable(self, name: str) -> bool:
         taints = self.api.get("Node", name)["spec"].get("taints", [])
@@ -187,7 +205,9 @@ class Fleet:
 
     def clear(self) -> None:
         """Remove nodes and slices."""
+        for name in self._slices:
+            self.api.delete("ResourceSlice", name)
         for name in self._names:
-            self.api.delete("ResourceSlice", f"{name}-{DRIVER}")
             self.api.delete("Node", name)
+        self._slices.clear()
         self._names.clear()

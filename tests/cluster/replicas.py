@@ -21,6 +21,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manifests import pod
 from tests.cluster.processes import Process, eventually, free_ports
 from tests.cluster.webhooks import CONFIGURATION_KINDS, MANIFESTS, load
+from tests.support.trainium import ENVIRONMENT
 
 NAMESPACE: Final = "neuron-dra"
 SECRET: Final = "neuron-dra-tls"
@@ -44,7 +45,7 @@ class Replica:
             *("--metrics-host=127.0.0.1", f"--metrics-port={self.metrics_port}"),
             *("--drain-delay=0", f"--tls-secret={SECRET}", f"--namespace={NAMESPACE}", "--ca-settle=2s", *flags),
         ]
-        self.process = Process(name, argv, directory / f"{name}.log", env={"NEURON_DRA_POD_NAME": name})
+        self.process = Process(name, argv, directory / f"{name}.log", env={"NEURON_DRA_POD_NAME": name, **ENVIRONMENT})
 
     def start(self) -> None:
         self.process.start()

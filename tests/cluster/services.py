@@ -24,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.processes import Process, eventually
+from tests.support.trainium import ENVIRONMENT
 
 _SLICES: Final = "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices"
 _PORT_NAME: Final = "https"
@@ -62,7 +63,8 @@ class Replica:
             "--metrics-host=127.0.0.1",
             f"--metrics-port={self.metrics_port}",
         ]
-        variables = {"NEURON_DRA_POD_NAME": name, **(env or {})}
+        # Nodes and slices come before this setting.
+        variables = {"NEURON_DRA_POD_NAME": name, **ENVIRONMENT, **(env or {})}
         self.process = Process(name, argv, directory / f"{name}.log", variables)
 
     def start(self, timeout: float = 60.0) -> None:

@@ -232,6 +232,7 @@ class TestWorkloads:
             "NEU701: pods of this Deployment would be refused: spec.template.spec.containers[0]",
             "NEU105: Instance type trn1.32xlarge does not support requests for device: 7.",
             "NEU105: Please request a different number of devices. Nearest valid counts: 4 or 8.",
+            "NEU105: Instance types that serve 7: inf2.48xlarge, inf1.24xlarge.",
         )
 
     def test_a_claim_that_no_container_uses_is_told(self, api: Api, kubectl: Kubectl, namespace: str) -> None:

@@ -92,7 +92,7 @@ def test_the_driver_runs_on_every_type_of_the_catalogue() -> None:
         ),
         ({"admission": {"claims": {"failurePolicy": "fail"}}}, "value must be one of 'Fail', 'Ignore'"),
         ({"admission": {"claims": {"timeoutSeconds": 31}}}, "at '/admission/claims/timeoutSeconds': maximum"),
-        ({"policies": {"packs": ["privilege"]}}, "at '/policies/packs/0': value must be one of 'device-limit'"),
+        ({"policies": {"packs": ["privilege"]}}, "at '/policies/packs/0': value must be one of 'admin-access'"),
         ({"policies": {"files": {"readme.md": "x"}}}, "additional properties 'readme.md' not allowed"),
         ({"certificates": {"mode": "auto"}}, "one of 'managed', 'cert-manager', 'secret'"),
         ({"certificates": {"mode": "secret", "caBundle": "-----BEGIN"}}, "at '/certificates/caBundle'"),
@@ -508,3 +508,17 @@ def test_an_existing_config_map_alone_creates_no_other() -> None:
     assert "ConfigMap" not in {kind for kind, _ in kinds(objects)}
     [volume] = [v for v in pod_specs(objects)["Deployment/neuron-dra"]["volumes"] if v["name"] == "policies"]
     assert volume["projected"]["sources"] == [{"configMap": {"name": "mine"}}]
+
+
+def test_families_and_the_watch_of_nodes_are_values() -> None:
+    default = render({})
+    assert {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]} in find(default, "ClusterRole")[
+        "rules"
+    ]
+    given = flags(pod_specs(default)["Deployment/neuron-dra"])
+    assert not {"--families", "--no-watch-nodes"}.intersection(given)
+    without = render({"conversion": {"families": ["inf2", "trn1"], "watchNodes": False}})
+    given = flags(pod_specs(without)["Deployment/neuron-dra"])
+    assert given["--families"] == ["inf2", "trn1"]
+    assert "--no-watch-nodes" in given
+    assert not [rule for rule in find(without, "ClusterRole")["rules"] if "nodes" in rule["resources"]]

@@ -24,6 +24,13 @@ NEEDED: list[Object] = [
         "verbs": ["get", "list", "watch", "create", "update", "delete"],
     },
     {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get", "list"]},
+    {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/status"], "verbs": ["patch"]},
+    {
+        "apiGroups": ["resource.k8s.io"],
+        "resources": ["resourceclaims/driver"],
+        "resourceNames": ["neuron.aws.com"],
+        "verbs": ["associated-node:patch"],
+    },
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]},
 ]
 """The driver's permissions; docs/driver.md has the same list."""
@@ -51,8 +58,58 @@ def test_the_driver_knows_every_flag_it_is_given() -> None:
     assert given["--emulate"] == ["trn2.48xlarge"]
 
 
+@pytest.mark.parametrize(
+    ("value", "given"), [("auto", "auto"), ("on", "on"), ("off", "off"), (True, "on"), (False, "off")]
+)
+def test_sharing_of_cores_can_be_set_with_and_without_quotes(value: object, given: str) -> None:
+    objects = render({"kubeletPlugin": {"shareCores": value}})
+    assert flags(pod_specs(objects)[f"DaemonSet/{DRIVER}"])["--share-cores"] == [given]
+
+
+@pytest.mark.parametrize(
+    ("policies", "config_maps"),
+    [
+        ({}, []),
+        ({"packs": ["privileged"]}, []),
+        ({"files": {"types.yaml": "kind: InstanceTypeCatalog\n"}}, ["neuron-dra-policies"]),
+        ({"existingConfigMap": "mine"}, ["mine"]),
+    ],
+)
+def test_the_driver_reads_the_policy_files_that_may_have_instance_types(
+    policies: dict[str, object], config_maps: list[str]
+) -> None:
+    spec = pod_specs(render({"policies": policies}))[f"DaemonSet/{DRIVER}"]
+    volumes = [volume["projected"]["sources"] for volume in spec["volumes"] if volume["name"] == "policies"]
+    sources = [source["configMap"] for volume in volumes for source in volume]
+    assert sources == [{"name": name, "optional": True} for name in config_maps]
+    mounts = {mount["name"]: mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
+    folder = [mounts["policies"]] if config_maps else None
+    assert flags(spec).get("--policies") == folder
+
+
 def test_the_driver_has_the_rights_it_is_documented_to_need(default: list[Object]) -> None:
     assert find(default, "ClusterRole", DRIVER)["rules"] == NEEDED
+
+
+def test_a_driver_that_writes_no_claim_status_has_no_right_to(default: list[Object]) -> None:
+    without = render({"kubeletPlugin": {"claimStatus": False}})
+    rules = find(without, "ClusterRole", DRIVER)["rules"]
+    assert not any("/" in resource for rule in rules for resource in rule["resources"])
+    policies = [each["metadata"]["name"] for each in without if each["kind"] == "ValidatingAdmissionPolicy"]
+    assert policies == [DRIVER]
+    [container] = pod_specs(without)[f"DaemonSet/{DRIVER}"]["containers"]
+    assert "--no-claim-status" in container["args"]
+    [container] = pod_specs(default)[f"DaemonSet/{DRIVER}"]["containers"]
+    assert "--no-claim-status" not in container["args"]
+
+
+def test_nodes_with_a_faulty_kubelet_are_a_setting(default: list[Object]) -> None:
+    for objects, value in (
+        (default, "Publish"),
+        (render({"kubeletPlugin": {"faultyKubelet": "Withhold"}}), "Withhold"),
+    ):
+        [container] = pod_specs(objects)[f"DaemonSet/{DRIVER}"]["containers"]
+        assert f"--faulty-kubelet={value}" in container["args"]
 
 
 def test_two_instances_of_the_driver_may_overlap(default: list[Object]) -> None:

@@ -3,20 +3,23 @@
 import asyncio
 import copy
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Mapping
+import itertools
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kubeletplugin import cdi, emulate
+from kubeletplugin.decide import NodeView
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.ports import Files, JsonObject, KubeError, SliceEvent
-from kubeletplugin.prepare import NodeView, Preparer
+from kubeletplugin.prepare import Preparer
 from kubeletplugin.sysfs import NodeHardware, UltraServer, discover, read_ultraserver
 from neuron.allocation import AllocatedClaim, read_allocation
 from neuron.instances import Catalogue
 
 NODE = "node-1"
 DRIVER = "neuron.aws.com"
+_SHARES = itertools.count(1)
 BOOT = "11111111-2222-4333-8444-555555555555"
 
 
@@ -61,13 +64,28 @@ def result(device: str, request: str = "n0", **fields: Any) -> JsonObject:
     return {"request": request, "driver": DRIVER, "pool": NODE, "device": device, **fields}
 
 
+def share(index: int, cores: int, request: str = "n0", share_id: str = "", **fields: Any) -> JsonObject:
+    """A result for a device that several claims share; by default its share has a name of its own."""
+    share_id = share_id or f"share-{next(_SHARES)}"
+    consumed = {"neuroncores": str(cores)}
+    return result(f"neuron-device-{index}", request, shareID=share_id, consumedCapacity=consumed, **fields)
+
+
+def match(*requests: str, attribute: str = "neuron.aws.com/window3_0") -> JsonObject:
+    return {"requests": list(requests), "matchAttribute": attribute}
+
+
 def config(kind: str, source: str = "FromClaim", requests: tuple[str, ...] = (), **fields: Any) -> JsonObject:
     parameters = {"apiVersion": f"{DRIVER}/v1", "kind": kind, **fields}
     return {"source": source, "requests": list(requests), "opaque": {"driver": DRIVER, "parameters": parameters}}
 
 
 def claim_object(
-    number: int, *results: JsonObject, config: list[JsonObject] | None = None, reserved: bool = True
+    number: int,
+    *results: JsonObject,
+    config: list[JsonObject] | None = None,
+    constraints: list[JsonObject] | None = None,
+    reserved: bool = True,
 ) -> JsonObject:
     """A ResourceClaim `ns/claim-<number>`; without results it is not allocated."""
     status: JsonObject = {}
@@ -76,11 +94,18 @@ def claim_object(
     if reserved:
         status["reservedFor"] = [{"resource": "pods", "name": "p", "uid": "pod-uid"}]
     metadata = {"namespace": "ns", "name": f"claim-{number}", "uid": uid(number)}
-    return {"metadata": metadata, "status": status}
+    spec = {"devices": {"constraints": constraints or []}}
+    return {"metadata": metadata, "spec": spec, "status": status}
 
 
-def allocated(number: int, *results: JsonObject, config: list[JsonObject] | None = None) -> AllocatedClaim:
-    return read_allocation(claim_object(number, *results, config=config), DRIVER, NODE, uid(number))
+def allocated(
+    number: int,
+    *results: JsonObject,
+    config: list[JsonObject] | None = None,
+    constraints: list[JsonObject] | None = None,
+) -> AllocatedClaim:
+    body = claim_object(number, *results, config=config, constraints=constraints)
+    return read_allocation(body, DRIVER, NODE, uid(number))
 
 
 def devices(*indices: int, request: str = "n0") -> tuple[JsonObject, ...]:
@@ -174,6 +199,7 @@ class FakeApi:
         self.taints = True
         self.forbidden: set[str] = set()
         self.reports: list[JsonObject] = []
+        self.keeps_device_status = True
         self._version = 0
         self._watches: list[asyncio.Queue[SliceEvent | None]] = []
         self._node_watches: list[asyncio.Queue[JsonObject | None]] = []
@@ -236,6 +262,18 @@ class FakeApi:
     async def claim(self, namespace: str, name: str) -> JsonObject | None:
         self._call(f"get {namespace}/{name}")
         return self.claim_objects.get(f"{namespace}/{name}")
+
+    async def apply_devices(
+        self, namespace: str, name: str, uid: str, devices: Sequence[Mapping[str, Any]]
+    ) -> JsonObject | None:
+        self._call(f"apply {namespace}/{name} {len(devices)}")
+        body = self.claim_objects.get(f"{namespace}/{name}")
+        if body is None or body["metadata"]["uid"] != uid:
+            return None
+        others = [each for each in body["status"].get("devices", ()) if each["driver"] != DRIVER]
+        if self.keeps_device_status:
+            body["status"]["devices"] = [*others, *copy.deepcopy(list(devices))]
+        return copy.deepcopy(body)
 
     async def claims(self) -> list[JsonObject]:
         self._call("list claims")

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,12 +14,21 @@ from kubeletplugin.checkpoint import (
     DamagedCheckpointError,
     PreparedClaim,
     PreparedDevice,
+    Share,
     decode,
     encode,
 )
+from kubeletplugin.decide import PrepareError
 from kubeletplugin.files import DiskFiles
-from tests.kubeletplugin.fakes import Node, uid
+from tests.kubeletplugin.fakes import Node, allocated, config, devices, result, share, uid
 
+SHARES = st.builds(
+    Share,
+    id=st.text(),
+    cores=st.none() | st.lists(st.integers(0, 7)).map(tuple),
+    logical_neuron_core=st.sampled_from([1, 2]),
+    certain=st.booleans(),
+)
 DEVICES = st.builds(
     PreparedDevice,
     request=st.text(),
@@ -26,6 +36,7 @@ DEVICES = st.builds(
     device=st.text(),
     indices=st.lists(st.integers(0, 63)).map(tuple),
     admin_access=st.booleans(),
+    share=st.none() | SHARES,
 )
 CLAIMS = st.builds(
     PreparedClaim,
@@ -122,3 +133,23 @@ def test_a_damaged_file_is_kept_for_people(node: Node) -> None:
     assert aside.read_bytes() == b"garbage"
     assert aside.name.startswith("checkpoint.json.damaged-")
     assert store.set_aside() == aside
+
+
+def test_a_checkpoint_of_the_first_version_is_read_and_its_claims_stay_as_they_are(node: Node) -> None:
+    """Written by version 0.1.0: two claims in use and one that looks on, before devices were shared."""
+    node.state_dir.mkdir()
+    path = node.state_dir / "checkpoint.json"
+    path.write_bytes(Path("tests/kubeletplugin/recorded/checkpoint-0.1.0.json").read_bytes())
+    preparer = node.preparer()
+    assert preparer.recover().errors == ()
+    before = preparer.checkpoint()
+    assert set(before.claims) == {uid(1), uid(2), uid(3)}
+    assert all(device.share is None for claim in before.claims.values() for device in claim.devices)
+    settings = [config("NeuronConfig", logicalNeuronCore=1)]
+    answers = preparer.prepare(allocated(1, *devices(4, 5), config=settings), node.view())
+    assert [answer.device for answer in answers] == ["neuron-device-4", "neuron-device-5"]
+    preparer.prepare(allocated(2, result("neuron-device-0", "n0/a"), result("neuron-device-1", "n1")), node.view())
+    preparer.prepare(allocated(3, result("neuron-device-4", "all", adminAccess=True)), node.view())
+    assert preparer.checkpoint() == before, "the digests of allocations did not change"
+    with pytest.raises(PrepareError, match="ns/claim-2"):
+        preparer.prepare(allocated(4, share(1, 2)), node.view())

@@ -147,12 +147,14 @@ def test_a_claim_that_cannot_be_read_keeps_no_other_from_being_listed(tmp_path: 
 
 
 def test_of_claims_only_what_preparing_needs_is_kept(tmp_path: Path) -> None:
-    items = [stored_claim("ours", config=["x" * 10_000]), stored_claim("others", "gpu.example.com"), {"metadata": {}}]
+    ours = stored_claim("ours", config=["x" * 10_000], constraints=[{"matchAttribute": "a/b"}])
+    items = [ours, stored_claim("others", "gpu.example.com"), {"metadata": {}}]
     server = Server()
     server.answers[f"{GROUP}/v1/resourceclaims"] = {"metadata": {}, "items": items}
     [claim] = run(server, tmp_path, lambda api: api.claims())
     assert claim["metadata"] == {"name": "ours", "namespace": "ns", "uid": "uid-ours"}
-    assert list(claim) == ["metadata", "status"]
+    assert list(claim) == ["metadata", "spec", "status"]
+    assert claim["spec"] == {"devices": {"constraints": [{"matchAttribute": "a/b"}]}}
 
 
 def test_a_page_that_is_too_long_is_asked_for_again_with_fewer_claims(
@@ -448,3 +450,37 @@ def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, name: str) ->
     with pytest.raises(ClusterUnavailableError) as caught:
         asyncio.run(connect(path, NODE))
     assert str(caught.value).startswith(said.format(path=path))
+
+
+@pytest.mark.parametrize("served", ["v1", "v1beta2", "v1beta1"])
+def test_device_status_is_applied_to_the_claim_of_that_uid(tmp_path: Path, served: str) -> None:
+    server = Server((served,))
+    path = f"{GROUP}/{served}/namespaces/ns/resourceclaims/c/status"
+    server.answers[path] = {"status": {"devices": [{"device": "d"}]}}
+    entry = {"driver": "neuron.aws.com", "pool": NODE, "device": "d"}
+    stored = run(server, tmp_path, lambda api: api.apply_devices("ns", "c", "u-1", [entry]))
+    assert stored == {"status": {"devices": [{"device": "d"}]}}
+    method, asked, query, body = server.requests[-1]
+    assert (method, asked, query) == ("PATCH", path, {"fieldManager": "neuron.aws.com", "force": "true"})
+    assert body == {
+        "apiVersion": f"resource.k8s.io/{served}",
+        "kind": "ResourceClaim",
+        "metadata": {"namespace": "ns", "name": "c", "uid": "u-1"},
+        "status": {"devices": [entry]},
+    }
+    assert server.headers[-1]["Content-Type"] == "application/apply-patch+yaml"
+
+
+@pytest.mark.parametrize(("code", "reason"), [(404, "NotFound"), (409, "Conflict")])
+def test_a_claim_that_is_gone_or_another_has_no_device_status(tmp_path: Path, code: int, reason: str) -> None:
+    server = Server()
+    server.answers[f"{GROUP}/v1/namespaces/ns/resourceclaims/c/status"] = answering(lambda: status(code, reason))
+    assert run(server, tmp_path, lambda api: api.apply_devices("ns", "c", "u-1", [])) is None
+
+
+def test_device_status_that_is_refused_is_an_error(tmp_path: Path) -> None:
+    server = Server()
+    refusal = answering(lambda: status(403, "Forbidden", "no right"))
+    server.answers[f"{GROUP}/v1/namespaces/ns/resourceclaims/c/status"] = refusal
+    with pytest.raises(KubeError, match="no right"):
+        run(server, tmp_path, lambda api: api.apply_devices("ns", "c", "u-1", []))

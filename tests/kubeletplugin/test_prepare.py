@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from kubeletplugin.decide import PrepareError
 from kubeletplugin.files import DiskFiles
-from kubeletplugin.prepare import Answer, PrepareError, devices_held
+from kubeletplugin.prepare import Answer, devices_held
 from tests.kubeletplugin.fakes import NODE, Node, allocated, config, devices, result, spec_name, uid
 
 

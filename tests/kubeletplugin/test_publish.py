@@ -30,7 +30,9 @@ FIRST, SECOND = (f"{NODE}-neuron.aws.com-{number:03d}" for number in range(2))
 class Publishing:
     """A publisher at work."""
 
-    def __init__(self, node: Node, api: FakeApi, clock: FakeClock, offers: OfferSettings) -> None:
+    def __init__(
+        self, node: Node, api: FakeApi, clock: FakeClock, offers: OfferSettings, *, withhold: bool = False
+    ) -> None:
         self.node, self.api, self.clock = node, api, clock
         self.metrics = Metrics()
         self.monitor = HealthMonitor(node.discover, Catalogue(), clock, 10.0)
@@ -39,7 +41,7 @@ class Publishing:
         self.publisher = Publisher(
             api,
             NodeSources(self.monitor, self.own, self.gate),
-            Instance("1.0.0", offers, node.root),
+            Instance("1.0.0", offers, node.root, withhold_from_faulty_kubelet=withhold),
             clock=clock,
             metrics=self.metrics,
             jitter=lambda _low, high: high,
@@ -72,9 +74,15 @@ class Publishing:
 
 @contextlib.asynccontextmanager
 async def publishing(
-    node: Node, api: FakeApi, clock: FakeClock, offers: OfferSettings = OfferSettings(), *, registered: bool = True
+    node: Node,
+    api: FakeApi,
+    clock: FakeClock,
+    offers: OfferSettings = OfferSettings(),
+    *,
+    registered: bool = True,
+    withhold: bool = False,
 ) -> AsyncIterator[Publishing]:
-    made = Publishing(node, api, clock, offers)
+    made = Publishing(node, api, clock, offers, withhold=withhold)
     if registered:
         made.gate.answered(accepted=True)
     await made.monitor.refresh()
@@ -339,6 +347,50 @@ def test_without_shared_counters_the_whole_node_is_withdrawn(
     assert any(said in getattr(record, "reason", "") for record in caplog.records)
 
 
+def test_a_cluster_that_cannot_share_gets_whole_devices(
+    tmp_path: Path, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def drop(spec: JsonObject) -> None:
+        for device in spec["devices"]:
+            device.pop("allowMultipleAllocations", None)
+            for capacity in device.get("capacity", {}).values():
+                capacity.pop("requestPolicy", None)
+
+    api.drop = drop
+
+    async def scenario() -> None:
+        async with publishing(Node(tmp_path, "inf1.6xlarge"), api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            assert len(at.writes()) == 2, "once with shares, once without"
+            assert at.metric("slice_dropped_fields") == 0
+            assert "capacity" not in api.stored[FIRST]["spec"]["devices"][0]
+            api.end_watches()
+            await at.settled()
+            assert len(at.writes()) == 2
+
+    asyncio.run(scenario())
+    said = [getattr(record, "reason", "") for record in caplog.records]
+    assert sum("DRAConsumableCapacity" in reason for reason in said) == 1
+    assert "claims cannot share the cores of a device: every claim gets whole devices" in said
+
+
+def test_shared_devices_are_tainted_like_others(tmp_path: Path, api: FakeApi, clock: FakeClock) -> None:
+    node = Node(tmp_path, "inf1.6xlarge")
+    shutil.rmtree(node.device_directory(1))
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            devices = api.stored[FIRST]["spec"]["devices"]
+            assert [device["allowMultipleAllocations"] for device in devices] == [True] * 4
+            assert [bool(device.get("taints")) for device in devices] == [False, True, False, False]
+            assert devices[1]["capacity"]["neuroncores"]["value"] == "4"
+
+    asyncio.run(scenario())
+
+
 def test_old_clusters_get_counters_and_devices_in_one_slice(ultra: Node, api: FakeApi, clock: FakeClock) -> None:
     api.counters_apart = False
 
@@ -377,6 +429,31 @@ def test_nothing_to_publish_is_an_empty_slice_and_said_once(
 
     asyncio.run(scenario())
     assert sum(getattr(record, "reason", "").startswith(said) for record in caplog.records) == 1
+
+
+@pytest.mark.parametrize("withhold", [False, True])
+def test_a_faulty_kubelet_is_named_and_gets_devices_by_setting(
+    node: Node, clock: FakeClock, caplog: pytest.LogCaptureFixture, *, withhold: bool
+) -> None:
+    api = FakeApi(node_object() | {"status": {"nodeInfo": {"kubeletVersion": "v1.34.1"}}})
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock, withhold=withhold) as at:
+            await at.until(lambda: bool(api.stored))
+            assert len(api.stored[FIRST]["spec"]["devices"]) == (0 if withhold else 16)
+            assert at.metric("faulty_kubelet") == 1
+            api.node_object["status"]["nodeInfo"]["kubeletVersion"] = "v1.34.2"
+            api.wipe()  # as the upgraded kubelet does when it starts
+            await at.until(lambda: FIRST in api.stored and at.metric("faulty_kubelet") == 0)
+            assert len(api.stored[FIRST]["spec"]["devices"]) == 16
+
+    asyncio.run(scenario())
+    effect = "no device is published" if withhold else "devices are published"
+    said = (
+        f"kubelet v1.34.1 of node {NODE} can lose pods that use ResourceClaims (kubernetes/kubernetes#133920): {effect}"
+        "; upgrade it to 1.34.2 or later"
+    )
+    assert [getattr(record, "reason", "") for record in caplog.records].count(said) == 1
 
 
 def test_only_one_instance_publishes_and_the_next_takes_over(

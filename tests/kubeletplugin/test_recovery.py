@@ -7,8 +7,8 @@ import pytest
 
 from kubeletplugin.cdi import SpecFiles
 from kubeletplugin.checkpoint import Checkpoint, CheckpointStore
+from kubeletplugin.decide import PrepareError
 from kubeletplugin.files import DiskFiles
-from kubeletplugin.prepare import PrepareError
 from tests.kubeletplugin.fakes import Node, allocated, devices, spec_name, uid
 
 FIRST, SECOND = allocated(1, *devices(0, 1)), allocated(2, *devices(2))

@@ -35,7 +35,7 @@ from kubeletplugin.register import (
 )
 from kubeletplugin.service import handlers
 from neuron.instances import Catalogue
-from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, Node, claim_object, config, devices, result, uid
+from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, Node, claim_object, config, devices, result, share, uid
 
 PREPARE = "NodePrepareResources"
 VERSIONS = {
@@ -117,6 +117,23 @@ def test_both_versions_prepare_and_unprepare(node: Node, api: FakeApi, clock: Fa
 
     asyncio.run(scenario())
     assert node.spec_names() == []
+
+
+@pytest.mark.parametrize(("version", "share_id"), [("v1", "the-share"), ("v1beta1", None)])
+def test_the_kubelet_gets_the_share_of_a_device_if_its_version_has_it(
+    tmp_path: Path, api: FakeApi, clock: FakeClock, version: str, share_id: str | None
+) -> None:
+    api.add_claim(claim_object(1, share(0, 1, share_id="the-share")))
+    api.add_claim(claim_object(2, result("neuron-device-1")))
+
+    async def scenario() -> None:
+        async with world(Node(tmp_path, "inf1.6xlarge"), api, clock) as at:
+            answer = await at.dra(version, PREPARE, 1, 2)
+            [shared], [whole] = (answer.claims[uid(number)].devices for number in (1, 2))
+            assert (shared.share_id if share_id else None) == share_id
+            assert not share_id or not whole.HasField("share_id")
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kubeletplugin.sharing import Setting, shares
 from kubeletplugin.slices import (
     ClusterFeatures,
     NodeDevices,
@@ -19,7 +20,8 @@ from kubeletplugin.slices import (
     slice_name,
 )
 from kubeletplugin.sysfs import NeuronDevice, NodeHardware
-from neuron.instances import Catalogue, InstanceType, Topology
+from neuron import windows
+from neuron.instances import TYPES, Catalogue, InstanceType, Topology
 from tests.kubeletplugin.fakes import NODE, Node
 
 CATALOGUE = Catalogue()
@@ -71,7 +73,10 @@ def test_a_trn2_device_has_every_documented_attribute(tmp_path: Path) -> None:
             "resource.aws.com/devicegroup4_id": {"string": "671622785349fddf"},
             "resource.aws.com/devicegroup8_id": {"string": "3593812b8066a078"},
             "resource.aws.com/devicegroup16_id": {"string": "821d14afaf11327d"},
+            "resource.kubernetes.io/pcieRoot": {"string": "pci0000:50"},
+            "resource.kubernetes.io/numaNode": {"int": 0},
         },
+        "capacity": {"memory": {"value": "96Gi"}, "neuroncores": {"value": "8"}},
     }
 
 
@@ -81,16 +86,25 @@ COMMON = {
 }
 TORUS = {"topology_x", "topology_y", "topology4_id", "topology8_id"}
 GROUPS = {f"resource.aws.com/devicegroup{size}_id" for size in (1, 4, 8, 16)}
+PLACE = {"resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"}
 PUBLISHED = {
     "trn1.2xlarge": COMMON,
-    "trn1.32xlarge": COMMON | TORUS | GROUPS,
+    "trn1.32xlarge": COMMON | TORUS | GROUPS | PLACE,
     "trn1n.32xlarge": COMMON | TORUS | GROUPS,
     "trn2.3xlarge": COMMON,
-    "trn2.48xlarge": COMMON | TORUS | GROUPS,
+    "trn2.48xlarge": COMMON | TORUS | GROUPS | PLACE,
     "trn2u.48xlarge": COMMON | GROUPS | {"capacityBlockId"},
     "trn3.48xlarge": COMMON | GROUPS,
-    "inf2.48xlarge": COMMON,
-    "inf1.24xlarge": COMMON,
+    "inf2.48xlarge": COMMON
+    | {f"resource.aws.com/devicegroup{size}_id" for size in (2, 3, 4, 6)}
+    | {f"neuron.aws.com/window{window}" for window in ("2_1", "3_1", "3_2", "4_1", "4_2", "4_3", "5_0", "5_1")},
+    "inf2.24xlarge": COMMON
+    | {f"resource.aws.com/devicegroup{size}_id" for size in (2, 3)}
+    | {f"neuron.aws.com/window{window}" for window in ("2_1", "3_1", "3_2", "4_0", "4_1", "4_2", "5_0", "5_1")},
+    "inf1.6xlarge": COMMON
+    | {"resource.aws.com/devicegroup2_id"}
+    | {f"neuron.aws.com/window{window}" for window in ("2_1", "3_0", "3_1")},
+    "inf1.2xlarge": COMMON,
 }
 
 
@@ -99,6 +113,32 @@ def test_each_type_publishes_the_attributes_that_it_has(tmp_path: Path, name: st
     devices = publish(tmp_path, name)[-1]["devices"]
     assert {attribute for device in devices[:16] for attribute in device["attributes"]} == PUBLISHED[name]
     assert all(len(device["attributes"]) <= 32 for device in devices)
+
+
+MEMORY = {"inf1": 8, "inf2": 32, "trn1": 32, "trn1n": 32, "trn2": 96, "trn2u": 96, "trn3": 144}
+
+
+@pytest.mark.parametrize("entry", TYPES, ids=lambda entry: entry.name)
+def test_every_device_has_its_documented_memory_and_cores(tmp_path: Path, entry: InstanceType) -> None:
+    devices = publish(tmp_path, entry.name)[-1]["devices"]
+    one = {"memory": {"value": f"{MEMORY[entry.family]}Gi"}, "neuroncores": {"value": str(entry.cores_per_device)}}
+    whole = {"memory": {"value": "1536Gi"}, "neuroncores": {"value": "128"}}
+    for device in devices:
+        assert device["capacity"] == (whole if device["name"] == "neuron-node" else one)
+
+
+def test_no_capacity_is_invented_for_a_type_without_documents() -> None:
+    [content] = many(3)
+    assert all("capacity" not in device for device in content["devices"])
+
+
+@pytest.mark.parametrize("entry", TYPES, ids=lambda entry: entry.name)
+def test_attributes_and_capacities_are_within_the_limit(tmp_path: Path, entry: InstanceType) -> None:
+    for device in publish(tmp_path, entry.name)[-1]["devices"]:
+        published = set(device["attributes"]) | set(device["capacity"]) | PLACE
+        if entry.topology not in (Topology.TORUS, Topology.SINGLE, Topology.SWITCH) and entry.devices:
+            published |= windows.attributes(windows.Line(entry.devices, wraps=True), 0).keys()
+        assert len(published) <= 32, sorted(published)
 
 
 def test_attributes_that_nobody_knows_are_left_out(tmp_path: Path) -> None:
@@ -201,6 +241,11 @@ def test_node_facts_come_from_labels() -> None:
     assert node_facts({"metadata": {"name": NODE, "uid": "u"}}) == NodeFacts(NODE, "u")
 
 
+def test_the_kubelets_version_is_that_of_the_node_status() -> None:
+    status = {"nodeInfo": {"kubeletVersion": "v1.34.1"}}
+    assert node_facts({"metadata": {"name": NODE, "uid": "u"}, "status": status}).kubelet == "v1.34.1"
+
+
 def test_the_instance_type_is_that_of_dmi_or_else_of_the_label() -> None:
     labelled = NodeFacts(NODE, "u", "trn1.32xlarge")
     by_dmi = instance_type(NodeHardware("trn2.48xlarge", None), labelled, CATALOGUE)
@@ -220,3 +265,129 @@ def test_an_unknown_type_has_what_the_node_shows(devices: int, topology: Topolog
         topology,
         (),
     )
+
+
+# --- windows and groups -----------------------------------------------------------------------------------------
+
+
+def expected_values(words: str) -> list[str]:
+    """`1 1 -`: window 1 for the first two devices, a value of its own for the third."""
+    return [f"device-{index}" if word == "-" else f"window-{word}" for index, word in enumerate(words.split())]
+
+
+def values(content: dict[str, Any], attribute: str) -> list[str]:
+    return [device["attributes"][attribute]["string"] for device in content["devices"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "attribute", "expected"),
+    [
+        ("inf1.6xlarge", "neuron.aws.com/window3_0", "0 0 0 -"),
+        ("inf1.6xlarge", "neuron.aws.com/window3_1", "- 1 1 1"),
+        ("inf2.24xlarge", "neuron.aws.com/window2_1", "- 1 1 3 3 -"),
+        ("inf2.48xlarge", "neuron.aws.com/window2_1", "11 1 1 3 3 5 5 7 7 9 9 11"),
+    ],
+)
+def test_a_window_is_a_value_that_consecutive_devices_share(
+    tmp_path: Path, name: str, attribute: str, expected: str
+) -> None:
+    """A chain has no window over its ends, a ring has; a device in no window has a value of its own."""
+    [content] = publish(tmp_path, name)
+    assert values(content, attribute) == expected_values(expected)
+
+
+def rewire(hardware: NodeHardware, links: dict[int, set[int] | None]) -> NodeHardware:
+    changed = []
+    for device in hardware.devices:
+        named = links.get(device.index, device.connected)
+        changed.append(dataclasses.replace(device, connected=None if named is None else frozenset(named)))
+    return dataclasses.replace(hardware, devices=tuple(changed))
+
+
+@pytest.mark.parametrize(
+    ("links", "expected"),
+    [
+        pytest.param({0: {1, 5}, 5: {4, 0}}, "5 1 1 3 3 5", id="the ends are linked"),
+        pytest.param({1: {0}, 2: {3}}, "- - - 3 3 -", id="a link is missing"),
+        pytest.param({1: None}, "- 1 1 3 3 -", id="a device does not tell"),
+        pytest.param({index: set() for index in range(6)}, "- 1 1 3 3 -", id="no device tells"),
+    ],
+)
+def test_windows_follow_the_links_that_sysfs_names(
+    tmp_path: Path, links: dict[int, set[int] | None], expected: str
+) -> None:
+    hardware = rewire(Node(tmp_path, "inf2.24xlarge").discover(), links)
+    [content] = contents(FACTS, hardware, CATALOGUE.get("inf2.24xlarge"))
+    assert values(content, "neuron.aws.com/window2_1") == expected_values(expected)
+
+
+# --- shares -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "cores", "valid"),
+    [
+        ("inf1.6xlarge", "4", ["0", "1", "2", "4"]),
+        ("inf2.48xlarge", "2", ["0", "1", "2"]),
+        ("trn2.3xlarge", "8", ["0", "1", "2", "4", "8"]),
+    ],
+)
+def test_shared_devices_have_their_cores_as_capacity(tmp_path: Path, name: str, cores: str, valid: list[str]) -> None:
+    [content] = publish(tmp_path, name, shares_cores=True)
+    for device in content["devices"]:
+        assert device["allowMultipleAllocations"] is True
+        assert device["capacity"]["neuroncores"] == {
+            "value": cores,
+            "requestPolicy": {"default": cores, "validValues": valid},
+        }
+        assert len(device["attributes"]) + len(device["capacity"]) <= 32
+
+
+def test_nothing_is_shared_where_the_cluster_or_the_settings_say_so(tmp_path: Path) -> None:
+    for options in ({}, {"shares_cores": True, "features": ClusterFeatures(shares=False)}):
+        [content] = publish(tmp_path, "inf1.6xlarge", **options)
+        assert not any("allowMultipleAllocations" in device for device in content["devices"])
+
+
+def test_the_cores_are_those_of_sysfs_or_else_of_the_catalogue(tmp_path: Path) -> None:
+    first, second, third, fourth = Node(tmp_path, "inf1.6xlarge").discover().devices
+    devices = (
+        dataclasses.replace(first, cores=6),
+        dataclasses.replace(second, cores=None),
+        dataclasses.replace(third, cores=129),
+        fourth,
+    )
+    hardware = NodeHardware("inf1.6xlarge", None, devices)
+    known = CATALOGUE.get("inf1.6xlarge")
+    assert known is not None
+    [content] = contents(FACTS, hardware, known, shares_cores=True)
+    six, four, many, _ = content["devices"]
+    assert six["capacity"]["neuroncores"]["requestPolicy"] == {"default": "6", "validValues": ["0", "1", "2", "4", "6"]}
+    assert four["capacity"]["neuroncores"]["value"] == "4"
+    assert "allowMultipleAllocations" not in many, "a request policy has at most 10 values"
+    [content] = contents(FACTS, hardware, dataclasses.replace(known, cores_per_device=None), shares_cores=True)
+    assert "allowMultipleAllocations" not in content["devices"][1]
+
+
+def test_the_whole_ultraserver_node_is_not_shared_and_its_devices_can_be(tmp_path: Path) -> None:
+    _, content = publish(tmp_path, "trn2u.48xlarge", shares_cores=True)
+    *devices, whole = content["devices"]
+    assert all(device["allowMultipleAllocations"] and device["consumesCounters"] for device in devices)
+    assert "allowMultipleAllocations" not in whole
+
+
+@pytest.mark.parametrize(
+    ("setting", "shared"),
+    [
+        ("off", set()),
+        ("auto", {"inf2.48xlarge", "inf2.24xlarge", "inf1.6xlarge", "inf1.xlarge", "trn1.2xlarge", "trn2.3xlarge"}),
+        ("on", {*CATALOGUE.names()}),
+    ],
+)
+def test_the_setting_says_which_types_are_shared(setting: Setting, shared: set[str]) -> None:
+    found = {entry.name for entry in CATALOGUE if shares(setting, entry)}
+    large = {entry.name for entry in CATALOGUE if entry.family.startswith("trn") and entry.devices != 1}
+    assert found >= shared
+    assert found & large == (large if setting == "on" else set())
+    assert bool(found) is (setting != "off")
+    assert shares(setting, None) is (setting == "on")

@@ -20,6 +20,7 @@ from tests.kubeletplugin.fakes import (
     config,
     devices,
     result,
+    share,
     spec_name,
     uid,
     until,
@@ -104,6 +105,25 @@ def test_a_claim_that_was_allocated_anew_elsewhere_counts_as_gone(
     assert node.spec_names() == [spec_name(1), spec_name(2)]
     sweep(sweeper)
     assert node.spec_names() == [spec_name(2)]
+
+
+def test_a_claim_with_another_share_of_the_same_device_counts_as_gone(
+    sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi
+) -> None:
+    for number in (3, 4):
+        preparer.prepare(allocated(number, share(number, 2, share_id="first")), node.view())
+        api.add_claim(claim_object(number, share(number, 2, share_id="first" if number == 3 else "second")))
+    sweep(sweeper, 2)
+    assert set(preparer.checkpoint().claims) == {uid(1), uid(2), uid(3)}
+
+
+def test_a_share_that_an_older_driver_wrote_as_a_whole_device_stays(
+    sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi
+) -> None:
+    preparer.prepare(allocated(3, *devices(3)), node.view())
+    api.add_claim(claim_object(3, share(3, 2)))
+    sweep(sweeper, 2)
+    assert uid(3) in preparer.checkpoint().claims
 
 
 def test_a_claim_whose_config_is_not_understood_stays(sweeper: Sweeper, node: Node, api: FakeApi) -> None:

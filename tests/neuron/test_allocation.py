@@ -45,6 +45,31 @@ def test_admin_access_is_read() -> None:
     assert read(claim(result("neuron-device-0", adminAccess=True))).devices[0].admin_access
 
 
+def test_shares_are_read_in_both_spellings_of_their_capacity() -> None:
+    for name in ("neuroncores", "neuron.aws.com/neuroncores"):
+        consumed = {"memory": "8Gi", name: "2"}
+        [device] = read(claim(result("a", shareID="id", consumedCapacity=consumed))).devices
+        assert (device.share_id, device.cores) == ("id", 2)
+    [device] = read(claim(result("a", shareID="id", consumedCapacity={"memory": "8Gi"}))).devices
+    assert (device.share_id, device.cores) == ("id", None)
+    [device] = read(claim(result("a", consumedCapacity={"neuroncores": "2"}))).devices
+    assert (device.share_id, device.cores) == (None, None), "not shared: a whole device"
+
+
+def test_constraints_connect_the_requests_that_were_allocated() -> None:
+    body = claim(result("a", "w/s1"), result("b", "c"), result("d", "e"), result("f", "g"))
+    constraints = [
+        {"requests": ["w/s0", "e"], "matchAttribute": "x/y"},
+        {"requests": ["w/s1", "c"], "matchAttribute": "x/y"},
+        {"requests": ["e", "g"], "distinctAttribute": "x/y"},
+    ]
+    allocated = read(body | {"spec": {"devices": {"constraints": constraints}}})
+    assert allocated.ties == (frozenset({"w", "c"}),)
+    assert (allocated.together("w"), allocated.together("e")) == ({"w", "c"}, {"e"})
+    everything = read(body | {"spec": {"devices": {"constraints": [{"matchAttribute": "x/y"}]}}})
+    assert everything.together("g") == {"w", "c", "e", "g"}
+
+
 def test_class_configs_give_way_to_those_of_the_claim() -> None:
     config = [
         opaque("FromClass", kind="NeuronConfig", logicalNeuronCore=2),
@@ -64,6 +89,12 @@ def test_warnings_do_not_stop_a_claim() -> None:
 
 
 REFUSED = {
+    "half-a-core": (
+        claim(result("a", shareID="id", consumedCapacity={"neuroncores": "500m"})),
+        UID,
+        "Device a is allocated with neuroncores '500m', which is not a whole number. The scheduler allocates whole "
+        "cores; delete the claim to have it allocated again.",
+    ),
     "other-uid": (
         claim(result("a")),
         "other",
@@ -92,6 +123,16 @@ REFUSED = {
         claim(result("a"), config=[opaque(kind="NeuronConfig", logicalNeuronCore=1, frequency=3)]),
         UID,
         "a newer field needs a newer version of this program",
+    ),
+    "misspelt-field": (
+        claim(result("a"), config=[opaque(kind="NeuronConfig", logicalNeuronCoreCount=1)]),
+        UID,
+        '(strict decoding error: unknown field "logicalNeuronCoreCount")',
+    ),
+    "two-unknown-fields": (
+        claim(result("a"), config=[opaque(kind="NeuronConfig", logicalNeuronCore=1, frequency=3, voltage=1)]),
+        UID,
+        '(strict decoding error: unknown field "frequency", unknown field "voltage")',
     ),
     "no-parameters": (
         claim(result("a"), config=[{"source": "FromClaim", "opaque": {"driver": "neuron.aws.com"}}]),

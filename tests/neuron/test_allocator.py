@@ -154,3 +154,22 @@ def test_what_is_released_is_free_again() -> None:
     assert node.allocate(Claim((exactly(1, capacity={CORES: 1}),))) is None
     node.release(results)
     assert node.allocate(Claim((exactly(4),)))
+
+
+def test_a_capacity_with_a_default_is_not_used_up_by_requests_that_do_not_name_it() -> None:
+    policy = {CORES: Capacity(4, (0, 1, 2, 4), 4), "memory": Capacity(8, (), 0)}
+    node = Node([Device("d0", {}, shared=True, capacity=policy)])
+    share = Claim((exactly(1, capacity={CORES: 1}),))
+    assert [names_of(node.allocate(share)) for _ in range(5)] == [["d0"]] * 4 + [[]]
+
+
+def test_a_capacity_with_a_default_is_consumed_by_who_requests_it_only() -> None:
+    memory = Capacity(32, default=0)
+    shared = Device("d0", {}, shared=True, capacity={CORES: Capacity(2, (0, 1, 2)), "memory": memory})
+    node = Node([shared])
+    for _ in range(2):
+        assert node.allocate(Claim((exactly(1, capacity={CORES: 1}),))) is not None
+    node = Node([shared])
+    assert node.allocate(Claim((exactly(1, capacity={CORES: 1, "memory": 20}),))) is not None
+    assert node.allocate(Claim((exactly(1, capacity={CORES: 1, "memory": 20}),))) is None
+    assert node.allocate(Claim((exactly(1, capacity={CORES: 1}),))) is not None

@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 
 from neuron.candidates import NodeSelection, find, is_sagemaker, pins_types
-from neuron.instances import DEFAULT_FAMILIES, Catalogue
+from neuron.families import UNKNOWN, Families
+from neuron.instances import DEFAULT_FAMILIES, Catalogue, Observation
 
 TYPE = "node.kubernetes.io/instance-type"
 CATALOGUE = Catalogue()
@@ -18,18 +19,101 @@ def term(*expressions: dict[str, Any]) -> dict[str, Any]:
     return {"matchExpressions": list(expressions)}
 
 
-def found(selection: NodeSelection, families: tuple[str, ...] | None = None) -> list[str]:
-    types, findings = find(CATALOGUE, selection, families)
-    assert not findings
-    return [entry.name for entry in types]
+SEEN = Families(seen=DEFAULT_FAMILIES)
 
 
-def test_without_any_hint_the_default_families_are_candidates() -> None:
-    assert found(NodeSelection()) == [entry.name for entry in CATALOGUE if entry.family in DEFAULT_FAMILIES]
+def found(selection: NodeSelection, families: Families = SEEN) -> list[str]:
+    candidates = find(CATALOGUE, selection, families)
+    assert not candidates.errors
+    return [entry.name for entry in candidates.types]
 
 
-def test_families_seen_in_slices_come_before_the_default() -> None:
-    assert found(NodeSelection(), ("inf2",)) == ["inf2.48xlarge", "inf2.24xlarge", "inf2.8xlarge", "inf2.xlarge"]
+def test_without_any_knowledge_all_released_types_are_candidates() -> None:
+    candidates = find(CATALOGUE, NodeSelection(), UNKNOWN)
+    assert candidates.types == tuple(entry for entry in CATALOGUE if entry.released)
+    assert {entry.family for entry in candidates.types} == set(CATALOGUE.families())
+    assert (candidates.known, candidates.all_known_types) == (False, True)
+
+
+def test_a_hint_narrows_the_candidates_and_is_said() -> None:
+    candidates = find(CATALOGUE, NodeSelection(node_selector={"instanceType": "inferentia-inf2"}), UNKNOWN)
+    assert {entry.family for entry in candidates.types} == {"inf2"}
+    assert (candidates.known, candidates.all_known_types) == (False, False)
+    assert [each.code for each in candidates.warnings] == ["NEU217"]
+
+
+def test_a_type_that_the_pod_names_needs_no_hint() -> None:
+    selector = {TYPE: "trn1.32xlarge", "pool": "inferentia-inf2"}
+    candidates = find(CATALOGUE, NodeSelection(node_selector=selector), UNKNOWN)
+    assert [entry.name for entry in candidates.types] == ["trn1.32xlarge"]
+    assert (candidates.known, candidates.warnings) == (True, ())
+
+
+DEVELOPMENT = "trn3-dev0.48xlarge"
+
+
+@pytest.mark.parametrize(
+    ("selection", "named"),
+    [
+        (NodeSelection(), False),
+        (NodeSelection(node_selector={"karpenter.k8s.aws/instance-size": "48xlarge"}), False),
+        (NodeSelection(node_selector={"karpenter.k8s.aws/instance-category": "trn"}), False),
+        (NodeSelection(terms=[term(expression(TYPE, "NotIn", "trn1.32xlarge"))]), False),
+        (NodeSelection(annotated=(DEVELOPMENT,)), True),
+        (NodeSelection(node_selector={TYPE: DEVELOPMENT}), True),
+        (NodeSelection(node_selector={"eks.amazonaws.com/instance-family": "trn3-dev0"}), True),
+        (NodeSelection(terms=[term(expression(TYPE, "In", "trn1.32xlarge", DEVELOPMENT))]), True),
+    ],
+)
+def test_a_type_that_is_not_released_must_be_named_or_seen(selection: NodeSelection, named: bool) -> None:
+    assert (DEVELOPMENT in found(selection)) is named
+    seen = CATALOGUE.observed({DEVELOPMENT: Observation(16)})
+    narrowed = find(seen, selection, Families(seen=("trn3",))).types
+    assert DEVELOPMENT in [entry.name for entry in narrowed]
+
+
+@pytest.mark.parametrize("domain", ["karpenter.k8s.aws", "eks.amazonaws.com"])
+@pytest.mark.parametrize(
+    ("label", "operator", "value", "expected"),
+    [
+        ("instance-type", "In", "inf2.24xlarge", ["inf2.24xlarge"]),
+        ("instance-family", "In", "trn1n", ["trn1n.32xlarge"]),
+        ("instance-accelerator-count", "In", "12", ["inf2.48xlarge"]),
+        ("instance-accelerator-name", "In", "trainium", ["trn1.32xlarge", "trn1.2xlarge", "trn1n.32xlarge"]),
+    ],
+)
+def test_labels_of_both_provisioners_are_read(
+    domain: str, label: str, operator: str, value: str, expected: list[str]
+) -> None:
+    types = found(NodeSelection(terms=[term(expression(f"{domain}/{label}", operator, value))]), UNKNOWN)
+    assert [name for name in types if not name.startswith("trn3")] == expected
+
+
+@pytest.mark.parametrize(
+    ("label", "operator", "value", "families"),
+    [
+        ("instance-category", "In", "inf", {"inf1", "inf2"}),
+        ("instance-generation", "In", "2", {"inf2", "trn2", "trn2u"}),
+        ("instance-generation", "Gt", "1", {"inf2", "trn2", "trn2u", "trn3"}),
+        ("instance-generation", "Lt", "2", {"inf1", "trn1", "trn1n"}),
+        ("instance-generation", "Gt", "x", None),
+        ("instance-family", "Gt", "1", None),
+    ],
+)
+def test_categories_and_generations(label: str, operator: str, value: str, families: set[str] | None) -> None:
+    terms = [term(expression(f"karpenter.k8s.aws/{label}", operator, value))]
+    candidates = find(CATALOGUE, NodeSelection(terms=terms), UNKNOWN)
+    assert {entry.family for entry in candidates.types} == (families or set())
+    assert [each.code for each in candidates.errors] == ([] if families else ["NEU110"])
+
+
+def test_families_that_were_seen_are_candidates() -> None:
+    assert found(NodeSelection(), Families(seen=("inf2",))) == [
+        "inf2.48xlarge",
+        "inf2.24xlarge",
+        "inf2.8xlarge",
+        "inf2.xlarge",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -120,8 +204,9 @@ def test_excluding_a_type_does_not_invite_other_families() -> None:
 def test_a_selection_that_leaves_nothing_says_which_part_does(
     selection: NodeSelection, code: str, path: str, words: list[str]
 ) -> None:
-    types, (finding,) = find(CATALOGUE, selection, None)
-    assert types == ()
+    candidates = find(CATALOGUE, selection, SEEN)
+    (finding,) = candidates.errors
+    assert candidates.types == ()
     assert (finding.code, finding.path) == (code, path)
     assert all(word in finding.message for word in words)
 
@@ -161,8 +246,11 @@ def test_each_value_is_read_once_however_many_types_there_are(fits: bool) -> Non
     terms = [term(expression(TYPE, "In", value)) for value in values]
     if fits:
         terms.append(term(expression(TYPE, "In", "trn2.48xlarge")))
-    types, findings = find(CATALOGUE, NodeSelection(terms=terms), None)
-    assert ([entry.name for entry in types], bool(findings)) == (["trn2.48xlarge"] if fits else [], not fits)
+    candidates = find(CATALOGUE, NodeSelection(terms=terms), SEEN)
+    assert ([entry.name for entry in candidates.types], bool(candidates.errors)) == (
+        ["trn2.48xlarge"] if fits else [],
+        not fits,
+    )
     assert Counted.reads == len(values)
 
 
@@ -173,14 +261,14 @@ def test_labels_that_no_type_determines_cost_nothing_per_type() -> None:
 
     foreign = {"key": "zone", "operator": "In", "values": Values(["a"])}
     excluded = expression(TYPE, "In", "m5.large")
-    _, findings = find(CATALOGUE, NodeSelection(terms=[term(foreign, excluded)] * 100), None)
-    assert [finding.code for finding in findings] == ["NEU110"]
+    candidates = find(CATALOGUE, NodeSelection(terms=[term(foreign, excluded)] * 100), SEEN)
+    assert [finding.code for finding in candidates.errors] == ["NEU110"]
 
 
 def test_a_long_node_selector_without_a_type_is_explained_in_linear_time() -> None:
     selector = {f"k{number}": "v" for number in range(1_000)} | {TYPE: "m5.large"}
     started = time.process_time()
     for _ in range(10):
-        _, findings = find(CATALOGUE, NodeSelection(node_selector=selector), None)
-        assert findings[0].path == f"spec.nodeSelector[{TYPE}]"
+        candidates = find(CATALOGUE, NodeSelection(node_selector=selector), SEEN)
+        assert candidates.errors[0].path == f"spec.nodeSelector[{TYPE}]"
     assert time.process_time() - started < 0.2

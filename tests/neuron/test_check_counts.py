@@ -1,5 +1,6 @@
 """Counts of devices: what the node has, what the group has, and what the scheduler extension allows."""
 
+import re
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from tests.support.validation import (
     world,
 )
 
+CHAIN = "inf2.24xlarge"
 COUNT = "spec.devices.requests[0].exactly.count"
 MATCH = "spec.devices.constraints[0].matchAttribute"
 
@@ -106,15 +108,27 @@ REFUSED = {
         " 'resource.aws.com/devicegroup4_id'? Write resource.aws.com/devicegroup4_id.",
     ),
     "an attribute of other types": (
-        asks(4, on(INF2), constraint=group(4)),
+        asks(4, on(INF2), constraint=group(16)),
         MATCH,
-        "NEU523: no device of inf2.48xlarge has the attribute resource.aws.com/devicegroup4_id, and it is the only"
+        "NEU523: no device of inf2.48xlarge has the attribute resource.aws.com/devicegroup16_id, and it is the only"
         " type admitted. Drop the constraint, or select a type such as trn1.32xlarge.",
     ),
     "an attribute of other types, of several": (
-        asks(1, f"{attribute('instanceType')}.startsWith('inf')", constraint=group(4)),
+        asks(1, f"{attribute('instanceType')}.startsWith('inf')", constraint=group(16)),
         MATCH,
         "NEU523: no device of inf2.48xlarge and the 7 other types admitted has the attribute",
+    ),
+    "6 in a window of 5": (
+        asks(6, on(INF2), constraint="neuron.aws.com/window5_0"),
+        MATCH,
+        "NEU522: 6 devices must agree on neuron.aws.com/window5_0, and at most 5 do. Request 5 or fewer, or use"
+        " matchAttribute: resource.aws.com/devicegroup6_id.",
+    ),
+    "7 in a window of 5": (
+        asks(7, on(INF2), constraint="neuron.aws.com/window5_0"),
+        MATCH,
+        # No attribute describes 7 consecutive devices, and of a larger window 7 devices need not be consecutive.
+        "NEU522: 7 devices must agree on neuron.aws.com/window5_0, and at most 5 do. Request 5 or fewer.",
     ),
     "an attribute without domain": (
         asks(4, on(TRN2), constraint="devicegroup4_id"),
@@ -166,18 +180,70 @@ WARNED = {
         " matchAttribute: resource.aws.com/devicegroup4_id}]",
     ),
     "8 unconnected": (asks(8, on(TRN1)), COUNT, "NEU524: nothing keeps the 8 devices of request neurons connected."),
-    "16 unconnected": (asks(16, on(TRN2)), COUNT, "NEU524: nothing keeps the 16 devices of request neurons connected."),
     "2 on trn2": (
         asks(2, on(TRN2)),
         COUNT,
         "NEU525: 2 devices of trn2.48xlarge are not sure to be connected with each other. Connected counts: 1, 4, 8,"
         " 16; nearest: 1 or 4.",
     ),
-    "3 on a ring": (
-        asks(3, on(INF2)),
+    "2 on a ring": (
+        asks(2, on(INF2)),
         COUNT,
-        "NEU525: 3 devices of inf2.48xlarge are not sure to be connected with each other. Connected counts: 1, 12;"
-        " nearest: 1 or 12.",
+        "NEU524: nothing keeps the 2 devices of request neurons connected. Add constraints: [{requests: [neurons],"
+        " matchAttribute: resource.aws.com/devicegroup2_id}]",
+    ),
+    "5 on a ring": (
+        asks(5, on(INF2)),
+        COUNT,
+        "NEU524: nothing keeps the 5 devices of request neurons connected. Add constraints: [{requests: [neurons],"
+        " matchAttribute: neuron.aws.com/window5_0}]",
+    ),
+    "7 on a ring, for which there is no attribute": (
+        asks(7, on(INF2)),
+        COUNT,
+        "NEU524: nothing keeps the 7 devices of request neurons connected. Select neighbours, such as:"
+        " device.attributes['neuron.aws.com'].deviceId < 7.",
+    ),
+    "3 of the 4 first devices of a ring": (
+        asks(3, on(INF2), f"{attribute('deviceId')} < 4"),
+        COUNT,
+        "NEU524: nothing keeps the 3 devices of request neurons connected.",
+    ),
+    "devices of a ring that are no neighbours": (
+        asks(2, on(INF2), f"{attribute('deviceId')} in [0, 2]"),
+        COUNT,
+        "NEU524: nothing keeps the 2 devices of request neurons connected.",
+    ),
+    "the ends of a chain": (
+        asks(2, on(CHAIN), f"{attribute('deviceId')} in [0, 5]"),
+        COUNT,
+        "NEU524: nothing keeps the 2 devices of request neurons connected.",
+    ),
+    "2 of a window of 5": (
+        asks(2, on(INF2), constraint="neuron.aws.com/window5_0"),
+        COUNT,
+        "NEU524: nothing keeps the 2 devices of request neurons connected. Add constraints: [{requests: [neurons],"
+        " matchAttribute: resource.aws.com/devicegroup2_id}]",
+    ),
+    "2 of a torus or a ring": (
+        asks(2, f"{attribute('instanceType')} in ['{TRN2}', '{INF2}']"),
+        COUNT,
+        "NEU525: 2 devices of trn2.48xlarge are not sure to be connected with each other. Connected counts: 1, 4, 8,"
+        " 16; nearest: 1 or 4. For inf2.48xlarge: Add constraints: [{requests: [neurons], matchAttribute:"
+        " resource.aws.com/devicegroup2_id}]",
+    ),
+    "8 of a torus or a ring": (
+        asks(8, f"{attribute('instanceType')} in ['{TRN2}', '{INF2}']"),
+        COUNT,
+        "NEU524: nothing keeps the 8 devices of request neurons connected. Add constraints: [{requests: [neurons],"
+        " matchAttribute: resource.aws.com/devicegroup8_id}] This excludes inf2.48xlarge, which needs an alternative"
+        " of its own.",
+    ),
+    "2 of a type with an unknown number": (
+        asks(2, on("trn3e.24xlarge")),
+        COUNT,
+        "NEU525: 2 devices of trn3e.24xlarge are not sure to be connected with each other. Connected counts: 1 and all"
+        " devices of the node; nearest: 1.",
     ),
     "7 of anything": (
         asks(7),
@@ -185,10 +251,21 @@ WARNED = {
         "NEU525: 7 devices of trn1.32xlarge are not sure to be connected with each other.",
     ),
     "an attribute nobody knows": (
-        asks(1, on(TRN2), constraint="resource.kubernetes.io/pcieRoot"),
+        asks(1, on(TRN2), constraint="resource.kubernetes.io/pciBusID"),
         MATCH,
-        "NEU523: no known Neuron device has the attribute resource.kubernetes.io/pcieRoot. A device without it is"
+        "NEU523: no known Neuron device has the attribute resource.kubernetes.io/pciBusID. A device without it is"
         " never chosen.",
+    ),
+    "a documented attribute that no known device has": (
+        asks(1, on(TRN2), constraint="neuron.aws.com/workloadId"),
+        MATCH,
+        "NEU523: no known Neuron device has the attribute workloadId. A device without it is never chosen.",
+    ),
+    "a standard attribute of other types": (
+        asks(1, on("trn2u.48xlarge"), constraint="resource.kubernetes.io/pcieRoot"),
+        MATCH,
+        "NEU523: no device of trn2u.48xlarge has the attribute resource.kubernetes.io/pcieRoot, and it is the only type"
+        " admitted. Drop the constraint, or select a type such as trn1.32xlarge.",
     ),
     "a group of another size": (
         asks(1, on(TRN2), constraint="resource.aws.com/devicegroup32_id"),
@@ -210,6 +287,28 @@ FINE = {
     "8 connected": asks(8, on(TRN1), constraint=group(8)),
     "16 connected": asks(16, on(TRN1), constraint=group(16)),
     "a whole inf2": asks(12, on(INF2)),
+    "a whole trn2, without a constraint": asks(16, on(TRN2)),
+    "all of a type with an unknown number": asks(16, on("trn3n.48xlarge")),
+    "all of a small type with an unknown number": asks(4, on("trn3e.24xlarge")),
+    "2 in a window": asks(2, on(INF2), constraint=group(2)),
+    "5 in a window": asks(5, on(INF2), constraint="neuron.aws.com/window5_0"),
+    "neighbours by id": asks(7, on(INF2), f"{attribute('deviceId')} < 7"),
+    "neighbours over the end of a ring": asks(2, on(INF2), f"{attribute('deviceId')} in [0, 11]"),
+    "a group by id": asks(4, on(TRN2), f"{attribute('deviceId')} < 4"),
+    "a window for two requests": claim(
+        request("w", 2, on(INF2)),
+        request("c", 1, on(INF2), capacity={"requests": {"neuroncores": "1"}}),
+        constraints=[match(group(3), "w", "c"), match(group(2), "w")],
+    ),
+    "two requests that fill a window": claim(
+        request("a", 3, on(INF2)),
+        request("b", 2, on(INF2)),
+        constraints=[match("neuron.aws.com/window5_1"), match(group(3), "a")],
+    ),
+    "a torus and a ring, each in its own group": claim(
+        first_available(trn=devices(4, on(TRN2)), inf=devices(2, on(INF2))),
+        constraints=[match(group(4), "neurons/trn"), match(group(2), "neurons/inf")],
+    ),
     "All": asks(None, on(TRN2), mode="All"),
     "2 in a group of 4 on trn2": asks(2, on(TRN2), constraint=group(4)),
     "a node": asks(1, WHOLE_NODE),
@@ -289,3 +388,52 @@ class TestCounts:
 
     def test_where_a_selector_is_wrong_nothing_is_guessed(self) -> None:
         assert codes(judge(asks(7, "device.attributes["))) == ["NEU601"]
+
+    @pytest.mark.parametrize("count", range(2, 12))
+    def test_what_a_warning_about_a_ring_suggests_gives_no_further_warning(self, count: int) -> None:
+        [finding] = judge(asks(count, on(INF2)))
+        assert finding.code == "NEU524"
+        attributes = re.findall(r"matchAttribute: (\S+)}", finding.fix)
+        selectors = re.findall(r"such as: (.+)\.$", finding.fix)
+        assert len(attributes) + len(selectors) == 1
+        assert judge(asks(count, on(INF2), *selectors, constraint="".join(attributes))) == ()
+
+    def test_shapes_before_and_after_an_upgrade_of_the_driver_are_the_same_devices(self) -> None:
+        old, new = published(INF2, 12, node="old"), published(INF2, 12, node="new", cores=2)
+        where = world([old, new])
+        assert codes(judge(asks(13, on(INF2)), where)) == ["NEU521"]
+        assert judge(asks(12, on(INF2)), where) == ()
+        assert codes(judge(asks(6, on(INF2), constraint="neuron.aws.com/window5_0"), where)) == ["NEU522"]
+
+
+class TestDriversOfOthers:
+    """AWS's own driver publishes no windows for Inferentia."""
+
+    @staticmethod
+    def where() -> ClaimContext:
+        item = published(INF2, 12)
+        for device in item["devices"]:
+            named = device["attributes"].items()
+            device["attributes"] = {key: value for key, value in named if "window" not in key and "group" not in key}
+        return world([item])
+
+    def test_advice_is_by_device_id(self) -> None:
+        [finding] = judge(asks(2, on(INF2)), self.where())
+        assert str(finding) == (
+            "NEU524: nothing keeps the 2 devices of request neurons connected. Select neighbours, such as:"
+            " device.attributes['neuron.aws.com'].deviceId < 2."
+        )
+
+    def test_a_window_that_it_does_not_publish_is_warned_of(self) -> None:
+        [finding] = judge(asks(2, on(INF2), constraint=group(2)), self.where())
+        assert (finding.severity, finding.path) == ("warning", MATCH)
+        assert str(finding) == (
+            "NEU538: no device of inf2.48xlarge that the cluster publishes now has the attribute"
+            " resource.aws.com/devicegroup2_id. The driver there may be AWS's: select by device id, such as"
+            " device.attributes['neuron.aws.com'].deviceId < 2."
+        )
+
+    def test_an_attribute_of_types_that_the_cluster_does_not_have_is_waited_for(self) -> None:
+        spec = asks(1, f"{attribute('instanceType')} in ['{TRN1}', '{INF2}']", constraint=group(16))
+        [finding] = judge(spec, self.where())
+        assert (finding.code, finding.fix) == ("NEU538", "Pods wait until a node's driver publishes it.")

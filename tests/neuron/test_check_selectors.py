@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
-from neuron.claim_reader import read_class
+from neuron.claim_reader import read_claim, read_class
 from neuron.findings import Finding
+from neuron.validate_claims import judge_claim
 from tests.support.validation import (
+    INF2,
     TRN1,
     TRN2,
     V1,
@@ -113,6 +115,15 @@ REFUSED = {
         f"{attribute('neuronDriverVersion')}.isGreaterThan(semver('2.24.0'))",
         "NEU608: neuronDriverVersion has four parts, such as 2.25.4.0: isGreaterThan() fails on it.",
     ),
+    "misspelt capacity": (
+        "device.capacity['neuron.aws.com'].memmory.compareTo(quantity('80Gi')) >= 0",
+        "NEU606: no Neuron device has the capacity 'memmory'. Did you mean 'memory'? Write"
+        " device.capacity['neuron.aws.com'].memory.",
+    ),
+    "capacity as number": (
+        "device.capacity['neuron.aws.com'].memory >= 80",
+        "NEU602: the selector can never be evaluated",
+    ),
     "failing everywhere": (
         f"{attribute('deviceId')} / 0 == 1",
         "NEU611: the selector fails on every device on which it is evaluated:",
@@ -130,6 +141,19 @@ WARNED = {
         "device.attributes['resource.aws.com'].devicegroup32_id == 'x'",
         SELECTOR,
         "NEU606: no known Neuron device has the attribute 'resource.aws.com/devicegroup32_id'.",
+    ),
+    "unknown capacity": (
+        "'sbuf' in device.capacity['neuron.aws.com'] &&"
+        " device.capacity['neuron.aws.com'].sbuf.compareTo(quantity('1Mi')) >= 0",
+        SELECTOR,
+        "NEU606: no known Neuron device has the capacity 'sbuf'. Without a guard it fails on every device that lacks"
+        " it.",
+    ),
+    "capacity of another domain": (
+        "device.capacity['other.example.com'].?memory.hasValue() ||"
+        " device.capacity['other.example.com'].memory == quantity('1')",
+        SELECTOR,
+        "NEU606: no known Neuron device has the capacity 'other.example.com/memory'.",
     ),
     "always true": (
         f"{attribute('instanceType')} != 2",
@@ -197,8 +221,34 @@ FINE = {
     "bound": f"cel.bind(d, device.attributes['neuron.aws.com'], d.instanceType == '{TRN2}')",
     "network": f"{attribute('networkNodeLayer1')} == 'nn-0123456789'",
     "driver": "device.driver == 'neuron.aws.com'",
+    "memory of the documents": "device.capacity['neuron.aws.com'].memory.compareTo(quantity('80Gi')) >= 0",
+    "guarded memory": "device.capacity['neuron.aws.com'].?memory.orValue(quantity('0')) == quantity('96Gi')",
+    "cores": "device.capacity['neuron.aws.com'].neuroncores.isGreaterThan(quantity('2'))",
+    "numa node": f"device.attributes['resource.kubernetes.io'].?numaNode.orValue(-1) == 0 && {on(TRN2)}",
+    "root complex": f"{on(TRN2)} && device.attributes['resource.kubernetes.io'].pcieRoot == 'pci0000:c8'",
     "several lines": f"{on(TRN2)} &&\n  {attribute('deviceId')} < 8",
 }
+
+
+MEMORY = "device.capacity['neuron.aws.com'].memory.compareTo(quantity('80Gi')) >= 0"
+
+
+class TestCapacities:
+    def test_too_much_memory_matches_nothing(self) -> None:
+        [finding] = say(MEMORY.replace("80Gi", "8000Gi"))
+        assert finding.code == "NEU610"
+
+    def test_a_driver_that_publishes_no_capacity_needs_a_guard(self) -> None:
+        [finding] = say(MEMORY, where=world([published(TRN2)]))
+        assert (finding.severity, finding.path) == ("warning", SELECTOR)
+        assert str(finding).startswith(f"NEU609: memory is missing on {TRN2}: one such device ends the scheduling")
+        guard = "'memory' in device.capacity['neuron.aws.com'] && "
+        assert finding.fix == """Guard it: "memory" in device.capacity["neuron.aws.com"] && ..."""
+        assert codes(say(guard + MEMORY, where=world([published(TRN2)]))) == ["NEU612"]
+
+    def test_published_capacity_counts(self) -> None:
+        where = world([published(TRN1, capacity={"memory": "32Gi"}), published(TRN2, capacity={"memory": "96Gi"})])
+        assert say(MEMORY, where=where) == ()
 
 
 class TestSelectors:
@@ -310,3 +360,13 @@ class TestCluster:
         [finding] = say(device_class="neuron.aws.co")
         assert finding.message == "DeviceClass 'neuron.aws.co' is not known here. Did you mean 'neuron.aws.com'?"
         assert say(device_class="team-devices") == ()
+
+
+class TestSharing:
+    @pytest.mark.parametrize("expression", ["device.allowMultipleAllocations", "!device.allowMultipleAllocations"])
+    def test_a_selector_on_shared_devices_sees_which_are_shared(self, expression: str) -> None:
+        where = world([published(INF2, 12, cores=2), published(TRN2)])
+        spec = claim(request("neurons", 1, expression))
+        [leaf] = judge_claim(read_claim("ResourceClaim", V1, spec)[0], where).leaves
+        types = where.index.types(leaf.mask & where.index.published)
+        assert types == ((TRN2,) if expression.startswith("!") else (INF2,))

@@ -47,6 +47,11 @@ def refuse(
     return finding
 
 
+def counts(claim: Claim) -> list[int]:
+    """Devices of each request."""
+    return [request["exactly"]["count"] for request in devices(claim)["requests"]]
+
+
 def devices(claim: Claim) -> Any:
     return claim.template.spec["spec"]["devices"]
 
@@ -64,15 +69,48 @@ def test_one_device_needs_no_constraint_and_no_type() -> None:
     assert not claim.connected
 
 
-@pytest.mark.parametrize("count", [4, 8, 16])
+@pytest.mark.parametrize("count", [4, 8])
 def test_connected_sets_match_on_their_device_group(count: int) -> None:
     claim = make([ask(count)])
-    assert devices(claim)["requests"][0]["exactly"]["count"] == count
+    assert counts(claim) == [count]
     assert devices(claim)["constraints"] == [
         {"requests": ["n0"], "matchAttribute": f"resource.aws.com/devicegroup{count}_id"}
     ]
     assert claim.connected
     assert claim.uses == ((),)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranges"),
+    [
+        ("trn1.32xlarge", ["0, 1, 2, 3", "4, 5, 6, 7", "8, 9, 10, 11", "12, 13, 14, 15"]),
+        ("inf2.48xlarge", ["0, 1, 2, 3", "4, 5, 6, 7", "8, 9, 10, 11"]),
+    ],
+)
+def test_a_whole_node_is_requested_in_ranges_of_device_ids(name: str, ranges: list[str]) -> None:
+    claim = make([ask(4 * len(ranges))], types(name))
+    found = [expressions(request["exactly"])[-1] for request in devices(claim)["requests"]]
+    assert counts(claim) == [4] * len(ranges)
+    assert found == [
+        f'"deviceId" in device.attributes["neuron.aws.com"] && device.attributes["neuron.aws.com"].deviceId in [{ids}]'
+        for ids in ranges
+    ]
+    assert claim.uses == ((),)
+    assert claim.template.name.startswith(f"neuron-{4 * len(ranges)}-")
+
+
+def test_the_ranges_of_a_whole_node_are_one_group() -> None:
+    (constraint,) = devices(make([ask(16)]))["constraints"]
+    assert constraint == {"requests": ["n0", "n1", "n2", "n3"], "matchAttribute": "resource.aws.com/devicegroup16_id"}
+
+
+def test_a_whole_node_among_alternatives_is_one_request() -> None:
+    claim = make([ask(16)], types("trn1.32xlarge", "inf1.24xlarge"))
+    assert [each["count"] for each in devices(claim)["requests"][0]["firstAvailable"]] == [16, 16]
+
+
+def test_init_containers_of_a_whole_node_use_the_whole_claim() -> None:
+    assert make([ask(4, role=Role.INIT), ask(16, index=1)]).uses == ((), ())
 
 
 def test_every_device_request_excludes_whole_nodes_with_a_guard() -> None:
@@ -107,12 +145,12 @@ def test_an_init_container_may_need_two_of_three_requests() -> None:
 
 def test_a_whole_ring_node_is_connected_without_a_group_but_names_its_type() -> None:
     claim = make([ask(12)], types("inf2.48xlarge"))
-    (request,) = devices(claim)["requests"]
     assert "constraints" not in devices(claim)
-    assert expressions(request["exactly"])[1] == (
-        '"instanceType" in device.attributes["neuron.aws.com"]'
-        ' && device.attributes["neuron.aws.com"].instanceType == "inf2.48xlarge"'
-    )
+    for request in devices(claim)["requests"]:
+        assert expressions(request["exactly"])[1] == (
+            '"instanceType" in device.attributes["neuron.aws.com"]'
+            ' && device.attributes["neuron.aws.com"].instanceType == "inf2.48xlarge"'
+        )
 
 
 def test_families_that_need_different_requests_become_alternatives() -> None:
@@ -157,7 +195,7 @@ def test_cores_become_devices_rounded_up_and_the_waste_is_said(
     amount: int, name: str, lnc: int | None, count: int, waste: int
 ) -> None:
     claim = make([cores(amount)], types(name), DeviceConfig(lnc))
-    assert devices(claim)["requests"][0]["exactly"]["count"] == count
+    assert sum(counts(claim)) == count
     said = [finding.message for finding in claim.warnings if finding.code == "NEU202"]
     assert said == ([] if not waste else [said[0]])
     assert all(message.endswith(f": {waste} unused.") for message in said)
@@ -166,9 +204,11 @@ def test_cores_become_devices_rounded_up_and_the_waste_is_said(
 def test_cores_on_different_families_become_alternatives_with_their_own_counts() -> None:
     claim = make([cores(4)], types("trn1.32xlarge", "trn2.48xlarge"))
     (request,) = devices(claim)["requests"]
-    assert [(each["name"], each["count"]) for each in request["firstAvailable"]] == [("trn1", 4), ("trn2", 1)]
+    # The least waste first: one device of trn2 has 4 cores, and 4 devices of trn1 have 8.
+    assert [(each["name"], each["count"]) for each in request["firstAvailable"]] == [("trn2", 1), ("trn1", 4)]
     assert all(len(each["selectors"]) == 2 for each in request["firstAvailable"])
-    assert claim.template.name.startswith("neuron-4or1-")
+    assert claim.types == ("trn1.32xlarge", "trn2.48xlarge")
+    assert claim.template.name.startswith("neuron-1or4-")
 
 
 def test_lnc_becomes_a_config_on_hardware_that_has_a_choice() -> None:
@@ -251,22 +291,15 @@ NO_WHOLE_NODE = (
             " Please request a different number of devices. Nearest valid counts: 16.",
         ),
         (
-            [ask(3)], types("inf2.48xlarge"), DeviceConfig(), "NEU107",
-            "Instance type inf2.48xlarge does not support requests for device: 3."
-            " Please request a different number of devices. Only consecutive devices of a ring (inf2.48xlarge) could"
-            " serve it, which cannot be requested through DRA yet. Nearest valid counts: 1 or 12.",
+            [ask(13)], types("trn1.32xlarge", "inf2.48xlarge"), DeviceConfig(), "NEU105",
+            "Instance type trn1.32xlarge does not support requests for device: 13."
+            " Please request a different number of devices. Nearest valid counts: 12 or 16.",
         ),
         (
-            [ask(3)], types("trn1.32xlarge", "inf2.24xlarge"), DeviceConfig(), "NEU107",
-            "Instance type trn1.32xlarge does not support requests for device: 3."
-            " Please request a different number of devices. Only consecutive devices of a ring (inf2.24xlarge) could"
-            " serve it, which cannot be requested through DRA yet. Nearest valid counts: 1 or 4.",
-        ),
-        (
-            [cores(9)], types("inf2.48xlarge"), DeviceConfig(), "NEU107",
-            "Instance type inf2.48xlarge does not support requests for core: 9."
-            " Please request a different number of devices. Only consecutive devices of a ring (inf2.48xlarge) could"
-            " serve it, which cannot be requested through DRA yet. Nearest valid counts: 2 or 24.",
+            [cores(1), cores(1)], types("trn1.2xlarge"), DeviceConfig(), "NEU106",
+            "the pod's containers need 2 Neuron devices in all, because the cores of each container are rounded up to"
+            " whole devices, and trn1.2xlarge has 1. Spread the containers over several pods, or request fewer"
+            " devices.",
         ),
         (
             [cores(33)], types("trn1.32xlarge"), DeviceConfig(), "NEU106",
@@ -316,7 +349,7 @@ NO_WHOLE_NODE = (
     ],
     ids=[
         "devices-only", "devices-only-among-others", "whole-node-only",
-        "seven", "seventeen", "ring", "ring-among-others", "ring-cores", "cores", "pod-total", "requests", "lnc",
+        "seven", "seventeen", "ring-among-others", "rounded-cores", "cores", "pod-total", "requests", "lnc",
         "no-ultraserver", "part-of-a-node", "part-without-a-selector", "count-where-lnc-exists", "two-halves",
     ],
 )  # fmt: skip
@@ -326,6 +359,23 @@ def test_what_nobody_can_serve_is_refused_in_one_sentence(
     finding = refuse(asks, candidates, config)
     assert (finding.code, f"{finding.message} {finding.fix}") == (code, text)
     assert finding.path
+
+
+@pytest.mark.parametrize(
+    ("amount", "resource", "fix"),
+    [
+        (2, DEVICE, "Nearest valid counts: 1 or 4. Instance types that serve 2: inf2.48xlarge, inf2.24xlarge,"
+            " inf1.24xlarge, …."),
+        (7, DEVICE, "Nearest valid counts: 4 or 8. Instance types that serve 7: inf2.48xlarge, inf1.24xlarge."),
+        (17, DEVICE, "Nearest valid counts: 16."),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_types_that_serve_the_count(amount: int, resource: str, fix: str) -> None:
+    found = make_claim(
+        [ask(amount, resource)], DEFAULT, DeviceConfig(), "neuron.aws.com", pin_types=False, others=CATALOGUE
+    )
+    assert isinstance(found, Refusal)
+    assert [finding.fix for finding in found.findings] == [fix]
 
 
 def test_an_unlisted_type_cannot_turn_cores_into_devices() -> None:

@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kubeletplugin import sharing
+from kubeletplugin.pci import Place
 from kubeletplugin.slices import NodeDevices, NodeFacts, desired_slices
 from kubeletplugin.sysfs import NeuronDevice, NodeHardware
+from neuron import pci_addresses
 from neuron.device_shapes import Census, Shape, Varying, Version, catalogue_shapes, qualified, read_slice
 from neuron.selection import DeviceIndex
 from policies.selectors.engine import DeviceSelectors
@@ -27,9 +30,9 @@ class _Counted:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def evaluate(self, driver: str, attributes: Any) -> bool:
+    def evaluate(self, *arguments: Any, **named: Any) -> bool:
         self.evaluations += 1
-        return self._inner.evaluate(driver, attributes)
+        return self._inner.evaluate(*arguments, **named)
 
 
 def shapes_of(instance_type: str) -> list[Shape]:
@@ -42,13 +45,22 @@ class TestCatalogue:
         entry = CATALOGUE.get(instance_type)
         assert entry is not None
         devices = tuple(NeuronDevice(index) for index in range(entry.devices or 0))
-        hardware = NodeHardware(instance_type, "2.25.4.0", devices)
+        known = devices if pci_addresses.tells(entry) else ()
+        places = {device.index: Place("pci0000:c8", 1) for device in known}
+        hardware = NodeHardware(instance_type, "2.25.4.0", devices, places=places)
         facts = NodeFacts("node", "uid", instance_type, {1: "nn-1", 2: "nn-2", 3: "nn-3"}, "cr-1")
         wanted = []
-        for content in desired_slices(facts, NodeDevices(hardware, entry), "1.0.0"):
+        found = NodeDevices(hardware, entry, shares_cores=sharing.shares("auto", entry))
+        for content in desired_slices(facts, found, "1.0.0"):
             read = read_slice(content.content)
-            wanted += [(dict(fixed), set(others)) for fixed, others in (read.devices if read else ())]
-        have = [(dict(shape.fixed), set(shape.varying)) for shape in shapes_of(instance_type)]
+            wanted += [
+                (dict(each.fixed), set(each.others), dict(each.capacity), each.shares)
+                for each in (read.devices if read else ())
+            ]
+        have = [
+            (dict(shape.fixed), set(shape.varying), dict(shape.capacity), shape.shares)
+            for shape in shapes_of(instance_type)
+        ]
         assert sorted(have, key=str) == sorted(wanted, key=str)
 
     def test_a_type_whose_devices_nobody_counted_is_taken_for_the_largest(self) -> None:
@@ -78,19 +90,43 @@ class TestSlices:
         }
         read = read_slice(slice_with(attributes))
         assert read is not None
-        [(fixed, others)] = read.devices
-        assert dict(fixed) == {
+        [device] = read.devices
+        assert dict(device.fixed) == {
             "neuron.aws.com/instanceType": TRN2,
             "neuron.aws.com/deviceId": 3,
             "resource.aws.com/devicegroup4_id": "abc",
         }
-        assert others == ("neuron.aws.com/draDriverVersion", "neuron.aws.com/spare")
+        assert device.others == ("neuron.aws.com/draDriverVersion", "neuron.aws.com/spare")
         assert (TRN2, "neuron.aws.com/draDriverVersion", Version("1.2.3")) in read.values
 
     def test_v1beta1_is_read_too(self) -> None:
-        current = slice_with({"deviceId": {"int": 1}})
-        older = {**current, "devices": [{"name": "d0", "basic": {"attributes": {"deviceId": {"int": 1}}}}]}
+        fields = {"attributes": {"deviceId": {"int": 1}}, "capacity": {"memory": {"value": "96Gi"}}}
+        current = {"driver": "neuron.aws.com", "devices": [{"name": "d0", **fields}]}
+        older = {"driver": "neuron.aws.com", "devices": [{"name": "d0", "basic": fields}]}
         assert read_slice(older) == read_slice(current)
+
+    def test_reads_capacities_and_nothing_that_is_none(self) -> None:
+        capacity = {"memory": {"value": "96Gi"}, "other.example.com/x": {"value": "2"}, "odd": "1", "empty": {}}
+        read = read_slice({"driver": "neuron.aws.com", "devices": [{"name": "d0", "capacity": capacity}]})
+        assert read is not None
+        [device] = read.devices
+        assert device.capacity == (("neuron.aws.com/memory", "96Gi"), ("other.example.com/x", "2"))
+
+    @pytest.mark.parametrize(
+        ("policy", "shares"),
+        [
+            ({"default": "4", "validValues": ["0", "1", "2", "4"]}, (0, 1, 2, 4)),
+            ({"default": "4"}, ()),
+            ({"validValues": ["x"]}, ()),
+            (None, ()),
+        ],
+    )
+    def test_reads_the_shares_of_a_device(self, policy: Any, shares: tuple[int, ...]) -> None:
+        capacity = {"neuroncores": {"value": "4", "requestPolicy": policy}}
+        device = {"name": "d0", "allowMultipleAllocations": True, "capacity": capacity}
+        shared = read_slice({"driver": "neuron.aws.com", "devices": [device]})
+        alone = read_slice({"driver": "neuron.aws.com", "devices": [{**device, "allowMultipleAllocations": False}]})
+        assert [each.shares for read in (shared, alone) for each in (read.devices if read else ())] == [shares, None]
 
     @pytest.mark.parametrize(
         "spec",
@@ -168,6 +204,22 @@ def described(census: Census) -> list[tuple[str, list[tuple[str, list[str]]]]]:
 
 
 class TestIndex:
+    def test_a_capacity_tells_shapes_apart(self) -> None:
+        selector = _Counted("device.capacity['neuron.aws.com'].memory.compareTo(quantity('80Gi')) >= 0")
+        index = DeviceIndex(catalogue_shapes(CATALOGUE))
+        match = index.match(selector)
+        families = {name.partition(".")[0] for name in index.types(match.matched)}
+        assert {family[:4] for family in families} == {"trn2", "trn3"}
+        assert match.failing == 0, "every type of the catalogue has documented memory"
+        assert selector.evaluations < 10
+
+    def test_a_selector_that_lists_capacities_sees_every_shape(self) -> None:
+        index = DeviceIndex(catalogue_shapes(CATALOGUE))
+        match = index.match(
+            DeviceSelectors().compile("device.capacity['neuron.aws.com'].exists(name, name == 'memory')")
+        )
+        assert match.matched == index.everything
+
     def test_a_selector_is_evaluated_once_for_what_it_can_tell_apart(self) -> None:
         selector = _Counted(on(TRN2))
         index = DeviceIndex(catalogue_shapes(CATALOGUE))

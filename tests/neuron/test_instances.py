@@ -1,6 +1,9 @@
+import dataclasses
+
 import pytest
 
 from neuron.instances import DEFAULT_FAMILIES, Catalogue, InstanceType, Observation, Topology
+from neuron.windows import Line
 
 CATALOGUE = Catalogue()
 
@@ -16,11 +19,11 @@ def entry(name: str) -> InstanceType:
     [
         ("inf1.xlarge", 1, 4, 4, 8, "single", (1,)),
         ("inf1.2xlarge", 1, 4, 4, 8, "single", (1,)),
-        ("inf1.6xlarge", 4, 4, 4, 8, "ring", (1, 4)),
-        ("inf1.24xlarge", 16, 4, 4, 8, "ring", (1, 16)),
+        ("inf1.6xlarge", 4, 4, 4, 8, "chain", (1, 4)),
+        ("inf1.24xlarge", 16, 4, 4, 8, "chain", (1, 16)),
         ("inf2.xlarge", 1, 2, 2, 32, "single", (1,)),
         ("inf2.8xlarge", 1, 2, 2, 32, "single", (1,)),
-        ("inf2.24xlarge", 6, 2, 2, 32, "ring", (1, 6)),
+        ("inf2.24xlarge", 6, 2, 2, 32, "chain", (1, 6)),
         ("inf2.48xlarge", 12, 2, 2, 32, "ring", (1, 12)),
         ("trn1.2xlarge", 1, 2, 2, 32, "single", (1,)),
         ("trn1.32xlarge", 16, 2, 2, 32, "torus", (1, 4, 8, 16)),
@@ -44,6 +47,27 @@ def test_the_catalogue_states_what_aws_documents(
     known = entry(name)
     assert (known.devices, known.memory_gib, known.topology, known.counts) == (devices, memory, topology, counts)
     assert (known.cores(1), known.cores(None)) == (cores_lnc1, cores_default)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("inf2.48xlarge", Line(12, wraps=True)),
+        ("inf2.24xlarge", Line(6, wraps=False)),
+        ("inf1.24xlarge", Line(16, wraps=False)),
+        ("inf1.6xlarge", Line(4, wraps=False)),
+        ("inf2.xlarge", None),
+        ("trn1.32xlarge", None),
+    ],
+)
+def test_rings_and_chains_are_lines_of_devices(name: str, line: Line | None) -> None:
+    assert (entry(name).line, entry(name).consecutive) == (line, line is not None)
+
+
+def test_a_ring_of_unknown_length_or_of_one_device_is_no_line() -> None:
+    for devices in (None, 1):
+        ring = InstanceType("odd.large", "odd", devices, 2, (1,), 1, None, Topology.RING)
+        assert (ring.line, ring.consecutive) == (None, True)
 
 
 def test_only_trn2_and_trn3_have_a_choice_of_logical_neuron_core() -> None:
@@ -73,6 +97,25 @@ def test_observation_fills_in_what_the_catalogue_does_not_know() -> None:
 def test_observation_does_not_change_what_is_documented() -> None:
     seen = CATALOGUE.observed({"trn1.32xlarge": Observation(15, ())})
     assert seen.get("trn1.32xlarge") == entry("trn1.32xlarge")
+
+
+def test_observation_says_whether_cores_are_shared_and_windows_published() -> None:
+    assert all(known.windows and not known.shares_cores for known in CATALOGUE)
+    seen = CATALOGUE.observed({"inf2.48xlarge": Observation(12, shares_cores=True, windows=False)}).get("inf2.48xlarge")
+    assert seen == dataclasses.replace(entry("inf2.48xlarge"), shares_cores=True, windows=False)
+
+
+def test_types_that_were_not_seen_are_as_those_of_their_kind() -> None:
+    seen = CATALOGUE.observed({"inf1.6xlarge": Observation(4, shares_cores=True), "trn1.32xlarge": Observation(16)})
+    assert {known.name for known in seen if known.shares_cores} == {
+        known.name for known in CATALOGUE if known.consecutive or known.devices == 1
+    }
+    mixed = {"inf1.6xlarge": Observation(4, shares_cores=True), "inf2.xlarge": Observation(1, windows=False)}
+    known = {known.name: known for known in CATALOGUE.observed(mixed)}
+    assert [known[name].shares_cores for name in ("inf1.6xlarge", "inf2.xlarge", "inf1.24xlarge")] == [
+        True, False, False,
+    ]  # fmt: skip
+    assert [known[name].windows for name in ("inf1.6xlarge", "inf1.24xlarge", "trn1.32xlarge")] == [True, False, True]
 
 
 def test_an_unlisted_type_is_known_as_far_as_it_was_seen() -> None:

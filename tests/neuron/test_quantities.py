@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuron.quantities import NotACountError, parse_count
+from neuron.quantities import NotACountError, NotAQuantityError, parse_amount, parse_count
 
 
 @pytest.mark.parametrize(
@@ -66,3 +66,20 @@ def test_a_suffix_multiplies(number: int, suffix: tuple[str, int | Decimal]) -> 
         assert parse_count(f"{number}{suffix[0]}") == exact
     except NotACountError:
         assert exact != int(exact)
+
+
+@pytest.mark.parametrize(
+    ("written", "amount"),
+    [("4", 4), (4, 4), ("16Gi", 16 * 2**30), ("500m", Decimal("0.5")), ("-1", -1), ("1e999", Decimal("1e999"))],
+    ids=str,
+)
+def test_amounts_need_not_be_whole_or_small(written: object, amount: object) -> None:
+    assert parse_amount(written) == amount
+
+
+@pytest.mark.parametrize(
+    "written", ["", "x", "1e9999", None, True, [], float("nan"), 10**5000], ids=lambda each: str(type(each))
+)
+def test_what_is_no_amount_is_refused(written: object) -> None:
+    with pytest.raises(NotAQuantityError, match="is not a quantity"):
+        parse_amount(written)

@@ -10,7 +10,7 @@ from neuron.demand import Ask, Role
 from neuron.findings import Finding
 from neuron.instances import InstanceType, Topology
 from neuron.serving import DeviceConfig
-from tests.neuron.test_claims import CATALOGUE, DEFAULT, ask, cores, devices, types
+from tests.neuron.test_claims import DEFAULT, ask, cores, devices, types
 
 
 def make(
@@ -71,12 +71,6 @@ def test_counts_that_can_be_connected_still_are(count: int) -> None:
             " Spread the containers over several pods, or request fewer devices.", id="more-than-the-node-together",
         ),
         pytest.param(
-            [ask(3)], types("inf2.48xlarge"), "NEU107",
-            "Instance type inf2.48xlarge does not support requests for device: 3. Please request a different number of"
-            " devices. Only consecutive devices of a ring (inf2.48xlarge) could serve it, which cannot be requested"
-            " through DRA yet. Nearest valid counts: 1 or 12.", id="ring",
-        ),
-        pytest.param(
             [ask(2)], types("trn1.2xlarge"), "NEU105",
             "Instance type trn1.2xlarge does not support requests for device: 2. Please request a different number of"
             " devices. Nearest valid counts: 1.", id="one-device",
@@ -119,9 +113,13 @@ def test_families_with_other_cores_get_alternatives_with_counts_of_their_own() -
     assert "constraints" not in devices(claim)
 
 
-def test_a_ring_among_the_candidates_is_left_out() -> None:
-    claim = make([ask(7)], types("trn1.32xlarge", "inf2.48xlarge"))
-    assert claim.types == ("trn1.32xlarge",)
+def test_a_ring_among_the_candidates_gives_consecutive_devices() -> None:
+    claim = make([ask(5)], types("trn1.32xlarge", "inf2.48xlarge"))
+    assert claim.types == ("trn1.32xlarge", "inf2.48xlarge")
+    assert {each["matchAttribute"]: each["requests"] for each in devices(claim)["constraints"]} == {
+        "neuron.aws.com/window5_0": ["n0/inf2"],
+        "neuron.aws.com/window5_1": ["n0/inf2-2"],
+    }
 
 
 def test_every_container_is_judged_by_its_own_count() -> None:
@@ -151,5 +149,5 @@ def test_an_added_instance_type_has_the_counts_of_its_groups_connected() -> None
 
 
 def test_without_the_policy_nothing_changes() -> None:
-    found = make_claim([ask(7)], list(CATALOGUE), DeviceConfig(), "neuron.aws.com", pin_types=False)
+    found = make_claim([ask(7)], DEFAULT, DeviceConfig(), "neuron.aws.com", pin_types=False)
     assert isinstance(found, Refusal)

@@ -233,7 +233,7 @@ def test_orders_are_unique_among_policies_of_the_kind() -> None:
 def test_unconnected_is_refused_for_rings_alone() -> None:
     conversion = HINTS.replace("SchedulingHintPolicy", "ConversionPolicy") + "  unconnected: Allow\n  families: "
     assert problems(conversion + "[inf1, inf2]") == [
-        "0.yaml:7: spec.unconnected is for Trn; inf1, inf2 are rings, which always get consecutive devices."
+        "0.yaml:7: spec.unconnected is for Trn; inf1, inf2 are rings or chains, which always get consecutive devices."
     ]
     assert problems(conversion + "[inf2, trn2]") == []
 

@@ -12,7 +12,7 @@ from neuron.device_shapes import Shape
 from neuron.instances import Observation
 from neuron.templates import Template
 from policies.judging.policy_set import NO_POLICIES, PolicySet
-from webhook.decisions.conversion_context import ConversionOptions
+from tests.support.trainium import trainium
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts, TemplateUnavailableError
 from webhook.decisions.wire import ABSENT, AdmissionRequest, GroupVersionKind
 from webhook.reviews.lane import Lane
@@ -96,7 +96,7 @@ def mutator(
     cluster = cluster or FakeCluster()
     steer = PolicySteer(policies, cluster)
     store = templates or FakeTemplates()
-    return Mutator(ConversionOptions(**options), policies.catalogue, cluster, store, steer, lane=lane)
+    return Mutator(trainium(**options), policies.catalogue, cluster, store, steer, lane=lane)
 
 
 def request(

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import PurePath
 from typing import Any
 
-from webhook.decisions.conversion_context import ConversionOptions
+from tests.support.trainium import trainium
 from webhook.offline.convert_files import Conversion, Source, convert_sources
 from webhook.offline.convert_output import as_diff, as_json, as_yaml
 from webhook.offline.manifests import manifests, read
@@ -43,7 +43,7 @@ class Converted:
 def convert_texts(*texts: str, **options: Any) -> Converted:
     """Convert files named f0.yaml, f1.yaml, …"""
     sources = [Source(f"f{index}.yaml", *read(text.encode())) for index, text in enumerate(texts)]
-    conversion = convert_sources(sources, ConversionOptions(**options))
+    conversion = convert_sources(sources, trainium(**options))
     said: list[str] = []
     return Converted(
         conversion,

@@ -86,6 +86,7 @@ class Seen:
     namespace: str
     query: dict[str, str]
     token: str
+    accept: str = ""
 
 
 @dataclasses.dataclass
@@ -240,7 +241,7 @@ class FakeApi:
         elif request.query.get("continue"):
             verb = "continue"
         token = request.headers.get("Authorization", "").removeprefix("Bearer ").removeprefix("bearer ")
-        self.seen.append(Seen(verb, plural, namespace, dict(request.query), token))
+        self.seen.append(Seen(verb, plural, namespace, dict(request.query), token, request.headers.get("Accept", "")))
         handler = self._fault_for(verb, plural)
         if handler is not None:
             return await handler(request)

@@ -36,7 +36,10 @@ def outcome(case: Path) -> dict[str, Any]:
     setup = json.loads((case / "cluster.json").read_text()) if (case / "cluster.json").exists() else {}
     cluster = FakeCluster(
         seen={
-            name: Observation(seen["devices"], tuple(seen["groups"])) for name, seen in setup.get("seen", {}).items()
+            name: Observation(
+                **{field: tuple(value) if isinstance(value, list) else value for field, value in seen.items()}
+            )
+            for name, seen in setup.get("seen", {}).items()
         },
         classes=setup.get("extendedResources", {}),
         namespaces={
@@ -48,8 +51,11 @@ def outcome(case: Path) -> dict[str, Any]:
             for name, facts in setup.get("namespaces", {}).items()
         },
     )
+    options = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in setup.get("options", {}).items()
+    }
     files = {path.name: path.read_bytes() for path in case.glob("policies.yaml")}
-    decision = asyncio.run(mutator(cluster, policies=load(files), **setup.get("options", {})).review(review.request))
+    decision = asyncio.run(mutator(cluster, policies=load(files), **options).review(review.request))
     manifest = json.loads(text)["request"]["object"]
     return {
         "decision.json": {

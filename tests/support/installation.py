@@ -84,10 +84,11 @@ def endpoints(*ready: bool) -> Any:
     return {"metadata": {"name": "neuron-dra-x"}, "endpoints": [{"conditions": {"ready": each}} for each in ready]}
 
 
-def node(name: str, instance_type: str = "trn1.32xlarge", **allocatable: str) -> Any:
+def node(name: str, instance_type: str = "trn1.32xlarge", kubelet: str = "v1.36.2", **allocatable: str) -> Any:
     labels = {"node.kubernetes.io/instance-type": instance_type}
     amounts = {f"aws.amazon.com/{resource}": value for resource, value in allocatable.items()}
-    return {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": amounts}}
+    status = {"allocatable": amounts, "nodeInfo": {"kubeletVersion": kubelet}}
+    return {"metadata": {"name": name, "labels": labels}, "status": status}
 
 
 def resource_slice(

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from neuron import names
+from neuron import names, windows
 from neuron.claim_reader import read_claim, read_class
 from neuron.claim_specs import ClaimSpec, ClassSpec
 from neuron.device_shapes import Census, Shape, catalogue_shapes, read_slice
@@ -18,7 +18,7 @@ from neuron.selection import CompiledSelector, DeviceIndex
 from neuron.validate_claims import ClaimContext, validate
 from policies.selectors.engine import DeviceSelectors
 from tests.support.clusters import FakeCluster
-from webhook.decisions.conversion_context import ConversionOptions
+from tests.support.trainium import trainium
 from webhook.decisions.decision import Decision
 from webhook.decisions.wire import ABSENT, AdmissionRequest, GroupVersionKind
 from webhook.reviews.validate import Validator
@@ -155,9 +155,11 @@ def published(
     driver_version: str = "2.25.4.0",
     node: str = "nn-1",
     without: Sequence[str] = (),
+    cores: int = 0,
+    capacity: Mapping[str, str] | None = None,
     **extra: Any,
 ) -> dict[str, Any]:
-    """The spec of a ResourceSlice of one node."""
+    """The spec of a ResourceSlice of one node; with `cores`, several claims can share that many cores of a device."""
     entry = CATALOGUE.get(instance_type)
     made = []
     for index in range(count):
@@ -171,8 +173,16 @@ def published(
         }
         for size in entry.groups if entry else ():
             attributes[group(size)] = {"string": f"{instance_type}-{size}-{index // size}"}
+        if entry and entry.line:
+            attributes |= {name: {"string": value} for name, value in windows.attributes(entry.line, index).items()}
         attributes |= extra
-        made.append({"name": f"neuron-device-{index}", "attributes": attributes})
+        sizes: dict[str, Any] = {name: {"value": value} for name, value in (capacity or {}).items()}
+        device: dict[str, Any] = {"name": f"neuron-device-{index}", "attributes": attributes}
+        if cores:
+            policy = {"default": str(cores), "validValues": [str(each) for each in (0, 1, 2, 4, 8) if each <= cores]}
+            device["allowMultipleAllocations"] = True
+            sizes["neuroncores"] = {"value": str(cores), "requestPolicy": policy}
+        made.append(device | ({"capacity": sizes} if sizes else {}))
         for name in without:
             attributes.pop(name)
     return {"driver": names.DRIVER, "nodeName": node, "pool": {"name": node, "generation": 1}, "devices": made}
@@ -219,7 +229,7 @@ class FakeClaims(FakeCluster):
 
 
 def validator(cluster: FakeClaims | None = None, **options: Any) -> Validator:
-    return Validator(ConversionOptions(**options), Catalogue(), cluster or FakeClaims())
+    return Validator(trainium(**options), Catalogue(), cluster or FakeClaims())
 
 
 def review(

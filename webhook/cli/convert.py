@@ -32,7 +32,14 @@ class OutputError(click.ClickException):
     " diff: for patch -p1 and git apply.",
 )
 @setting_options(
-    "config", "device_class", "exclude_namespace", "hint_toleration", "hint_affinity", "hint_scheduler", "policies"
+    "config",
+    "device_class",
+    "exclude_namespace",
+    "hint_toleration",
+    "hint_affinity",
+    "hint_scheduler",
+    "families",
+    "policies",
 )
 @click.pass_context
 def convert(context: click.Context, /, filenames: tuple[str, ...], output: str, **flags: Any) -> None:
@@ -48,7 +55,7 @@ def convert(context: click.Context, /, filenames: tuple[str, ...], output: str, 
     chosen = load_settings(flags)
     # The user requests conversion; pods, namespaces and policies can still opt out.
     options = dataclasses.replace(chosen.conversion(), mode=Mode.CONVERT)
-    policies = file_policies(chosen.policies)
+    policies = file_policies(chosen.policies, chosen.families)
     # Imported here so that `--help` is fast.
     from webhook.offline import convert_output
     from webhook.offline.convert_files import convert_sources

@@ -55,6 +55,10 @@ async def _demonstrate(chosen: settings.WebhookSettings, pod_file: Path, pod: di
             shown = False
             review_file = chosen.tls_dir.parent / "review.json"
             try:
+                families = ", ".join(chosen.families) or "none"
+                click.echo(
+                    f"There is no cluster. The webhook assumes nodes of these families (--families): {families}.\n"
+                )
                 await asyncio.to_thread(_show, service, pod_file, pod, review_file)
                 if once:
                     click.echo("The example is over, and the webhook stops. `make run` keeps it serving.")

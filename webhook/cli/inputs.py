@@ -77,11 +77,16 @@ class PoliciesError(click.ClickException):
         click.echo(self.format_message(), file=file, err=file is None)
 
 
-def file_policies(folder: Path | None) -> "FilePolicies | None":
+def file_policies(folder: Path | None, families: Collection[str] = ()) -> "FilePolicies | None":
     """Load the policies of a folder; None without a folder.
+
+    Args:
+        folder: of the policy files.
+        families: of `--families`; policy files may define some of them.
 
     Raises:
         PoliciesError: they cannot be used.
+        click.UsageError: a family does not exist.
     """
     if folder is None:
         return None
@@ -90,6 +95,10 @@ def file_policies(folder: Path | None) -> "FilePolicies | None":
     from webhook.offline.file_policies import FilePolicies
 
     try:
-        return FilePolicies.load(folder, dt.datetime.now(dt.UTC), time.monotonic)
+        policies = FilePolicies.load(folder, dt.datetime.now(dt.UTC), time.monotonic)
+        settings.check_families(families, policies.catalogue, "--families")
     except PolicyError as error:
         raise PoliciesError(str(error)) from error
+    except settings.SettingsError as error:
+        raise click.UsageError(str(error)) from error
+    return policies

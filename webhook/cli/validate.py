@@ -50,7 +50,7 @@ class NoClusterError(click.ClickException):
     help="Also compare the manifests with ResourceSlices, DeviceClasses and claims of this cluster.",
 )
 @click.option("--notes", is_flag=True, help="Show notes in text output: what policies only write to the audit log.")
-@setting_options("config", "device_class", "exclude_namespace", "policies")
+@setting_options("config", "device_class", "exclude_namespace", "families", "policies")
 @click.pass_context
 def validate(
     context: click.Context,
@@ -73,7 +73,7 @@ def validate(
     """
     chosen = load_settings(flags)
     options = dataclasses.replace(chosen.conversion(), mode=Mode.CONVERT)
-    policies = file_policies(chosen.policies)
+    policies = file_policies(chosen.policies, chosen.families)
     # Imported here so that `--help` is fast.
     from webhook.offline.manifest_files import read_sources
 

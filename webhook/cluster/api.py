@@ -38,6 +38,7 @@ __all__ = [
     "NOT_FOUND",
     "OLDEST_KUBERNETES",
     "PARTIAL",
+    "PARTIAL_LIST",
     "RESOURCE_GROUP",
     "SERVER_ERRORS",
     "TOO_MANY_REQUESTS",
@@ -66,7 +67,9 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 
 PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-"""`Accept` header for requests that need only `metadata`."""
+"""`Accept` header for requests and watches that need only `metadata`."""
+PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""The same for lists."""
 
 _ANONYMOUS: Final = "system:anonymous"
 
@@ -115,9 +118,11 @@ class ApiServer(Protocol):
         """
 
     def stream(
-        self, path: str, *, query: Mapping[str, str], stall: float
+        self, path: str, *, query: Mapping[str, str], stall: float, accept: str = JSON
     ) -> contextlib.AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """A GET whose body is read in pieces as they arrive; `stall` is the longest pause between two pieces.
+
+        `accept` is the media type of the body.
 
         Raises:
             StatusError: on entering: the answer is not a success.

@@ -17,8 +17,10 @@ from neuron.instances import Observation
 from webhook.cluster.api import RESOURCE_GROUP, ApiServer, Resource
 from webhook.cluster.claims import ClusterClaims
 from webhook.cluster.device_offers import SINGLE, WHOLE, OfferCounts
+from webhook.cluster.device_traits import TraitCounts, Traits, TypeTraits, read_traits
 from webhook.cluster.footprints import footprint
 from webhook.cluster.holdings import Bounds, Key
+from webhook.cluster.node_types import NODE_METADATA, project_node, with_node
 from webhook.cluster.object_reader import Projection
 from webhook.cluster.pages import Collection
 from webhook.cluster.quotas import NamespaceQuotas, QuotaFacts, project_quota
@@ -64,6 +66,7 @@ class SliceFacts:
         devices: names of its devices, by instance type.
         groups: sizes above 1 of the device groups of these devices, by instance type.
         shapes: the attributes that selectors can distinguish.
+        traits: of these devices, by instance type.
         whole_nodes: instance types of its devices that stand for a whole node.
     """
 
@@ -72,6 +75,7 @@ class SliceFacts:
     devices: _Devices
     groups: _Groups
     shapes: SliceShapes | None = None
+    traits: TypeTraits = ()
     whole_nodes: tuple[str, ...] = ()
 
     @property
@@ -134,14 +138,14 @@ _TEMPLATE_BOUNDS: Final = Bounds(_TEMPLATE_BYTES, _TEMPLATE_BYTES_OF_ONE, _templ
 
 
 class KubeCluster(ClusterClaims):
-    """A `ValidationView` over six caches.
+    """A `ValidationView` over seven caches.
 
-    Observed instance types are kept when their slices are deleted: slices are deleted when a driver restarts or a node
-    group scales to zero, and pods must keep getting the same claim. Observations only grow. Only the newest generation
-    of a pool counts, so that a pool during an update does not look larger. Each process has its own observations: a
-    replica that starts while an instance type has no slice does not know the type until a node publishes it. Until then
-    it may choose other candidates than older replicas. Its claims are valid too; pods that must not depend on this name
-    an instance type (annotation, node selector or policy).
+    Observed instance types are kept when their slices and Nodes are deleted: slices are deleted when a driver restarts
+    or a node group scales to zero, and pods must keep getting the same claim. Observations only grow. Only the newest
+    generation of a pool counts, so that a pool during an update does not look larger. Each process has its own
+    observations: a replica that starts while an instance type has no Node does not know the type until there is one.
+    Until then it may choose other candidates than older replicas. Its claims are valid too; pods that must not depend
+    on this name an instance type (annotation, node selector or policy).
 
     Caches are a moment behind: a pod that is created together with its namespace may be decided without the
     namespace's annotations.
@@ -151,8 +155,8 @@ class KubeCluster(ClusterClaims):
         templates: the cache of ResourceClaimTemplates.
     """
 
-    def __init__(self, server: ApiServer, timing: Timing | None = None) -> None:
-        """Create the caches; they are filled when they run."""
+    def __init__(self, server: ApiServer, timing: Timing | None = None, *, nodes: bool = True) -> None:
+        """Create the caches; they are filled when they run. `nodes`: whether to watch Nodes."""
         ours = Collection(RESOURCE_SLICES, parameters={"fieldSelector": f"spec.driver={names.DRIVER}"})
         slices = Reflector(server, ours, Projection(project_slice), timing=timing)
         kept_class = Projection(project_class, UNREADABLE_CLASS)
@@ -176,10 +180,15 @@ class KubeCluster(ClusterClaims):
             limit_ranges,
             self.templates,
         )
+        if nodes:
+            labelled = Reflector(server, NODE_METADATA, Projection(project_node), timing=timing, needed=False)
+            labelled.on_change(self._node_changed)
+            self.caches = (*self.caches, labelled)
         self._pod_version = 0
         self._pools: defaultdict[str, dict[Key, SliceFacts]] = defaultdict(dict)
         self._offers = OfferCounts()
         self._observations: Mapping[str, Observation] = MappingProxyType({})
+        self._traits = TraitCounts()
         self._servants: defaultdict[str, dict[str, str]] = defaultdict(dict)
         self._extended_resources: Mapping[str, str] = MappingProxyType({})
         self._namespaces: dict[str, NamespaceFacts] = {}
@@ -229,6 +238,7 @@ class KubeCluster(ClusterClaims):
 
     def _slice_changed(self, key: Key, before: SliceFacts | None, after: SliceFacts | None) -> None:
         self.slice_changed(before.shapes if before else None, after.shapes if after else None)
+        version = self._pod_version
         if before is not None:
             pool = self._pools[before.pool]
             del pool[key]
@@ -239,6 +249,8 @@ class KubeCluster(ClusterClaims):
             self._observe(self._pools[after.pool].values())
         types = self._offers.replace(before.offers if before else (), after.offers if after else ())
         self._learn(dict(self._offers.observed(types, self._observations)))
+        self._observe_traits(self._traits.replace(before.traits if before else (), after.traits if after else ()))
+        self._pod_version = min(self._pod_version, version + 1)
 
     def _observe(self, pool: Iterable[SliceFacts]) -> None:
         newest = max(facts.generation for facts in pool)
@@ -250,7 +262,7 @@ class KubeCluster(ClusterClaims):
                     devices[instance_type] |= device_names
                 for instance_type, group_sizes in facts.groups:
                     groups[instance_type] |= group_sizes
-        grown = {}
+        grown: dict[str, Observation] = {}
         for instance_type, together in devices.items():
             known = self._observations.get(instance_type, Observation(0))
             sizes = groups[instance_type].union(known.groups)
@@ -262,6 +274,22 @@ class KubeCluster(ClusterClaims):
         changed = {name: each for name, each in seen.items() if each != self._observations.get(name)}
         if changed:
             self._observations = MappingProxyType({**self._observations, **changed})
+            self._pod_version += 1
+
+    def _observe_traits(self, types: Iterable[str]) -> None:
+        seen = {}
+        for instance_type in types:
+            known, traits = self._observations.get(instance_type), self._traits.of(instance_type)
+            if known is not None:
+                seen[instance_type] = dataclasses.replace(
+                    known, shares_cores=traits.shares_cores, windows=traits.windows
+                )
+        self._learn(seen)
+
+    def _node_changed(self, key: Key, _: str | None, after: str | None) -> None:  # noqa: ARG002 - of all callbacks
+        grown = self._observations if after is None else with_node(self._observations, after)
+        if grown is not self._observations:
+            self._observations = MappingProxyType(dict(grown))
             self._pod_version += 1
 
     def _class_changed(self, key: Key, before: ClassFacts | None, after: ClassFacts | None) -> None:
@@ -330,6 +358,7 @@ def project_slice(item: Mapping[str, Any]) -> SliceFacts | None:
     devices: defaultdict[str, set[str]] = defaultdict(set)
     groups: defaultdict[str, set[int]] = defaultdict(set)
     whole_nodes = set()
+    traits: dict[str, Traits] = {}
     for device in spec.get("devices") or ():
         attributes = device.get("attributes") or {}
         instance_type = _text(attributes, names.ATTRIBUTE_INSTANCE_TYPE)
@@ -339,6 +368,8 @@ def project_slice(item: Mapping[str, Any]) -> SliceFacts | None:
         if kind in ("", names.RESOURCE_TYPE_DEVICE):
             devices[instance_type].add(device["name"])
             groups[instance_type].update(_group_sizes(attributes))
+            if instance_type not in traits:
+                traits[instance_type] = read_traits(device)
         elif kind == names.RESOURCE_TYPE_NODE:
             whole_nodes.add(instance_type)
     if not devices and not whole_nodes:
@@ -350,6 +381,7 @@ def project_slice(item: Mapping[str, Any]) -> SliceFacts | None:
         _shared_devices(tuple((name, frozenset(devices[name])) for name in sorted(devices))),
         _shared_groups(tuple((name, frozenset(groups[name])) for name in sorted(groups))),
         read_slice(spec),
+        tuple(sorted(traits.items())),
         tuple(sorted(whole_nodes)),
     )
 

@@ -27,7 +27,7 @@ class OfferCounts:
         """The observations of some types with their present offers. Without slices of a type the last answer stays."""
         for name in types:
             single, whole = (self._counts[name, kind] > 0 for kind in (SINGLE, WHOLE))
-            # Single devices of a type that is not observed are in an old generation of their pool.
-            if whole or (single and name in observations):
-                known = observations.get(name, Observation(0))
+            known = observations.get(name, Observation(0))
+            # Single devices of a type of which none were observed are in an old generation of their pool.
+            if whole or (single and known.devices):
                 yield name, dataclasses.replace(known, single_devices=single, whole_node=whole)

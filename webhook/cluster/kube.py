@@ -45,7 +45,11 @@ class KubeWorld:
         A cache that falls behind later does not make a replica unready: its content stays right for nearly all pods,
         and if all replicas were unready, every Neuron pod would be denied (`failurePolicy: Fail`).
         """
-        missing = [str(cache.resource) for cache in self.caches if not cache.synced.is_set()]
+        missing = [
+            str(cache.resource)
+            for cache in self.caches
+            if not (cache.synced if cache.needed else cache.settled).is_set()
+        ]
         problems = "; ".join(dict.fromkeys(cache.problem for cache in self.caches if cache.problem))
         if missing:
             return False, f"not seen yet: {', '.join(missing)}" + (f"; {problems}" if problems else "")
@@ -61,6 +65,7 @@ async def connect(
     create_budget: float = 2.0,
     timing: Timing | None = None,
     events: bool = False,
+    nodes: bool = True,
 ) -> AsyncIterator[KubeWorld]:
     """Watch a cluster for as long as the context is open.
 
@@ -71,6 +76,7 @@ async def connect(
         create_budget: time-out in seconds for the creation of a ResourceClaimTemplate; below that of the webhook.
         timing: of list-watch.
         events: whether to write Events about refused conversions.
+        nodes: whether to learn instance types from Nodes.
 
     Raises:
         ClusterUnavailableError: on entering: the cluster cannot be reached, refuses the credentials, or is too old.
@@ -78,7 +84,7 @@ async def connect(
     async with contextlib.AsyncExitStack() as stack:
         connection = await Connection.open(lambda: load_configuration(kubeconfig, context))
         stack.push_async_callback(connection.close)
-        cluster = KubeCluster(connection, timing)
+        cluster = KubeCluster(connection, timing, nodes=nodes)
         templates = KubeTemplates(connection, cluster.templates, budget=create_budget)
         stack.push_async_callback(templates.close)
         tasks = [asyncio.create_task(cache.run(), name=f"watch {cache.resource}") for cache in cluster.caches]
@@ -101,7 +107,9 @@ async def _first_sync(caches: Sequence[Reflector[Any]], address: str, wait: floa
         async with asyncio.timeout(wait):
             await asyncio.gather(*(cache.settled.wait() for cache in caches))
     # A long list that makes progress delays readiness, but not the start: tenants choose its length.
-    unseen = [cache for cache in caches if not cache.synced.is_set() and (cache.problem or not cache.read)]
+    unseen = [
+        cache for cache in caches if cache.needed and not cache.synced.is_set() and (cache.problem or not cache.read)
+    ]
     if unseen:
         reasons = dict.fromkeys(cache.problem or f"no list of {cache.resource} within {wait:g} s" for cache in unseen)
         raise ClusterUnavailableError(f"the cluster at {address} cannot be used: {'; '.join(reasons)}")

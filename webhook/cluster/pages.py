@@ -8,7 +8,7 @@ from typing import Final
 
 from neuron import api_objects
 from runtime import answers, paging
-from webhook.cluster.api import ApiServer, Resource, TooLongError, decoded
+from webhook.cluster.api import JSON, PARTIAL_LIST, ApiServer, Resource, TooLongError, decoded
 
 LONGEST_OBJECT: Final = 12 * 1024 * 1024
 """Bytes of one object. etcd stores 1.5 MiB, which may be several times that as JSON. A longer object is left out."""
@@ -29,12 +29,14 @@ class Collection:
         namespace: their namespace; empty: all namespaces.
         name: name of the only object; a Role may be restricted to it (`resourceNames`). Empty: all objects.
         parameters: further query parameters, such as `fieldSelector`.
+        metadata_only: whether the API server sends only `metadata` of each object.
     """
 
     resource: Resource
     namespace: str = ""
     name: str = ""
     parameters: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    metadata_only: bool = False
 
     @property
     def path(self) -> str:
@@ -79,7 +81,9 @@ async def pages(
     """
 
     async def fetch(query: Mapping[str, str]) -> api_objects.Page:
-        steps = api_objects.steps(await server.request("GET", collection.path, timeout=time_out, query=query))
+        accept = PARTIAL_LIST if collection.metadata_only else JSON
+        answer = await server.request("GET", collection.path, timeout=time_out, query=query, accept=accept)
+        steps = api_objects.steps(answer)
         page = decoded(next, steps)
         while page is None:
             await asyncio.sleep(0)

@@ -18,6 +18,8 @@ from runtime.once import Problem
 from webhook.cluster.api import (
     FORBIDDEN,
     GONE,
+    JSON,
+    PARTIAL,
     UNAUTHORIZED,
     ApiAnswerError,
     ApiServer,
@@ -90,6 +92,8 @@ class Reflector(Generic[T]):
         synced: set when the collection was listed and a watch is open; stays set.
         settled: set with `synced`, or when the API server keeps refusing until an operator acts.
         read: objects that lists have read so far. While it grows, a list makes progress.
+        needed: whether the webhook is not ready before the first list; without the right to list, another cache does
+            without its objects.
     """
 
     def __init__(
@@ -101,12 +105,14 @@ class Reflector(Generic[T]):
         timing: Timing | None = None,
         effects: Effects | None = None,
         page_size: int = PAGE_SIZE,
+        needed: bool = True,
     ) -> None:
         self.resource = collection.resource
         self.counters = Counters()
         self.synced = asyncio.Event()
         self.settled = asyncio.Event()
         self.read = 0
+        self.needed = needed
         self._server = server
         self._collection = collection
         self._page_size = page_size
@@ -233,7 +239,9 @@ class Reflector(Generic[T]):
         pace = Pace()
         steady: asyncio.TimerHandle | None = None
         try:
-            async with self._server.stream(self._collection.path, query=query, stall=self._timing.stall) as chunks:
+            accept = PARTIAL if self._collection.metadata_only else JSON
+            stream = self._server.stream(self._collection.path, query=query, stall=self._timing.stall, accept=accept)
+            async with stream as chunks:
                 self.synced.set()
                 self.settled.set()
                 if not self._doubtful:

@@ -54,6 +54,7 @@ RULES: Final = (
         ("list", "watch"),
         "finding types and classes",
     ),
+    Rule("", ("nodes",), ("list", "watch"), "learning instance types from Nodes", needed=False),
     Rule(
         RESOURCE_GROUP,
         ("resourceclaimtemplates",),

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from neuron import demand, names
-from neuron.check_counts import Leaf, check_together
+from neuron.check_counts import check_together
+from neuron.claim_specs import Leaf
 from neuron.demand import Role
 from neuron.findings import MOST_SHOWN, Finding, Findings, did_you_mean, warning
 from neuron.validate_claims import ClaimContext, ClaimJudgement

@@ -28,12 +28,13 @@ def free_name(demand: PodDemand) -> str | None:
 def claim_patch(demand: PodDemand, claim: Claim, claim_name: str) -> list[Operation]:
     """Remove the legacy resources and add the claim."""
     operations: list[Operation] = []
-    for each, use in zip(demand.containers, claim.uses, strict=True):
+    for each, use, exact in zip(demand.containers, claim.uses, claim.exact, strict=True):
         operations += strip_legacy(each.pointer, each.resources)
         operations += _refer(each, _entries(claim_name, use))
         # `variables` decodes and checks the whole list: an operation that appends needs a list.
-        if each.ask.in_cores and each.ask.amount and _CORE_VARIABLES.isdisjoint(each.container.variables):
+        if not exact and each.ask.in_cores and each.ask.amount and _CORE_VARIABLES.isdisjoint(each.container.variables):
             # Keeps the container to the cores that it requests: rounding up and a node's LNC default can give more.
+            # For a share of a device the driver sets which cores.
             variable = {"name": names.ENV_NUM_CORES, "value": str(each.ask.amount)}
             environment = () if each.container.has_env else None
             operations += append(f"{each.pointer}/env", environment, [variable])

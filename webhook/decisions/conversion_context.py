@@ -1,10 +1,11 @@
 """Inputs of conversion other than the pod: the server's settings and facts about the cluster."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from neuron import names
-from neuron.instances import Catalogue
+from neuron.families import Families
+from neuron.instances import Catalogue, Observation
 from webhook.decisions.modes import Mode
 from webhook.decisions.ports import ClusterView
 
@@ -21,6 +22,7 @@ class ConversionOptions:
         hint_affinity: whether to require the instance types that can serve the pod.
         hint_scheduler: whether to replace the scheduler names of the scheduler extension.
         on_template_failure: `deny` or `admit` a pod whose template cannot be created.
+        families: families that the cluster has, used where pod, policies, ResourceSlices and Nodes name none.
     """
 
     mode: str = Mode.CONVERT
@@ -30,6 +32,7 @@ class ConversionOptions:
     hint_affinity: bool = True
     hint_scheduler: bool = True
     on_template_failure: str = "deny"
+    families: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,15 +41,21 @@ class ConversionContext:
 
     Attributes:
         catalogue: instance types, completed by ResourceSlices.
-        families: families seen in ResourceSlices; None if none was ever seen.
+        families: what is known of the families in use.
         extended_resources: `extendedResourceName` -> DeviceClass (KEP-5004).
         options: the server's settings.
+        labels: values of the Nodes' instance-type label by type, where they are not the types' names.
     """
 
     catalogue: Catalogue
-    families: tuple[str, ...] | None
+    families: Families
     extended_resources: Mapping[str, str]
     options: ConversionOptions
+    labels: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+    def label_values(self, types: Iterable[str]) -> tuple[str, ...]:
+        """Values of the instance-type label on nodes of these types."""
+        return tuple(value for name in types for value in self.labels.get(name, (name,)))
 
 
 def conversion_context(options: ConversionOptions, catalogue: Catalogue, cluster: ClusterView) -> ConversionContext:
@@ -54,5 +63,14 @@ def conversion_context(options: ConversionOptions, catalogue: Catalogue, cluster
     observations = cluster.observations()
     known = catalogue.observed(observations)
     seen = {entry.family for entry in known if entry.name in observations}
-    families = tuple(family for family in known.families() if family in seen) or None
-    return ConversionContext(known, families, dict(cluster.extended_resources()), options)
+    families = Families(seen=tuple(family for family in known.families() if family in seen), declared=options.families)
+    extended_resources = dict(cluster.extended_resources())
+    return ConversionContext(known, families, extended_resources, options, _labels(known, observations))
+
+
+def _labels(catalogue: Catalogue, observations: Mapping[str, Observation]) -> dict[str, tuple[str, ...]]:
+    """On SageMaker HyperPod, nodes are labelled `ml.<type>`; a type that was not seen there may have either value."""
+    seen = {name: observation.labels for name, observation in observations.items() if observation.labels}
+    if all(labels == (name,) for name, labels in seen.items()):
+        return {}
+    return {name: seen.get(name, (name, names.SAGEMAKER_PREFIX + name)) for name in catalogue.names()}

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from neuron import candidates
+from neuron.candidates import Candidates
 from neuron.claims import Claim, Refusal, make_claim
-from neuron.findings import Finding, as_warning, warning
-from neuron.instances import InstanceType
+from neuron.findings import as_warning, warning
 from neuron.scheduling import with_required
 from neuron.serving import DeviceConfig
 from webhook.decisions import hints, modes, patches, pod_findings, pods, records
@@ -123,28 +123,30 @@ def _decide(
     findings = [*settings.findings, *demand.findings]
     if findings:
         return denied("bad-request", *findings)
-    selection, found, findings = _find_candidates(pod, context, settings, steering)
-    if findings:
-        return denied("no-candidate", *findings)
+    selection, found = _find_candidates(pod, context, settings, steering)
+    if found.errors:
+        return denied("no-candidate", *found.errors, warnings=found.warnings)
     claim = make_claim(
         demand.asks,
-        found,
+        found.types,
         settings.device_config,
         context.options.device_class,
         pin_types=bool(settings.instance_types or steering.families),
         unconnected=steering.unconnected,
+        others=context.catalogue,
     )
     if isinstance(claim, Refusal):
-        return denied("unservable", *claim.findings)
+        return denied("unservable", *claim.findings, warnings=found.warnings)
     in_tree = settings.mode is Mode.CONVERT_IF_ENRICHED and conversion is None
     if in_tree and _served_in_tree(demand, claim, settings, context):
         return unchanged("served-by-extended-resource-name")
     claim_name = conversion.claim if conversion else free_name(demand)
     if claim_name is None:
         return denied("claim-names-taken", pod_findings.names_taken())
-    enough = candidates.pins_types(selection) and len(claim.types) == len(found)
+    enough = not found.known or (candidates.pins_types(selection) and len(claim.types) == len(found.types))
+    types = None if enough else context.label_values(claim.types)
     recorded = conversion.record.hints if conversion else NOTHING_ADDED
-    hint = hints.hint_patch(pod, selection, None if enough else claim.types, context.options, steering, recorded)
+    hint = hints.hint_patch(pod, selection, types, context.options, steering, recorded)
     record = encode_record(demand, hint.added, records.claim_to_record(pod, claim_name))
     if len(record) > records.MOST_BYTES:
         return denied(
@@ -159,7 +161,8 @@ def _decide(
         # The template must exist all the same: the pod may come from another namespace or from a backup.
         return Decision(Outcome.UNCHANGED, "already-converted", templates=(claim.template,))
     own_claims = [name for name in demand.claiming if name != claim_name]
-    warnings = (*claim.warnings, *hint.warnings, *pod_findings.side_effects(facts, context, own_claims))
+    unknown = [pod_findings.unknown_types(claim.types)] if found.all_known_types else found.warnings
+    warnings = (*unknown, *claim.warnings, *hint.warnings, *pod_findings.side_effects(facts, context, own_claims))
     outcome, reason = (Outcome.RESTORED, "converted-before") if conversion else (Outcome.CONVERTED, "legacy-resources")
     return Decision(
         outcome,
@@ -178,20 +181,22 @@ def _large(what: str, size: int, most: int) -> Excess:
 
 def _find_candidates(
     pod: pods.Pod, context: ConversionContext, settings: ModeSettings, steering: Steering
-) -> tuple[candidates.NodeSelection, tuple[InstanceType, ...], list[Finding]]:
-    """Candidates by the pod's node selection and by policies; without any, the findings that say why."""
+) -> tuple[candidates.NodeSelection, Candidates]:
+    """Candidates by the pod's node selection and by policies."""
     terms, selector = hints.required_terms(pod.decode_affinity()), pod.decode_node_selector()
     if terms is not None and len(terms) > _MOST_TERMS:
-        return candidates.NodeSelection(), (), [pod_findings.too_many_terms(len(terms), _MOST_TERMS)]
+        too_many = pod_findings.too_many_terms(len(terms), _MOST_TERMS)
+        return candidates.NodeSelection(), Candidates((), (too_many,))
     alone = candidates.NodeSelection(settings.instance_types, selector, terms)
     # In a second pass the policy's requirements are part of the pod's own affinity. The first pass must give the same
     # candidates, so it adds them here.
     both = dataclasses.replace(alone, terms=with_required(terms, steering.hints.required))
-    found, findings = allowed(*candidates.find(context.catalogue, both, context.families), steering)
-    if findings and steering.hints.required:
-        without, _ = allowed(*candidates.find(context.catalogue, alone, context.families), steering)
-        findings = [excluded_by_affinity(steering)] if without else findings
-    return both, found, findings
+    found = allowed(candidates.find(context.catalogue, both, context.families), steering)
+    if found.errors and steering.hints.required:
+        without = allowed(candidates.find(context.catalogue, alone, context.families), steering)
+        if not without.errors:
+            found = dataclasses.replace(found, errors=(excluded_by_affinity(steering),))
+    return both, found
 
 
 def _served_in_tree(demand: PodDemand, claim: Claim, settings: ModeSettings, context: ConversionContext) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from neuron import names
+from neuron.families import SETTLED_BY
 from neuron.findings import Finding, short, warning
 from webhook.decisions import pods
 from webhook.decisions.conversion_context import ConversionContext
@@ -12,6 +13,8 @@ from webhook.decisions.ports import NamespaceFacts
 from webhook.decisions.quota_advice import uncounted
 from webhook.decisions.steering import Steering
 
+_MOST_TYPES: Final = 8
+"""Instance types that a warning names."""
 _MOST_WARNED: Final = 16
 """The user's own claims that are named in warnings."""
 
@@ -40,6 +43,22 @@ def side_effects(facts: NamespaceFacts, context: ConversionContext, own_claims: 
         for name in own_claims[:_MOST_WARNED]
     ]
     return found
+
+
+def unknown_types(types: Sequence[str]) -> Finding:
+    """NEU216: nothing says which instance types there are.
+
+    Args:
+        types: the known types that can serve the pod.
+    """
+    shown = ", ".join(types[:_MOST_TYPES]) + (
+        f" and {len(types) - _MOST_TYPES} more" if len(types) > _MOST_TYPES else ""
+    )
+    message = (
+        "neither the pod, a policy, ResourceSlices nor Nodes say which Neuron instance types there are: the claim fits"
+        f" {shown}, and no node affinity to instance types is added."
+    )
+    return warning("NEU216", "spec", message, SETTLED_BY)
 
 
 def has_node_name(node: str) -> Finding:

@@ -54,7 +54,7 @@ class ClusterView(Protocol):
         """Grows whenever `observations` or `extended_resources` changes."""
 
     def observations(self) -> Mapping[str, Observation]:
-        """Instance types ever seen in ResourceSlices, by name. They stay when slices are deleted."""
+        """Instance types ever seen in ResourceSlices or on Nodes, by name. They stay when these are deleted."""
 
     def extended_resources(self) -> Mapping[str, str]:
         """`extendedResourceName` -> name of the DeviceClass that serves it (KEP-5004)."""

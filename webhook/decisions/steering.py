@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from neuron import names
+from neuron.candidates import Candidates
 from neuron.findings import Finding, warning
-from neuron.instances import InstanceType
 from neuron.scheduling import NO_HINTS, SchedulingHints
 from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.modes import Mode, ModeSettings
@@ -133,7 +133,8 @@ def steered(context: ConversionContext, steering: Steering) -> ConversionContext
     options = context.options
     if steering.device_class is not None:
         options = dataclasses.replace(options, device_class=steering.device_class)
-    return dataclasses.replace(context, families=steering.families or context.families, options=options)
+    families = dataclasses.replace(context.families, allowed=steering.families)
+    return dataclasses.replace(context, families=families, options=options)
 
 
 def excluded_by_affinity(steering: Steering) -> Finding:
@@ -148,23 +149,14 @@ def excluded_by_affinity(steering: Steering) -> Finding:
     )
 
 
-def allowed(
-    found: tuple[InstanceType, ...], findings: list[Finding], steering: Steering
-) -> tuple[tuple[InstanceType, ...], list[Finding]]:
-    """Filter the candidates by the policy's families.
-
-    Args:
-        found: candidates by the pod's node selection.
-        findings: the reasons if there are none.
-        steering: by policies.
-
-    Returns:
-        The remaining candidates; without any, NEU110.
-    """
-    left = tuple(entry for entry in found if entry.family in steering.families) if steering.families else found
-    if left or findings:
-        return left, findings
-    names = ", ".join(entry.name for entry in found)
+def allowed(found: Candidates, steering: Steering) -> Candidates:
+    """Filter the candidates by the policy's families; without any left, the error is NEU110."""
+    if not steering.families or found.errors:
+        return found
+    left = tuple(entry for entry in found.types if entry.family in steering.families)
+    if left:
+        return dataclasses.replace(found, types=left)
+    names = ", ".join(entry.name for entry in found.types)
     finding = Finding(
         "NEU110",
         "spec",
@@ -172,4 +164,4 @@ def allowed(
         "Select an instance type of these families, or ask the cluster's admins.",
         names,
     )
-    return (), [finding]
+    return Candidates((), (finding,), found.warnings)

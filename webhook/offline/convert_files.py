@@ -13,6 +13,7 @@ import jsonpatch
 import orjson
 
 from neuron import names
+from neuron.families import Families
 from neuron.findings import Finding, warning
 from neuron.instances import Catalogue
 from neuron.templates import Template
@@ -136,7 +137,10 @@ class _Converter:
             manifest for source in sources for document in source.documents for manifest in manifests(document)
         )
         self._world = ConversionContext(
-            policies.catalogue if policies else Catalogue(), None, dict(self._cluster.extended_resources()), options
+            policies.catalogue if policies else Catalogue(),
+            Families(declared=options.families),
+            dict(self._cluster.extended_resources()),
+            options,
         )
         self._printed: set[tuple[str, str]] = set()
         self.notices: list[Notice] = []

@@ -332,7 +332,12 @@ async def _backend(
     from webhook.cluster import kube
     from webhook.cluster.metrics import ClusterMetrics
 
-    connecting = kube.connect(settings.kubeconfig, sync_timeout=settings.sync_timeout, events=settings.events)
+    connecting = kube.connect(
+        settings.kubeconfig,
+        sync_timeout=settings.sync_timeout,
+        events=settings.events,
+        nodes=settings.watch_nodes,
+    )
     try:
         backend = await stack.enter_async_context(connecting)
     except kube.ClusterUnavailableError as error:

@@ -4,7 +4,7 @@ The flags, variables and fields of the config file follow from the declarations 
 """
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -12,6 +12,7 @@ import msgspec
 
 from neuron import names
 from neuron.findings import did_you_mean
+from neuron.instances import DEFAULT_FAMILIES, Catalogue
 from runtime import settings
 from runtime.settings import Declaration, SettingsError, about
 from webhook.decisions.conversion_context import ConversionOptions
@@ -22,6 +23,7 @@ __all__ = ["Declaration", "SettingsError", "WebhookSettings", "declarations", "d
 _DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 
 _Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+_Family = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]+\Z", max_length=63)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=3600)]
 _Namespace = Annotated[str, msgspec.Meta(pattern=rf"^{_DNS_LABEL}\Z", max_length=63)]
 _Duration = Annotated[str, msgspec.Meta(pattern=r"^[1-9][0-9]{0,6}(s|m|h|d)\Z")]
@@ -201,6 +203,22 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
     hint_scheduler: Annotated[
         bool, about("Replace scheduler names of the Neuron scheduler extension with the default scheduler.")
     ] = True
+    families: Annotated[
+        tuple[_Family, ...],
+        about(
+            "Families of Neuron instance types in the cluster, such as inf2 or trn1,trn2; used if neither the pod, "
+            "policies, ResourceSlices nor Nodes name any; may be repeated.",
+            expected="families of instance types, separated by commas",
+            metavar="FAMILY[,FAMILY]",
+            standalone=DEFAULT_FAMILIES,
+        ),
+    ] = ()
+    watch_nodes: Annotated[
+        bool,
+        about(
+            "Learn instance types from labels of Nodes, in addition to ResourceSlices: list and watch their metadata."
+        ),
+    ] = True
     policies: Annotated[
         Path | None,
         about("Directory of policy files (*.yaml, *.yml, *.json), reloaded when they change.", metavar="DIR"),
@@ -222,6 +240,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
             hint_affinity=self.hint_affinity,
             hint_scheduler=self.hint_scheduler,
             on_template_failure=self.on_template_failure,
+            families=self.families,
         )
 
     def as_written(self) -> dict[str, Any]:
@@ -251,7 +270,7 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str]) -> WebhookSet
             all faults.
     """
     declared = declarations()
-    given = settings.read(declared, flags, environment, did_you_mean)
+    given = settings.read(declared, _split(flags, "families"), environment, did_you_mean)
     values = {name: entry.value for name, entry in given.items()}
     if values.get("standalone"):
         values = {entry.name: entry.standalone for entry in declared if entry.standalone is not None} | values
@@ -262,7 +281,35 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str]) -> WebhookSet
             if values.get(name):
                 places = f"{given['standalone'].where} and {given[name].where}"
                 raise SettingsError(f"{places} exclude each other: {why}. Drop one of them.")
-    return WebhookSettings(**values)
+    loaded = WebhookSettings(**values)
+    # Policy files may define further families; `neuron.families` ignores those that do not exist.
+    if loaded.policies is None and "families" in given:
+        check_families(loaded.families, Catalogue(), given["families"].where)
+    return loaded
+
+
+def check_families(families: Iterable[str], catalogue: Catalogue, where: str) -> None:
+    """Refuse families that no instance type has.
+
+    Raises:
+        SettingsError: one of them is unknown.
+    """
+    known = catalogue.families()
+    for family in families:
+        if family not in known:
+            hint = did_you_mean(family, known)
+            raise SettingsError(
+                f"{where} names family '{family}', which no instance type has.{hint} Known: {', '.join(known)}."
+            )
+
+
+def _split(flags: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The flags, with the values of a repeated one split at commas."""
+    given = flags.get(name)
+    if not isinstance(given, list | tuple):
+        return dict(flags)
+    parts = [part.strip() for value in given for part in str(value).split(",")]
+    return {**flags, name: tuple(part for part in parts if part)}
 
 
 def duration(text: str) -> dt.timedelta:

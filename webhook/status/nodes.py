@@ -8,6 +8,7 @@ from neuron import names
 from neuron.instances import Catalogue
 from neuron.quantities import NotACountError, parse_count
 from webhook.decisions.modes import MODE_WORDS, Mode
+from webhook.status import kubelets
 from webhook.status.lines import Line, Verdict, counted, listed
 from webhook.status.offers import NODES, Offers, check_owners, check_ultraservers, newest, text_attribute
 from webhook.status.snapshot import Object, Snapshot, Unseen
@@ -49,6 +50,7 @@ def check_nodes(snapshot: Snapshot) -> Iterator[Line]:
     yield from check_owners(offers, plugin)
     catalogue = Catalogue()
     neuron = {item["metadata"]["name"] for item in nodes if _instance_type(item) in catalogue}
+    yield from kubelets.check(nodes, offers.nodes, neuron)
     idle = neuron - plugin - offers.nodes
     if idle:
         text = f"Neuron nodes with neither driver nor device plugin: {listed(idle)}."

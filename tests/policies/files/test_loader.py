@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from neuron.instances import Catalogue, Topology
-from policies.files import loader
+from policies.files import folders
 from policies.files.loader import PolicyError, load_folder, read_folder
 from policies.judging.policy_set import NO_POLICIES
 from tests.policies.policy_files import POD, loaded, policy, problems
@@ -123,6 +123,18 @@ spec: {policyName: replicas, validationActions: [Warn]}
             [CATALOG + "  - {name: trn9.big, devices: 4, deviceGroups: [8]}"],
             "0.yaml:7: instance type trn9.big: deviceGroups has 8, but the node has 4 devices.",
             id="groups",
+        ),
+        pytest.param(
+            [CATALOG + "  - {name: inf9.big, devices: 12, topology: ring, deviceGroups: [4]}"],
+            "0.yaml:7: instance type inf9.big: deviceGroups does not apply to topology ring, which gives any number of"
+            " consecutive devices; write deviceGroups: [].",
+            id="groups-of-a-ring",
+        ),
+        pytest.param(
+            [CATALOG + "  - {name: trn2.48xlarge, topology: chain}"],
+            "0.yaml:7: instance type trn2.48xlarge: deviceGroups does not apply to topology chain, which gives any"
+            " number of consecutive devices; write deviceGroups: [].",
+            id="groups-of-a-known-type",
         ),
     ],
 )
@@ -320,7 +332,7 @@ def test_a_folder_has_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert load_folder(tmp_path).files == 4
     for limit, value in (("_MOST_FILES", 3), ("_LARGEST_FOLDER", 300), ("_MOST_ENTRIES", 3)):
         with monkeypatch.context() as patched:
-            patched.setattr(loader, limit, value)
+            patched.setattr(folders, limit, value)
             with pytest.raises(PolicyError, match="a folder of policies has at most"):
                 load_folder(tmp_path)
 

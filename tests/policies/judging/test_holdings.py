@@ -60,6 +60,19 @@ KIND = "device.attributes['neuron.aws.com'].resourceType"
         pytest.param(claim(exactly(4), exactly(4, "s")), 8, id="sum"),
         pytest.param(claim(exactly(None, allocationMode="All")), 16, id="all"),
         pytest.param(claim(exactly(None, allocationMode="all")), 16, id="all-misspelt"),
+        pytest.param(claim(exactly(None, allocationMode="All", adminAccess=True)), 0, id="admin-access"),
+        pytest.param(claim(exactly(4, adminAccess=False)), 4, id="no-admin-access"),
+        pytest.param(
+            claim({"name": "r", "deviceClassName": "neuron.aws.com", "count": 8, "adminAccess": True}),
+            0,
+            id="flat-admin",
+        ),
+        pytest.param(
+            claim({"name": "r", "firstAvailable": [exactly(8, adminAccess=True)["exactly"] | {"name": "s"}]}),
+            8,
+            id="alternatives-have-no-admin-access",
+        ),
+        pytest.param(claim(exactly(None, allocationMode="All", adminAccess="true")), 16, id="admin-access-as-text"),
         pytest.param(
             claim({"name": "r", "firstAvailable": [exactly(1)["exactly"], exactly(8)["exactly"]]}), 8, id="or"
         ),
@@ -314,3 +327,50 @@ def test_counting_is_linear() -> None:
     of_claim({"devices": spec}, DeviceKnowledge())
     of_pod(data, DeviceKnowledge())
     assert time.monotonic() - started < 5
+
+
+def share(cores: Any, count: Any = 1, name: str = "r", key: str = "neuroncores") -> dict[str, Any]:
+    return exactly(count, name, capacity={"requests": {key: cores}})
+
+
+@pytest.mark.parametrize(
+    ("spec", "devices", "cores"),
+    [
+        pytest.param(claim(exactly(2)), 2, 0, id="whole devices"),
+        pytest.param(claim(share("1")), 1, 1, id="a share"),
+        pytest.param(claim(share(2)), 1, 2, id="a number"),
+        pytest.param(claim(share("1", 4)), 4, 4, id="shares of several devices"),
+        pytest.param(claim(share("1", key="neuron.aws.com/neuroncores")), 1, 1, id="with the driver's domain"),
+        pytest.param(claim(exactly(2, "w"), share("1", name="c")), 3, 1, id="whole devices and a share"),
+        pytest.param(claim(share("500m")), 1, 1, id="rounded up"),
+        pytest.param(
+            claim(exactly(None, allocationMode="All", capacity={"requests": {"neuroncores": "1"}})), 16, 16, id="all"
+        ),
+        pytest.param(
+            claim({"name": "r", "firstAvailable": [share("4")["exactly"], exactly(2)["exactly"]]}), 2, 4, id="or"
+        ),
+        pytest.param(claim(share("1e12", 10**9)), MOST, MOST, id="saturates"),
+        pytest.param(claim(exactly(1, capacity={"requests": {"memory": "16Gi"}})), 1, 0, id="memory"),
+        pytest.param(claim(exactly(1, **selecting(selectors.single_device()), capacity=None)), 1, 0, id="none"),
+    ],
+)
+def test_shares_count_as_devices_and_as_cores(spec: dict[str, Any], devices: int, cores: int) -> None:
+    found = of_claim(spec, DeviceKnowledge())
+    assert (found.devices, found.cores, found.unknown) == (devices, cores, "")
+    known = read_claim("ResourceClaim", V1, spec)[0]
+    of_its_pod = of_pod(pod(claims=(template("t"),)), DeviceKnowledge(templates={"t": known}))
+    assert (of_its_pod.devices, of_its_pod.cores) == (devices, cores)
+
+
+def test_an_amount_of_cores_that_is_no_quantity_has_a_reason() -> None:
+    assert of_claim(claim(share("x")), DeviceKnowledge()).unknown == "the cores of request 'r' are not a quantity"
+
+
+def test_the_shares_of_a_converted_pod_are_the_cores_of_its_record() -> None:
+    record = {"containers": {"a": {CORES: "9"}}}
+    made = spec_of(exactly(2, "w"), share("1", name="c"))
+    knowledge = DeviceKnowledge(record=record, recorded_claim="neuron", templates={"t": made})
+    found = of_pod(pod(container("a"), claims=(template("t", "neuron"),)), knowledge)
+    assert (found.devices, found.cores) == (3, 9)
+    more = pod(container("a"), claims=(template("t", "neuron"), template("t", "own")))
+    assert (of_pod(more, knowledge).devices, of_pod(more, knowledge).cores) == (6, 10)

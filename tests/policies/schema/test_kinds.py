@@ -120,7 +120,8 @@ CHECK = "validations: [{expression: 'true'}]"
         pytest.param(CATALOG + "    []", "0.yaml:6: spec.instanceTypes: this must not be empty.", id="empty-list"),
         pytest.param(
             CATALOG + "  - {name: trn9.big, topology: cube}",
-            "0.yaml:7: spec.instanceTypes[0].topology is 'cube': this must be one of single, ring, torus, switch.",
+            "0.yaml:7: spec.instanceTypes[0].topology is 'cube': this must be one of single, ring, chain, torus,"
+            " switch.",
             id="enumeration",
         ),
     ],

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.diffs import patched
+from tests.support.trainium import ENVIRONMENT
 from webhook.cli.main import main
 
 POD = """\
@@ -50,7 +51,7 @@ def run(directory: Path, *arguments: str, stdin: bytes = b"", **environment: str
         cwd=directory,
         input=stdin,
         capture_output=True,
-        env={**os.environ, "PYTHONPATH": str(Path.cwd()), **environment},
+        env={**os.environ, **ENVIRONMENT, "PYTHONPATH": str(Path.cwd()), **environment},
         timeout=100,
         check=False,
     )
@@ -182,7 +183,7 @@ def test_json_is_one_list_of_everything(tmp_path: Path) -> None:
 REFUSAL = (
     "pods.yaml:11: [document 1, Pod seven] spec.containers[0].resources.limits[aws.amazon.com/neuron]: NEU105: Instance"
     " type trn1.32xlarge does not support requests for device: 7. Please request a different number of devices. Nearest"
-    " valid counts: 4 or 8."
+    " valid counts: 4 or 8. Instance types that serve 7: inf2.48xlarge, inf1.24xlarge."
 )
 
 
@@ -283,7 +284,7 @@ def closing(redirection: str, directory: Path) -> subprocess.CompletedProcess[by
         ["sh", "-c", command, argument],
         cwd=directory,
         capture_output=True,
-        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+        env={**os.environ, **ENVIRONMENT, "PYTHONPATH": str(Path.cwd())},
         timeout=100,
         check=False,
     )
@@ -396,3 +397,64 @@ def test_policies_steer_it_and_are_loaded_only_then(tmp_path: Path) -> None:
     faulty = run(tmp_path, "-f", "pod.yaml", "--policies", "nowhere")
     assert (faulty.returncode, faulty.stdout) == (2, b"")
     assert said(faulty) == ["nowhere: this is not a directory. Give the folder of the policy files."]
+
+
+# --- families -----------------------------------------------------------------------------------------------
+
+
+def test_without_families_nothing_is_guessed(tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(legacy(count=4))
+    done = run(tmp_path, "-f", "pod.yaml", NEURON_DRA_FAMILIES="")
+    assert done.returncode == 0
+    assert "affinity" not in done.stdout.decode()
+    (line,) = said(done)
+    assert line.startswith("pod.yaml:5: [document 1, Pod train] spec: NEU216: ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--families", "inf2,trn1"), ("--families", "inf2", "--families=trn1"), ("--families", " inf2 , trn1,")],
+    ids=["commas", "repeated", "spaces"],
+)
+def test_families_settle_it(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    (tmp_path / "pod.yaml").write_text(legacy(count=1))
+    done = run(tmp_path, "-f", "pod.yaml", *arguments)
+    assert (done.returncode, done.stderr) == (0, b"")
+    types = re.findall(r"^ +- ((?:inf|trn)\S+)$", done.stdout.decode(), re.MULTILINE)
+    assert {name.partition(".")[0] for name in types} == {"inf2", "trn1"}
+
+
+def test_a_hint_in_the_manifest_comes_before_the_flag(tmp_path: Path) -> None:
+    text = legacy(count=12).replace("spec:\n", "spec:\n  nodeSelector:\n    instanceType: inferentia-inf2\n")
+    (tmp_path / "pod.yaml").write_text(text)
+    done = run(tmp_path, "-f", "pod.yaml", "--families", "trn1")
+    assert done.returncode == 0
+    assert "inf2.48xlarge" in done.stdout.decode()
+    (line,) = said(done)
+    assert line.startswith("pod.yaml:7: [document 1, Pod train] spec.nodeSelector.instanceType: NEU217: ")
+
+
+CATALOGUE = """\
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: InstanceTypeCatalog
+metadata: {name: new}
+spec:
+  instanceTypes:
+    - {name: trn9.48xlarge, family: trn9, devices: 16, coresPerDevice: 8, deviceGroups: [4, 8, 16]}
+"""
+
+
+def test_families_must_exist(tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(legacy())
+    done = run(tmp_path, "-f", "pod.yaml", "--families", "inf5")
+    assert done.returncode == 2
+    wanted = "Error: --families names family 'inf5', which no instance type has. Did you mean 'inf2'? Known: trn1, "
+    assert wanted in done.stderr.decode()
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "catalogue.yaml").write_text(CATALOGUE)
+    known = run(tmp_path, "-f", "pod.yaml", "--families", "trn9", "--policies", "policies")
+    assert (known.returncode, known.stderr) == (0, b"")
+    assert "trn9.48xlarge" in known.stdout.decode()
+    unknown = run(tmp_path, "-f", "pod.yaml", "--families", "trn8", "--policies", "policies")
+    assert unknown.returncode == 2
+    assert "family 'trn8', which no instance type has." in unknown.stderr.decode()

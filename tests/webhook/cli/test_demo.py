@@ -47,6 +47,8 @@ def test_once_shows_the_conversion_and_stops(tmp_path: Path) -> None:
         text = process.stdout()
     assert text.endswith("The example is over, and the webhook stops. `make run` keeps it serving.\n")
     assert "Ctrl-C" not in text
+    families = "There is no cluster. The webhook assumes nodes of these families (--families): "
+    assert text.startswith(f"{families}trn1, trn1n, trn2, trn2u, trn3.\n")
     assert section(text, "What the user applies").strip() == LEGACY_POD.format(count="4").strip()
     assert "path: /spec/resourceClaims" in section(text, "What the webhook changes (JSON patch)")
     load = YAML(typ="safe", pure=True).load

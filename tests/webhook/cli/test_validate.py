@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from tests.policies.policy_files import policy
 from tests.support.manifests import container, pod
+from tests.support.trainium import ENVIRONMENT
 from tests.support.validation import TRN1, TRN2, claim, group, lnc, match, on, opaque, request, template
 from webhook.cli.validate import validate
 
@@ -63,7 +64,7 @@ WARNED = template(claim(request("neurons", 4, on(TRN2))))
 
 
 def run(*arguments: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(validate, arguments, input=stdin)
+    return CliRunner(env=ENVIRONMENT).invoke(validate, arguments, input=stdin)
 
 
 def check(*manifests: Mapping[str, Any], options: tuple[str, ...] = ()) -> tuple[list[str], int]:
@@ -93,7 +94,7 @@ class TestText:
             " spec.template.spec.containers[0].resources.limits[aws.amazon.com/neuron]",
             "    Instance type trn1.32xlarge does not support requests for device: 7. Please request a different number"
             " of devices.",
-            "    Fix: Nearest valid counts: 4 or 8.",
+            "    Fix: Nearest valid counts: 4 or 8. Instance types that serve 7: inf2.48xlarge, inf1.24xlarge.",
         ]
         assert result.stderr == "3 errors and 0 warnings in 2 objects of 1 file.\n"
         assert result.exit_code == 1

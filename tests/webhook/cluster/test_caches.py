@@ -28,6 +28,7 @@ from webhook.decisions.ports import NO_FACTS, ClusterView, LegacyQuota, Namespac
 Object = dict[str, Any]
 
 TRN2 = "trn2.48xlarge"
+INF2 = "inf2.48xlarge"
 NEURON = "aws.amazon.com/neuron"
 
 
@@ -53,6 +54,11 @@ class Told:
 
     def gone(self, resource: Resource, item: Object) -> None:
         self._caches[resource].observe("DELETED", item)
+
+
+def seen_with(devices: int, groups: tuple[int, ...] = (), *, whole_node: bool = False) -> Observation:
+    """Devices that are not shared; they have no windows where they have no groups."""
+    return Observation(devices, groups, windows=bool(groups), whole_node=whole_node)
 
 
 @pytest.fixture
@@ -120,14 +126,14 @@ def test_a_cluster_without_slices_observes_nothing(told: Told) -> None:
 def test_slices_of_one_pool_count_together(told: Told) -> None:
     told.of(RESOURCE_SLICES, slice_of("a", devices(*range(10))))
     told.of(RESOURCE_SLICES, slice_of("b", devices(*range(10, 16))))
-    assert told.view.observations() == {TRN2: Observation(16)}
+    assert told.view.observations() == {TRN2: seen_with(16)}
     assert told.view.version == 2
 
 
 def test_the_fullest_node_of_a_type_counts(told: Told) -> None:
     for number, published in enumerate((devices(0, 1), devices(*range(5)), devices(0))):
         told.of(RESOURCE_SLICES, slice_of(f"s{number}", published, pool=f"node-{number}"))
-    assert told.view.observations() == {TRN2: Observation(5)}
+    assert told.view.observations() == {TRN2: seen_with(5)}
     assert told.view.version == 2
 
 
@@ -135,32 +141,32 @@ def test_what_was_seen_stays_when_slices_vanish_or_shrink(told: Told) -> None:
     told.of(RESOURCE_SLICES, slice_of("a", devices(*range(16))))
     told.of(RESOURCE_SLICES, slice_of("a", devices(0)))
     told.gone(RESOURCE_SLICES, slice_of("a", devices(0)))
-    assert told.view.observations() == {TRN2: Observation(16)}
+    assert told.view.observations() == {TRN2: seen_with(16)}
     assert told.view.version == 1
 
 
 def test_only_the_newest_generation_of_a_pool_counts(told: Told) -> None:
     told.of(RESOURCE_SLICES, slice_of("a", devices(*range(8)), generation=1))
     told.of(RESOURCE_SLICES, slice_of("b", devices(*range(8, 12)), generation=2))
-    assert told.view.observations() == {TRN2: Observation(8)}
+    assert told.view.observations() == {TRN2: seen_with(8)}
 
 
 def test_a_device_that_two_slices_of_a_pool_publish_counts_once(told: Told) -> None:
     told.of(RESOURCE_SLICES, slice_of("old name", devices(*range(16))))
     told.of(RESOURCE_SLICES, slice_of("new name", devices(*range(16))))
-    assert told.view.observations() == {TRN2: Observation(16)}
+    assert told.view.observations() == {TRN2: seen_with(16)}
 
 
 def test_a_slice_that_moves_to_another_pool_leaves_the_first(told: Told) -> None:
     told.of(RESOURCE_SLICES, slice_of("a", devices(*range(4)), pool="one"))
     told.of(RESOURCE_SLICES, slice_of("a", devices(*range(4)), pool="two"))
     told.of(RESOURCE_SLICES, slice_of("b", devices(*range(4, 7)), pool="one"))
-    assert told.view.observations() == {TRN2: Observation(4)}
+    assert told.view.observations() == {TRN2: seen_with(4)}
 
 
 def test_types_on_one_node_are_told_apart(told: Told) -> None:
     told.of(RESOURCE_SLICES, slice_of("a", [*devices(0, 1), *devices(2, instance_type="trn1.2xlarge")]))
-    assert told.view.observations() == {TRN2: Observation(2), "trn1.2xlarge": Observation(1)}
+    assert told.view.observations() == {TRN2: seen_with(2), "trn1.2xlarge": seen_with(1)}
 
 
 @pytest.mark.parametrize(
@@ -168,7 +174,7 @@ def test_types_on_one_node_are_told_apart(told: Told) -> None:
     [
         pytest.param(
             [device(0), device(1, kind="neuron_node")],
-            {TRN2: Observation(1, whole_node=True)},
+            {TRN2: seen_with(1, whole_node=True)},
             id="a node is no device",
         ),
         pytest.param(
@@ -176,7 +182,7 @@ def test_types_on_one_node_are_told_apart(told: Told) -> None:
             {TRN2: Observation(0, single_devices=False, whole_node=True)},
             id="only a node",
         ),
-        pytest.param([device(0, kind=None)], {TRN2: Observation(1)}, id="no resourceType"),
+        pytest.param([device(0, kind=None)], {TRN2: seen_with(1)}, id="no resourceType"),
         pytest.param([{"name": "x", "attributes": {}}], {}, id="no instanceType"),
         pytest.param([{"name": "x"}], {}, id="no attributes"),
         pytest.param([device(0, instance_type="")], {}, id="empty instanceType"),
@@ -192,22 +198,22 @@ def test_types_on_one_node_are_told_apart(told: Told) -> None:
                     },
                 }
             ],
-            {TRN2: Observation(1)},
+            {TRN2: seen_with(1)},
             id="qualified names",
         ),
         pytest.param(
             [device(0, **group(1), **group(4)), device(1, **group(16))],
-            {TRN2: Observation(2, (4, 16))},
+            {TRN2: seen_with(2, (4, 16))},
             id="groups above one",
         ),
         pytest.param(
             [device(0, **group(8)), device(1, kind="neuron_node", **group(32))],
-            {TRN2: Observation(1, (8,), whole_node=True)},
+            {TRN2: seen_with(1, (8,), whole_node=True)},
             id="groups of a node do not count",
         ),
         pytest.param(
             [device(0, **OTHER_GROUPS)],
-            {TRN2: Observation(1)},
+            {TRN2: seen_with(1)},
             id="other attributes",
         ),
     ],
@@ -243,7 +249,7 @@ def test_what_the_nodes_of_a_type_publish_follows_their_slices_and_outlives_them
 def test_group_sizes_add_up(told: Told) -> None:
     told.of(RESOURCE_SLICES, slice_of("a", [device(0, **group(8))]))
     told.of(RESOURCE_SLICES, slice_of("b", [device(0, **group(4))], pool="other"))
-    assert told.view.observations() == {TRN2: Observation(1, (4, 8))}
+    assert told.view.observations() == {TRN2: seen_with(1, (4, 8))}
     assert told.view.version == 2
 
 
@@ -261,7 +267,63 @@ def test_answers_are_the_same_object_until_the_version_grows(told: Told) -> None
     assert told.view.observations() is before
     told.of(RESOURCE_SLICES, slice_of("b", devices(0, 1, 2), pool="other"))
     assert told.view.observations() is not before
-    assert before == {TRN2: Observation(2)}
+    assert before == {TRN2: seen_with(2)}
+
+
+def inferentia(*, windows: bool = True, shared: bool = True) -> list[Object]:
+    """Two devices, as drivers publish them that know windows and shares, or not."""
+    made = devices(0, 1, instance_type=INF2)
+    for each in made:
+        if windows:
+            each["attributes"]["neuron.aws.com/window5_0"] = {"string": "window-0"}
+        if windows:
+            each["capacity"] = {"neuroncores": {"value": "2"}}
+        if shared:
+            each["allowMultipleAllocations"] = True
+    return made
+
+
+class TestTraits:
+    def test_windows_and_shares_are_seen(self, told: Told) -> None:
+        told.of(RESOURCE_SLICES, slice_of("a", inferentia()))
+        assert told.view.observations() == {INF2: Observation(2, shares_cores=True, windows=True)}
+
+    def test_a_driver_without_them_is_seen_too(self, told: Told) -> None:
+        told.of(RESOURCE_SLICES, slice_of("a", inferentia(windows=False, shared=False)))
+        assert told.view.observations() == {INF2: Observation(2, shares_cores=False, windows=False)}
+
+    def test_one_node_with_them_is_enough_during_an_upgrade(self, told: Told) -> None:
+        told.of(RESOURCE_SLICES, slice_of("a", inferentia(windows=False, shared=False)))
+        told.of(RESOURCE_SLICES, slice_of("b", inferentia(), pool="other"))
+        assert told.view.observations() == {INF2: Observation(2, shares_cores=True, windows=True)}
+
+    def test_when_a_driver_no_longer_shares_cores_no_claim_may_ask_for_a_share(self, told: Told) -> None:
+        told.of(RESOURCE_SLICES, slice_of("a", inferentia()))
+        version = told.view.version
+        told.of(RESOURCE_SLICES, slice_of("a", inferentia(shared=False)))
+        assert told.view.observations() == {INF2: Observation(2, shares_cores=False, windows=True)}
+        assert told.view.version == version + 1
+
+    def test_while_no_slice_exists_the_last_ones_count(self, told: Told) -> None:
+        told.of(RESOURCE_SLICES, slice_of("a", inferentia()))
+        told.gone(RESOURCE_SLICES, slice_of("a", inferentia()))
+        assert told.view.observations() == {INF2: Observation(2, shares_cores=True, windows=True)}
+        told.of(RESOURCE_SLICES, slice_of("a", inferentia(shared=False)))
+        assert told.view.observations() == {INF2: Observation(2, shares_cores=False, windows=True)}
+
+    @pytest.mark.parametrize("ours", [True, False])
+    def test_the_driver_of_a_single_device_is_told_by_its_capacity(self, told: Told, ours: bool) -> None:
+        item = devices(0, instance_type="inf2.xlarge")
+        if ours:
+            item[0]["capacity"] = {"neuroncores": {"value": "2"}}
+        told.of(RESOURCE_SLICES, slice_of("a", item))
+        assert told.view.observations() == {"inf2.xlarge": Observation(1, windows=ours)}
+
+    def test_capacity_alone_is_no_share(self, told: Told) -> None:
+        item = devices(0)
+        item[0]["allowMultipleAllocations"] = True
+        told.of(RESOURCE_SLICES, slice_of("a", item))
+        assert not told.view.observations()[TRN2].shares_cores
 
 
 Published = tuple[str, str, int, frozenset[int], str]
@@ -521,7 +583,7 @@ def test_a_view_is_filled_and_kept_current_by_its_caches() -> None:
             view = KubeCluster(connection)
             tasks = [asyncio.create_task(cache.run()) for cache in view.caches]
             await asyncio.gather(*(cache.synced.wait() for cache in view.caches))
-            assert view.observations() == {TRN2: Observation(16)}
+            assert view.observations() == {TRN2: seen_with(16)}
             assert api.calls("list", "resourceslices")[0].query["fieldSelector"] == "spec.driver=neuron.aws.com"
             api.put("namespaces", namespace_of("team", convert="shadow"))
             api.put("deviceclasses", class_of("neuron.aws.com"))

@@ -85,8 +85,38 @@ async def test_a_cluster_is_seen_and_templates_are_made_in_it(cluster: Cluster) 
         assert dict(world.view.namespace("team").annotations) == {"neuron.aws.com/convert": "off"}
         await world.templates.ensure("team", TEMPLATE)
         assert world.templates.holds("team", TEMPLATE)
-        assert len(world.caches) == 6
+        assert len(world.caches) == 7
         assert {call.token for call in cluster.api.seen} == {"secret"}
+
+
+async def test_nodes_are_watched_by_their_metadata(cluster: Cluster) -> None:
+    labels = {"node.kubernetes.io/instance-type": "inf2.48xlarge"}
+    for number in range(300):
+        cluster.api.put("nodes", {"metadata": {"name": f"node-{number}", "labels": labels}})
+    async with connect(cluster.kubeconfig()) as world:
+        assert set(world.view.observations()) == {"inf2.48xlarge"}
+        labels = {"node.kubernetes.io/instance-type": "trn1.2xlarge"}
+        cluster.api.put("nodes", {"metadata": {"name": "late", "labels": labels}})
+        await eventually(lambda: "trn1.2xlarge" in world.view.observations())
+    accepted = {call.verb: call.accept for call in cluster.api.seen if call.plural == "nodes"}
+    listed = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+    watched = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+    assert accepted == {"list": listed, "continue": listed, "watch": watched}
+    assert {call.accept for call in cluster.api.seen if call.plural == "namespaces"} == {"application/json"}
+
+
+async def test_without_the_right_to_list_nodes_the_webhook_is_ready_and_says_what_is_missing(cluster: Cluster) -> None:
+    cluster.api.forbid("list", "nodes")
+    async with connect(cluster.kubeconfig(), timing=QUICK) as world:
+        ready, detail = world.ready()
+        assert ready
+        assert "resources: [nodes], verbs: [list, watch]" in detail
+        assert world.view.observations() == {}
+
+
+async def test_nodes_are_not_read_if_that_is_switched_off(cluster: Cluster) -> None:
+    async with connect(cluster.kubeconfig(), nodes=False):
+        assert not [call for call in cluster.api.seen if call.plural == "nodes"]
 
 
 async def test_leaving_ends_the_watches(cluster: Cluster) -> None:

@@ -62,12 +62,13 @@ class TestRefusedPods:
         self, group: str, kind: str, steps: tuple[Any, ...]
     ) -> None:
         said = warnings(workload(group, kind, steps, SEVEN))
-        announced = " ".join(said[:-2]).replace(" NEU701:", "")
+        announced = " ".join(said[:-3]).replace(" NEU701:", "")
         assert announced.startswith(f"NEU701: pods of this {kind} would be refused: ")
         assert announced.endswith("spec.containers[0]")
-        assert said[-2:] == [
+        assert said[-3:] == [
             "NEU105: Instance type trn1.32xlarge does not support requests for device: 7.",
             "NEU105: Please request a different number of devices. Nearest valid counts: 4 or 8.",
+            "NEU105: Instance types that serve 7: inf2.48xlarge, inf1.24xlarge.",
         ]
 
     def test_paths_lead_into_the_workload(self) -> None:

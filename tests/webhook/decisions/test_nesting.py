@@ -16,8 +16,8 @@ from prometheus_client.registry import CollectorRegistry
 from neuron.instances import Catalogue
 from policies.files.store import PolicyStore
 from tests.support.serving import Reply, Running, serving
+from tests.support.trainium import trainium
 from webhook.decisions import nesting
-from webhook.decisions.conversion_context import ConversionOptions
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policed import PolicedReviewer
 from webhook.reviews.policy_knowledge import ClusterLookups
@@ -102,7 +102,7 @@ DEPTHS = {"just-too-deep": 101, "below-the-parser's-limit": 700, "above-it": 30_
 
 @pytest.fixture(scope="module")
 def plain(tls_directory: Path) -> Iterator[Running]:
-    world, options = StandaloneBackend(), ConversionOptions()
+    world, options = StandaloneBackend(), trainium()
     reviewers: dict[str, Reviewer] = {
         "/mutate": Mutator(options, Catalogue(), world.view, world.templates),
         "/validate": Validator(options, Catalogue(), world.view),
@@ -115,7 +115,7 @@ def plain(tls_directory: Path) -> Iterator[Running]:
 def policed(tls_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("policies")
     (folder / "all.yaml").write_text(POLICIES)
-    world, options = StandaloneBackend(), ConversionOptions()
+    world, options = StandaloneBackend(), trainium()
     store = PolicyStore.open(folder, lambda: dt.datetime.now(dt.UTC))
     metrics = PolicyMetrics(store)
     CollectorRegistry().register(metrics)

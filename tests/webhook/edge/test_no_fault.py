@@ -16,7 +16,7 @@ from prometheus_client.registry import CollectorRegistry
 from neuron.instances import Catalogue
 from policies.files.store import PolicyStore
 from tests.support.serving import Client, Running, serving
-from webhook.decisions.conversion_context import ConversionOptions
+from tests.support.trainium import trainium
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policed import PolicedReviewer
 from webhook.reviews.policy_knowledge import ClusterLookups
@@ -106,7 +106,7 @@ JUNK = st.sampled_from(TOKENS) | st.recursive(
 def running(
     request: pytest.FixtureRequest, tls_directory: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Running]:
-    world, options = StandaloneBackend(), ConversionOptions()
+    world, options = StandaloneBackend(), trainium()
     reviewers: dict[str, Reviewer] = {
         "/mutate": Mutator(options, Catalogue(), world.view, world.templates),
         "/validate": Validator(options, Catalogue(), world.view),

@@ -8,14 +8,16 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuron.instances import Catalogue
+from neuron.families import Families
+from neuron.instances import DEFAULT_FAMILIES, Catalogue
 from neuron.templates import Template
 from tests.support.converting import Converted, convert_texts
 from tests.support.diffs import patched
 from tests.support.manifests import CORE, NEURON, container, pod
+from tests.support.trainium import trainium
 from tests.support.yaml_styles import written
 from webhook.decisions import pods
-from webhook.decisions.conversion_context import ConversionContext, ConversionOptions
+from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.pod_templates import POD_TEMPLATES
 from webhook.decisions.ports import NO_FACTS
@@ -92,7 +94,11 @@ def pod_manifests(draw: st.DrawFn) -> dict[str, Any]:
 def test_pods_become_what_the_webhook_makes_of_them(case: tuple[dict[str, Any], str]) -> None:
     manifest, written_text = case
     done = convert_texts(written_text)
-    decision = convert(pods.view(manifest), NO_FACTS, ConversionContext(Catalogue(), None, {}, ConversionOptions()))
+    decision = convert(
+        pods.view(manifest),
+        NO_FACTS,
+        ConversionContext(Catalogue(), Families(declared=DEFAULT_FAMILIES), {}, trainium()),
+    )
     wanted = jsonpatch.apply_patch(manifest, list(decision.patch))
     assert done.named("Pod") == wanted
     templates = [each for each in done.objects if each["kind"] == "ResourceClaimTemplate"]
@@ -375,7 +381,7 @@ def test_settings_decide_as_they_do_for_the_webhook() -> None:
                 "f0.yaml:16: [document 1, Deployment ns/d]"
                 " spec.template.spec.containers[0].resources.limits[aws.amazon.com/neuron]: NEU105: Instance type"
                 " trn1.32xlarge does not support requests for device: 7. Please request a different number of devices."
-                " Nearest valid counts: 4 or 8."
+                " Nearest valid counts: 4 or 8. Instance types that serve 7: inf2.48xlarge, inf1.24xlarge."
             ],
         ),
         (

@@ -10,8 +10,8 @@ import pytest
 from policies.files.loader import load
 from tests.policies.policy_files import policy
 from tests.support.manifests import container, pod
+from tests.support.trainium import trainium
 from tests.webhook.offline.test_convert_files import deployment, named, text
-from webhook.decisions.conversion_context import ConversionOptions
 from webhook.offline.convert_files import Conversion, Source, convert_sources
 from webhook.offline.file_policies import FilePolicies
 from webhook.offline.manifests import read
@@ -42,7 +42,7 @@ def sources(*objects: Any) -> list[Source]:
 
 
 def judged(policies: FilePolicies, *objects: Any, **options: Any) -> ValidationReport:
-    return asyncio.run(validate_sources(sources(*objects), ConversionOptions(**options), None, policies))
+    return asyncio.run(validate_sources(sources(*objects), trainium(**options), None, policies))
 
 
 def said(policies: FilePolicies, *objects: Any, **options: Any) -> list[str]:
@@ -53,7 +53,7 @@ def said(policies: FilePolicies, *objects: Any, **options: Any) -> list[str]:
 
 
 def converted(policies: FilePolicies, *objects: Any) -> Conversion:
-    return convert_sources(sources(*objects), ConversionOptions(), policies)
+    return convert_sources(sources(*objects), trainium(), policies)
 
 
 def told(conversion_: Conversion) -> list[str]:

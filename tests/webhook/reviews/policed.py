@@ -14,9 +14,9 @@ from policies.files.store import PolicyStore
 from policies.judging.policy_set import PolicySet
 from tests.support.manifests import container, pod
 from tests.support.serving import Answering, review
+from tests.support.trainium import trainium
 from tests.webhook.reviews.test_policed import NOW
 from webhook.decisions import wire
-from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Decision
 from webhook.edge import reviews
 from webhook.reviews.lane import Inline, Lane, Result
@@ -119,7 +119,7 @@ def many_names(count: int) -> dict[str, Any]:
 
 def mutated(text: str, data: Mapping[str, Any], lane: Lane | None = None) -> Decision:
     store = PolicyStore(Path("policies"), lambda: NOW, written(text), "", ())
-    mutator = PolicedMutator(ConversionOptions(), store, StandaloneCluster(), MemoryTemplates(), lane)
+    mutator = PolicedMutator(trainium(), store, StandaloneCluster(), MemoryTemplates(), lane)
     return asyncio.run(mutator.review(sent({**data, "apiVersion": "v1", "kind": "Pod"})))
 
 

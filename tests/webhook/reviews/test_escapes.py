@@ -11,6 +11,7 @@ from neuron.claim_reader import read_claim
 from policies.files.store import PolicyStore
 from policies.judging.policy_set import PolicySet
 from tests.support.manifests import container, pod
+from tests.support.trainium import trainium
 from tests.webhook.reviews.policed import (
     FORGED,
     LOCKED,
@@ -25,7 +26,6 @@ from tests.webhook.reviews.policed import (
     written,
 )
 from tests.webhook.reviews.test_policed import NOW, policy, told
-from webhook.decisions.conversion_context import ConversionOptions
 from webhook.reviews.lane import ThreadLane
 from webhook.server.policies import PolicedMutator
 from webhook.server.standalone import MemoryTemplates, StandaloneCluster
@@ -85,7 +85,7 @@ def test_a_forged_record_hides_nothing(record: str) -> None:
 def test_a_genuine_record_counts() -> None:
     templates = MemoryTemplates()
     store = PolicyStore(Path("policies"), lambda: NOW, PolicySet(), "", ())
-    mutator = PolicedMutator(ConversionOptions(), store, StandaloneCluster(), templates)
+    mutator = PolicedMutator(trainium(), store, StandaloneCluster(), templates)
     data = {**pod(container(neuron="4")), "apiVersion": "v1", "kind": "Pod"}
     decision = asyncio.run(mutator.review(sent(data)))
     import jsonpatch
@@ -104,7 +104,7 @@ def test_a_genuine_record_counts() -> None:
 
 def test_a_dry_run_counts_the_template_that_it_does_not_make() -> None:
     mutator = PolicedMutator(
-        ConversionOptions(),
+        trainium(),
         PolicyStore(Path("policies"), lambda: NOW, PolicySet(), "", ()),
         StandaloneCluster(),
         MemoryTemplates(),

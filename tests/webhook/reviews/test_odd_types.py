@@ -14,6 +14,7 @@ from policies.files.loader import load
 from policies.files.store import PolicyStore
 from policies.judging.policy_set import PolicySet
 from tests.support.manifests import container, pod
+from tests.support.trainium import trainium
 from tests.webhook.reviews.policed import (
     FORGED,
     FOUR,
@@ -29,7 +30,6 @@ from tests.webhook.reviews.policed import (
 )
 from tests.webhook.reviews.test_policed import NOW, policy
 from webhook.decisions import wire
-from webhook.decisions.conversion_context import ConversionOptions
 from webhook.edge.reviews import BadReviewError
 from webhook.reviews.policed import PolicedReviewer
 from webhook.reviews.policy_knowledge import ClusterLookups
@@ -142,13 +142,13 @@ EVERYTHING = load(
 @given(odd_requests())
 def test_no_type_of_any_field_raises(request: wire.AdmissionRequest) -> None:
     def validator(found: PolicySet) -> Reviewer:
-        return Validator(ConversionOptions(), found.catalogue, Cluster())
+        return Validator(trainium(), found.catalogue, Cluster())
 
     store = PolicyStore(Path("policies"), lambda: NOW, EVERYTHING, "", ())
     judge = PolicedReviewer(validator, store, ClusterLookups(Cluster()), frozenset(), PolicyMetrics(store), lambda: NOW)
     decision = asyncio.run(judge.review(request))
     assert len(decision.errors) <= 65
-    mutator = PolicedMutator(ConversionOptions(), store, StandaloneCluster(), MemoryTemplates())
+    mutator = PolicedMutator(trainium(), store, StandaloneCluster(), MemoryTemplates())
     asyncio.run(mutator.review(request))
 
 

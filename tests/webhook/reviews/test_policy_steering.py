@@ -14,7 +14,7 @@ from policies.judging.policy_set import PolicySet
 from policies.judging.subjects import of_object
 from tests.support.clusters import FakeCluster, mutator, request
 from tests.support.manifests import container, pod
-from webhook.decisions.conversion_context import ConversionOptions
+from tests.support.trainium import trainium
 from webhook.decisions.decision import Decision
 from webhook.decisions.ports import NamespaceFacts
 from webhook.decisions.steering import NO_STEERING
@@ -146,7 +146,7 @@ def test_pods_that_a_policy_does_not_convert_need_no_topology(mode: str, outcome
 def judge(found: PolicySet, manifest: dict[str, Any], kind: str, group: str) -> Decision:
     cluster = StandaloneCluster()
     steer = PolicySteer(found, cluster).of_template
-    validator = Validator(ConversionOptions(), found.catalogue, cluster, steer, unconnected=found.unconnected)
+    validator = Validator(trainium(), found.catalogue, cluster, steer, unconnected=found.unconnected)
     return asyncio.run(validator.review(request(manifest, kind=kind, group=group)))
 
 

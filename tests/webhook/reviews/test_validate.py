@@ -12,6 +12,7 @@ from neuron import names
 from neuron.findings import Finding
 from neuron.instances import Catalogue
 from tests.support.manifests import container, pod
+from tests.support.trainium import trainium
 from tests.support.validation import (
     TRN1,
     TRN2,
@@ -31,7 +32,6 @@ from tests.support.validation import (
     template,
     validator,
 )
-from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Decision, Outcome
 from webhook.edge import reviews
 from webhook.reviews.lane import ThreadLane
@@ -366,7 +366,7 @@ class TestLane:
     def reviewed(*manifests: Any, cluster: FakeClaims | None = None, together: bool = False) -> list[str]:
         async def main() -> list[str]:
             lane = _Recorded()
-            judge = Validator(ConversionOptions(), Catalogue(), cluster or FakeClaims(), lane=lane)
+            judge = Validator(trainium(), Catalogue(), cluster or FakeClaims(), lane=lane)
             if together:
                 tasks = [asyncio.create_task(judge.review(review(each))) for each in manifests]
                 await asyncio.sleep(0.01)
@@ -414,7 +414,7 @@ class TestLane:
 
         async def main() -> float:
             lane = ThreadLane()
-            judge = Validator(ConversionOptions(), Catalogue(), FakeClaims(), lane=lane)
+            judge = Validator(trainium(), Catalogue(), FakeClaims(), lane=lane)
             await judge.review(review(template(claim(request("warm", 1, on(TRN2))))))
             work = asyncio.create_task(judge.review(review(template(claim(*requests)))))
             longest = 0.0

@@ -1,5 +1,6 @@
 """Settings: four places they may come from, and what is said of those that cannot be."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from neuron.instances import DEFAULT_FAMILIES
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.modes import Mode
 from webhook.server import settings
@@ -47,6 +49,8 @@ TABLE: list[tuple[str, Any, str, str, Any, Any]] = [
     ("hint_toleration", False, "false", "false", False, True),
     ("hint_affinity", False, "0", "0", False, True),
     ("hint_scheduler", False, "False", "false", False, True),
+    ("families", ("trn1", "inf2"), "trn1, inf2", "[trn1, inf2]", ("trn1", "inf2"), ()),
+    ("watch_nodes", False, "false", "false", False, True),
     ("policies", "/p", "/p", "/p", Path("/p"), None),
     ("events", False, "false", "false", False, True),
     ("on_template_failure", "admit", "admit", "admit", "admit", "deny"),
@@ -299,3 +303,31 @@ def test_settings_are_written_as_the_config_file_spells_them(tmp_path: Path) -> 
     assert load({"config": written(tmp_path, text)}, {}).as_written() == shown | {
         "config": str(tmp_path / "config.yaml")
     }
+
+
+def test_families_may_be_separated_by_commas() -> None:
+    assert load({"families": ("trn1,inf2", " inf1 ,")}, {}).families == ("trn1", "inf2", "inf1")
+
+
+def test_a_standalone_server_has_trainium() -> None:
+    assert load({"standalone": True}, {}).families == DEFAULT_FAMILIES
+    assert load({"standalone": True, "families": ("inf2",)}, {}).families == ("inf2",)
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "message"),
+    [
+        ({"families": ("inf5",)}, {}, "--families names family 'inf5', which no instance type has. Did you mean"),
+        ({}, {"NEURON_DRA_FAMILIES": "zz"}, "NEURON_DRA_FAMILIES names family 'zz', which no instance type has. "),
+        ({"families": ("Inf2",)}, {}, "--families is ('Inf2',), and must be families of instance types"),
+    ],
+)
+def test_families_that_do_not_exist_are_refused(
+    flags: dict[str, Any], environment: dict[str, str], message: str
+) -> None:
+    with pytest.raises(SettingsError, match=re.escape(message)):
+        load(flags, environment)
+
+
+def test_policy_files_may_define_families() -> None:
+    assert load({"families": ("trn9",), "policies": "/p"}, {}).families == ("trn9",)

@@ -229,6 +229,12 @@ WRONG: list[Any] = [
         "the same devices are offered by device plugin and DRA driver, on n1.",
         id="device plugin and driver on one node, with another taint",
     ),
+    pytest.param(
+        well(nodes=(node("n1", kubelet="v1.34.1-eks-113cf36"), node("n2"), node("cpu", "m7i.large", "v1.34.0"))),
+        "the kubelet can lose pods that use ResourceClaims (kubernetes/kubernetes#133920), on n1"
+        " (v1.34.1-eks-113cf36).",
+        id="a faulty kubelet that publishes devices",
+    ),
 ]
 
 
@@ -362,6 +368,11 @@ NOTED: list[Any] = [
         well(nodes=(node("n1"), node("n9", "ml.trn2.48xlarge"))),
         "Neuron nodes with neither driver nor device plugin: n9.",
         id="a node with neither",
+    ),
+    pytest.param(
+        well(nodes=(node("n1"), node("n2"), node("n9", kubelet="v1.34.0", neuron="16"))),
+        "the kubelet can lose pods that use ResourceClaims (kubernetes/kubernetes#133920), on n9 (v1.34.0).",
+        id="a faulty kubelet that publishes nothing",
     ),
     pytest.param(
         well(namespaces=(named("a", **{"neuron.aws.com/convert": "convrt"}),)),

@@ -1,0 +1,262 @@
+"""`python -m benchmarks.scheduling`: what consecutive devices cost a real scheduler, in pods per second and in seconds.
+
+Starts etcd, kube-apiserver, kube-controller-manager and kube-scheduler (KUBEBUILDER_ASSETS) with 100 nodes that have no
+kubelet. The same pods are scheduled with windows and with counts that nothing constrains, in turns; the scheduler is
+stopped while they are created. Then one pod that fits on no node is refused.
+"""
+
+import itertools
+import os
+import signal
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from neuron.windows import Line
+from tests.cluster.allocating import claim, claiming_pod, refusal
+from tests.cluster.api import Api
+from tests.cluster.controlplane import Assets, AssetsMissingError, ControlPlane
+from tests.cluster.nodes import DRIVER, Fleet, device_class
+from tests.cluster.processes import eventually
+from tests.support import mixtures
+from tests.support.mixtures import Hardware, Object, request
+
+NAMESPACE: Final = "default"
+SIZES: Final = (2, 3, 5)
+_SETTLE: Final = 3.0
+
+Claims = Callable[[int], Object]
+"""The claim spec for a number of devices."""
+
+
+class Cluster:
+    """A control plane with emulated nodes of one kind."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._plane = plane
+        self._api: Api = plane.admin
+        self._numbers = itertools.count()
+        self._fleets: list[Fleet] = []
+        self._held: list[str] = []
+
+    def nodes(self, hardware: Hardware, count: int) -> tuple[str, ...]:
+        """Add nodes; returns their names."""
+        fleet = Fleet(self._api, f"bench-{len(self._fleets)}")
+        self._fleets.append(fleet)
+        contents = mixtures.slices(hardware)
+        names = tuple(fleet.add_publishing(hardware.name, contents) for _ in range(count))
+        time.sleep(_SETTLE)
+        return names
+
+    def hold(self, nodes: Sequence[str], devices: Sequence[int], capacity: Mapping[str, str]) -> None:
+        """Allocate devices of each node, without the scheduler."""
+        results: list[Object] = []
+        for node in nodes:
+            name = f"held-{next(self._numbers)}"
+            self._api.create(claim(name, {"devices": {"requests": [request("n0", count=len(devices))]}}), NAMESPACE)
+            results = [
+                {"request": "n0", "driver": DRIVER, "pool": node, "device": f"neuron-device-{device}"}
+                | ({"consumedCapacity": dict(capacity), "shareID": _share_id(device)} if capacity else {})
+                for device in devices
+            ]
+            status = {"allocation": {"devices": {"results": results}}}
+            self._api.merge("ResourceClaim", name, {"status": status}, NAMESPACE, "status")
+            self._held.append(name)
+        time.sleep(_SETTLE)
+
+    def clear(self) -> None:
+        """Remove nodes, slices and held devices."""
+        for name in self._held:
+            self._api.merge("ResourceClaim", name, {"status": {"allocation": None}}, NAMESPACE, "status")
+            self._api.delete("ResourceClaim", name, NAMESPACE)
+        for fleet in self._fleets:
+            fleet.clear()
+        self._held.clear()
+        self._fleets.clear()
+        time.sleep(_SETTLE)
+
+    def schedule(self, claims: Claims, pods: int) -> tuple[float, float]:
+        """Schedule pods of the sizes in turns, all waiting at the start.
+
+        Returns:
+            Pods per second, and the scheduler's CPU milliseconds per pod.
+        """
+        self._plane.scheduler.signal(signal.SIGSTOP)
+        names = [f"pod-{next(self._numbers)}" for _ in range(pods)]
+        for name, size in zip(names, itertools.cycle(SIZES), strict=False):
+            self._api.create(claim(name, claims(size)), NAMESPACE)
+            self._api.create(claiming_pod(name), NAMESPACE)
+        time.sleep(_SETTLE)
+        began, before = time.monotonic(), self._cpu()
+        self._plane.scheduler.signal(signal.SIGCONT)
+        eventually("the pods to be bound", lambda: self._bound(names), timeout=300, interval=0.1)
+        seconds, busy = time.monotonic() - began, self._cpu() - before
+        self._remove(names)
+        return pods / seconds, 1000 * busy / pods
+
+    def _cpu(self) -> float:
+        fields = Path(f"/proc/{self._plane.scheduler.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _bound(self, names: Sequence[str]) -> bool:
+        pods = {each["metadata"]["name"]: each for each in self._api.list("Pod", NAMESPACE)}
+        refused = [refusal(pods[name]) for name in names if refusal(pods[name])]
+        if refused:
+            raise click.ClickException(f"a pod that fits was refused: {refused[0]}")
+        return all(pods[name]["spec"].get("nodeName") for name in names)
+
+    def refused_after(self, spec: Object) -> tuple[float, str]:
+        """Seconds until a pod that fits on no node is refused, and the scheduler's words."""
+        name = f"pod-{next(self._numbers)}"
+        self._api.create(claim(name, spec), NAMESPACE)
+        began = time.monotonic()
+        self._api.create(claiming_pod(name), NAMESPACE)
+
+        def said() -> str:
+            found = self._api.get("Pod", name, NAMESPACE)
+            if found["spec"].get("nodeName"):
+                raise click.ClickException(f"{name} fits on {found['spec']['nodeName']}")
+            return refusal(found)
+
+        why = eventually("the pod to be refused", said, timeout=300, interval=0.02)
+        seconds = time.monotonic() - began
+        self._remove([name])
+        return seconds, why
+
+    def _remove(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._api.delete("Pod", name, NAMESPACE, force=True)
+            self._api.delete("ResourceClaim", name, NAMESPACE)
+
+        def gone() -> bool:
+            left = {each["metadata"]["name"] for each in self._api.list("ResourceClaim", NAMESPACE)}
+            return left.isdisjoint(names)
+
+        eventually("the claims to be gone", gone, timeout=120, interval=0.2)
+        time.sleep(_SETTLE)
+
+
+def _share_id(number: int) -> str:
+    return f"00000000-0000-4000-8000-{number:012d}"
+
+
+def _counts(size: int) -> Object:
+    return {"devices": {"requests": [request("n0", count=size)]}}
+
+
+def _windows(line: Line) -> Claims:
+    return lambda size: mixtures.window(line, size)
+
+
+def _ids(first: int, last: int) -> str:
+    chosen = ", ".join(map(str, range(first, last + 1)))
+    return f'device.attributes["{DRIVER}"].?deviceId.orValue(-1) in [{chosen}]'
+
+
+def _throughput(cluster: Cluster, nodes: int, pods: int, rounds: int) -> None:
+    line = Line(12, wraps=True)
+    click.echo(f"\n{nodes} x inf2.48xlarge, {pods} pods of 2, 3 and 5 devices; pods/s, medians of {rounds} in turns")
+    click.echo(f"{'':44} {'pods/s':>8} {'':8} {'':6} {'scheduler CPU ms/pod':>21}")
+    click.echo(f"{'nodes':44} {'counts':>8} {'windows':>8} {'ratio':>6} {'counts':>10} {'windows':>10}")
+    for name, shared, busy in (
+        ("empty", False, ()),
+        ("empty, cores shared", True, ()),
+        ("half of them with no two neighbours free", False, tuple(range(0, 12, 2))),
+        ("the same, cores shared", True, tuple(range(0, 12, 2))),
+    ):
+        found = cluster.nodes(Hardware("inf2.48xlarge", line, 2, shared), nodes)
+        if busy:
+            cluster.hold(found[::2], busy, {mixtures.CORES: "2"} if shared else {})
+        measured: dict[str, list[tuple[float, float]]] = {"counts": [], "windows": []}
+        for _ in range(rounds):
+            measured["counts"].append(cluster.schedule(_counts, pods))
+            measured["windows"].append(cluster.schedule(_windows(line), pods))
+        rates, costs = (
+            [statistics.median(each[figure] for each in measured[kind]) for kind in ("counts", "windows")]
+            for figure in (0, 1)
+        )
+        click.echo(
+            f"{name:44} {rates[0]:8.1f} {rates[1]:8.1f} {rates[1] / rates[0]:6.2f} {costs[0]:10.0f} {costs[1]:10.0f}"
+        )
+        cluster.clear()
+
+
+def _refusals(cluster: Cluster, nodes: int, rounds: int) -> None:
+    click.echo(
+        f"\none pod that fits on none of {nodes} nodes; seconds until the scheduler says so, medians of {rounds}"
+    )
+    for name, hardware, busy, claims in _refused():
+        found = cluster.nodes(hardware, nodes)
+        cluster.hold(found, busy, {mixtures.CORES: str(hardware.cores)} if hardware.shared else {})
+        click.echo(name)
+        for request_name, spec in claims:
+            measured = [cluster.refused_after(spec) for _ in range(rounds)]
+            why = "" if all("cannot allocate" in each for _, each in measured) else f"  {measured[0][1][:120]}"
+            click.echo(f"  {request_name:52} {statistics.median(seconds for seconds, _ in measured):7.2f}{why}")
+        cluster.clear()
+
+
+def _refused() -> Iterator[tuple[str, Hardware, tuple[int, ...], list[tuple[str, Object]]]]:
+    sixteen = Hardware("trn2.48xlarge", Line(16, wraps=False), 8, logical=2)
+    quarters = [request(f"n{part}", count=4, selector=_ids(4 * part, 4 * part + 3)) for part in range(4)]
+    whole: list[tuple[str, Object]] = [
+        ("one request for 16", {"devices": {"requests": [request("n0", count=16)]}}),
+        ("four requests for 4, by device ids", {"devices": {"requests": quarters}}),
+        ("allocationMode: All", {"devices": {"requests": [request("n0", allocationMode="All")]}}),
+    ]
+    yield "15 of 16 devices free, claims for the node", sixteen, (15,), whole
+    yield "15 of 16 devices free, device 0 in use", sixteen, (0,), whole[:2]
+    ring = Line(12, wraps=True)
+
+    def consecutive(*sizes: int) -> list[tuple[str, Object]]:
+        return [(f"{size} consecutive devices", mixtures.window(ring, size)) for size in sizes]
+
+    for shared in (False, True):
+        inf2 = Hardware("inf2.48xlarge", ring, 2, shared)
+        title = f"every other device of 12 in use{', cores shared' if shared else ''}"
+        yield title, inf2, tuple(range(0, 12, 2)), [*consecutive(2, 3, 5, 6, 9), ("7 devices", _counts(7))]
+        title = f"devices 3 and 9 of 12 in use{', cores shared' if shared else ''}"
+        yield (
+            title,
+            inf2,
+            (3, 9),
+            [*consecutive(8, 11), ("12 devices", _counts(12)), ("12 devices in fours", _thirds())],
+        )
+
+
+def _thirds() -> Object:
+    thirds = [request(f"n{part}", count=4, selector=_ids(4 * part, 4 * part + 3)) for part in range(3)]
+    return {"devices": {"requests": thirds}}
+
+
+@click.command()
+@click.option("--nodes", default=100, show_default=True, help="Emulated nodes.")
+@click.option("--pods", default=120, show_default=True, help="Pods of one measurement.")
+@click.option("--rounds", default=3, show_default=True, help="Measurements of each case.")
+@click.option("--only", type=click.Choice(["throughput", "refusals"]), help="One of the two parts.")
+def main(nodes: int, pods: int, rounds: int, only: str | None) -> None:
+    """Measure a real scheduler with windows and with unconstrained counts."""
+    try:
+        assets = Assets.locate()
+    except AssetsMissingError as error:
+        raise click.ClickException(str(error)) from error
+    with tempfile.TemporaryDirectory(prefix="neuron-dra-bench-") as folder:
+        plane = ControlPlane(assets, Path(folder))
+        try:
+            plane.start()
+            plane.admin.create(device_class())
+            if only != "refusals":
+                _throughput(Cluster(plane), nodes, pods, rounds)
+            if only != "throughput":
+                _refusals(Cluster(plane), nodes, rounds)
+        finally:
+            plane.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""Arranges the requests of a claim on one instance type: the alternatives of each request, and what ties them together.
+
+On rings and chains devices are consecutive (`neuron.windows`); elsewhere device groups connect them.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from neuron import names, neighbours, windows
+from neuron.fitting import Place, fits, mask
+from neuron.instances import InstanceType
+from neuron.layout import Layout
+from neuron.windows import Line, Placement
+
+LEAST_COVERED: Final = 0.5
+"""Share of the placements that a claim for whole devices and cores beside them has to allow. With fewer, whole devices
+are the better choice: they find a place."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConnectedSet:
+    """Requests whose devices must be connected with each other, because one container uses them together.
+
+    Attributes:
+        requests: request ids, ascending.
+        group: size of the device group that must contain them all; None if they are the whole node, or consecutive.
+    """
+
+    requests: tuple[int, ...]
+    group: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Option:
+    """One alternative of a request.
+
+    Attributes:
+        count: devices.
+        cores: physical cores of each device; 0 for whole devices.
+        ids: device ids to choose from; empty for any.
+        places: the sets of consecutive devices that it allows; empty where no others are consecutive with them.
+    """
+
+    count: int
+    cores: int = 0
+    ids: tuple[int, ...] = ()
+    places: tuple[Place, ...] = dataclasses.field(default=(), compare=False)
+
+
+Member: TypeAlias = tuple[int, int]
+"""Id of a request, and the position of one of its alternatives."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tie:
+    """An attribute that all devices of these alternatives must have with the same value."""
+
+    attribute: str
+    members: tuple[Member, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Arrangement:
+    """The requests of a claim on one instance type.
+
+    Attributes:
+        options: alternatives by request id, in order; at most 8.
+        ties: the constraints.
+        fixed: whether the claim fits in one place of a node only.
+    """
+
+    options: Mapping[int, tuple[Option, ...]]
+    ties: tuple[Tie, ...]
+    fixed: bool = False
+
+
+def arrange(entry: InstanceType, layout: Layout, connected_sets: Sequence[ConnectedSet]) -> Arrangement:
+    """Arrange a layout."""
+    if entry.line is not None:
+        beside = all(
+            len(each.requests) == 2
+            and may_be_beside(entry, *(layout.size((identity,)) for identity in each.requests)) > 0
+            for each in connected_sets
+        )
+        found = _consecutive(entry, entry.line, layout, connected_sets) if beside else None
+        if found is not None and fits_empty_node(entry, layout, connected_sets, found.options):
+            return found
+        return in_one_place(layout, connected_sets)
+    ties = [
+        Tie(names.device_group_attribute(each.group), tuple((identity, 0) for identity in each.requests))
+        for each in connected_sets
+        if each.group is not None
+    ]
+    return Arrangement(_untied(layout), tuple(ties))
+
+
+def fits_empty_node(
+    entry: InstanceType,
+    layout: Layout,
+    connected_sets: Sequence[ConnectedSet],
+    options: Mapping[int, Sequence[Option]],
+) -> bool:
+    """Whether these alternatives have place on an empty node of a ring or chain, all requests together."""
+    pairs = dict(_ordered(layout, each.requests) for each in connected_sets)
+    seconds = set(pairs.values())
+    runs = []
+    for identity in sorted(layout.counts.keys() - seconds, key=lambda each: (-layout.counts[each], each)):
+        places = tuple(place for option in options[identity] for place in option.places)
+        if places:
+            runs.append((places, layout.shares.get(pairs.get(identity, identity), 0)))
+    singles = len(layout.counts.keys() - seconds) - len(runs)
+    shares = tuple(sorted(cores for identity, cores in layout.shares.items() if identity not in seconds))
+    return fits(entry.devices or 0, entry.cores_per_device or 1, tuple(runs), singles, shares)
+
+
+def in_one_place(layout: Layout, connected_sets: Sequence[ConnectedSet]) -> Arrangement:
+    """One request after the other from device 0, the requests of a set beside each other: it fits an empty node.
+
+    The layout has no shares.
+    """
+    together = [identity for each in connected_sets for identity in each.requests]
+    others = sorted(layout.counts.keys() - set(together), key=lambda identity: (-layout.counts[identity], identity))
+    options = _untied(layout)
+    start = 0
+    for identity in (*together, *others):
+        count = layout.size((identity,))
+        if count > 1 or identity in together:
+            options[identity] = (Option(count, ids=tuple(range(start, start + count))),)
+        start += count
+    return Arrangement(options, (), fixed=True)
+
+
+def _untied(layout: Layout) -> dict[int, tuple[Option, ...]]:
+    whole: dict[int, tuple[Option, ...]] = {identity: (Option(count),) for identity, count in layout.counts.items()}
+    return whole | {identity: (Option(1, cores),) for identity, cores in layout.shares.items()}
+
+
+def _consecutive(
+    entry: InstanceType, line: Line, layout: Layout, connected_sets: Sequence[ConnectedSet]
+) -> Arrangement:
+    """Every window of every request, as far as 8 alternatives go."""
+    options, ties = _untied(layout), []
+    paired: set[int] = set()
+    for each in connected_sets:
+        first, second = _ordered(layout, each.requests)
+        paired.update(each.requests)
+        found = neighbours.beside(line, layout.size((first,)), layout.size((second,))).alternatives
+        options[first] = tuple(
+            Option(layout.counts[first], ids=_sorted(alternative.own), places=_masks(alternative.places))
+            for alternative in found
+        )
+        for position, alternative in enumerate(found):
+            ties.append(Tie(alternative.union, ((first, position), (second, 0))))
+            ties += _own_tie(alternative.own, (first, position))
+    for identity, count in layout.counts.items():
+        if identity in paired or count == 1:
+            continue
+        if count == line.devices:
+            options[identity] = (Option(count, places=(((1 << count) - 1, 0),)),)
+            continue
+        places = windows.placements(line, count, entry.windows)
+        options[identity] = tuple(
+            Option(count, ids=_sorted(place), places=_windows(line, count, place)) for place in places
+        )
+        for position, place in enumerate(places):
+            ties += _own_tie(place, (identity, position))
+    return Arrangement(options, tuple(ties))
+
+
+def _masks(places: Iterable[tuple[frozenset[int], frozenset[int]]]) -> tuple[Place, ...]:
+    return tuple(sorted((mask(first), mask(second)) for first, second in places))
+
+
+def _windows(line: Line, size: int, place: Placement) -> tuple[Place, ...]:
+    """The windows that a placement allows."""
+    if place.ids:
+        return ((mask(place.ids), 0),)
+    shift = next(
+        shift
+        for shift in windows.published_shifts(line)[size]
+        if windows.attribute(size, shift, line.devices) == place.attribute
+    )
+    return tuple((mask(line.window(size, start)), 0) for start in line.starts_at(size, shift))
+
+
+def may_be_beside(entry: InstanceType, first: int, second: int) -> float:
+    """Share of the placements of two runs beside each other that alternatives can allow; 0 if none."""
+    line = entry.line
+    if line is None or first + second > line.devices:
+        return 0
+    if first + second == line.devices:
+        return 1
+    if not entry.windows:
+        return 0
+    return neighbours.beside(line, max(first, second), min(first, second)).covered
+
+
+def _ordered(layout: Layout, pair: Sequence[int]) -> tuple[int, int]:
+    """The larger request first. A share is one device, and never the first."""
+    one, other = sorted(pair, key=lambda identity: (identity in layout.shares, -layout.size((identity,)), identity))
+    return one, other
+
+
+def _sorted(place: Placement) -> tuple[int, ...]:
+    return tuple(sorted(place.ids))
+
+
+def _own_tie(place: Placement, member: Member) -> list[Tie]:
+    return [Tie(place.attribute, (member,))] if place.attribute else []

@@ -1,0 +1,25 @@
+"""The API server stores generated templates as they are: its validation accepts them, and it drops and adds nothing."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neuron.templates import digest
+from tests.cluster.api import Api
+
+CASES = Path(__file__).parents[1] / "golden" / "mutate"
+TEMPLATES = {
+    template["metadata"]["name"]: template
+    for case in sorted(CASES.iterdir())
+    for template in json.loads((case / "templates.json").read_text())
+}
+
+
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
+def test_the_api_server_stores_a_generated_template_unchanged(api: Api, namespace: str, name: str) -> None:
+    template: dict[str, Any] = json.loads(json.dumps(TEMPLATES[name]))
+    template["metadata"] = {"name": name}
+    stored = api.create(template, namespace).body
+    assert name.endswith(digest(stored["spec"]))

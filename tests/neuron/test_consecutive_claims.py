@@ -1,0 +1,188 @@
+"""Generated claims for rings and chains, on the model of the allocator."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from hypothesis import Phase, assume, example, given, settings
+from hypothesis import strategies as st
+
+from neuron.allocator import Result
+from neuron.claims import Claim, Refusal, make_claim
+from neuron.demand import Ask, Role
+from neuron.instances import Catalogue, InstanceType, Topology
+from neuron.serving import DeviceConfig
+from neuron.windows import Line
+from tests.support.allocations import CORES, claim_of, node_of
+
+DEVICE, CORE = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"
+LINES = [entry for entry in Catalogue() if entry.line is not None]
+RING = InstanceType("odd.large", "odd", 9, 4, (1,), 1, None, Topology.RING)
+
+
+def typed(entry: InstanceType, *, shares: bool = False, windows: bool = True) -> InstanceType:
+    return dataclasses.replace(entry, shares_cores=shares, windows=windows)
+
+
+def named(name: str, *, shares: bool = False, windows: bool = True) -> InstanceType:
+    return typed(next(entry for entry in Catalogue() if entry.name == name), shares=shares, windows=windows)
+
+
+def claim_for(asks: Sequence[Ask], *candidates: InstanceType) -> Claim | Refusal:
+    return make_claim(asks, candidates, DeviceConfig(), "neuron.aws.com", pin_types=False)
+
+
+def asks_of(*wanted: tuple[str, str, int]) -> list[Ask]:
+    """Asks of (role, resource, amount), init containers first."""
+    return [
+        Ask(f"c{index}", Role(role), f"spec.containers[{index}]", resource if amount else "", amount)
+        for index, (role, resource, amount) in enumerate(wanted)
+    ]
+
+
+def results_of(results: Sequence[Result], use: Sequence[str]) -> list[Result]:
+    """What a container gets that refers to these requests; to none: the whole claim."""
+    return [result for result in results if not use or result.request.partition("/")[0] in use]
+
+
+def is_run(ids: Sequence[int], line: Line) -> bool:
+    return any(sorted(line.window(len(ids), start)) == sorted(ids) for start in line.starts(len(ids)))
+
+
+def check_limits(claim: Claim) -> None:
+    devices = claim.template.spec["spec"]["devices"]
+    requests, constraints = devices["requests"], devices.get("constraints", [])
+    assert len(requests) <= 32
+    assert len(constraints) <= 32
+    known = set()
+    for request in requests:
+        alternatives = request.get("firstAvailable", ())
+        assert len(alternatives) != 1
+        assert len(alternatives) <= 8
+        assert len({each["name"] for each in alternatives}) == len(alternatives)
+        known |= {request["name"], *(f"{request['name']}/{each['name']}" for each in alternatives)}
+    for constraint in constraints:
+        assert set(constraint["requests"]) <= known
+        assert 1 <= len(constraint["requests"]) == len(set(constraint["requests"])) <= 32
+
+
+def check_devices(claim: Claim, asks: Sequence[Ask], entry: InstanceType, results: Sequence[Result]) -> None:
+    """Every container has consecutive devices, and as many devices or cores as it requests."""
+    line = entry.line
+    assert line is not None
+    per_device = entry.cores_per_device or 0
+    for ask, use in zip(asks, claim.uses, strict=True):
+        assert (use is None) == (ask.amount == 0)
+        if use is None:
+            continue
+        mine = results_of(results, use)
+        ids = [int(result.device[1:]) for result in mine]
+        assert len(set(ids)) == len(ids)
+        assert is_run(ids, line), ids
+        cores = sum(result.consumed.get(CORES, per_device) for result in mine)
+        whole = [result for result in mine if result.consumed.get(CORES, per_device) == per_device]
+        if ask.in_cores:
+            assert cores >= ask.amount
+        else:
+            assert len(whole) >= ask.amount
+            if ask.role is not Role.INIT:
+                assert len(mine) == ask.amount
+
+
+def check(claim: Claim, asks: Sequence[Ask], entry: InstanceType, results: Sequence[Result]) -> None:
+    """The same for a claim for one type, where too many cores are warned of."""
+    check_devices(claim, asks, entry, results)
+    warned = {finding.path for finding in claim.warnings if finding.code == "NEU202"}
+    for ask, use, exact in zip(asks, claim.uses, claim.exact, strict=True):
+        if use is not None and ask.in_cores:
+            mine = results_of(results, use)
+            cores = sum(result.consumed.get(CORES, entry.cores_per_device or 0) for result in mine)
+            assert (cores > ask.amount) == (ask.resource_path in warned)
+            assert exact <= (cores == ask.amount)
+
+
+ROLES = st.sampled_from(["app", "app", "sidecar", "init"])
+ASK = st.tuples(ROLES, st.sampled_from([DEVICE, CORE]), st.integers(0, 14))
+PODS = st.lists(ASK, min_size=1, max_size=4).map(lambda asks: sorted(asks, key=lambda each: each[0] == "app"))
+ENTRIES = st.builds(typed, st.sampled_from([*LINES, RING]), shares=st.booleans(), windows=st.booleans())
+
+
+@settings(max_examples=600, deadline=None, phases=[Phase.explicit, Phase.generate])
+@given(PODS, ENTRIES)
+@example(
+    [("app", DEVICE, 9), ("app", CORE, 9), ("app", CORE, 9), ("app", CORE, 9)], named("inf1.24xlarge", shares=True)
+)
+@example([("app", DEVICE, 4)] * 3, named("inf2.48xlarge", windows=False))
+@example([("init", DEVICE, 7), ("app", DEVICE, 4), ("app", DEVICE, 3)], named("inf2.48xlarge"))
+@example([("init", DEVICE, 7), ("app", DEVICE, 3), ("app", DEVICE, 2), ("app", DEVICE, 2)], named("inf2.48xlarge"))
+def test_a_claim_fits_an_empty_node_with_consecutive_devices_and_exact_cores(
+    pod: list[tuple[str, str, int]], entry: InstanceType
+) -> None:
+    asks = asks_of(*pod)
+    assume(any(ask.amount for ask in asks))
+    claim = claim_for(asks, entry)
+    if isinstance(claim, Refusal):
+        return
+    check_limits(claim)
+    results = node_of(entry).allocate(claim_of(claim.template.spec))
+    assert results is not None
+    check(claim, asks, entry, results)
+
+
+FAMILIES = st.lists(ENTRIES, min_size=2, max_size=4, unique_by=lambda entry: entry.name)
+
+
+@settings(max_examples=500, deadline=None, phases=[Phase.explicit, Phase.generate])
+@given(PODS, FAMILIES)
+def test_a_claim_for_several_types_fits_an_empty_node_of_each(
+    pod: list[tuple[str, str, int]], entries: list[InstanceType]
+) -> None:
+    asks = asks_of(*pod)
+    assume(any(ask.amount for ask in asks))
+    claim = claim_for(asks, *entries)
+    if isinstance(claim, Refusal):
+        assert all(isinstance(claim_for(asks, entry), Refusal) for entry in entries)
+        return
+    check_limits(claim)
+    for entry in entries:
+        results = node_of(entry).allocate(claim_of(claim.template.spec))
+        assert (results is not None) == (entry.name in claim.types)
+        if results is not None:
+            check_devices(claim, asks, entry, results)
+
+
+@settings(max_examples=1000, deadline=None, phases=[Phase.explicit, Phase.generate])
+@given(st.integers(2, 12), ENTRIES, st.data())
+def test_one_container_fits_wherever_a_listed_run_is_free(size: int, entry: InstanceType, data: st.DataObject) -> None:
+    line = entry.line
+    assert line is not None
+    asks = asks_of(("app", DEVICE, size))
+    busy = data.draw(st.sets(st.integers(0, line.devices - 1)))
+    claim = claim_for(asks, entry)
+    assume(isinstance(claim, Claim) and size < line.devices)
+    assert isinstance(claim, Claim)
+    results = node_of(entry, busy=busy).allocate(claim_of(claim.template.spec))
+    free = [start for start in line.starts(size) if busy.isdisjoint(line.window(size, start))]
+    if results is None:
+        # Only where 8 alternatives cannot list every run.
+        assert not free or len(line.starts(size)) > 8
+    else:
+        check(claim, asks, entry, results)
+
+
+def test_cores_beside_whole_devices_are_given_at_either_end() -> None:
+    entry = named("inf1.6xlarge", shares=True)
+    asks = asks_of(("app", CORE, 9))
+    claim = claim_for(asks, entry)
+    assert isinstance(claim, Claim)
+    assert claim.exact == (True,)
+    taken = claim_for(asks_of(("app", CORE, 1)), entry)
+    assert isinstance(taken, Claim)
+    node = node_of(entry)
+    for _ in range(5):  # four on device 0, the fifth on device 1
+        assert node.allocate(claim_of(taken.template.spec)) is not None
+    results = node.allocate(claim_of(claim.template.spec))
+    assert results is not None
+    assert [(result.device, result.consumed[CORES]) for result in results] == [("d2", 4), ("d3", 4), ("d1", 1)]
+    for _ in range(2):
+        assert node.allocate(claim_of(taken.template.spec)) is not None
+    assert node.allocate(claim_of(taken.template.spec)) is None

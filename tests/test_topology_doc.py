@@ -1,0 +1,87 @@
+"""docs/topology.md and its drawings agree with the catalogue and with the windows that nodes publish."""
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from neuron import windows
+from neuron.instances import Catalogue, InstanceType, Topology
+from neuron.windows import Line
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGE = (DOCS / "topology.md").read_text()
+TYPES = list(Catalogue())
+LINES = [entry for entry in TYPES if entry.line]
+
+
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("draw_topology", DOCS / "draw_topology.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+DRAW = script()
+
+
+def rows(of_columns: int) -> dict[str, list[str]]:
+    """Rows of the page's tables with that many columns, by their first cell."""
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line[:1] == "|"]
+    return {row[0]: row[1:] for row in cells if len(row) == of_columns}
+
+
+def examples() -> list[dict[str, Any]]:
+    return [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]
+
+
+@pytest.mark.parametrize("name", DRAW.DRAWINGS)
+def test_a_drawing_is_what_the_script_draws_and_the_page_shows_it(name: str) -> None:
+    assert (DOCS / name).read_text() == DRAW.DRAWINGS[name](), "run python docs/draw_topology.py"
+    assert f"]({name})" in PAGE
+
+
+@pytest.mark.parametrize("topology", [Topology.SINGLE, Topology.TORUS, Topology.RING, Topology.CHAIN])
+def test_the_page_lists_the_types_of_each_topology(topology: Topology) -> None:
+    named = set(rows(3)[topology][0].split(", "))
+    assert named == {entry.name for entry in TYPES if entry.topology is topology}
+
+
+@pytest.mark.parametrize("instance", LINES, ids=lambda each: each.name)
+def test_the_page_has_the_published_shifts_of_each_type(instance: InstanceType) -> None:
+    assert instance.line is not None
+    shape, shifts, attributes = rows(4)[instance.name]
+    published = windows.published_shifts(instance.line)
+    assert shape == f"{instance.topology} of {instance.line.devices}"
+    assert shifts == "; ".join(f"{size}: {', '.join(map(str, each))}" for size, each in published.items())
+    assert int(attributes) == sum(map(len, published.values())) <= windows.MOST_ATTRIBUTES
+
+
+def test_the_examples_name_published_attributes() -> None:
+    group, three, nine = examples()
+    assert group["constraints"] == [{"matchAttribute": windows.attribute(4, 0, 16)}]
+    ring = windows.placements(Line(12, wraps=True), 3)
+    assert [each["matchAttribute"] for each in three["constraints"]] == [each.attribute for each in ring]
+    assert [each["requests"] for each in three["constraints"]] == [
+        [f"n0/{each['name']}"] for each in three["requests"][0]["firstAvailable"]
+    ]
+    chain = Line(4, wraps=False)
+    shifts = windows.published_shifts(chain).items()
+    published = {windows.attribute(size, shift, 4) for size, each in shifts for shift in each}
+    assert {each["matchAttribute"] for each in nine["constraints"]} <= published
+
+
+def test_the_drawing_of_windows_has_a_row_for_each_of_its_attributes() -> None:
+    drawing = DRAW.published_windows()
+    for name, sizes in (("inf2.48xlarge", (3, 4, 5)), ("inf2.24xlarge", (2, 3))):
+        line = next(entry.line for entry in LINES if entry.name == name)
+        assert line is not None
+        for size in sizes:
+            for shift in windows.published_shifts(line)[size]:
+                assert f">{windows.attribute(size, shift, line.devices)}<" in drawing

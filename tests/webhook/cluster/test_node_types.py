@@ -1,0 +1,173 @@
+"""Instance types by the labels of Nodes."""
+
+import json
+import time
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from neuron.instances import Catalogue, Observation
+from webhook.cluster.api import RESOURCE_GROUP, Resource
+from webhook.cluster.caches import KubeCluster
+from webhook.cluster.node_types import MOST_TYPES, NODES, project_node, with_node
+from webhook.decisions.conversion_context import ConversionOptions, conversion_context
+
+TYPE = "node.kubernetes.io/instance-type"
+BETA = "beta.kubernetes.io/instance-type"
+SLICES = Resource(RESOURCE_GROUP, "v1", "resourceslices")
+
+
+def node(name: str, instance_type: str | None = None, label: str = TYPE, **more: Any) -> dict[str, Any]:
+    labels = {"kubernetes.io/hostname": name, **({} if instance_type is None else {label: instance_type})}
+    return {"metadata": {"name": name, "labels": labels, **more}}
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        (node("a", "trn2.48xlarge"), "trn2.48xlarge"),
+        (node("a", "inf2.xlarge", BETA), "inf2.xlarge"),
+        (node("a", "ml.trn1.32xlarge"), "ml.trn1.32xlarge"),
+        (node("a", "trn4.96xlarge"), "trn4.96xlarge"),
+        (node("a", "m5.large"), None),
+        (node("a", "inf"), None),
+        (node("a", "trn2" + "x" * 64), None),
+        (node("a", "trn2 48xlarge"), None),
+        (node("a"), None),
+        ({"metadata": {"name": "a"}}, None),
+    ],
+)
+def test_a_node_says_its_type(item: dict[str, Any], expected: str | None) -> None:
+    assert project_node(item) == expected
+
+
+def test_nodes_of_one_type_share_its_name() -> None:
+    first, second = (project_node(json.loads(json.dumps(node(name, "trn2.48xlarge")))) for name in "ab")
+    assert first is second
+
+
+class Unplugged:
+    """An API server that is not called."""
+
+    async def request(self, *_: object, **__: object) -> bytes:
+        raise AssertionError
+
+    def stream(self, *_: object, **__: object) -> Any:
+        raise AssertionError
+
+
+@pytest.fixture
+def view() -> KubeCluster:
+    return KubeCluster(Unplugged())
+
+
+def tell(view: KubeCluster, item: dict[str, Any], event: str = "MODIFIED", resource: Resource = NODES) -> None:
+    (cache,) = (cache for cache in view.caches if cache.resource == resource)
+    cache.observe(event, item)
+
+
+def slice_of(instance_type: str, devices: int) -> dict[str, Any]:
+    attributes = {"instanceType": {"string": instance_type}}
+    published = [{"name": f"neuron-device-{number}", "attributes": attributes} for number in range(devices)]
+    spec = {"driver": "neuron.aws.com", "pool": {"name": "a", "generation": 1}, "devices": published}
+    return {"metadata": {"name": "a"}, "spec": spec}
+
+
+def test_types_are_remembered_when_the_nodes_are_gone(view: KubeCluster) -> None:
+    tell(view, node("a", "inf2.48xlarge"))
+    tell(view, node("a", "inf2.48xlarge"), "DELETED")
+    assert view.observations() == {"inf2.48xlarge": Observation(0, labels=("inf2.48xlarge",))}
+
+
+def test_the_version_grows_with_a_new_type_only(view: KubeCluster) -> None:
+    for name, instance_type in (("a", "inf2.xlarge"), ("b", "inf2.xlarge"), ("c", "m5.large"), ("d", "ml.inf2.xlarge")):
+        tell(view, node(name, instance_type))
+    assert view.version == 2
+    assert view.observations() == {"inf2.xlarge": Observation(0, labels=("inf2.xlarge", "ml.inf2.xlarge"))}
+
+
+@pytest.mark.parametrize("nodes_first", [True, False])
+def test_nodes_and_slices_of_one_type_add_up(view: KubeCluster, nodes_first: bool) -> None:
+    steps = [
+        lambda: tell(view, node("a", "trn1.32xlarge")),
+        lambda: tell(view, slice_of("trn1.32xlarge", 16), resource=SLICES),
+    ]
+    for step in steps if nodes_first else reversed(steps):
+        step()
+    seen = Observation(16, labels=("trn1.32xlarge",), windows=False)  # The devices of these slices have no groups.
+    assert view.observations() == {"trn1.32xlarge": seen}
+
+
+def test_the_number_of_types_is_bounded() -> None:
+    seen: Any = {}
+    for number in range(MOST_TYPES + 10):
+        seen = with_node(seen, f"trn2.{number}xlarge")
+    assert len(seen) == MOST_TYPES
+    assert with_node(seen, "trn2.0xlarge") is seen
+    assert with_node(seen, "ml.trn2.0xlarge")["trn2.0xlarge"].labels == ("ml.trn2.0xlarge", "trn2.0xlarge")
+
+
+def test_nodes_decide_families(view: KubeCluster) -> None:
+    tell(view, node("a", "inf2.48xlarge"))
+    context = conversion_context(ConversionOptions(families=("trn1",)), Catalogue(), view)
+    assert context.families.seen == ("inf2",)
+    assert context.label_values(["inf2.48xlarge", "trn1.2xlarge"]) == ("inf2.48xlarge", "trn1.2xlarge")
+
+
+def test_labels_of_hyperpod_are_used_as_they_are(view: KubeCluster) -> None:
+    tell(view, node("a", "ml.trn1.32xlarge"))
+    context = conversion_context(ConversionOptions(), Catalogue(), view)
+    assert context.families.seen == ("trn1",)
+    values = context.label_values(["trn1.32xlarge", "trn1.2xlarge"])
+    assert values == ("ml.trn1.32xlarge", "trn1.2xlarge", "ml.trn1.2xlarge")
+
+
+def test_a_type_that_is_not_released_counts_if_a_node_has_it(view: KubeCluster) -> None:
+    entry = Catalogue().get("trn3-dev0.48xlarge")
+    assert entry is not None
+    assert not entry.released
+    tell(view, node("a", "trn3-dev0.48xlarge"))
+    seen = conversion_context(ConversionOptions(), Catalogue(), view).catalogue.get("trn3-dev0.48xlarge")
+    assert seen is not None
+    assert (seen.released, seen.devices) == (True, None)
+
+
+def test_without_the_watch_nodes_are_not_listed() -> None:
+    assert NODES not in {cache.resource for cache in KubeCluster(Unplugged(), nodes=False).caches}
+
+
+# --- five thousand nodes ----------------------------------------------------------------------------------------
+
+MANY = 5_000
+
+
+def metadata_of(number: int) -> dict[str, Any]:
+    """Metadata about as large as that of a node on EKS: some 40 labels, annotations, managed fields of two managers."""
+    labels = {f"example.com/label-{index}": f"value-{index}" for index in range(40)}
+    fields = {f"f:field-{index}": {"f:x": {}, "f:y": {}} for index in range(40)}
+    managed = [{"manager": manager, "operation": "Update", "fieldsV1": fields} for manager in ("kubelet", "cloud")]
+    instance_type = "trn2.48xlarge" if number % 2 else "inf2.48xlarge"
+    item = node(f"ip-10-0-{number // 256}-{number % 256}.ec2.internal", instance_type, managedFields=managed)
+    item["metadata"]["labels"] |= labels
+    item["metadata"]["uid"] = f"00000000-0000-0000-0000-{number:012d}"
+    return item
+
+
+def test_five_thousand_nodes_take_little_memory_and_time() -> None:
+    texts = [json.dumps(metadata_of(number)).encode() for number in range(MANY)]
+    assert sum(map(len, texts)) > MANY * 4_000
+    view = KubeCluster(Unplugged())
+    (cache,) = (each for each in view.caches if each.resource == NODES)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    begun = time.process_time()
+    for text in texts:
+        cache._take(b'{"type":"ADDED","object":' + text + b"}")
+    taken = time.process_time() - begun
+    kept = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert len(cache) == MANY
+    assert view.version == 2
+    assert kept / MANY < 600  # bytes: name, key and entry; the type is shared
+    assert taken / MANY < 0.002  # seconds, with tracemalloc
