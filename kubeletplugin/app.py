@@ -9,7 +9,7 @@ import random
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import grpc
 import msgspec
@@ -22,16 +22,23 @@ from kubeletplugin.clock import SystemClock
 from kubeletplugin.decide import NodeView
 from kubeletplugin.driver import Driver, NodeClaims
 from kubeletplugin.files import DiskFiles
+from kubeletplugin.gate import KubeletGate
 from kubeletplugin.health import HealthMonitor
+from kubeletplugin.kube_node import NodeApi
 from kubeletplugin.metrics import Metrics, MetricsServer
+from kubeletplugin.node_labels import Labeller
+from kubeletplugin.offer import Guard, OfferSettings
+from kubeletplugin.own_node import OwnNode
+from kubeletplugin.owner import OwnerReporter
 from kubeletplugin.prepare import Preparer
 from kubeletplugin.probe import Prober
-from kubeletplugin.publish import Instance, Publisher
+from kubeletplugin.publish import Instance, NodeSources, Publisher
 from kubeletplugin.register import (
     Registration,
     SocketError,
     SocketPaths,
     UnixServer,
+    other_instance_serves,
     remove_stale_sockets,
     socket_paths,
 )
@@ -100,12 +107,34 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         driver = Driver(node, clock=clock, metrics=metrics)
         stack.callback(driver.close)
         await driver.count()
-        publisher = _publisher(settings, api, monitor, clock, metrics)
-        sweeper = Sweeper(driver, node, settings.sweep_interval, clock=clock, metrics=metrics)
-        writer = ClaimStatusWriter(driver, node, api, monitor, clock=clock, metrics=metrics)
+        gate = KubeletGate(clock, settings.registration_wait)
+        # The facts are needed before slices are published: a kubelet that knows this instance may call it at once.
+        own = OwnNode(NodeApi(api, settings.node_name), clock=clock, metrics=metrics, use_facts=monitor.use_facts)
+        offers = OfferSettings(settings.taint_effect, Guard(settings.device_plugin_guard), settings.ultraserver_publish)
+        withhold = settings.faulty_kubelet == "Withhold"
+        instance = Instance(driver_version(), offers, settings.state, settings.share_cores, withhold)
+        publisher = Publisher(
+            api, NodeSources(monitor, own, gate), instance, clock=clock, metrics=metrics, jitter=random.uniform
+        )
+        parts: list[_Part] = [
+            monitor,
+            own,
+            publisher,
+            Sweeper(driver, node, settings.sweep_interval, clock=clock, metrics=metrics),
+            OwnerReporter(own, offers.guard, clock=clock, metrics=metrics),
+        ]
+        if settings.ultraserver_labels:
+            parts.append(Labeller(own, monitor, clock=clock, metrics=metrics))
         if settings.claim_status:
+            writer = ClaimStatusWriter(driver, node, api, monitor, clock=clock, metrics=metrics)
             driver.observer = writer
-        registration = Registration(paths.plugin)
+            parts.append(writer)
+
+        def answered(accepted: bool) -> None:
+            gate.answered(accepted=accepted)
+            metrics.registered.set(accepted)
+
+        registration = Registration(paths.plugin, answered)
         if settings.metrics_port:
             stack.callback(_serve_metrics(settings, metrics).close)
         # Registration comes last: the kubelet calls the driver's socket as soon as it sees the registration socket.
@@ -114,20 +143,22 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         )
         await stack.enter_async_context(_serving(UnixServer(paths.registration, [registration.handler()])))
         if settings.health_port:
-            await stack.enter_async_context(_health_service(settings, paths))
+            prober = Prober(paths, registered=lambda: bool(gate.registered), offered=lambda: publisher.offered)
+            await stack.enter_async_context(_health_service(settings, prober))
         _log.info("serving", extra={"plugin": str(paths.plugin), "registration": str(paths.registration)})
-        await _until_stopped(stop, monitor, publisher, sweeper, *([writer] if settings.claim_status else []))
+        await _until_stopped(stop, *parts)
+        if not await asyncio.to_thread(other_instance_serves, settings.kubelet_registry_dir, paths.registration):
+            await publisher.withdraw()
 
 
-def _publisher(
-    settings: DriverSettings, api: kube.KubeApi, monitor: HealthMonitor, clock: SystemClock, metrics: Metrics
-) -> Publisher:
-    withhold = settings.faulty_kubelet == "Withhold"
-    instance = Instance(driver_version(), settings.taint_effect, settings.state, settings.share_cores, withhold)
-    return Publisher(api, monitor, instance, clock=clock, metrics=metrics, jitter=random.uniform)
+class _Part(Protocol):
+    """A background part."""
+
+    async def run(self) -> None:
+        """Run until cancelled."""
 
 
-async def _until_stopped(stop: asyncio.Event, *parts: HealthMonitor | Publisher | Sweeper | ClaimStatusWriter) -> None:
+async def _until_stopped(stop: asyncio.Event, *parts: _Part) -> None:
     """Run the background parts. They handle expected errors; any other error ends the process with a traceback."""
     tasks = [asyncio.create_task(part.run()) for part in parts]
     stopped = asyncio.create_task(stop.wait())
@@ -153,6 +184,7 @@ def _emulated(settings: DriverSettings, catalogue: Catalogue) -> DriverSettings:
             emulate.emulated_type(settings.emulate, catalogue),
             driver_version=settings.emulate_driver_version,
             node_id=settings.emulate_node_id,
+            server=settings.emulate_ultraserver,
         )
     except emulate.UnknownTypeError as error:
         raise StartupError(f"--emulate: {error}") from error
@@ -230,10 +262,10 @@ async def _serving(server: UnixServer) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def _health_service(settings: DriverSettings, paths: SocketPaths) -> AsyncIterator[None]:
+async def _health_service(settings: DriverSettings, prober: Prober) -> AsyncIterator[None]:
     where = _host_and_port(settings, settings.health_port)
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers((Prober(paths).handler(),))
+    server.add_generic_rpc_handlers((prober.handler(),))
     try:
         server.add_insecure_port(where)
         await server.start()

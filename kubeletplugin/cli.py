@@ -21,9 +21,11 @@ _log = logging.getLogger(__name__)
 
 def _option(setting: Declaration) -> click.Option:
     default = f"  [default: {setting.default}]" if setting.default else ""
-    return click.Option(
-        [setting.flag, setting.name], metavar=setting.metavar, help=f"{setting.description}{default}", type=str
-    )
+    text = f"{setting.description}{default}"
+    if setting.switch:
+        flags = f"{setting.flag}/--no-{setting.flag.removeprefix('--')}"
+        return click.Option([flags, setting.name], default=None, help=text)
+    return click.Option([setting.flag, setting.name], metavar=setting.metavar, help=text, type=str)
 
 
 def _main(**flags: Any) -> None:

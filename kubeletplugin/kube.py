@@ -1,4 +1,4 @@
-"""The API server for the driver: claims, the node and its ResourceSlices. Implements the ports of `ports`.
+"""The API server for the driver: claims and the node's ResourceSlices. Implements ports of `ports`.
 
 The transport is `runtime.api_transport`. Objects stay plain JSON. All callers see `resource.k8s.io/v1`; for clusters
 that serve only beta versions, slices are translated here.
@@ -9,7 +9,7 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -55,7 +55,7 @@ async def connect(kubeconfig: Path | None, node_name: str) -> "KubeApi":
 
 
 class KubeApi:
-    """Claims, the node and its slices. Implements `ClaimReader`, `ClaimStatusStore` and `NodeStore` of `ports`."""
+    """Claims and the node's slices. Implements `ClaimReader`, `ClaimStatusStore` and `SliceStore` of `ports`."""
 
     def __init__(self, connection: Connection, node_name: str) -> None:
         self._connection = connection
@@ -68,15 +68,11 @@ class KubeApi:
 
     # --- reading ------------------------------------------------------------------------------------------
 
-    async def node(self) -> JsonObject:
-        """See `ports.NodeReader`."""
-        return await self._call("GET", f"/api/v1/nodes/{quote(self._node_name)}")
-
     async def claim(self, namespace: str, name: str) -> JsonObject | None:
         """See `ports.ClaimReader`."""
         path = f"{await self._root()}/namespaces/{quote(namespace)}/resourceclaims/{quote(name)}"
         try:
-            return await self._call("GET", path)
+            return await self.call("GET", path)
         except KubeError as error:
             if error.status == NOT_FOUND and error.reason == "NotFound":
                 return None
@@ -102,7 +98,7 @@ class KubeApi:
         # Forced: nobody else manages the entries of this driver.
         query = {"fieldManager": names.DRIVER, "force": "true"}
         try:
-            return await self._call("PATCH", path, query, body, _APPLY)
+            return await self.call("PATCH", path, query, body, _APPLY)
         except KubeError as error:
             if error.status in (NOT_FOUND, CONFLICT):  # a conflict: a claim with another UID
                 return None
@@ -110,7 +106,7 @@ class KubeApi:
 
     async def separates_counters(self) -> bool:
         """See `ports.SliceStore`."""
-        version = await self._call("GET", "/version")
+        version = await self.call("GET", "/version")
         parts = [re.match("[0-9]*", str(version.get(key, ""))) for key in ("major", "minor")]
         numbers = tuple(int(part[0] or 0) for part in parts if part)
         return numbers >= _COUNTERS_APART_SINCE
@@ -124,43 +120,42 @@ class KubeApi:
 
     async def watch(self, resource_version: str) -> AsyncIterator[SliceEvent]:
         """See `ports.SliceStore`."""
-        query = self._selector() | {
-            "watch": "true",
-            "resourceVersion": resource_version,
-            "timeoutSeconds": str(_WATCH_SECONDS),
-            "allowWatchBookmarks": "true",
-        }
+        query = self._selector() | {"resourceVersion": resource_version}
         path = f"{await self._root()}/resourceslices"
-        stall = _WATCH_SECONDS + _WATCH_GRACE_SECONDS
+        async with contextlib.aclosing(self.events(path, query, "ResourceSlices")) as events:
+            async for kind, body in events:
+                yield SliceEvent(kind, to_v1(body))
+
+    async def keeps_taints(self) -> bool:
+        """See `ports.SliceStore`. A dry run: nothing is stored."""
+        device = {"name": "probe", "taints": [{"key": names.DRIVER, "effect": "NoSchedule"}]}
+        pool = {"name": self._node_name, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": names.DRIVER, "nodeName": self._node_name, "pool": pool, "devices": [device]}
+        body = {"kind": "ResourceSlice", "metadata": {"generateName": "neuron-dra-probe-"}, "spec": spec}
+        root = await self._root()
         try:
-            with _kube_errors("The watch on ResourceSlices broke off"):
-                async with (
-                    self._connection.stream(path, query=query, stall=stall) as pieces,
-                    contextlib.aclosing(answers.lines(pieces, LONGEST_ANSWER, api_objects.WINDOW)) as lines,
-                ):
-                    async for line in lines:
-                        event = json.loads(line)
-                        if event["type"] == "ERROR":
-                            raise StatusError.from_status(event["object"])
-                        if event["type"] != "BOOKMARK":
-                            yield SliceEvent(event["type"], to_v1(event["object"]))
-        except (ValueError, KeyError) as error:
-            raise KubeError(f"The watch on ResourceSlices broke off: {error!r}") from error
+            stored = await self.call("POST", f"{root}/resourceslices", {"dryRun": "All"}, body=self._from_v1(body))
+        except KubeError as error:
+            if error.retryable:
+                raise
+            _log.warning("the API server refuses a dry run", extra={"error": str(error)})
+            return False
+        return all("taints" in device for device in to_v1(stored)["spec"]["devices"])
 
     async def create(self, body: Mapping[str, Any]) -> JsonObject:
         """See `ports.SliceStore`."""
         root = await self._root()
-        return to_v1(await self._call("POST", f"{root}/resourceslices", body=self._from_v1(body)))
+        return to_v1(await self.call("POST", f"{root}/resourceslices", body=self._from_v1(body)))
 
     async def update(self, body: Mapping[str, Any]) -> JsonObject:
         """See `ports.SliceStore`."""
         path = f"{await self._root()}/resourceslices/{quote(body['metadata']['name'])}"
-        return to_v1(await self._call("PUT", path, body=self._from_v1(body)))
+        return to_v1(await self.call("PUT", path, body=self._from_v1(body)))
 
     async def delete(self, name: str) -> None:
         """See `ports.SliceStore`."""
         try:
-            await self._call("DELETE", f"{await self._root()}/resourceslices/{quote(name)}")
+            await self.call("DELETE", f"{await self._root()}/resourceslices/{quote(name)}")
         except KubeError as error:
             if error.status != NOT_FOUND:
                 raise
@@ -177,7 +172,7 @@ class KubeApi:
         """URL path of the best version that the cluster serves."""
         if self._version is None:
             try:
-                group = await self._call("GET", f"/apis/{GROUP}")
+                group = await self.call("GET", f"/apis/{GROUP}")
             except KubeError as error:
                 if error.status != NOT_FOUND:
                     raise
@@ -222,14 +217,42 @@ class KubeApi:
                 version = page.metadata.resourceVersion
         return items, version
 
-    async def _call(
+    async def events(
+        self, path: str, query: Mapping[str, str], kind: str
+    ) -> AsyncGenerator[tuple[str, JsonObject], None]:
+        """Types and objects of a watch's events, until the server ends it. Raises KubeError.
+
+        Args:
+            path: URL path of the collection.
+            query: parameters, with the resourceVersion from which to watch.
+            kind: of the objects, for messages.
+        """
+        watched = {"watch": "true", "timeoutSeconds": str(_WATCH_SECONDS), "allowWatchBookmarks": "true", **query}
+        stall = _WATCH_SECONDS + _WATCH_GRACE_SECONDS
+        try:
+            with _kube_errors(f"The watch on {kind} broke off"):
+                async with (
+                    self._connection.stream(path, query=watched, stall=stall) as pieces,
+                    contextlib.aclosing(answers.lines(pieces, LONGEST_ANSWER, api_objects.WINDOW)) as lines,
+                ):
+                    async for line in lines:
+                        event = json.loads(line)
+                        if event["type"] == "ERROR":
+                            raise StatusError.from_status(event["object"])
+                        if event["type"] != "BOOKMARK":
+                            yield event["type"], event["object"]
+        except (ValueError, KeyError) as error:
+            raise KubeError(f"The watch on {kind} broke off: {error!r}") from error
+
+    async def call(
         self,
         method: str,
         path: str,
         query: Mapping[str, str] | None = None,
-        body: JsonObject | None = None,
+        body: Mapping[str, Any] | None = None,
         content_type: str = JSON,
     ) -> JsonObject:
+        """The object that the API server answers. Raises KubeError."""
         content = await self._exchange(method, path, query or {}, body, content_type)
         try:
             answer = json.loads(content)
@@ -248,7 +271,7 @@ class KubeApi:
         method: str,
         path: str,
         query: Mapping[str, str],
-        body: JsonObject | None = None,
+        body: Mapping[str, Any] | None = None,
         content_type: str = JSON,
     ) -> bytes:
         """The body of an answer that is a success.

@@ -54,6 +54,20 @@ class Metrics:
         self.devices: Final = Gauge(
             f"{PREFIX}_devices", "Devices of the node by health.", ("health",), registry=self.registry
         )
+        self.device_plugin: Final = Gauge(
+            f"{PREFIX}_device_plugin_active",
+            "1 while the node's allocatable shows a legacy Neuron resource: a device plugin offers the same devices.",
+            registry=self.registry,
+        )
+        self.ultraserver_publish: Final = Gauge(
+            f"{PREFIX}_ultraserver_publish",
+            "1 for what an UltraServer node publishes: devices, node or both. Other nodes have no such series.",
+            ("offer",),
+            registry=self.registry,
+        )
+        self.registered: Final = Gauge(
+            f"{PREFIX}_registered", "1 if the kubelet has registered this instance.", registry=self.registry
+        )
         self.faulty_kubelet: Final = Gauge(
             f"{PREFIX}_faulty_kubelet",
             "1 if the node's kubelet is of a version with a known fault in Dynamic Resource Allocation.",

@@ -108,11 +108,27 @@ class NodeReader(Protocol):
         """The Node object. Raises `KubeError`."""
 
 
+class OwnNodeStore(NodeReader, Protocol):
+    """The Node object of the node on which the plugin runs. All methods raise `KubeError`."""
+
+    def follow(self) -> AsyncIterator[JsonObject]:
+        """The Node object now, and after each change, until the server ends the watch."""
+
+    async def label(self, labels: Mapping[str, str | None]) -> JsonObject:
+        """Set labels, remove those with the value None; returns the Node as stored."""
+
+    async def report(self, event: Mapping[str, Any]) -> None:
+        """Create an Event (`v1`)."""
+
+
 class SliceStore(Protocol):
     """The ResourceSlices of this driver on this node, in `resource.k8s.io/v1` form. All methods raise `KubeError`."""
 
     async def separates_counters(self) -> bool:
         """Whether shared counters need a separate slice (Kubernetes 1.35 and later)."""
+
+    async def keeps_taints(self) -> bool:
+        """Whether the API server stores device taints: it drops them if their feature is disabled."""
 
     async def slices(self) -> tuple[list[JsonObject], str]:
         """The slices and the resourceVersion from which to watch."""
@@ -128,10 +144,6 @@ class SliceStore(Protocol):
 
     async def delete(self, name: str) -> None:
         """Delete a slice if it exists."""
-
-
-class NodeStore(NodeReader, SliceStore, Protocol):
-    """The node and its slices."""
 
 
 class Clock(Protocol):

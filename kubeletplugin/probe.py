@@ -1,24 +1,36 @@
 """The gRPC health service for the pod's probes. It calls the driver's sockets, as the kubelet does."""
 
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final
 
 import grpc
 
+from kubeletplugin.offer import DEVICES, NODE
 from kubeletplugin.pb import dra_v1_pb2, health_v1_pb2, registration_v1_pb2
 from kubeletplugin.register import SocketPaths
 from kubeletplugin.service import unary
 
 _SERVICE: Final = "grpc.health.v1.Health"
-_NAMES: Final = frozenset({"", "liveness", "readiness"})
+_READINESS: Final = "readiness"
+_OFFERS: Final = {f"{_READINESS}/devices": DEVICES, f"{_READINESS}/node": NODE}
+_NAMES: Final = frozenset({"", "liveness", _READINESS, *_OFFERS})
 _PROBE_SECONDS: Final = 3.0
 
 
 class Prober:
-    """Answers `grpc.health.v1.Health/Check` for the services "", "liveness" and "readiness"."""
+    """Answers `grpc.health.v1.Health/Check`.
 
-    def __init__(self, paths: SocketPaths) -> None:
+    The services: "" and "liveness": the sockets answer; "readiness": and the kubelet has registered the plugin;
+    "readiness/devices" and "readiness/node": and the node offers single devices, or the whole UltraServer node.
+    """
+
+    def __init__(
+        self, paths: SocketPaths, *, registered: Callable[[], bool], offered: Callable[[], Collection[str]]
+    ) -> None:
         self._paths = paths
+        self._registered = registered
+        self._offered = offered
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The gRPC service."""
@@ -26,10 +38,15 @@ class Prober:
         async def check(request: Any, context: Any) -> Any:
             if request.service not in _NAMES:
                 await context.abort(grpc.StatusCode.NOT_FOUND, f"There is no service {request.service!r} here.")
-            serving = await self.serves()
+            serving = await self.serves() and self._ready_for(request.service)
             return health_v1_pb2.HealthCheckResponse(status="SERVING" if serving else "NOT_SERVING")
 
         return unary(_SERVICE, {"Check": (check, health_v1_pb2.HealthCheckRequest)})
+
+    def _ready_for(self, service: str) -> bool:
+        if not service.startswith(_READINESS):
+            return True
+        return self._registered() and (service not in _OFFERS or _OFFERS[service] in self._offered())
 
     async def serves(self) -> bool:
         """Whether both sockets answer: GetInfo for registration, an empty NodePrepareResources on the other."""

@@ -14,11 +14,15 @@ from typing import Final
 
 from kubeletplugin import sharing
 from kubeletplugin.files import try_lock
-from kubeletplugin.health import HealthMonitor, Snapshot, Status, taints
+from kubeletplugin.gate import KubeletGate
+from kubeletplugin.health import HealthMonitor, Snapshot, Status
 from kubeletplugin.metrics import Metrics
+from kubeletplugin.offer import DEVICES, NODE, Offer, OfferSettings, UltraServerOffer, needs_taints, offer
+from kubeletplugin.own_node import NodeState, OwnNode
 from kubeletplugin.pools import dropped_fields, plan_writes, without_times
-from kubeletplugin.ports import Clock, JsonObject, KubeError, NodeStore
-from kubeletplugin.slices import ClusterFeatures, NodeDevices, NodeFacts, desired_slices, node_facts
+from kubeletplugin.ports import Clock, JsonObject, KubeError, SliceStore
+from kubeletplugin.slices import NODE_DEVICE, ClusterFeatures, NodeFacts, desired_slices
+from neuron import names
 from neuron.kubelets import fault
 from runtime.once import Once
 
@@ -31,8 +35,7 @@ _LAST_RETRY: Final = 60.0
 _FIRST_PAUSE: Final = 0.2
 _LAST_PAUSE: Final = 30.0
 _QUIET: Final = 60.0
-_NODE_SECONDS: Final = 30.0
-"""Seconds after which the Node is read again; an idle publisher checks this every `_QUIET` seconds."""
+_WITHDRAW_SECONDS: Final = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -52,17 +55,32 @@ class Instance:
 
     Attributes:
         driver_version: published as an attribute; a semantic version.
-        taint_effect: of unhealthy devices; None for no taint.
+        offer: settings about what is published.
         lock_dir: shared by all instances on the node; only one of them publishes.
         share_cores: whether claims can share devices.
         withhold_from_faulty_kubelet: whether no device is published on a node whose kubelet has a known fault.
     """
 
     driver_version: str
-    taint_effect: str | None
+    offer: OfferSettings
     lock_dir: Path
     share_cores: sharing.Setting = "auto"
     withhold_from_faulty_kubelet: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeSources:
+    """The sources of what is published.
+
+    Attributes:
+        monitor: the hardware and its health.
+        own: the Node object.
+        gate: the kubelet's registration.
+    """
+
+    monitor: HealthMonitor
+    own: OwnNode
+    gate: KubeletGate
 
 
 class Publisher:
@@ -70,8 +88,8 @@ class Publisher:
 
     def __init__(
         self,
-        store: NodeStore,
-        monitor: HealthMonitor,
+        store: SliceStore,
+        node: NodeSources,
         instance: Instance,
         *,
         clock: Clock,
@@ -80,18 +98,22 @@ class Publisher:
     ) -> None:
         """`jitter(a, b)` returns a random number between both: the nodes' retries are spread over time."""
         self._store = store
-        self._monitor = monitor
+        self._monitor = node.monitor
+        self._own = node.own
+        self._gate = node.gate
         self._instance = instance
         self._clock = clock
         self._metrics = metrics
         self._jitter = jitter
         self._features = ClusterFeatures()
+        self._keeps_taints: bool | None = None
         self._known: dict[str, JsonObject] = {}
         self._kept: dict[str, _Kept] = {}
         self._generation = 0
         self._wake = asyncio.Event()
-        self._node_read = 0.0
-        self._node_doubtful = True
+        self.offered: frozenset[str] = frozenset()
+        """What the slices offer: `devices`, the whole `node`, both or nothing."""
+        self._deleted = False
         self._pause = _FIRST_PAUSE
         self._last_write = 0.0
         self._told: Once[str] = Once()
@@ -99,6 +121,7 @@ class Publisher:
     async def run(self) -> None:
         """Publish until cancelled. Errors are logged and retried: prepared pods run without the API server."""
         async with self._alone():
+            await self._gate.first()
             delay = _FIRST_RETRY
             while True:
                 start = self._clock.monotonic()
@@ -112,6 +135,25 @@ class Publisher:
                     continue
                 await self._clock.sleep(self._jitter(delay / 2, delay))
                 delay = min(delay * 2, _LAST_RETRY)
+
+    async def withdraw(self) -> None:
+        """Delete the slices when the last instance on the node ends: nobody could prepare what is allocated meanwhile.
+
+        `run` must have ended. Another instance that publishes keeps its slices.
+        """
+        descriptor = os.open(self._instance.lock_dir / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if not try_lock(descriptor):
+                return
+            async with asyncio.timeout(_WITHDRAW_SECONDS):
+                found, _ = await self._store.slices()
+                for body in found:
+                    await self._store.delete(body["metadata"]["name"])
+            _log.info("slices withdrawn", extra={"slices": len(found)})
+        except (KubeError, TimeoutError) as error:
+            _log.warning("slices cannot be withdrawn; the kubelet deletes them", extra={"error": str(error)})
+        finally:
+            os.close(descriptor)
 
     @contextlib.asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
@@ -127,34 +169,31 @@ class Publisher:
 
     async def _session(self) -> None:
         """Publish until the watch ends."""
-        facts = await self._read_node()
+        await self._own.read()
+        self._keeps_taints = None
         apart = await self._store.separates_counters()
         self._features = dataclasses.replace(self._features, separate_counters=apart)
         slices, resource_version = await self._store.slices()
         self._known = {body["metadata"]["name"]: body for body in slices}
         watcher = asyncio.create_task(self._watch(resource_version))
-        follower = asyncio.create_task(self._follow_health())
+        followers = [asyncio.create_task(self._follow(source)) for source in (self._monitor, self._own)]
         try:
             while not watcher.done():
                 self._wake.clear()
-                if self._node_doubtful or self._clock.monotonic() - self._node_read >= _NODE_SECONDS:
-                    facts = await self._read_node()
-                await self._reconcile(facts)
+                if self._deleted:
+                    self._deleted = False
+                    await self._gate.after_deletion()
+                    # Slices are also deleted with their Node. If it registers again, it has another UID.
+                    await self._own.read()
+                await self._reconcile()
                 waiter = asyncio.create_task(self._wake.wait())
                 await asyncio.wait({watcher, waiter}, return_when=asyncio.FIRST_COMPLETED)
                 waiter.cancel()
             await watcher
         finally:
-            watcher.cancel()
-            follower.cancel()
-            await asyncio.gather(watcher, follower, return_exceptions=True)
-
-    async def _read_node(self) -> NodeFacts:
-        self._node_doubtful = False
-        facts = node_facts(await self._store.node())
-        self._node_read = self._clock.monotonic()
-        self._monitor.use_facts(facts)
-        return facts
+            for task in (watcher, *followers):
+                task.cancel()
+            await asyncio.gather(watcher, *followers, return_exceptions=True)
 
     async def _watch(self, resource_version: str) -> None:
         async for event in self._store.watch(resource_version):
@@ -164,40 +203,60 @@ class Publisher:
                 continue  # older than the last write of this process
             if event.type == "DELETED":
                 self._known.pop(name, None)
-                # Slices are also deleted with their Node. If it registers again, it has another UID.
-                self._node_doubtful = True
+                self._deleted = self._deleted or known is not None
             else:
                 self._known[name] = event.slice
             self._wake.set()
 
-    async def _follow_health(self) -> None:
-        generation = self._monitor.generation
+    async def _follow(self, source: HealthMonitor | OwnNode) -> None:
+        generation = source.generation
         while True:
-            generation = await self._monitor.wait(generation, _QUIET)
+            generation = await source.wait(generation, _QUIET)
             self._wake.set()
 
-    async def _reconcile(self, facts: NodeFacts) -> None:
+    async def _reconcile(self) -> None:
         """Write differences. Repeated writes are delayed more and more: another writer may undo them."""
+        state = self._own.state or await self._own.read()
         self._report(self._monitor.snapshot)
-        if not await self._write(facts):
+        if not await self._write(state):
             return
         now = self._clock.monotonic()
         self._pause = _FIRST_PAUSE if now - self._last_write > _QUIET else min(self._pause * 2, _LAST_PAUSE)
         self._last_write = now
         await self._clock.sleep(self._pause)
 
-    async def _write(self, facts: NodeFacts) -> bool:
+    async def _offer(self, state: NodeState) -> Offer:
+        settings = self._instance.offer
+        if needs_taints(state, settings) and self._keeps_taints is None:
+            # Before the first write: devices whose taint is dropped would be allocated at once.
+            self._keeps_taints = await self._store.keeps_taints()
+            if not self._keeps_taints:
+                self._tell(
+                    "a device plugin offers the devices, and the API server does not keep device taints: no device is "
+                    "published until the plugin has gone"
+                )
+        keeps = bool(self._keeps_taints)
         snapshot = self._monitor.snapshot
-        tainted = taints(snapshot.health, self._instance.taint_effect)
-        shared = sharing.shares(self._instance.share_cores, snapshot.instance)
-        instance = None if self._withholds(facts) else snapshot.instance
-        found = NodeDevices(snapshot.hardware, instance, snapshot.vanished, tainted, shared)
-        desired = desired_slices(facts, found, self._instance.driver_version, self._features)
-        features = self._features
+        if self._withholds(state.facts):
+            snapshot = dataclasses.replace(snapshot, instance=None)
+        made = offer(snapshot, state, self._features, settings, keeps_taints=keeps)
+        if made.problem:
+            self._tell(made.problem)
+        if made.ultraserver is not None:
+            for each in UltraServerOffer:
+                self._metrics.ultraserver_publish.labels(each.value).set(each is made.ultraserver)
+        return made
+
+    async def _write(self, state: NodeState) -> bool:
+        facts, features = state.facts, self._features
+        found = (await self._offer(state)).found
+        shared = sharing.shares(self._instance.share_cores, found.instance)
+        found = dataclasses.replace(found, shares_cores=shared)
+        desired = desired_slices(facts, found, self._instance.driver_version, features)
         writes = plan_writes(facts, desired, {n: self._as_sent(b) for n, b in self._known.items()}, self._generation)
         for name in writes.delete:
-            await self._store.delete(name)
             self._known.pop(name, None)
+            await self._store.delete(name)
             self._metrics.slice_writes.labels("delete").inc()
         for operation, call, bodies in (
             ("update", self._store.update, writes.update),
@@ -212,6 +271,8 @@ class Publisher:
             extra = {"slices": len(desired), "generation": self._generation}
             _log.info("slices published", extra=extra)
         self._metrics.slices_published.set(len(self._known))
+        devices = (device["name"] for piece in desired for device in piece.content.get("devices", ()))
+        self.offered = frozenset(NODE if name == NODE_DEVICE else DEVICES for name in devices)
         return bool(writes)
 
     def _remember(self, sent: JsonObject, stored: JsonObject) -> None:
@@ -231,7 +292,10 @@ class Publisher:
         )
         if self._features.counters and any(path.endswith(_COUNTER_FIELDS) for path in dropped):
             # Without counters the scheduler could allocate the whole node to one pod and its devices to others.
-            self._tell("the whole UltraServer node is not published: nothing would keep its devices apart from it")
+            self._tell(
+                "an UltraServer node publishes its devices or the whole node, not both: nothing would keep them apart. "
+                f"The setting --ultraserver-publish and the Node's label {names.LABEL_ULTRASERVER_PUBLISH} choose"
+            )
             self._features = dataclasses.replace(self._features, counters=False)
             self._wake.set()
         if self._features.shares and any(path.endswith(sharing.FIELDS) for path in dropped):

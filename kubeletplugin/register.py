@@ -12,7 +12,7 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -83,6 +83,12 @@ def remove_stale_sockets(plugin_dir: Path, registry_dir: Path) -> tuple[Path, ..
     return stale
 
 
+def other_instance_serves(registry_dir: Path, own: Path) -> bool:
+    """Whether another instance of the driver serves a registration socket in the directory."""
+    pattern = re.compile(rf"{re.escape(names.DRIVER)}(-[A-Za-z0-9-]+)?-reg\.sock", re.ASCII)
+    return any(path != own and _is_served(path) for path in _matching(registry_dir, pattern))
+
+
 def _matching(directory: Path, pattern: re.Pattern[str]) -> Iterable[Path]:
     with contextlib.suppress(FileNotFoundError):
         for path in sorted(directory.iterdir()):
@@ -140,12 +146,12 @@ class UnixServer:
 
 
 class Registration:
-    """The registration service, and the kubelet's last answer."""
+    """The registration service."""
 
-    def __init__(self, endpoint: Path) -> None:
+    def __init__(self, endpoint: Path, answered: Callable[[bool], None]) -> None:
+        """`answered` gets the kubelet's answer: whether it accepts the plugin."""
         self._endpoint = endpoint
-        self.registered: bool | None = None
-        """Whether the kubelet accepted the plugin; None before its answer."""
+        self._answered = answered
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The gRPC service."""
@@ -157,11 +163,11 @@ class Registration:
             )
 
         async def notify(request: Any, _context: Any) -> Any:
-            self.registered = request.plugin_registered
-            if self.registered:
+            if request.plugin_registered:
                 _log.info("registered with the kubelet", extra={"endpoint": str(self._endpoint)})
             else:
                 _log.error("the kubelet refused the registration", extra={"error": request.error})
+            self._answered(request.plugin_registered)
             return pb.RegistrationStatusResponse()
 
         return unary(

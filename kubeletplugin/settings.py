@@ -93,6 +93,33 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["NoSchedule", "NoExecute", "Off"],
         about("Taint of an unhealthy device: keep new pods off, also stop running pods, or no taint."),
     ] = "NoSchedule"
+    device_plugin_guard: Annotated[
+        Literal["Taint", "Withhold", "Off"],
+        about(
+            "While the node's allocatable shows a legacy Neuron resource, so that a device plugin offers the same "
+            "devices: taint all devices (where the cluster has no device taints: publish none), publish none, or "
+            "publish as usual."
+        ),
+    ] = "Taint"
+    ultraserver_publish: Annotated[
+        Literal["devices", "node"],
+        about(
+            "What an UltraServer node publishes where the cluster has no shared counters to keep both apart: its "
+            "devices, or the whole node. The Node's label neuron.aws.com/ultraserver-publish overrides it."
+        ),
+    ] = "devices"
+    ultraserver_labels: Annotated[
+        bool, about("Keep the UltraServer labels (neuron.amazonaws.com/ultraserver-*) of the Node current.")
+    ] = True
+    registration_wait: Annotated[
+        Annotated[float, msgspec.Meta(ge=0, le=86400)],
+        about(
+            "Longest time in seconds for which slices wait for the kubelet's registration: pods that are scheduled "
+            "before it fail to start at first.",
+            expected="a number of seconds, 0 for no wait",
+            metavar="SECONDS",
+        ),
+    ] = 30.0
     share_cores: Annotated[
         Literal["auto", "on", "off"],
         about(
@@ -135,6 +162,15 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[int, msgspec.Meta(ge=0, le=3)],
         about("Number of the emulated node in its UltraServer.", expected="a number from 0 to 3", metavar="N"),
     ] = 0
+
+    emulate_ultraserver: Annotated[
+        Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9-]{1,63}\Z")],
+        about(
+            "Name of the UltraServer of the emulated node: nodes with the same name are members of one.",
+            expected="a name",
+            metavar="NAME",
+        ),
+    ] = "us-0"
 
     log_format: Annotated[Literal["json", "text"], about("Log format.")] = "json"
     log_level: Annotated[Literal["debug", "info", "warning", "error"], about("Minimum log level.")] = "info"

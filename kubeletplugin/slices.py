@@ -103,6 +103,8 @@ class NodeDevices:
         instance: the node's type; None if it is not known, and then no device is published.
         vanished: indices of devices that are gone but stay published, so that their taint is seen.
         taints: by device name.
+        common_taints: of every device.
+        whole_node_alone: publish the whole node and no single device, if counters cannot keep them apart.
         shares_cores: whether claims can share a device, if the cluster supports it.
     """
 
@@ -110,6 +112,8 @@ class NodeDevices:
     instance: InstanceType | None
     vanished: Collection[int] = ()
     taints: Mapping[str, Taint] = dataclasses.field(default_factory=dict)
+    common_taints: tuple[Taint, ...] = ()
+    whole_node_alone: bool = False
     shares_cores: bool = False
 
 
@@ -189,9 +193,10 @@ def desired_slices(
     devices: list[JsonObject] = []
     if instance is not None:
         common = _common_attributes(facts, hardware, instance, driver_version)
-        whole_node = bool(instance.ultraserver_nodes) and features.counters and 0 < len(indices) <= MAX_COUNTERS
+        whole_node = publishes_whole_node(instance, len(indices), found, features)
+        alone = whole_node and not features.counters
         links = hardware.links
-        for index in indices:
+        for index in () if alone else indices:
             connected = connections.attributes(instance, index, len(indices), links)
             device: JsonObject = {
                 "name": device_name(index),
@@ -209,17 +214,24 @@ def desired_slices(
         if whole_node:
             # Last: the scheduler takes the first match, and a request without selectors means a device, not the node.
             # It has the capacities of all devices: a selector that reads one without a guard does not fail on it.
-            devices.append(_node_device(common, indices))
+            devices.append(_node_device(common, indices, counted=not alone))
             capacities.add(devices[-1], instance, len(indices))
-            counters = [{"name": _COUNTER_SET, "counters": _counters(indices)}]
+            counters = [] if alone else [{"name": _COUNTER_SET, "counters": _counters(indices)}]
     for entry in devices:
-        if entry["name"] in taints:
-            entry["taints"] = [dataclasses.asdict(taints[entry["name"]])]
+        own = (taints[entry["name"]],) if entry["name"] in taints else ()
+        if own or found.common_taints:
+            entry["taints"] = [dataclasses.asdict(taint) for taint in (*own, *found.common_taints)]
     scope = {"driver": names.DRIVER, "nodeName": facts.name}
     return tuple(
         DesiredSlice(slice_name(facts.name, number), scope | content)
         for number, content in enumerate(_contents(devices, counters, features))
     )
+
+
+def publishes_whole_node(instance: InstanceType, devices: int, found: NodeDevices, features: ClusterFeatures) -> bool:
+    """Whether the device that stands for the whole node is published."""
+    apart = features.counters or found.whole_node_alone
+    return bool(instance.ultraserver_nodes) and apart and 0 < devices <= MAX_COUNTERS
 
 
 def _contents(devices: list[JsonObject], counters: list[JsonObject], features: ClusterFeatures) -> Iterator[JsonObject]:
@@ -274,8 +286,8 @@ def _place_attributes(place: Place) -> JsonObject:
     return attributes
 
 
-def _node_device(common: JsonObject, indices: list[int]) -> JsonObject:
-    """The whole node as one device; it and the single devices exclude each other.
+def _node_device(common: JsonObject, indices: list[int], *, counted: bool) -> JsonObject:
+    """The whole node as one device; with counters, it and the single devices exclude each other.
 
     Its `deviceId` is one above those of the devices: a selector that reads it without a guard does not fail, and a
     selector for a device does not match. It has no group ids.
@@ -284,7 +296,8 @@ def _node_device(common: JsonObject, indices: list[int]) -> JsonObject:
         "deviceId": {"int": max(indices) + 1},
         names.ATTRIBUTE_RESOURCE_TYPE: {"string": names.RESOURCE_TYPE_NODE},
     }
-    return {"name": NODE_DEVICE, "attributes": attributes, "consumesCounters": [_consumption(indices)]}
+    consumption: JsonObject = {"consumesCounters": [_consumption(indices)]} if counted else {}
+    return {"name": NODE_DEVICE, "attributes": attributes} | consumption
 
 
 def _counters(indices: list[int]) -> JsonObject:

@@ -207,6 +207,7 @@ CODES: Final = {
     "NEU113": "The names for the pod's Neuron claim are taken",
     "NEU114": "The object is not a readable Pod",
     "NEU115": "The Neuron devices of a converted pod cannot change",
+    "NEU118": "The UltraServer nodes publish another kind of device than the pod needs",
     # 2xx: warnings of conversion
     "NEU201": "A pod with nodeName is not converted",
     "NEU202": "More cores are allocated than were asked for",

@@ -45,6 +45,9 @@ class InstanceType:
         shares_cores: whether its nodes let several claims share the cores of one device; only ResourceSlices tell.
         windows: whether its nodes publish window attributes, if it is consecutive. False if ResourceSlices show nodes
             without them.
+        single_devices: whether nodes publish their devices one by one.
+        whole_node: whether UltraServer nodes publish the whole node. Without shared counters (Kubernetes 1.34 and 1.35)
+            a node publishes one of both.
     """
 
     name: str
@@ -61,6 +64,8 @@ class InstanceType:
     released: bool = True
     shares_cores: bool = False
     windows: bool = True
+    single_devices: bool = True
+    whole_node: bool = True
 
     @property
     def consecutive(self) -> bool:
@@ -164,11 +169,13 @@ class Observation:
     """One instance type that the cluster has or had.
 
     Attributes:
-        devices: of a node, by its ResourceSlices; 0 if only Nodes of the type were seen.
+        devices: of a node, by its ResourceSlices; 0 if these never had single devices, or only Nodes were seen.
         groups: published group sizes.
         shares_cores: whether claims can share the cores of its devices.
         windows: whether its devices have window attributes; for other types than rings and chains, no matter.
         labels: values of the Nodes' instance-type labels; SageMaker HyperPod writes `ml.<type>`.
+        single_devices: whether a node published single devices when slices of the type were seen last.
+        whole_node: whether a node published the whole node then.
     """
 
     devices: int
@@ -176,6 +183,8 @@ class Observation:
     shares_cores: bool = False
     windows: bool = True
     labels: tuple[str, ...] = ()
+    single_devices: bool = True
+    whole_node: bool = False
 
 
 class Catalogue:
@@ -211,15 +220,16 @@ class Catalogue:
         """A catalogue with unknown figures filled from ResourceSlices; types that were seen count as released.
 
         Known figures stay: a node with a broken device publishes fewer devices. A type that is not in the catalogue is
-        added; its cores stay unknown. A type that was not seen shares cores and has windows as all those that were: one
-        driver publishes them. Types with several devices that are no ring or chain are a kind of their own.
+        added, unless its nodes publish only themselves as a whole; its cores stay unknown. A type that was not seen
+        shares cores and has windows as all those that were: one driver publishes them. Types with several devices that
+        are no ring or chain are a kind of their own.
         """
         published = {name: seen for name, seen in observations.items() if seen.devices}
         kinds: dict[bool, list[Observation]] = {True: [], False: []}
         for name, seen in published.items():
             known = self._types.get(name)
             kinds[seen.devices > 1 if known is None else _is_grouped(known)].append(seen)
-        additions = []
+        additions: list[InstanceType] = []
         for entry in self:
             alike = kinds[_is_grouped(entry)]
             found = entry
@@ -234,15 +244,25 @@ class Catalogue:
             windows = all(each.windows for each in alike)
             if (shares, windows) != (found.shares_cores, found.windows):
                 found = dataclasses.replace(found, shares_cores=shares, windows=windows)
+            found = _with_offers(found, observations.get(entry.name))
             if found is not entry:
                 additions.append(found)
         for name, seen in sorted(observations.items()):
-            if name not in self._types:
+            if name not in self._types and (seen.devices or not seen.whole_node):
                 topology = Topology.SINGLE if seen.devices == 1 else Topology.SWITCH
                 family = name.partition(".")[0]
                 found = InstanceType(name, family, seen.devices or None, None, (), 1, None, topology, seen.groups)
                 additions.append(dataclasses.replace(found, shares_cores=seen.shares_cores, windows=seen.windows))
         return self.extended(additions) if additions else self
+
+
+def _with_offers(entry: InstanceType, seen: Observation | None) -> InstanceType:
+    """The type with what its UltraServer nodes publish; as it is, if no ResourceSlices were seen."""
+    if seen is None or not entry.ultraserver_nodes or not (seen.devices or seen.whole_node):
+        return entry
+    if (seen.single_devices, seen.whole_node) == (entry.single_devices, entry.whole_node):
+        return entry
+    return dataclasses.replace(entry, single_devices=seen.single_devices, whole_node=seen.whole_node)
 
 
 def _is_grouped(entry: InstanceType) -> bool:

@@ -93,7 +93,17 @@ LWS_EXCLUSIVE_TOPOLOGY: Final = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 
 def ultraserver_topology_label(nodes: int) -> str:
     """The node label that nodes of one UltraServer set of 2 or 4 share."""
-    return f"neuron.amazonaws.com/ultraserver-server-id-{nodes}"
+    return f"{ULTRASERVER_LABELS}server-id-{nodes}"
+
+
+ULTRASERVER_LABELS: Final = "neuron.amazonaws.com/ultraserver-"
+"""Prefix of the node labels about UltraServers (AWS's device plugin sets them, too)."""
+
+TAINT_DEVICE_PLUGIN: Final = "neuron.aws.com/device-plugin"
+"""Key of the taint of devices that a device plugin offers as well."""
+
+LABEL_ULTRASERVER_PUBLISH: Final = "neuron.aws.com/ultraserver-publish"
+"""On a Node, set by an administrator: `devices` or `node`. What the driver publishes where it cannot publish both."""
 
 
 # --- limits of resource.k8s.io/v1 (staging/src/k8s.io/api/resource/v1/types.go) ----------------------------

@@ -199,6 +199,10 @@ def _refuse_config(entry: InstanceType, config: DeviceConfig) -> TypeRefusal | N
         )
         return TypeRefusal((finding,), unsuitable=True)
     mode = config.ultraserver_mode
+    if mode in entry.ultraserver_nodes and not entry.whole_node:
+        return TypeRefusal((_no_whole_node(entry, mode),))
+    if mode is None and not entry.single_devices:
+        return TypeRefusal((_no_single_devices(entry),))
     if mode is not None and mode not in entry.ultraserver_nodes:
         finding = Finding(
             "NEU112",
@@ -209,6 +213,28 @@ def _refuse_config(entry: InstanceType, config: DeviceConfig) -> TypeRefusal | N
         )
         return TypeRefusal((finding,), unsuitable=True)
     return None
+
+
+def _no_whole_node(entry: InstanceType, mode: int | None) -> Finding:
+    return Finding(
+        "NEU118",
+        f"metadata.annotations[{names.ANNOTATION_ULTRASERVER_MODE}]",
+        f"No node of type {entry.name} publishes the whole node, which ultraserver-mode {mode} needs: they publish"
+        " their devices one by one.",
+        f"Set the label {names.LABEL_ULTRASERVER_PUBLISH}=node on the nodes, or enable the feature gate "
+        "DRAPartitionableDevices.",
+        str(mode),
+    )
+
+
+def _no_single_devices(entry: InstanceType) -> Finding:
+    return Finding(
+        "NEU118",
+        "spec.containers",
+        f"The nodes of type {entry.name} publish only the whole node, not their devices one by one.",
+        f"Set the annotation {names.ANNOTATION_ULTRASERVER_MODE}, or set the label "
+        f"{names.LABEL_ULTRASERVER_PUBLISH}=devices on nodes for such pods.",
+    )
 
 
 def _devices_for(entry: InstanceType, ask: Ask, config: DeviceConfig, *, unconnected: bool) -> int | TypeRefusal:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kubernetes.aio.client.configuration import Configuration
 
 JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
 LONGEST_ANSWER: Final = 16 * 1024 * 1024
 """Bytes. One object is shorter; a list that is longer is requested again with fewer objects per page."""
 

@@ -33,6 +33,8 @@ _PATHS: Final = {
     "ResourceClaimTemplate": ("apis/resource.k8s.io/v1", "resourceclaimtemplates"),
     "ClusterRole": ("apis/rbac.authorization.k8s.io/v1", "clusterroles"),
     "ClusterRoleBinding": ("apis/rbac.authorization.k8s.io/v1", "clusterrolebindings"),
+    "Role": ("apis/rbac.authorization.k8s.io/v1", "roles"),
+    "RoleBinding": ("apis/rbac.authorization.k8s.io/v1", "rolebindings"),
     "MutatingWebhookConfiguration": (
         "apis/admissionregistration.k8s.io/v1",
         "mutatingwebhookconfigurations",

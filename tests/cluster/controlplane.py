@@ -7,7 +7,7 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -70,11 +70,13 @@ class Assets:
 class ControlPlane:
     """Starts and stops the four processes, and hands out identities."""
 
-    def __init__(self, assets: Assets, directory: Path, gates: str = "") -> None:
-        """Args: `gates` are feature gates of all components, as `--feature-gates` takes them."""
+    def __init__(self, assets: Assets, directory: Path, gates: Mapping[str, bool] | None = None) -> None:
+        """`gates`: feature gates of all components that differ from their defaults."""
         self.assets = assets
+        self.gates = dict(gates or {})
+        given = ",".join(f"{name}={str(value).lower()}" for name, value in self.gates.items())
+        self._gates = [f"--feature-gates={given}"] if given else []
         self.directory = directory
-        self.gates = gates
         self.authority = Authority(directory)
         self.etcd_port, self._peer_port, self.port = free_ports(3)
         self.server = f"https://127.0.0.1:{self.port}"
@@ -133,11 +135,8 @@ class ControlPlane:
             "--allow-privileged=true",
             f"--kubelet-client-certificate={kubelet_client.certificate}",
             f"--kubelet-client-key={kubelet_client.key}",
-            *self._gates(),
+            *self._gates,
         ]
-
-    def _gates(self) -> list[str]:
-        return [f"--feature-gates={self.gates}"] if self.gates else []
 
     def _controller_manager(self) -> list[str]:
         ca = self.authority.files
@@ -168,7 +167,7 @@ class ControlPlane:
             "--secure-port=0",
             f"--cert-dir={self.directory}",
             "--leader-elect=false",
-            *self._gates(),
+            *self._gates,
         ]
 
     def start(self) -> None:

@@ -1,9 +1,10 @@
 """The kubelet plugin as a process beside a real kubelet, with no rights but those that it needs."""
 
+import dataclasses
 import re
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import httpx
 
@@ -17,12 +18,15 @@ from tests.cluster.processes import Process, eventually, free_ports
 from tests.cluster.webhooks import MANIFESTS, load
 
 USER: Final = "driver-under-test"
-"""Has the rights of the driver's shipped ClusterRole, whose own name is taken where the manifests are applied."""
+"""Has the rights of the driver's shipped roles, whose own names are taken where the manifests are applied."""
+
+EVENTS: Final = "default"
+"""Namespace of Events about Nodes."""
 
 
-def shipped_rules() -> list[Object]:
-    """All that the driver may do."""
-    roles = [each for each in load(MANIFESTS / "rbac.yaml") if each["kind"] == "ClusterRole"]
+def shipped_rules(kind: str) -> list[Object]:
+    """What the driver may do, by its ClusterRole, or by its Role in the namespace of Events."""
+    roles = [each for each in load(MANIFESTS / "rbac.yaml") if each["kind"] == kind]
     rules: list[Object] = next(role for role in roles if role["metadata"]["name"] == "neuron-dra-kubelet-plugin")[
         "rules"
     ]
@@ -35,30 +39,78 @@ def install_rbac(api: Api) -> None:
         return
     group = "rbac.authorization.k8s.io"
     version = f"{group}/v1"
-    # A user has no token that is bound to a node, so the right to write claims of the own node is one for all nodes.
-    rules = [
-        each | {"verbs": ["arbitrary-node:patch"]} if "associated-node:patch" in each["verbs"] else each
-        for each in shipped_rules()
-    ]
-    api.create({"apiVersion": version, "kind": "ClusterRole", "metadata": {"name": USER}, "rules": rules})
-    api.create(
-        {
+    for kind, namespace in (("ClusterRole", ""), ("Role", EVENTS)):
+        # A user has no token that is bound to a node: the right to write claims of the own node is one for all nodes.
+        rules = [
+            each | {"verbs": ["arbitrary-node:patch"]} if "associated-node:patch" in each["verbs"] else each
+            for each in shipped_rules(kind)
+        ]
+        role = {"apiVersion": version, "kind": kind, "metadata": {"name": USER}, "rules": rules}
+        binding = {
             "apiVersion": version,
-            "kind": "ClusterRoleBinding",
+            "kind": f"{kind}Binding",
             "metadata": {"name": USER},
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": USER},
+            "roleRef": {"apiGroup": group, "kind": kind, "name": USER},
             "subjects": [{"apiGroup": group, "kind": "User", "name": USER}],
         }
-    )
+        for body in (role, binding):
+            api.create(body, namespace)
+
+
+class NodeDirectories(Protocol):
+    """A node, and where kubelet and runtime keep what they share with drivers."""
+
+    @property
+    def node(self) -> str:
+        """The node's name."""
+
+    @property
+    def root(self) -> Path:
+        """What would be /var/lib/kubelet."""
+
+    @property
+    def cdi_directory(self) -> Path:
+        """Where the runtime reads CDI specs."""
+
+    @property
+    def plugins(self) -> Path:
+        """Where drivers keep their service sockets."""
+
+    @property
+    def plugins_registry(self) -> Path:
+        """Where drivers put their registration sockets."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BareNode:
+    """The directories of a node without a kubelet."""
+
+    node: str
+    root: Path
+
+    @property
+    def cdi_directory(self) -> Path:
+        """Where the runtime would read CDI specs."""
+        return self.root / "cdi"
+
+    @property
+    def plugins(self) -> Path:
+        """Where drivers keep their service sockets."""
+        return self.root / "p"
+
+    @property
+    def plugins_registry(self) -> Path:
+        """Where drivers put their registration sockets."""
+        return self.root / "r"
 
 
 class Driver:
-    """One instance of the driver on a kubelet's node."""
+    """One instance of the driver on a node."""
 
     def __init__(
         self,
         plane: ControlPlane,
-        kubelet: Kubelet,
+        kubelet: NodeDirectories,
         instance_type: str,
         *,
         pod_uid: str = "",
@@ -84,7 +136,7 @@ class Driver:
             "pod-uid": pod_uid,
         }
         command = [sys.executable, "-m", "kubeletplugin", *(f"--{key}={value}" for key, value in arguments.items())]
-        log = kubelet.root.parent / f"driver{f'-{pod_uid}' if pod_uid else ''}.log"
+        log = kubelet.root.parent / f"driver-{kubelet.node}{f'-{pod_uid}' if pod_uid else ''}.log"
         self.process = Process("driver", [*command, *flags], log)
 
     @property
@@ -106,11 +158,20 @@ class Driver:
             lambda: bool(self.slices()) and "registered with the kubelet" in log.read_text()[before:]
         )
 
+    def start_alone(self) -> None:
+        """Start where no kubelet is; return when its slices are published. Needs `--registration-wait=0`."""
+        self.process.start()
+        self.process.wait_ready(lambda: bool(self.slices()))
+
     def slices(self) -> list[Object]:
         """The slices of the node, by name."""
         selector = f"spec.nodeName={self.node},spec.driver={DRIVER}"
         found = self._api.list("ResourceSlice", fieldSelector=selector)
         return sorted(found, key=lambda each: each["metadata"]["name"])
+
+    def devices(self) -> list[Object]:
+        """All published devices."""
+        return [device for each in self.slices() for device in each["spec"].get("devices", ())]
 
     def device(self, name: str) -> Object:
         """A published device."""

@@ -36,7 +36,7 @@ class KubectlError(AssertionError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kubectl:
-    """kubectl with one kubeconfig, in one namespace."""
+    """kubectl with one kubeconfig, in one namespace; with an empty one, in that of each object."""
 
     binary: Path
     kubeconfig: Path
@@ -50,7 +50,8 @@ class Kubectl:
     def run(self, *arguments: str, stdin: str | None = None) -> Result:
         """Run it, whatever comes of it."""
         argv = [str(self.binary), f"--kubeconfig={self.kubeconfig}", f"--cache-dir={self.cache}"]
-        argv += [f"--namespace={self.namespace}", "--request-timeout=30s", *arguments]
+        argv += [f"--namespace={self.namespace}"] if self.namespace else []
+        argv += ["--request-timeout=30s", *arguments]
         done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=60, check=False)
         return Result(done.returncode, done.stdout, done.stderr)
 

@@ -87,10 +87,7 @@ class Kubelet:
             "evictionHard": dict.fromkeys(_EVICTION_SIGNALS, "0%"),
             "imageGCHighThresholdPercent": 100,
             "registerNode": True,
-            "featureGates": {
-                name: value == "true"
-                for name, _, value in (gate.partition("=") for gate in self._plane.gates.split(",") if gate)
-            },
+            "featureGates": self._plane.gates,
         }
 
     def _command(self, labels: dict[str, str]) -> list[str]:

@@ -486,6 +486,59 @@ def test_the_drivers_token_writes_slices_of_its_own_node_and_driver_only(
             admin.delete("ResourceSlice", each["metadata"]["name"])
 
 
+def test_the_drivers_token_changes_the_ultraserver_labels_of_its_own_node_only(
+    plane: ControlPlane, admin: Api, driver_token: str
+) -> None:
+    def patch(node: str, body: Object) -> str:
+        kubectl = plane.kubectl(plane.token_kubeconfig("driver", driver_token))
+        result = kubectl.run("patch", "node", node, "--type=merge", "-p", json.dumps(body))
+        return "" if result.ok else result.stderr
+
+    def label(key: str, value: str | None) -> Object:
+        return {"metadata": {"labels": {key: value}}}
+
+    ours = "neuron.amazonaws.com/ultraserver-server-id-4"
+    for value in ("0123456789abcdef", "fedcba9876543210", None):
+        assert patch("node-1", label(ours, value)) == ""
+    other = "the Neuron DRA driver on node node-1 may not change node node-2"
+    assert other in patch("node-2", label(ours, "0123456789abcdef"))
+    bounded = "may change the UltraServer labels (neuron.amazonaws.com/ultraserver-*) of a node only"
+    for body in (
+        label("team", "a"),
+        label("node.kubernetes.io/instance-type", "trn1.2xlarge"),
+        label("node.kubernetes.io/instance-type", None),
+        label("neuron.amazonaws.com/ultraserver-rack", "a"),
+        {"metadata": {"annotations": {"a": "b"}}},
+        {"metadata": {"finalizers": ["example.com/kept"]}},
+        {"spec": {"unschedulable": True}},
+        {"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}},
+    ):
+        assert bounded in patch("node-1", body), body
+    kubectl = plane.kubectl(plane.token_kubeconfig("driver", driver_token))
+    assert "cannot delete resource" in kubectl.run("delete", "node", "node-1").stderr
+    status = kubectl.run("patch", "node", "node-1", "--subresource=status", "--type=merge", "-p", '{"status": {}}')
+    assert 'resource "nodes/status"' in status.stderr
+
+
+def test_the_drivers_token_writes_events_about_its_own_node_only(
+    plane: ControlPlane, admin: Api, driver_token: str
+) -> None:
+    def about(kind: str, name: str, namespace: str = "default") -> str:
+        metadata = {"name": f"{kind}.{name}".lower(), "namespace": namespace}
+        regarding = {"kind": kind, "name": name} | ({"namespace": namespace} if kind == "Pod" else {})
+        event = {"apiVersion": "v1", "kind": "Event", "metadata": metadata, "involvedObject": regarding}
+        body = event | {"reason": "X", "message": "x", "type": "Normal"}
+        kubectl = plane.kubectl(plane.token_kubeconfig("driver", driver_token)).within(namespace)
+        result = kubectl.feed("create", body)
+        return "" if result.ok else result.stderr
+
+    assert about("Node", "node-1") == ""
+    bounded = "the Neuron DRA driver may write Events about its own node only"
+    assert bounded in about("Node", "node-2")
+    assert bounded in about("Pod", "node-1")
+    assert "cannot create resource" in about("Node", "node-1", NAMESPACE)
+
+
 def test_the_driver_itself_publishes_under_this_policy(
     plane: ControlPlane, admin: Api, driver_token: str, tmp_path: Path
 ) -> None:
@@ -498,6 +551,8 @@ def test_the_driver_itself_publishes_under_this_policy(
         "--node-name": "node-1",
         "--emulate": "trn2.48xlarge",
         "--bind-address": "127.0.0.1",
+        # No kubelet registers this driver.
+        "--registration-wait": 0,
     }
     for flag, name in (("--cdi-dir", "cdi"), ("--kubelet-plugins-dir", "p"), ("--kubelet-registry-dir", "r")):
         (tmp_path / name).mkdir()

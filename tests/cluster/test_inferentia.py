@@ -31,7 +31,7 @@ from tests.support.mixtures import Hardware, slices
 CORES = "NEURON_RT_VISIBLE_CORES"
 INF2 = {INSTANCE_TYPE: "inf2.48xlarge"}
 INF1 = {INSTANCE_TYPE: "inf1.6xlarge"}
-OLDER = "DRAConsumableCapacity=false,DRAPartitionableDevices=false"
+OLDER = {"DRAConsumableCapacity": False, "DRAPartitionableDevices": False}
 RING = Line(12, wraps=True)
 TYPES = ["inf2.48xlarge", "trn1.32xlarge"]
 LABELS = {"instanceType": "inferentia-inf2"}

@@ -176,7 +176,6 @@ def install_rbac(plane: ControlPlane) -> Path:
     if plane.admin.find("Namespace", namespace) is None:
         made: dict[str, Any] = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
         plane.admin.create(made)
-    kubectl = plane.kubectl().within(namespace)
-    kubectl.must("apply", "-f", str(MANIFESTS / "rbac.yaml"))
-    token = kubectl.must("create", "token", account["name"], "--duration=2h").stdout.strip()
+    plane.kubectl().within("").must("apply", "-f", str(MANIFESTS / "rbac.yaml"))
+    token = plane.kubectl().within(namespace).must("create", "token", account["name"], "--duration=2h").stdout.strip()
     return plane.token_kubeconfig("neuron-dra", token)

@@ -1,6 +1,7 @@
 """The chart except the webhook: driver, classes, network, monitoring, pruning, the test."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 
@@ -10,6 +11,8 @@ import yaml
 from click.testing import CliRunner
 
 from kubeletplugin.cli import main as plugin_main
+from kubeletplugin.node_labels import KEYS
+from neuron import names
 from tests.deploy.charts import CHART, EVERYTHING, Object, find, flags, pod_specs, render
 from webhook.cli.main import main
 
@@ -28,7 +31,7 @@ NEEDED: list[Object] = [
         "resourceNames": ["neuron.aws.com"],
         "verbs": ["associated-node:patch"],
     },
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]},
 ]
 """The driver's permissions; docs/driver.md has the same list."""
 
@@ -164,11 +167,38 @@ def test_the_driver_can_be_brought_in_node_group_by_node_group() -> None:
 
 def test_the_policy_names_the_account_that_the_driver_runs_as() -> None:
     objects = render(namespace="ml-system")
-    [condition] = find(objects, "ValidatingAdmissionPolicy", DRIVER)["spec"]["matchConditions"]
     account = find(objects, "DaemonSet", DRIVER)["spec"]["template"]["spec"]["serviceAccountName"]
-    assert condition["expression"] == f"request.userInfo.username == 'system:serviceaccount:ml-system:{account}'"
-    binding = find(objects, "ValidatingAdmissionPolicyBinding", DRIVER)["spec"]
-    assert binding == {"policyName": DRIVER, "validationActions": ["Deny"]}
+    for name in (DRIVER, f"{DRIVER}-nodes", f"{DRIVER}-events"):
+        [condition] = find(objects, "ValidatingAdmissionPolicy", name)["spec"]["matchConditions"]
+        assert condition["expression"] == f"request.userInfo.username == 'system:serviceaccount:ml-system:{account}'"
+        binding = find(objects, "ValidatingAdmissionPolicyBinding", name)["spec"]
+        assert binding == {"policyName": name, "validationActions": ["Deny"]}
+
+
+def test_the_policy_about_nodes_knows_the_labels_that_the_driver_sets(default: list[Object]) -> None:
+    variables = find(default, "ValidatingAdmissionPolicy", f"{DRIVER}-nodes")["spec"]["variables"]
+    [keys] = [each["expression"] for each in variables if each["name"] == "keys"]
+    listed = {f"{names.ULTRASERVER_LABELS}{each}" for each in re.findall(r"'([a-z0-9-]+)'", keys.partition("]")[0])}
+    assert listed == set(KEYS)
+
+
+def test_without_labels_the_driver_may_not_patch_nodes(default: list[Object]) -> None:
+    def verbs(objects: list[Object]) -> list[str]:
+        rules = find(objects, "ClusterRole", DRIVER)["rules"]
+        [found] = [rule["verbs"] for rule in rules if rule["resources"] == ["nodes"]]
+        return list(found)
+
+    without = render({"kubeletPlugin": {"ultraserverLabels": False}})
+    assert (verbs(default), verbs(without)) == (["get", "list", "watch", "patch"], ["get", "list", "watch"])
+    assert "--no-ultraserver-labels" in pod_specs(without)[f"DaemonSet/{DRIVER}"]["containers"][0]["args"]
+    policies = [each["metadata"]["name"] for each in without if each["kind"] == "ValidatingAdmissionPolicy"]
+    assert policies == [DRIVER, f"{DRIVER}-events"]
+
+
+def test_what_the_driver_does_beside_a_device_plugin_is_a_value() -> None:
+    values = {"kubeletPlugin": {"devicePluginGuard": "Withhold", "ultraserverPublish": "node"}}
+    given = flags(pod_specs(render(values))[f"DaemonSet/{DRIVER}"])
+    assert (given["--device-plugin-guard"], given["--ultraserver-publish"]) == (["Withhold"], ["node"])
 
 
 def test_without_the_driver_nothing_of_it_is_left() -> None:

@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kubeletplugin.health import Status
 from kubeletplugin.metrics import Metrics as PluginMetrics
+from kubeletplugin.offer import UltraServerOffer
 from tests.support.fake_api import FakeApi, answer, eventually
 from tests.support.manifests import container, pod
 from tests.support.serving import free_port, make_certificates, review
@@ -141,6 +142,8 @@ def plugin() -> str:
         metrics.slice_writes.labels("create").inc()
     for status in Status:
         metrics.devices.labels(status.name.lower()).set(1)
+    for offer in UltraServerOffer:
+        metrics.ultraserver_publish.labels(offer.value).set(1)
     metrics.background_errors.labels("publish").inc()
     return generate_latest(metrics.registry).decode()
 

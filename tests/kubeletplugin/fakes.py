@@ -53,9 +53,11 @@ async def until(done: Callable[[], object]) -> None:
             await asyncio.sleep(0.001)
 
 
-def node_object(**labels: str) -> JsonObject:
-    spelt = {key.replace("__", "/").replace("_", "-"): value for key, value in labels.items()}
-    return {"metadata": {"name": NODE, "uid": "node-uid", "labels": spelt}}
+def node_object(labels: Mapping[str, str] | None = None, **allocatable: str) -> JsonObject:
+    """The node; keywords are allocatable legacy resources without their domain."""
+    resources = {f"aws.amazon.com/{name}": amount for name, amount in allocatable.items()}
+    metadata = {"name": NODE, "uid": "node-uid", "labels": dict(labels or {})}
+    return {"metadata": metadata, "status": {"allocatable": {"cpu": "8", **resources}}}
 
 
 def result(device: str, request: str = "n0", **fields: Any) -> JsonObject:
@@ -181,6 +183,9 @@ class FakeApi:
     Attributes:
         fail: raised by every call while set.
         drop: changes a slice's spec before it is stored.
+        taints: whether a dry run keeps taints.
+        forbidden: names of calls that are refused.
+        reports: Events.
     """
 
     def __init__(self, node: JsonObject | None = None) -> None:
@@ -191,9 +196,13 @@ class FakeApi:
         self.fail: KubeError | None = None
         self.drop: Callable[[JsonObject], None] = lambda _spec: None
         self.counters_apart = True
+        self.taints = True
+        self.forbidden: set[str] = set()
+        self.reports: list[JsonObject] = []
         self.keeps_device_status = True
         self._version = 0
         self._watches: list[asyncio.Queue[SliceEvent | None]] = []
+        self._node_watches: list[asyncio.Queue[JsonObject | None]] = []
 
     def add_claim(self, body: JsonObject) -> None:
         self.claim_objects[f"{body['metadata']['namespace']}/{body['metadata']['name']}"] = body
@@ -205,10 +214,50 @@ class FakeApi:
         self.calls.append(what)
         if self.fail is not None:
             raise self.fail
+        if what in self.forbidden:
+            raise KubeError(f"may not {what}", 403, "Forbidden")
 
     async def node(self) -> JsonObject:
         self._call("get node")
-        return self.node_object
+        return copy.deepcopy(self.node_object)
+
+    async def follow(self) -> AsyncIterator[JsonObject]:
+        self._call("follow node")
+        queue: asyncio.Queue[JsonObject | None] = asyncio.Queue()
+        self._node_watches.append(queue)
+        yield copy.deepcopy(self.node_object)
+        while (body := await queue.get()) is not None:
+            yield body
+
+    def change_node(self, body: JsonObject) -> None:
+        """Somebody changes the node."""
+        self._version += 1
+        body = copy.deepcopy(body)
+        body["metadata"]["resourceVersion"] = str(self._version)
+        self.node_object = body
+        for queue in self._node_watches:
+            queue.put_nowait(copy.deepcopy(body))
+
+    def end_node_watches(self) -> None:
+        for queue in self._node_watches:
+            queue.put_nowait(None)
+        self._node_watches.clear()
+
+    async def label(self, labels: Mapping[str, str | None]) -> JsonObject:
+        self._call("label node")
+        body = copy.deepcopy(self.node_object)
+        merged = {**body["metadata"]["labels"], **labels}
+        body["metadata"]["labels"] = {key: value for key, value in merged.items() if value is not None}
+        self.change_node(body)
+        return copy.deepcopy(self.node_object)
+
+    async def report(self, event: Mapping[str, Any]) -> None:
+        self._call("report")
+        self.reports.append(dict(event))
+
+    async def keeps_taints(self) -> bool:
+        self._call("dry run")
+        return self.taints
 
     async def claim(self, namespace: str, name: str) -> JsonObject | None:
         self._call(f"get {namespace}/{name}")

@@ -94,6 +94,8 @@ class ApiServer:
         answers["/version"] = {"major": "1", "minor": "36"}
         answers[f"POST {SLICES}"] = self._create
         answers[f"GET {SLICES}"] = self._list
+        answers[f"DELETE {SLICES}/{NODE}-neuron.aws.com-000"] = self._delete
+        answers["/api/v1/nodes"] = self._nodes
         answers["/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/claim-1"] = claim_object(1, *devices(0, 1))
 
     async def _create(self, request: web.Request) -> web.Response:
@@ -102,9 +104,23 @@ class ApiServer:
         self.stored.append(body)
         return web.json_response(body)
 
+    async def _delete(self, _request: web.Request) -> web.Response:
+        self.stored.clear()
+        return web.json_response({})
+
+    async def _nodes(self, request: web.Request) -> web.StreamResponse:
+        assert request.query["fieldSelector"] == f"metadata.name={NODE}"
+        if "watch" not in request.query:
+            node = self.server.answers[f"/api/v1/nodes/{NODE}"]
+            return web.json_response({"items": [node], "metadata": {"resourceVersion": "1"}})
+        return await self._silent(request)
+
     async def _list(self, request: web.Request) -> web.StreamResponse:
         if "watch" not in request.query:
             return web.json_response({"items": self.stored, "metadata": {"resourceVersion": "1"}})
+        return await self._silent(request)
+
+    async def _silent(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
         await asyncio.sleep(30)
@@ -140,7 +156,15 @@ def test_it_serves_publishes_and_stops_cleanly(tmp_path: Path, started: list[Plu
         plugin = Plugin(tmp_path, await api.start(), TYPES[name])
         started.append(plugin)
         service, registration = plugin.sockets
-        await until(lambda: bool(api.stored) and registration.exists())
+        await until(registration.exists)
+        assert api.stored == [], "devices are offered when the kubelet can prepare them"
+        await call(
+            registration,
+            "/pluginregistration.Registration/NotifyRegistrationStatus",
+            registration_v1_pb2.RegistrationStatus(plugin_registered=True),
+            registration_v1_pb2.RegistrationStatusResponse,
+        )
+        await until(lambda: bool(api.stored))
         assert len(api.stored[0]["spec"]["devices"]) == 16
         info = await call(
             registration,
@@ -166,18 +190,20 @@ def test_it_serves_publishes_and_stops_cleanly(tmp_path: Path, started: list[Plu
                 request_serializer=health_v1_pb2.HealthCheckRequest.SerializeToString,
                 response_deserializer=health_v1_pb2.HealthCheckResponse.FromString,
             )
-            assert (await check(health_v1_pb2.HealthCheckRequest(service="liveness"))).status == 1
+            for service_name in ("liveness", "readiness", "readiness/devices"):
+                assert (await check(health_v1_pb2.HealthCheckRequest(service=service_name))).status == 1
         plugin.process.send_signal(signal.SIGTERM)
         assert await plugin.ended() == 0
         assert not service.exists()
         assert not registration.exists()
+        assert api.stored == [], "nobody could prepare what is allocated now"
         assert (tmp_path / f"cdi/neuron.aws.com-claim_{uid(1)}.json").exists(), "running pods keep what they have"
         await api.stop()
 
     asyncio.run(scenario())
     events = [event["event"] for event in started[0].events()]
     assert events[0] == "starting"
-    assert {"serving", "slices published", "claim done", "stopping"} <= set(events)
+    assert {"serving", "slices published", "claim done", "stopping", "slices withdrawn"} <= set(events)
 
 
 def test_it_starts_and_serves_while_the_api_server_is_away(tmp_path: Path, started: list[Plugin]) -> None:

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from kubeletplugin import kube
 from kubeletplugin.kube import ClusterUnavailableError, KubeApi, connect, from_v1, to_v1
+from kubeletplugin.kube_node import NodeApi
 from kubeletplugin.ports import KubeError, SliceEvent, UnreadableObjectError
 from runtime import api_transport
 from tests.kubeletplugin.fakes import NODE
@@ -104,7 +105,7 @@ BETA = {
 def test_the_node_is_read_with_credentials(tmp_path: Path) -> None:
     server = Server()
     server.answers[f"/api/v1/nodes/{NODE}"] = {"metadata": {"name": NODE}}
-    assert run(server, tmp_path, lambda api: api.node()) == {"metadata": {"name": NODE}}
+    assert run(server, tmp_path, lambda api: NodeApi(api, NODE).node()) == {"metadata": {"name": NODE}}
     assert server.headers[0]["Authorization"] == "Bearer secret"
 
 
@@ -299,7 +300,7 @@ def test_errors_carry_what_the_server_said(tmp_path: Path, code: int, reason: st
     server = Server()
     server.answers[f"/api/v1/nodes/{NODE}"] = answering(lambda: status(code, reason, "because"))
     with pytest.raises(KubeError) as caught:
-        run(server, tmp_path, lambda api: api.node())
+        run(server, tmp_path, lambda api: NodeApi(api, NODE).node())
     error = caught.value
     assert (str(error), error.status, error.reason) == (f"The API server answered {code}: because", code, reason)
     assert error.retryable is retryable
@@ -309,7 +310,7 @@ def test_an_error_page_of_a_proxy_is_quoted(tmp_path: Path) -> None:
     server = Server()
     server.answers[f"/api/v1/nodes/{NODE}"] = answering(lambda: web.Response(status=502, text="<h1>Bad Gateway</h1>\n"))
     with pytest.raises(KubeError, match=r"^The API server answered 502: <h1>Bad Gateway</h1>$"):
-        run(server, tmp_path, lambda api: api.node())
+        run(server, tmp_path, lambda api: NodeApi(api, NODE).node())
 
 
 @pytest.mark.parametrize(
@@ -321,7 +322,7 @@ def test_an_answer_that_is_no_object_is_an_error(tmp_path: Path, text: str, said
     server = Server()
     server.answers[f"/api/v1/nodes/{NODE}"] = answering(lambda: web.Response(text=text))
     with pytest.raises(KubeError) as caught:
-        run(server, tmp_path, lambda api: api.node())
+        run(server, tmp_path, lambda api: NodeApi(api, NODE).node())
     assert said in str(caught.value)
 
 
@@ -338,7 +339,7 @@ def test_no_server_is_an_error_that_may_pass(tmp_path: Path) -> None:
         api = await connect(kubeconfig(tmp_path, "http://127.0.0.1:1"), NODE)
         try:
             with pytest.raises(KubeError) as caught:
-                await api.node()
+                await NodeApi(api, NODE).node()
             assert str(caught.value).startswith("The API server did not answer GET /api/v1/nodes/node-1: ")
             assert (caught.value.status, caught.value.retryable) == (0, True)
         finally:
@@ -356,7 +357,7 @@ def test_a_server_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Mon
     server = Server()
     server.answers[f"/api/v1/nodes/{NODE}"] = hang
     with pytest.raises(KubeError, match=r"did not answer GET /api/v1/nodes/node-1: .* did not answer in time"):
-        run(server, tmp_path, lambda api: api.node())
+        run(server, tmp_path, lambda api: NodeApi(api, NODE).node())
 
 
 # --- watches --------------------------------------------------------------------------------------------------

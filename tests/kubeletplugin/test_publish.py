@@ -11,12 +11,18 @@ from typing import Any
 
 import pytest
 
+from kubeletplugin.gate import KubeletGate
 from kubeletplugin.health import HealthMonitor
 from kubeletplugin.metrics import Metrics
+from kubeletplugin.offer import OfferSettings
+from kubeletplugin.own_node import OwnNode
 from kubeletplugin.ports import JsonObject, KubeError
-from kubeletplugin.publish import Instance, Publisher
+from kubeletplugin.publish import Instance, NodeSources, Publisher
 from neuron.instances import Catalogue
 from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, Node, node_object, until
+
+GATE_SECONDS = 10.0
+"""Of the gate: the longest wait for a kubelet that restarts."""
 
 FIRST, SECOND = (f"{NODE}-neuron.aws.com-{number:03d}" for number in range(2))
 
@@ -25,15 +31,17 @@ class Publishing:
     """A publisher at work."""
 
     def __init__(
-        self, node: Node, api: FakeApi, clock: FakeClock, effect: str | None = "NoSchedule", *, withhold: bool = False
+        self, node: Node, api: FakeApi, clock: FakeClock, offers: OfferSettings, *, withhold: bool = False
     ) -> None:
         self.node, self.api, self.clock = node, api, clock
         self.metrics = Metrics()
         self.monitor = HealthMonitor(node.discover, Catalogue(), clock, 10.0)
+        self.own = OwnNode(api, clock=FakeClock(), metrics=self.metrics, use_facts=self.monitor.use_facts)
+        self.gate = KubeletGate(clock, 30.0)
         self.publisher = Publisher(
             api,
-            self.monitor,
-            Instance("1.0.0", effect, node.root, withhold_from_faulty_kubelet=withhold),
+            NodeSources(self.monitor, self.own, self.gate),
+            Instance("1.0.0", offers, node.root, withhold_from_faulty_kubelet=withhold),
             clock=clock,
             metrics=self.metrics,
             jitter=lambda _low, high: high,
@@ -66,17 +74,26 @@ class Publishing:
 
 @contextlib.asynccontextmanager
 async def publishing(
-    node: Node, api: FakeApi, clock: FakeClock, effect: str | None = "NoSchedule", *, withhold: bool = False
+    node: Node,
+    api: FakeApi,
+    clock: FakeClock,
+    offers: OfferSettings = OfferSettings(),
+    *,
+    registered: bool = True,
+    withhold: bool = False,
 ) -> AsyncIterator[Publishing]:
-    made = Publishing(node, api, clock, effect, withhold=withhold)
+    made = Publishing(node, api, clock, offers, withhold=withhold)
+    if registered:
+        made.gate.answered(accepted=True)
     await made.monitor.refresh()
-    task = asyncio.create_task(made.publisher.run())
+    tasks = [asyncio.create_task(made.publisher.run()), asyncio.create_task(made.own.run())]
     try:
         yield made
-        assert not task.done(), task
+        assert not any(task.done() for task in tasks), tasks
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @pytest.fixture
@@ -98,8 +115,7 @@ def test_slices_are_published_once_and_then_left_alone(node: Node, api: FakeApi,
 
 
 def test_labels_of_the_node_are_published(node: Node, clock: FakeClock) -> None:
-    api = FakeApi(node_object(topology_k8s_aws__network_node_layer_1="x"))
-    api.node_object["metadata"]["labels"] = {"topology.k8s.aws/network-node-layer-1": "nn-7"}
+    api = FakeApi(node_object({"topology.k8s.aws/network-node-layer-1": "nn-7"}))
 
     async def scenario() -> None:
         async with publishing(node, api, clock) as at:
@@ -158,25 +174,16 @@ def test_slices_that_went_with_their_node_come_back_as_those_of_the_new_one(
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(("age", "read"), [(29.0, False), (31.0, True)], ids=["fresh", "old"])
-def test_the_node_is_read_again_after_a_while(
-    node: Node, api: FakeApi, clock: FakeClock, age: float, *, read: bool
-) -> None:
+def test_a_changed_label_of_the_node_is_published_at_once(node: Node, api: FakeApi, clock: FakeClock) -> None:
     async def scenario() -> None:
         async with publishing(node, api, clock) as at:
             await at.until(lambda: bool(api.stored))
             await at.settled()
             reads = api.calls.count("get node")
-            api.node_object["metadata"]["labels"] = {"topology.k8s.aws/network-node-layer-1": "nn-7"}
-            clock.time = begun + age
-            (node.device_directory(6) / "stats/hardware/mem_ecc_uncorrected").write_text("2\n")
-            await at.monitor.refresh()
-            await at.until(lambda: bool(at.taints()))
-            await at.settled()
-            assert (api.calls.count("get node") > reads) is read
-            assert ("networkNodeLayer1" in api.stored[FIRST]["spec"]["devices"][0]["attributes"]) is read
+            api.change_node(node_object({"topology.k8s.aws/network-node-layer-1": "nn-7"}))
+            await at.until(lambda: "networkNodeLayer1" in api.stored[FIRST]["spec"]["devices"][0]["attributes"])
+            assert api.calls.count("get node") == reads, "a watch shows it"
 
-    begun = clock.monotonic()
     asyncio.run(scenario())
 
 
@@ -202,7 +209,7 @@ def test_whoever_writes_against_us_is_answered_ever_more_slowly(node: Node, api:
                 await at.settled()
                 api.wipe()
             await at.until(lambda: bool(api.stored))
-            pauses = [slept for slept in clock.slept if slept < 40]
+            pauses = [slept for slept in clock.slept if slept != GATE_SECONDS]
             assert pauses[:9] == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0]
 
     asyncio.run(scenario())
@@ -234,7 +241,7 @@ def test_the_effect_of_the_taint_is_a_setting(
     shutil.rmtree(node.device_directory(1))
 
     async def scenario() -> None:
-        async with publishing(node, api, clock, effect) as at:
+        async with publishing(node, api, clock, OfferSettings(effect)) as at:
             await at.until(lambda: bool(api.stored))
             found = at.taints()
             assert bool(found) is tainted
@@ -336,7 +343,8 @@ def test_without_shared_counters_the_whole_node_is_withdrawn(
             assert [device["name"] for device in body["spec"]["devices"]] == [f"neuron-device-{n}" for n in range(16)]
 
     asyncio.run(scenario())
-    assert any("the whole UltraServer node is not published" in getattr(r, "reason", "") for r in caplog.records)
+    said = "an UltraServer node publishes its devices or the whole node, not both"
+    assert any(said in getattr(record, "reason", "") for record in caplog.records)
 
 
 def test_a_cluster_that_cannot_share_gets_whole_devices(
@@ -460,7 +468,7 @@ def test_only_one_instance_publishes_and_the_next_takes_over(
             fcntl.flock(lock, fcntl.LOCK_EX)
             async with publishing(node, api, clock) as at:
                 await at.until(lambda: len(clock.slept) > 3)
-                assert api.calls == []
+                assert "list slices" not in api.calls
                 fcntl.flock(lock, fcntl.LOCK_UN)
                 await at.until(lambda: bool(api.stored))
 
@@ -480,3 +488,145 @@ def test_news_from_before_our_own_write_is_ignored(node: Node, api: FakeApi, clo
             assert len(at.writes()) == 1
 
     asyncio.run(scenario())
+
+
+# --- registration, owner and kind of device ------------------------------------------------------------------------
+
+
+def test_nothing_is_written_before_the_kubelet_has_registered_the_plugin(
+    node: Node, api: FakeApi, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def forever(_seconds: float) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(clock, "sleep", forever)
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock, registered=False) as at:
+            await asyncio.sleep(0.05)
+            assert at.writes() == []
+            at.gate.answered(accepted=True)
+            await at.until(lambda: bool(api.stored))
+
+    asyncio.run(scenario())
+
+
+def test_a_device_plugin_that_comes_and_goes_taints_the_devices_meanwhile(
+    node: Node, api: FakeApi, clock: FakeClock
+) -> None:
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            assert "dry run" not in api.calls
+            api.change_node(node_object(neuron="16"))
+            await at.until(lambda: len(at.taints()) == 16)
+            assert at.taints()["neuron-device-0"] == [
+                {"key": "neuron.aws.com/device-plugin", "value": "active", "effect": "NoSchedule"}
+            ]
+            api.change_node(node_object(neuron="0"))
+            await at.until(lambda: at.taints() == {})
+            assert len(api.stored[FIRST]["spec"]["devices"]) == 16
+
+    asyncio.run(scenario())
+
+
+def test_where_taints_are_dropped_no_device_is_ever_published_beside_a_device_plugin(
+    node: Node, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    api = FakeApi(node_object(neuron="16"))
+    api.taints = False
+    published: list[int] = []
+    api.drop = lambda spec: published.append(len(spec["devices"]))
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            assert (api.stored[FIRST]["spec"]["devices"], at.publisher.offered) == ([], frozenset())
+            assert set(published) == {0}
+            api.change_node(node_object(neuron="0"))
+            await at.until(lambda: len(api.stored[FIRST]["spec"]["devices"]) == 16)
+            assert at.publisher.offered == {"devices"}
+
+    asyncio.run(scenario())
+    said = "a device plugin offers the devices, and the API server does not keep device taints"
+    assert sum(getattr(record, "reason", "").startswith(said) for record in caplog.records) == 1
+
+
+def without_counters(spec: JsonObject) -> None:
+    spec.pop("sharedCounters", None)
+    for device in spec.get("devices", ()):
+        device.pop("consumesCounters", None)
+
+
+def test_the_nodes_label_switches_between_devices_and_the_whole_node(
+    ultra: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.drop = without_counters
+
+    def names() -> list[str]:
+        return [device["name"] for body in api.stored.values() for device in body["spec"].get("devices", ())]
+
+    async def scenario() -> None:
+        async with publishing(ultra, api, clock) as at:
+            await at.until(lambda: len(names()) == 16)
+            await at.settled()
+            assert at.publisher.offered == {"devices"}
+            assert at.metric("ultraserver_publish", offer="devices") == 1
+            api.change_node(node_object({"neuron.aws.com/ultraserver-publish": "node"}))
+            await at.until(lambda: names() == ["neuron-node"])
+            await at.settled()
+            assert at.publisher.offered == {"node"}
+            assert at.metric("ultraserver_publish", offer="node") == 1
+            assert at.metric("ultraserver_publish", offer="devices") == 0
+            api.change_node(node_object({"neuron.aws.com/ultraserver-publish": "both"}))
+            await at.until(lambda: len(names()) == 16)
+
+    asyncio.run(scenario())
+    assert any("has the value 'both', which is not devices or node" in str(vars(r)) for r in caplog.records)
+
+
+def test_with_counters_an_ultraserver_node_offers_both(ultra: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(ultra, api, clock) as at:
+            await at.until(lambda: len(api.stored) == 2)
+            await at.settled()
+            assert at.publisher.offered == {"devices", "node"}
+            assert at.metric("ultraserver_publish", offer="both") == 1
+
+    asyncio.run(scenario())
+
+
+def test_the_last_instance_withdraws_its_slices(ultra: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(ultra, api, clock) as at:
+            await at.until(lambda: len(api.stored) == 2)
+        await at.publisher.withdraw()
+        assert api.stored == {}
+
+    asyncio.run(scenario())
+
+
+def test_slices_that_another_instance_publishes_stay(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+        with (node.root / "publish.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            await at.publisher.withdraw()
+        assert api.stored
+
+    asyncio.run(scenario())
+
+
+def test_an_instance_ends_also_while_the_api_server_is_away(
+    node: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+        api.fail = KubeError("away")
+        await at.publisher.withdraw()
+
+    asyncio.run(scenario())
+    assert "slices cannot be withdrawn; the kubelet deletes them" in caplog.messages

@@ -29,6 +29,7 @@ from kubeletplugin.register import (
     SocketError,
     SocketPaths,
     UnixServer,
+    other_instance_serves,
     remove_stale_sockets,
     socket_paths,
 )
@@ -227,12 +228,14 @@ def test_health_is_said_again_before_the_kubelet_forgets_it(
 
 
 @contextlib.asynccontextmanager
-async def registered(paths: SocketPaths) -> AsyncIterator[tuple[Registration, grpc.aio.Channel]]:
-    registration = Registration(paths.plugin)
+async def registered(paths: SocketPaths) -> AsyncIterator[tuple[list[bool], grpc.aio.Channel]]:
+    """The kubelet's answers as the driver hears them, and a channel for its calls."""
+    answers: list[bool] = []
+    registration = Registration(paths.plugin, answers.append)
     server = UnixServer(paths.registration, [registration.handler()])
     await server.start()
     async with grpc.aio.insecure_channel(f"unix:{paths.registration}") as channel:
-        yield registration, channel
+        yield answers, channel
     await server.stop(0)
 
 
@@ -254,14 +257,14 @@ def test_the_kubelet_learns_of_the_driver_and_says_what_it_thinks(
     caplog.set_level("INFO")
 
     async def scenario() -> None:
-        async with registered(paths) as (registration, channel):
+        async with registered(paths) as (answers, channel):
             info = await registration_call(channel, "GetInfo", pb.InfoRequest(), pb.PluginInfo)
             assert (info.type, info.name, info.endpoint) == ("DRAPlugin", "neuron.aws.com", str(paths.plugin))
             assert list(info.supported_versions) == ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth"]
-            assert registration.registered is None
+            assert answers == []
             status = pb.RegistrationStatus(plugin_registered=registered_now, error="no")
             await registration_call(channel, "NotifyRegistrationStatus", status, pb.RegistrationStatusResponse)
-            assert registration.registered is registered_now
+            assert answers == [registered_now]
 
     asyncio.run(scenario())
     assert [record.levelname for record in caplog.records if record.name == "kubeletplugin.register"] == [level]
@@ -318,6 +321,23 @@ def test_directories_that_do_not_exist_have_no_stale_sockets(tmp_path: Path) -> 
     assert remove_stale_sockets(tmp_path / "p", tmp_path / "r") == ()
 
 
+def test_another_instance_is_seen_by_the_socket_that_it_serves(tmp_path: Path) -> None:
+    own = tmp_path / "neuron.aws.com-a-reg.sock"
+    assert not other_instance_serves(tmp_path / "none", own)
+    with socket.socket(socket.AF_UNIX) as dead, socket.socket(socket.AF_UNIX) as foreign:
+        dead.bind(str(tmp_path / "neuron.aws.com-dead-reg.sock"))
+        for path in (own, tmp_path / "gpu.nvidia.com-b-reg.sock"):
+            with socket.socket(socket.AF_UNIX) as made:
+                made.bind(str(path))
+        foreign.bind(str(tmp_path / "gpu.nvidia.com-c-reg.sock"))
+        foreign.listen()
+        assert not other_instance_serves(tmp_path, own)
+        with socket.socket(socket.AF_UNIX) as living:
+            living.bind(str(tmp_path / "neuron.aws.com-b-reg.sock"))
+            living.listen()
+            assert other_instance_serves(tmp_path, own)
+
+
 def test_a_stopping_instance_leaves_the_socket_of_its_successor(tmp_path: Path) -> None:
     async def scenario() -> None:
         path = tmp_path / "dra.sock"
@@ -352,11 +372,22 @@ async def check(prober: Prober, path: Path, service: str) -> int:
         await server.stop(0)
 
 
-@pytest.mark.parametrize("name", ["", "liveness", "readiness"])
+PROBES = {
+    "": (False, ()),
+    "liveness": (False, ()),
+    "readiness": (True, ()),
+    "readiness/devices": (True, ("devices",)),
+    "readiness/node": (True, ("node", "devices")),
+}
+
+
+@pytest.mark.parametrize("name", PROBES)
 def test_probes_ask_as_the_kubelet_does(node: Node, api: FakeApi, clock: FakeClock, name: str) -> None:
+    registered_now, offered = PROBES[name]
+
     async def scenario() -> None:
         paths = SocketPaths(node.root / "dra.sock", node.root / "reg.sock")
-        prober = Prober(paths)
+        prober = Prober(paths, registered=lambda: registered_now, offered=lambda: offered)
         async with world(node, api, clock):
             assert await check(prober, node.root / "h", name) == health_v1_pb2.HealthCheckResponse.NOT_SERVING
             async with registered(paths):
@@ -365,8 +396,31 @@ def test_probes_ask_as_the_kubelet_does(node: Node, api: FakeApi, clock: FakeClo
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("name", "registered_now", "offered"),
+    [
+        ("readiness", False, ("devices",)),
+        ("readiness/devices", False, ("devices",)),
+        ("readiness/devices", True, ("node",)),
+        ("readiness/node", True, ("devices",)),
+        ("readiness/node", True, ()),
+    ],
+)
+def test_an_instance_is_not_ready_for_what_it_does_not_offer(
+    node: Node, api: FakeApi, clock: FakeClock, name: str, offered: tuple[str, ...], *, registered_now: bool
+) -> None:
+    async def scenario() -> None:
+        paths = SocketPaths(node.root / "dra.sock", node.root / "reg.sock")
+        prober = Prober(paths, registered=lambda: registered_now, offered=lambda: offered)
+        async with world(node, api, clock), registered(paths):
+            assert await check(prober, node.root / "h", name) == health_v1_pb2.HealthCheckResponse.NOT_SERVING
+            assert await check(prober, node.root / "h", "liveness") == health_v1_pb2.HealthCheckResponse.SERVING
+
+    asyncio.run(scenario())
+
+
 def test_other_services_are_not_found(tmp_path: Path) -> None:
-    prober = Prober(SocketPaths(tmp_path / "a", tmp_path / "b"))
+    prober = Prober(SocketPaths(tmp_path / "a", tmp_path / "b"), registered=bool, offered=tuple)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         asyncio.run(check(prober, tmp_path / "h", "nonsense"))
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND

@@ -25,6 +25,10 @@ SAMPLES: dict[str, tuple[Any, Any]] = {
     "health_port": ("0", 0),
     "health_interval": ("2.5", 2.5),
     "unhealthy_taint": ("NoExecute", "NoExecute"),
+    "device_plugin_guard": ("Withhold", "Withhold"),
+    "ultraserver_publish": ("node", "node"),
+    "ultraserver_labels": ("false", False),
+    "registration_wait": ("0", 0.0),
     "share_cores": ("off", "off"),
     "policies": ("/p", Path("/p")),
     "faulty_kubelet": ("Withhold", "Withhold"),
@@ -33,6 +37,7 @@ SAMPLES: dict[str, tuple[Any, Any]] = {
     "emulate": ("trn2.48xlarge", "trn2.48xlarge"),
     "emulate_driver_version": ("2.30.2.0", "2.30.2.0"),
     "emulate_node_id": ("3", 3),
+    "emulate_ultraserver": ("us-7", "us-7"),
     "log_format": ("text", "text"),
     "log_level": ("debug", "debug"),
 }

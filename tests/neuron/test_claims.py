@@ -6,7 +6,7 @@ import pytest
 from neuron.claims import Claim, Refusal, make_claim
 from neuron.demand import Ask, Role
 from neuron.findings import Finding
-from neuron.instances import DEFAULT_FAMILIES, Catalogue, InstanceType, Topology
+from neuron.instances import DEFAULT_FAMILIES, Catalogue, InstanceType, Observation, Topology
 from neuron.serving import DeviceConfig
 
 DEVICE, CORE = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"
@@ -250,9 +250,36 @@ def test_an_init_container_may_share_the_ultraserver_node() -> None:
     assert claim.uses == ((), ())
 
 
+def published(seen: Observation) -> tuple[InstanceType, ...]:
+    """The type trn2u.48xlarge as its nodes publish it."""
+    return tuple(entry for entry in CATALOGUE.observed({"trn2u.48xlarge": seen}) if entry.name == "trn2u.48xlarge")
+
+
+ONLY_DEVICES = published(Observation(16))
+ONLY_NODES = published(Observation(0, single_devices=False, whole_node=True))
+NO_WHOLE_NODE = (
+    "No node of type trn2u.48xlarge publishes the whole node, which ultraserver-mode 4 needs: they publish their"
+    " devices one by one. Set the label neuron.aws.com/ultraserver-publish=node on the nodes, or enable the feature"
+    " gate DRAPartitionableDevices."
+)
+
+
 @pytest.mark.parametrize(
     ("asks", "candidates", "config", "code", "text"),
     [
+        (
+            [ask(16)], ONLY_DEVICES, DeviceConfig(ultraserver_mode=4), "NEU118", NO_WHOLE_NODE
+        ),
+        (
+            [ask(16)], (*types("trn1.32xlarge"), *ONLY_DEVICES), DeviceConfig(ultraserver_mode=4), "NEU118",
+            NO_WHOLE_NODE
+        ),
+        (
+            [ask(4)], ONLY_NODES, DeviceConfig(), "NEU118",
+            "The nodes of type trn2u.48xlarge publish only the whole node, not their devices one by one. Set the"
+            " annotation neuron.aws.com/ultraserver-mode, or set the label neuron.aws.com/ultraserver-publish=devices"
+            " on nodes for such pods.",
+        ),
         (
             [ask(7)], DEFAULT, DeviceConfig(), "NEU105",
             "Instance type trn1.32xlarge does not support requests for device: 7."
@@ -321,6 +348,7 @@ def test_an_init_container_may_share_the_ultraserver_node() -> None:
         ),
     ],
     ids=[
+        "devices-only", "devices-only-among-others", "whole-node-only",
         "seven", "seventeen", "ring-among-others", "rounded-cores", "cores", "pod-total", "requests", "lnc",
         "no-ultraserver", "part-of-a-node", "part-without-a-selector", "count-where-lnc-exists", "two-halves",
     ],

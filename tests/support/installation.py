@@ -91,14 +91,25 @@ def node(name: str, instance_type: str = "trn1.32xlarge", kubelet: str = "v1.36.
     return {"metadata": {"name": name, "labels": labels}, "status": status}
 
 
-def resource_slice(name: str, devices: int = 16, generation: int = 1) -> Any:
+def resource_slice(
+    name: str,
+    devices: int = 16,
+    generation: int = 1,
+    *,
+    instance_type: str = "trn1.32xlarge",
+    whole_node: bool = True,
+    taint: str = "",
+) -> Any:
     attributes = {
-        "instanceType": {"string": "trn1.32xlarge"},
+        "instanceType": {"string": instance_type},
         "resourceType": {"string": "neuron_device"},
         "draDriverVersion": {"version": "1.0.0"},
     }
-    made = [{"name": f"neuron-device-{index}", "attributes": attributes} for index in range(devices)]
-    made.append({"name": "neuron-node", "attributes": attributes | {"resourceType": {"string": "neuron_node"}}})
+    made: list[Any] = [{"name": f"neuron-device-{index}", "attributes": attributes} for index in range(devices)]
+    if whole_node:
+        made.append({"name": "neuron-node", "attributes": attributes | {"resourceType": {"string": "neuron_node"}}})
+    if taint:
+        made = [device | {"taints": [{"key": taint, "effect": "NoSchedule"}]} for device in made]
     pool = {"name": name, "generation": generation}
     spec = {"driver": "neuron.aws.com", "nodeName": name, "pool": pool, "devices": made}
     return {"metadata": {"name": f"{name}-{generation}"}, "spec": spec}

@@ -16,6 +16,7 @@ from neuron.device_shapes import SliceShapes, read_slice
 from neuron.instances import Observation
 from webhook.cluster.api import RESOURCE_GROUP, ApiServer, Resource
 from webhook.cluster.claims import ClusterClaims
+from webhook.cluster.device_offers import SINGLE, WHOLE, OfferCounts
 from webhook.cluster.device_traits import TraitCounts, Traits, TypeTraits, read_traits
 from webhook.cluster.footprints import footprint
 from webhook.cluster.holdings import Bounds, Key
@@ -66,6 +67,7 @@ class SliceFacts:
         groups: sizes above 1 of the device groups of these devices, by instance type.
         shapes: the attributes that selectors can distinguish.
         traits: of these devices, by instance type.
+        whole_nodes: instance types of its devices that stand for a whole node.
     """
 
     pool: str
@@ -74,6 +76,12 @@ class SliceFacts:
     groups: _Groups
     shapes: SliceShapes | None = None
     traits: TypeTraits = ()
+    whole_nodes: tuple[str, ...] = ()
+
+    @property
+    def offers(self) -> tuple[tuple[str, str], ...]:
+        """Instance types with what the slice has of them, for `OfferCounts`."""
+        return (*((name, SINGLE) for name, _ in self.devices), *((name, WHOLE) for name in self.whole_nodes))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -178,6 +186,7 @@ class KubeCluster(ClusterClaims):
             self.caches = (*self.caches, labelled)
         self._pod_version = 0
         self._pools: defaultdict[str, dict[Key, SliceFacts]] = defaultdict(dict)
+        self._offers = OfferCounts()
         self._observations: Mapping[str, Observation] = MappingProxyType({})
         self._traits = TraitCounts()
         self._servants: defaultdict[str, dict[str, str]] = defaultdict(dict)
@@ -238,6 +247,8 @@ class KubeCluster(ClusterClaims):
         if after is not None:
             self._pools[after.pool][key] = after
             self._observe(self._pools[after.pool].values())
+        types = self._offers.replace(before.offers if before else (), after.offers if after else ())
+        self._learn(dict(self._offers.observed(types, self._observations)))
         self._observe_traits(self._traits.replace(before.traits if before else (), after.traits if after else ()))
         self._pod_version = min(self._pod_version, version + 1)
 
@@ -251,29 +262,29 @@ class KubeCluster(ClusterClaims):
                     devices[instance_type] |= device_names
                 for instance_type, group_sizes in facts.groups:
                     groups[instance_type] |= group_sizes
-        grown = {}
+        grown: dict[str, Observation] = {}
         for instance_type, together in devices.items():
             known = self._observations.get(instance_type, Observation(0))
             sizes = groups[instance_type].union(known.groups)
-            devices_of_node = max(known.devices, len(together))
-            seen = dataclasses.replace(known, devices=devices_of_node, groups=tuple(sorted(sizes)))
-            if seen != known:
-                grown[instance_type] = seen
-        if grown:
-            self._observations = MappingProxyType({**self._observations, **grown})
-            self._pod_version += 1
+            most = max(known.devices, len(together))
+            grown[instance_type] = dataclasses.replace(known, devices=most, groups=tuple(sorted(sizes)))
+        self._learn(grown)
 
-    def _observe_traits(self, types: Iterable[str]) -> None:
-        changed = {}
-        for instance_type in types:
-            known, traits = self._observations.get(instance_type), self._traits.of(instance_type)
-            if known is not None and (known.shares_cores, known.windows) != (traits.shares_cores, traits.windows):
-                changed[instance_type] = dataclasses.replace(
-                    known, shares_cores=traits.shares_cores, windows=traits.windows
-                )
+    def _learn(self, seen: Mapping[str, Observation]) -> None:
+        changed = {name: each for name, each in seen.items() if each != self._observations.get(name)}
         if changed:
             self._observations = MappingProxyType({**self._observations, **changed})
             self._pod_version += 1
+
+    def _observe_traits(self, types: Iterable[str]) -> None:
+        seen = {}
+        for instance_type in types:
+            known, traits = self._observations.get(instance_type), self._traits.of(instance_type)
+            if known is not None:
+                seen[instance_type] = dataclasses.replace(
+                    known, shares_cores=traits.shares_cores, windows=traits.windows
+                )
+        self._learn(seen)
 
     def _node_changed(self, key: Key, _: str | None, after: str | None) -> None:  # noqa: ARG002 - of all callbacks
         grown = self._observations if after is None else with_node(self._observations, after)
@@ -346,19 +357,22 @@ def project_slice(item: Mapping[str, Any]) -> SliceFacts | None:
         return None
     devices: defaultdict[str, set[str]] = defaultdict(set)
     groups: defaultdict[str, set[int]] = defaultdict(set)
+    whole_nodes = set()
     traits: dict[str, Traits] = {}
     for device in spec.get("devices") or ():
         attributes = device.get("attributes") or {}
         instance_type = _text(attributes, names.ATTRIBUTE_INSTANCE_TYPE)
         if not instance_type:
             continue
-        # A neuron_node stands for a whole node; its devices are published as well.
-        if _text(attributes, names.ATTRIBUTE_RESOURCE_TYPE) in ("", names.RESOURCE_TYPE_DEVICE):
+        kind = _text(attributes, names.ATTRIBUTE_RESOURCE_TYPE)
+        if kind in ("", names.RESOURCE_TYPE_DEVICE):
             devices[instance_type].add(device["name"])
             groups[instance_type].update(_group_sizes(attributes))
             if instance_type not in traits:
                 traits[instance_type] = read_traits(device)
-    if not devices:
+        elif kind == names.RESOURCE_TYPE_NODE:
+            whole_nodes.add(instance_type)
+    if not devices and not whole_nodes:
         return None
     pool = spec["pool"]
     return SliceFacts(
@@ -368,6 +382,7 @@ def project_slice(item: Mapping[str, Any]) -> SliceFacts | None:
         _shared_groups(tuple((name, frozenset(groups[name])) for name in sorted(groups))),
         read_slice(spec),
         tuple(sorted(traits.items())),
+        tuple(sorted(whole_nodes)),
     )
 
 

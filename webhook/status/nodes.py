@@ -10,10 +10,10 @@ from neuron.quantities import NotACountError, parse_count
 from webhook.decisions.modes import MODE_WORDS, Mode
 from webhook.status import kubelets
 from webhook.status.lines import Line, Verdict, counted, listed
+from webhook.status.offers import NODES, Offers, check_owners, check_ultraservers, newest, text_attribute
 from webhook.status.snapshot import Object, Snapshot, Unseen
 
 CLASSES: Final = "device class"
-NODES: Final = "nodes"
 CONVERSION: Final = "conversion"
 
 
@@ -38,75 +38,44 @@ def check_nodes(snapshot: Snapshot) -> Iterator[Line]:
             yield Line(NODES, Verdict.UNKNOWN, seen.why, seen.fix)
     if isinstance(slices, Unseen):
         return
-    published = _published(slices)
-    yield _driver(published)
+    offers = Offers(slices)
+    yield _driver(offers)
     if partial := _incomplete(slices):
         text = f"incomplete pools, from which the scheduler does not allocate: {listed(partial)}."
         yield Line(NODES, Verdict.NOTE, text, "If it lasts, check the kubelet plugin's pods there.")
+    yield from check_ultraservers(offers)
     if isinstance(nodes, Unseen):
         return
     plugin = {item["metadata"]["name"] for item in nodes if _advertises(item)}
-    both = plugin & published.keys()
-    if both:
-        text = f"the same devices are offered by device plugin and DRA driver, on {listed(both)}."
-        fix = "Exclude the nodes of the DRA driver from the device plugin's DaemonSet (nodeSelector or affinity)."
-        yield Line(NODES, Verdict.WRONG, text, fix)
-    if plugin - both:
-        text = f"nodes with the device plugin only, where converted pods cannot run: {listed(plugin - both)}."
-        yield Line(NODES, Verdict.NOTE, text)
+    yield from check_owners(offers, plugin)
     catalogue = Catalogue()
     neuron = {item["metadata"]["name"] for item in nodes if _instance_type(item) in catalogue}
-    yield from kubelets.check(nodes, published.keys(), neuron)
-    idle = neuron - plugin - published.keys()
+    yield from kubelets.check(nodes, offers.nodes, neuron)
+    idle = neuron - plugin - offers.nodes
     if idle:
         text = f"Neuron nodes with neither driver nor device plugin: {listed(idle)}."
         yield Line(NODES, Verdict.NOTE, text, "Check the kubelet plugin's pods there.")
 
 
-def _newest(slices: tuple[Object, ...]) -> list[Object]:
-    """Specs of the slices in the newest generation of each pool."""
-    newest: dict[str, int] = {}
-    for item in slices:
-        pool = item["spec"]["pool"]
-        newest[pool["name"]] = max(newest.get(pool["name"], 0), int(pool.get("generation") or 0))
-    specs = (item["spec"] for item in slices)
-    return [spec for spec in specs if int(spec["pool"].get("generation") or 0) == newest[spec["pool"]["name"]]]
-
-
 def _incomplete(slices: tuple[Object, ...]) -> list[str]:
     """Pools with missing slices: the scheduler allocates only from complete pools (KEP-4381)."""
     pools: defaultdict[str, list[int]] = defaultdict(list)
-    for spec in _newest(slices):
+    for spec in newest(slices):
         pools[spec["pool"]["name"]].append(int(spec["pool"].get("resourceSliceCount") or 0))
     return [f"{name} ({len(each)} of {max(each)})" for name, each in pools.items() if len(each) < max(each)]
 
 
-def _published(slices: tuple[Object, ...]) -> dict[str, list[Object]]:
-    """Attributes of the devices of each node, in the newest generation of its pool."""
-    devices: defaultdict[str, list[Object]] = defaultdict(list)
-    for spec in _newest(slices):
-        for device in spec.get("devices") or ():
-            attributes = device.get("attributes") or {}
-            if _text(attributes, names.ATTRIBUTE_RESOURCE_TYPE) in ("", names.RESOURCE_TYPE_DEVICE):
-                devices[spec.get("nodeName") or spec["pool"]["name"]].append(attributes)
-    return devices
-
-
-def _driver(published: dict[str, list[Object]]) -> Line:
-    if not published:
+def _driver(offers: Offers) -> Line:
+    if not offers.nodes:
         text = "no node publishes Neuron devices: converted pods stay Pending until one does."
         return Line(NODES, Verdict.NOTE, text, "Check the kubelet plugin's DaemonSet.")
-    types = Counter(_text(devices[0], names.ATTRIBUTE_INSTANCE_TYPE) or "unknown" for devices in published.values())
-    versions = {_text(each, "draDriverVersion") for devices in published.values() for each in devices} - {""}
+    samples = [offers.devices[node][0] if node in offers.devices else offers.whole[node] for node in offers.nodes]
+    types = Counter(text_attribute(each, names.ATTRIBUTE_INSTANCE_TYPE) or "unknown" for each in samples)
+    versions = {text_attribute(each, "draDriverVersion") for each in samples} - {""}
     shown = ", ".join(f"{count} {name}" for name, count in sorted(types.items()))
-    total = counted(sum(map(len, published.values())), "device")
+    total = counted(sum(map(len, offers.devices.values())), "device")
     drivers = f", driver {listed(versions)}" if versions else ""
-    return Line(NODES, Verdict.WELL, f"{total} on {counted(len(published), 'node')} ({shown}{drivers}).")
-
-
-def _text(attributes: Object, name: str) -> str:
-    value = attributes.get(f"{names.DRIVER}/{name}") or attributes.get(name) or {}
-    return str(value.get("string") or value.get("version") or "")
+    return Line(NODES, Verdict.WELL, f"{total} on {counted(len(offers.nodes), 'node')} ({shown}{drivers}).")
 
 
 def _advertises(node: Object) -> bool:

@@ -56,9 +56,9 @@ class Told:
         self._caches[resource].observe("DELETED", item)
 
 
-def seen_with(devices: int, groups: tuple[int, ...] = ()) -> Observation:
+def seen_with(devices: int, groups: tuple[int, ...] = (), *, whole_node: bool = False) -> Observation:
     """Devices that are not shared; they have no windows where they have no groups."""
-    return Observation(devices, groups, windows=bool(groups))
+    return Observation(devices, groups, windows=bool(groups), whole_node=whole_node)
 
 
 @pytest.fixture
@@ -172,8 +172,16 @@ def test_types_on_one_node_are_told_apart(told: Told) -> None:
 @pytest.mark.parametrize(
     ("published", "expected"),
     [
-        pytest.param([device(0), device(1, kind="neuron_node")], {TRN2: seen_with(1)}, id="a node is no device"),
-        pytest.param([device(0, kind="neuron_node")], {}, id="only a node"),
+        pytest.param(
+            [device(0), device(1, kind="neuron_node")],
+            {TRN2: seen_with(1, whole_node=True)},
+            id="a node is no device",
+        ),
+        pytest.param(
+            [device(0, kind="neuron_node")],
+            {TRN2: Observation(0, single_devices=False, whole_node=True)},
+            id="only a node",
+        ),
         pytest.param([device(0, kind=None)], {TRN2: seen_with(1)}, id="no resourceType"),
         pytest.param([{"name": "x", "attributes": {}}], {}, id="no instanceType"),
         pytest.param([{"name": "x"}], {}, id="no attributes"),
@@ -200,7 +208,7 @@ def test_types_on_one_node_are_told_apart(told: Told) -> None:
         ),
         pytest.param(
             [device(0, **group(8)), device(1, kind="neuron_node", **group(32))],
-            {TRN2: seen_with(1, (8,))},
+            {TRN2: seen_with(1, (8,), whole_node=True)},
             id="groups of a node do not count",
         ),
         pytest.param(
@@ -213,6 +221,29 @@ def test_types_on_one_node_are_told_apart(told: Told) -> None:
 def test_what_a_slice_says(told: Told, published: Any, expected: dict[str, Observation]) -> None:
     told.of(RESOURCE_SLICES, slice_of("a", published))
     assert told.view.observations() == expected
+
+
+def test_what_the_nodes_of_a_type_publish_follows_their_slices_and_outlives_them(told: Told) -> None:
+    """A node can switch from devices to the whole node; slices also go while a driver restarts."""
+    single, whole = [device(0)], [device(0, kind="neuron_node")]
+
+    def seen() -> tuple[bool, bool]:
+        found = told.view.observations()[TRN2]
+        return found.single_devices, found.whole_node
+
+    told.of(RESOURCE_SLICES, slice_of("a", single))
+    assert seen() == (True, False)
+    version = told.view.version
+    told.of(RESOURCE_SLICES, slice_of("a", whole))
+    assert (seen(), told.view.version) == ((False, True), version + 1)
+    told.of(RESOURCE_SLICES, slice_of("b", single, pool="other"))
+    assert seen() == (True, True)
+    told.gone(RESOURCE_SLICES, slice_of("a", whole))
+    assert seen() == (True, False)
+    version = told.view.version
+    told.gone(RESOURCE_SLICES, slice_of("b", single, pool="other"))
+    assert (seen(), told.view.version) == ((True, False), version)
+    assert told.view.observations()[TRN2].devices == 1
 
 
 def test_group_sizes_add_up(told: Told) -> None:

@@ -28,6 +28,7 @@ from webhook.status.checks import judge
 from webhook.status.lines import Line, Verdict, overall
 from webhook.status.snapshot import Snapshot, Unseen
 
+US = "trn2u.48xlarge"
 VALIDATING = "ValidatingWebhookConfiguration"
 PODS_CREATE = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
 
@@ -221,6 +222,14 @@ WRONG: list[Any] = [
         id="device plugin and driver on one node",
     ),
     pytest.param(
+        well(
+            nodes=(node("n1", neuron="16"), node("n2")),
+            resource_slices=(resource_slice("n1", taint="neuron.aws.com/unhealthy"), resource_slice("n2")),
+        ),
+        "the same devices are offered by device plugin and DRA driver, on n1.",
+        id="device plugin and driver on one node, with another taint",
+    ),
+    pytest.param(
         well(nodes=(node("n1", kubelet="v1.34.1-eks-113cf36"), node("n2"), node("cpu", "m7i.large", "v1.34.0"))),
         "the kubelet can lose pods that use ResourceClaims (kubernetes/kubernetes#133920), on n1"
         " (v1.34.1-eks-113cf36).",
@@ -325,6 +334,32 @@ NOTED: list[Any] = [
         id="no slices",
     ),
     pytest.param(
+        well(
+            nodes=(node("n1", neuron="16"), node("n2")),
+            resource_slices=(resource_slice("n1", taint="neuron.aws.com/device-plugin"), resource_slice("n2")),
+        ),
+        "the DRA driver gives no device to new claims, because a device plugin offers them, on n1.",
+        id="devices that are tainted for the device plugin",
+    ),
+    pytest.param(
+        well(
+            nodes=(node("n1", neuron="16"), node("n2")),
+            resource_slices=(resource_slice("n1", 0, whole_node=False), resource_slice("n2")),
+        ),
+        "the DRA driver gives no device to new claims, because a device plugin offers them, on n1.",
+        id="devices that are withheld for the device plugin",
+    ),
+    pytest.param(
+        well(resource_slices=(resource_slice("n1"), resource_slice("n2", instance_type=US, whole_node=False))),
+        "UltraServer nodes that publish only single devices, where no pod gets a whole node: n2.",
+        id="an UltraServer node that publishes devices",
+    ),
+    pytest.param(
+        well(resource_slices=(resource_slice("n1"), resource_slice("n2", 0, instance_type=US))),
+        "UltraServer nodes that publish only the whole node, where no pod gets single devices: n2.",
+        id="an UltraServer node that publishes the whole node",
+    ),
+    pytest.param(
         well(nodes=(node("n1"), node("n2"), node("n3", neuroncore="32"))),
         "nodes with the device plugin only, where converted pods cannot run: n3.",
         id="a node on the device plugin",
@@ -352,6 +387,14 @@ def test_what_is_worth_a_note_is_no_fault(snapshot: Snapshot, text: str) -> None
     lines = said(snapshot)
     assert [line.text for line in lines].count(text) == 1, lines
     assert overall(lines) is Verdict.WELL
+
+
+def test_what_ultraserver_nodes_publish_is_said() -> None:
+    slices = (resource_slice("n1", instance_type=US), resource_slice("n2", 0, instance_type=US))
+    texts = [line.text for line in said(well(resource_slices=slices), Verdict.WELL)]
+    assert "UltraServer nodes that publish their devices and the whole node: n1." in texts
+    assert "16 devices on 2 nodes (2 trn2u.48xlarge, driver 1.0.0)." in texts
+    assert not any("neither driver nor device plugin" in line.text for line in said(well(resource_slices=slices)))
 
 
 def test_only_the_newest_generation_of_a_pool_is_counted() -> None:

@@ -1,0 +1,109 @@
+"""Keeps the UltraServer labels of the driver's own Node current, so that pods of a group find nodes of one UltraServer.
+
+Keys and values: the Neuron documentation of UltraServers. `ultraserver-mode` has values of the kernel driver's mode
+enum, joined by `_`; `-server-id-N` and `-node-id-N` are the node's place in its set of N nodes.
+"""
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from kubeletplugin.health import HealthMonitor
+from kubeletplugin.metrics import Metrics
+from kubeletplugin.own_node import OwnNode
+from kubeletplugin.ports import Clock, KubeError
+from kubeletplugin.sysfs import UltraServer
+from neuron import names
+
+LABEL_MODE: Final = f"{names.ULTRASERVER_LABELS}mode"
+LABEL_NODE_ID: Final = f"{names.ULTRASERVER_LABELS}node-id-{{}}"
+SIZES: Final = (2, 4)
+KEYS: Final = (
+    LABEL_MODE,
+    *(names.ultraserver_topology_label(nodes) for nodes in SIZES),
+    *(LABEL_NODE_ID.format(nodes) for nodes in SIZES),
+)
+"""The labels that the driver sets and removes. It changes no other label."""
+
+_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
+_QUIET: Final = 60.0
+_FIRST_PAUSE: Final = 0.2
+_LAST_PAUSE: Final = 30.0
+
+_log = logging.getLogger(__name__)
+
+
+def ultraserver_labels(ultraserver: UltraServer | None) -> Mapping[str, str] | None:
+    """The labels of a node; None while its UltraServer elects, when nothing is known."""
+    if ultraserver is None:
+        return {}
+    if ultraserver.busy:
+        return None
+    labels = {LABEL_MODE: "_".join(str(mode) for mode in sorted(ultraserver.modes))}
+    for nodes in SIZES:
+        member = ultraserver.members.get(nodes)
+        if member is not None and member.node_id < nodes:
+            labels[names.ultraserver_topology_label(nodes)] = member.server_id
+            labels[LABEL_NODE_ID.format(nodes)] = str(member.node_id)
+    return {key: value for key, value in labels.items() if _VALUE.fullmatch(value)}
+
+
+def label_changes(present: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str | None]:
+    """The changes to the labels of a Node, None for a removal; empty if the labels are as wanted."""
+    stale: dict[str, str | None] = {key: None for key in KEYS if key in present and key not in wanted}
+    return stale | {key: value for key, value in wanted.items() if present.get(key) != value}
+
+
+class Labeller:
+    """Labels one Node until cancelled."""
+
+    def __init__(self, node: OwnNode, monitor: HealthMonitor, *, clock: Clock, metrics: Metrics) -> None:
+        self._node = node
+        self._monitor = monitor
+        self._clock = clock
+        self._metrics = metrics
+        self._pause = _FIRST_PAUSE
+        self._last_write = float("-inf")
+
+    async def run(self) -> None:
+        """Write differences until cancelled. Repeated writes are more and more apart: another writer may undo them."""
+        while True:
+            seen = self._node.generation, self._monitor.generation
+            try:
+                written = await self._write()
+            except KubeError as error:
+                self._metrics.background_errors.labels("labels").inc()
+                _log.warning("the node's labels cannot be written", extra={"error": str(error)})
+                written = True
+            if written:
+                now = self._clock.monotonic()
+                self._pause = _FIRST_PAUSE if now - self._last_write > _QUIET else min(self._pause * 2, _LAST_PAUSE)
+                self._last_write = now
+                await self._clock.sleep(self._pause)
+            else:
+                await self._news(*seen)
+
+    async def _write(self) -> bool:
+        state, wanted = self._node.state, ultraserver_labels(self._monitor.snapshot.hardware.ultraserver)
+        if state is None or wanted is None:
+            return False
+        changes = label_changes(state.ultraserver_labels, wanted)
+        if changes:
+            await self._node.label(changes)
+            _log.info("node labelled", extra={"labels": changes})
+        return bool(changes)
+
+    async def _news(self, node: int, monitor: int) -> None:
+        """Wait until the Node or the hardware changes."""
+        waits = (self._node.wait(node, _QUIET), self._monitor.wait(monitor, _QUIET))
+        tasks = [asyncio.ensure_future(wait) for wait in waits]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,103 @@
+"""Reports a device plugin on the driver's node: a metric, a line in the log and an Event about the Node."""
+
+import datetime as dt
+import logging
+import secrets
+from typing import Final
+
+from kubeletplugin.kube_node import EVENT_NAMESPACE
+from kubeletplugin.metrics import Metrics
+from kubeletplugin.offer import DEVICE_PLUGIN_TAINT, Guard
+from kubeletplugin.own_node import NodeState, OwnNode
+from kubeletplugin.ports import Clock, JsonObject, KubeError
+
+APPEARED: Final = "DevicePluginActive"
+LEFT: Final = "DevicePluginGone"
+COMPONENT: Final = "neuron-dra-kubelet-plugin"
+
+_QUIET: Final = 60.0
+_FIRST_RETRY: Final = 1.0
+_LAST_RETRY: Final = 60.0
+_LONGEST_NAME: Final = 253
+
+_HELD: Final = {
+    Guard.TAINT: f"new claims get none of this driver's devices (taint {DEVICE_PLUGIN_TAINT.key})",
+    Guard.WITHHOLD: "this driver publishes no device",
+    Guard.OFF: "both may give a device to different pods, because the guard of this driver is off",
+}
+
+_log = logging.getLogger(__name__)
+
+
+def event(state: NodeState, guard: Guard, component_host: str, now: float) -> JsonObject:
+    """The Event about the Node's present state."""
+    present = bool(state.legacy)
+    shown = ", ".join(f"{resource}: {amount}" for resource, amount in state.legacy.items())
+    if present:
+        message = (
+            f"A device plugin offers this node's Neuron devices (allocatable {shown}): {_HELD[guard]}. Prepared claims "
+            "go on. Keep the device plugin off the nodes of the DRA driver."
+        )
+    else:
+        message = "No device plugin offers this node's Neuron devices any more: this driver allocates them."
+    time = dt.datetime.fromtimestamp(now, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    name = state.facts.name
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{name[: _LONGEST_NAME - 17]}.{secrets.token_hex(8)}", "namespace": EVENT_NAMESPACE},
+        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": name, "uid": state.facts.uid},
+        "reason": APPEARED if present else LEFT,
+        "message": message,
+        "type": "Warning" if present else "Normal",
+        "source": {"component": COMPONENT, "host": component_host},
+        "firstTimestamp": time,
+        "lastTimestamp": time,
+        "count": 1,
+    }
+
+
+class OwnerReporter:
+    """Reports a device plugin when it appears and when it leaves, until cancelled."""
+
+    def __init__(self, node: OwnNode, guard: Guard, *, clock: Clock, metrics: Metrics) -> None:
+        self._node = node
+        self._guard = guard
+        self._clock = clock
+        self._metrics = metrics
+        self._reported = False
+
+    async def run(self) -> None:
+        """Report until cancelled. An Event that cannot be written is tried again while it is true."""
+        delay = _FIRST_RETRY
+        while True:
+            generation = self._node.generation
+            if await self._report(self._node.state):
+                delay = _FIRST_RETRY
+                await self._node.wait(generation, _QUIET)
+            else:
+                await self._clock.sleep(delay)
+                delay = min(delay * 2, _LAST_RETRY)
+
+    async def _report(self, state: NodeState | None) -> bool:
+        """Whether nothing is left to report."""
+        if state is None:
+            return True
+        present = bool(state.legacy)
+        self._metrics.device_plugin.set(present)
+        if present is self._reported:
+            return True
+        body = event(state, self._guard, state.facts.name, self._clock.now())
+        _log.log(
+            logging.WARNING if present else logging.INFO,
+            "device plugin on the node" if present else "device plugin gone",
+            extra={"node": state.facts.name, "allocatable": dict(state.legacy)},
+        )
+        try:
+            await self._node.store.report(body)
+        except KubeError as error:
+            self._metrics.background_errors.labels("events").inc()
+            _log.warning("the event cannot be written", extra={"error": str(error)})
+            return False
+        self._reported = present
+        return True

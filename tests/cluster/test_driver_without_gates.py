@@ -1,0 +1,169 @@
+"""Kubernetes 1.34 and 1.35: no shared counters and no device taints. A node offers one kind of device, or none."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.api import Api, ApiError, Object
+from tests.cluster.controlplane import Assets, ControlPlane
+from tests.cluster.driver import BareNode, Driver, attribute, install_rbac, opaque
+from tests.cluster.manifests import (
+    NEURON,
+    ULTRASERVER_MODE,
+    claim_template,
+    container,
+    devices_request,
+    pod,
+    unschedulable_message,
+    wait_scheduled,
+)
+from tests.cluster.nodes import DRIVER, Fleet, device_class
+from tests.cluster.processes import eventually
+from tests.cluster.webhooks import Webhook
+from tests.cluster.webhooks import install_rbac as install_webhook_rbac
+
+TYPE = "trn2u.48xlarge"
+LABEL = "neuron.aws.com/ultraserver-publish"
+GATES = {"DRAPartitionableDevices": False, "DRADeviceTaints": False, "DRAConsumableCapacity": False}
+NAMESPACE = "team"
+
+
+@pytest.fixture(scope="module")
+def plane(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    plane = ControlPlane(assets, tmp_path_factory.mktemp("plane"), GATES)
+    try:
+        plane.start()
+        plane.admin.create(device_class())
+        plane.admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        plane.wait_namespace_usable(NAMESPACE)
+        yield plane
+    finally:
+        plane.stop()
+
+
+@pytest.fixture
+def admin(plane: ControlPlane) -> Api:
+    return plane.admin
+
+
+@pytest.fixture
+def driver(plane: ControlPlane) -> Iterator[Driver]:
+    """The driver of one UltraServer node that is only an object."""
+    install_rbac(plane.admin)
+    fleet = Fleet(plane.admin, "node")
+    directory = Path(tempfile.mkdtemp(prefix="gates-"))
+    node = BareNode(fleet.add(TYPE, publish=False), directory / "k")
+    for path in (node.plugins, node.plugins_registry, node.cdi_directory):
+        path.mkdir(parents=True)
+    driver = Driver(plane, node, TYPE, flags=("--registration-wait=0",))
+    try:
+        driver.start_alone()
+        yield driver
+    finally:
+        driver.process.stop()
+        plane.admin.delete_all("Pod", NAMESPACE, force=True)
+        fleet.clear()
+        shutil.rmtree(directory)
+
+
+def published(driver: Driver) -> set[str]:
+    return {device["name"] for device in driver.devices()}
+
+
+DEVICES = {f"neuron-device-{index}" for index in range(16)}
+WHOLE = {"neuron-node"}
+
+
+def label(api: Api, node: str, value: str | None) -> None:
+    api.merge("Node", node, {"metadata": {"labels": {LABEL: value}}})
+
+
+def whole_node_pod(api: Api, name: str) -> Object:
+    """The documents' claim for a node of an UltraServer."""
+    whole = devices_request("node", selectors=(attribute("resourceType", "neuron_node"),))
+    config = [opaque("UltraServerConfig", ultraserverMode=4)]
+    api.create(claim_template(name, {"devices": {"requests": [whole], "config": config}}), NAMESPACE)
+    claims = [{"name": "neuron", "resourceClaimTemplateName": name}]
+    return pod(name, container(resources={"claims": [{"name": "neuron"}]}), resourceClaims=claims)
+
+
+def test_the_label_switches_the_node_and_the_documents_claim_runs(admin: Api, driver: Driver) -> None:
+    eventually("the devices", lambda: published(driver) == DEVICES)
+    admin.create(whole_node_pod(admin, "whole"), NAMESPACE)
+    unschedulable_message(admin, NAMESPACE, "whole", "cannot allocate all claims")
+    label(admin, driver.node, "node")
+    wait_scheduled(admin, NAMESPACE, "whole")
+    assert published(driver) == WHOLE
+    assert driver.metric('ultraserver_publish{offer="node"}') == 1
+    label(admin, driver.node, None)
+    eventually("the devices again", lambda: published(driver) == DEVICES)
+    assert driver.metric('ultraserver_publish{offer="devices"}') == 1
+
+
+def test_without_device_taints_a_device_plugin_means_that_nothing_is_published(admin: Api, driver: Driver) -> None:
+    def offer(amount: str) -> None:
+        status = {"capacity": {NEURON: amount}, "allocatable": {NEURON: amount}}
+        admin.merge("Node", driver.node, {"status": status}, subresource="status")
+
+    eventually("the devices", lambda: published(driver) == DEVICES)
+    offer("16")
+    eventually("the devices to go", lambda: bool(driver.slices()) and not published(driver), timeout=10)
+    claims = {"devices": {"requests": [devices_request("one")]}}
+    admin.create(claim_template("one", claims), NAMESPACE)
+    entry = [{"name": "neuron", "resourceClaimTemplateName": "one"}]
+    waiting = pod("one", container(resources={"claims": [{"name": "neuron"}]}), resourceClaims=entry)
+    admin.create(waiting, NAMESPACE)
+    unschedulable_message(admin, NAMESPACE, "one", "cannot allocate all claims")
+    driver.process.stop()
+    driver.process.start()
+    driver.process.wait_ready(lambda: bool(driver.slices()))
+    assert published(driver) == set(), "not even for a moment after a start"
+    offer("0")
+    wait_scheduled(admin, NAMESPACE, "one", timeout=10)
+
+
+def test_the_webhook_refuses_what_the_nodes_do_not_publish(plane: ControlPlane, admin: Api, driver: Driver) -> None:
+    eventually("the devices", lambda: published(driver) == DEVICES)
+    webhook = Webhook(plane, install_webhook_rbac(plane))
+
+    def ultraserver(name: str) -> Object:
+        return pod(name, container(neuron=16), annotations={ULTRASERVER_MODE: "4"})
+
+    def refused(made: Object, text: str) -> bool:
+        try:
+            admin.create(made, NAMESPACE, dry_run=True)
+        except ApiError as error:
+            return text in str(error)
+        return False
+
+    def admitted(made: Object) -> bool:
+        try:
+            admin.create(made, NAMESPACE, dry_run=True)
+        except ApiError:
+            return False
+        return True
+
+    single = pod("four", container(neuron=4), nodeSelector={"node.kubernetes.io/instance-type": TYPE})
+    try:
+        webhook.start()
+        webhook.install()
+        eventually(
+            "UltraServer pods to be refused",
+            lambda: refused(ultraserver("us"), f"NEU118: No node of type {TYPE} publishes the whole node"),
+        )
+        assert admitted(single)
+        label(admin, driver.node, "node")
+        eventually("UltraServer pods to be admitted", lambda: admitted(ultraserver("us")))
+        eventually(
+            "single devices to be refused",
+            lambda: refused(single, f"NEU118: The nodes of type {TYPE} publish only the whole node"),
+        )
+        admin.create(ultraserver("us"), NAMESPACE)
+        found = wait_scheduled(admin, NAMESPACE, "us")
+        assert found["spec"]["nodeName"] == driver.node
+        assert DRIVER in str(admin.list("ResourceSlice"))
+    finally:
+        webhook.stop()

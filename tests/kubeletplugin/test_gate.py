@@ -1,0 +1,113 @@
+"""Slices wait for a kubelet that can prepare, and not for ever."""
+
+import asyncio
+
+import pytest
+
+from kubeletplugin.gate import RECENT_SECONDS, KubeletGate
+from tests.kubeletplugin.fakes import FakeClock
+
+
+class StillClock(FakeClock):
+    """Time that does not pass."""
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await asyncio.Event().wait()
+
+
+async def passes(gate: KubeletGate, *, first: bool = True) -> bool:
+    """Whether the gate opens without another answer."""
+    waiter = asyncio.ensure_future(gate.first() if first else gate.after_deletion())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    done = waiter.done()
+    waiter.cancel()
+    return done
+
+
+def test_the_first_slices_wait_for_the_kubelets_yes() -> None:
+    async def scenario() -> None:
+        gate = KubeletGate(StillClock(), 30.0)
+        assert gate.registered is None
+        assert not await passes(gate)
+        gate.answered(accepted=False)
+        assert gate.registered is False
+        assert not await passes(gate)
+        waiter = asyncio.ensure_future(gate.first())
+        await asyncio.sleep(0.01)
+        gate.answered(accepted=True)
+        await asyncio.wait_for(waiter, 5)
+        assert await passes(gate)
+        assert gate.registered is True
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("bound", [0.0, 30.0])
+def test_a_silent_kubelet_is_waited_for_until_the_bound_and_that_is_said(
+    bound: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = FakeClock()
+
+    async def scenario() -> None:
+        gate = KubeletGate(clock, bound)
+        await gate.first()
+        assert gate.registered is None
+
+    asyncio.run(scenario())
+    assert clock.slept == ([bound] if bound else [])
+    assert [record.getMessage() for record in caplog.records] == ["the kubelet has not registered the plugin"]
+
+
+def test_the_bound_begins_with_the_instance_and_not_with_the_wait() -> None:
+    clock = FakeClock()
+
+    async def scenario() -> None:
+        gate = KubeletGate(clock, 30.0)
+        clock.time += 29.0
+        await gate.first()
+
+    asyncio.run(scenario())
+    assert clock.slept == [1.0]
+
+
+@pytest.mark.parametrize(("age", "opens"), [(RECENT_SECONDS, True), (RECENT_SECONDS + 1, False)])
+def test_after_a_deletion_a_recent_registration_is_enough(age: float, *, opens: bool) -> None:
+    async def scenario() -> None:
+        clock = StillClock()
+        gate = KubeletGate(clock, 30.0)
+        gate.answered(accepted=True)
+        clock.time += age
+        assert await passes(gate, first=False) is opens
+
+    asyncio.run(scenario())
+
+
+def test_after_a_deletion_the_next_registration_opens() -> None:
+    async def scenario() -> None:
+        clock = StillClock()
+        gate = KubeletGate(clock, 30.0)
+        gate.answered(accepted=True)
+        clock.time += 100
+        waiter = asyncio.ensure_future(gate.after_deletion())
+        await asyncio.sleep(0.01)
+        assert not waiter.done()
+        gate.answered(accepted=True)
+        await asyncio.wait_for(waiter, 5)
+        assert clock.slept == [RECENT_SECONDS]
+
+    asyncio.run(scenario())
+
+
+def test_slices_that_somebody_deleted_come_back_without_a_registration() -> None:
+    clock = FakeClock()
+
+    async def scenario() -> None:
+        gate = KubeletGate(clock, 3.0)
+        gate.answered(accepted=True)
+        clock.time += 100
+        await gate.after_deletion()
+
+    asyncio.run(scenario())
+    assert clock.slept == [3.0], "never longer than the setting"

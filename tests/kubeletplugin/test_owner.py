@@ -1,0 +1,97 @@
+"""A device plugin on the driver's node is reported when it comes and when it goes."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kubeletplugin.metrics import Metrics
+from kubeletplugin.offer import Guard
+from kubeletplugin.own_node import OwnNode, node_state
+from kubeletplugin.owner import OwnerReporter, event
+from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, node_object, until
+
+HELD = {
+    Guard.TAINT: "new claims get none of this driver's devices (taint neuron.aws.com/device-plugin)",
+    Guard.WITHHOLD: "this driver publishes no device",
+    Guard.OFF: "both may give a device to different pods, because the guard of this driver is off",
+}
+
+
+@pytest.mark.parametrize("guard", HELD)
+def test_the_event_names_node_resource_consequence_and_fix(guard: Guard) -> None:
+    body = event(node_state(node_object(neuron="16")), guard, NODE, 0.0)
+    assert body["message"] == (
+        "A device plugin offers this node's Neuron devices (allocatable aws.amazon.com/neuron: 16): "
+        f"{HELD[guard]}. Prepared claims go on. Keep the device plugin off the nodes of the DRA driver."
+    )
+    assert (body["type"], body["reason"]) == ("Warning", "DevicePluginActive")
+    assert body["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": "node-uid"}
+    assert (body["metadata"]["namespace"], body["lastTimestamp"]) == ("default", "1970-01-01T00:00:00Z")
+
+
+def test_the_name_of_an_event_is_never_too_long() -> None:
+    node = node_object(neuron="16")
+    node["metadata"]["name"] = "n" * 253
+    assert len(event(node_state(node), Guard.TAINT, NODE, 0.0)["metadata"]["name"]) == 253
+
+
+@contextlib.asynccontextmanager
+async def reporting(api: FakeApi, clock: FakeClock) -> AsyncIterator[Metrics]:
+    metrics = Metrics()
+    own = OwnNode(api, clock=FakeClock(), metrics=metrics)
+    reporter = OwnerReporter(own, Guard.TAINT, clock=clock, metrics=metrics)
+    tasks = [asyncio.create_task(own.run()), asyncio.create_task(reporter.run())]
+    try:
+        yield metrics
+        assert not any(task.done() for task in tasks), tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def active(metrics: Metrics) -> float | None:
+    return metrics.registry.get_sample_value("neuron_dra_plugin_device_plugin_active")
+
+
+def test_it_is_reported_once_when_it_comes_and_once_when_it_goes(api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with reporting(api, clock) as metrics:
+            await until(lambda: "follow node" in api.calls)
+            await asyncio.sleep(0.02)
+            assert (api.reports, active(metrics)) == ([], 0), "no plugin is no news"
+            api.change_node(node_object(neuron="16"))
+            await until(lambda: len(api.reports) == 1)
+            assert active(metrics) == 1
+            api.change_node(node_object(neuron="15"))
+            await asyncio.sleep(0.02)
+            api.change_node(node_object(neuron="0"))
+            await until(lambda: len(api.reports) == 2)
+            assert active(metrics) == 0
+
+    asyncio.run(scenario())
+    assert [(body["type"], body["reason"]) for body in api.reports] == [
+        ("Warning", "DevicePluginActive"),
+        ("Normal", "DevicePluginGone"),
+    ]
+    assert api.reports[1]["message"] == (
+        "No device plugin offers this node's Neuron devices any more: this driver allocates them."
+    )
+
+
+def test_an_event_that_cannot_be_written_is_tried_again(clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
+    api = FakeApi(node_object(neuron="16"))
+    api.forbidden = {"report"}
+
+    async def scenario() -> None:
+        async with reporting(api, clock) as metrics:
+            await until(lambda: len(clock.slept) > 3)
+            assert active(metrics) == 1
+            api.forbidden.clear()
+            await until(lambda: bool(api.reports))
+
+    asyncio.run(scenario())
+    assert clock.slept[:3] == [1, 2, 4]
+    assert "the event cannot be written" in caplog.messages

@@ -1,0 +1,112 @@
+"""Checks of what nodes publish: one owner for each device, and what UltraServer nodes offer."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final
+
+from neuron import names
+from neuron.instances import Catalogue
+from webhook.status.lines import Line, Verdict, listed
+from webhook.status.snapshot import Object
+
+NODES: Final = "nodes"
+
+_ONE_OWNER: Final = "Exclude the nodes of the DRA driver from the device plugin's DaemonSet (nodeSelector or affinity)."
+_SWITCH: Final = f"The label {names.LABEL_ULTRASERVER_PUBLISH} of the nodes chooses: devices or node."
+
+BOTH, DEVICES, NODE = "both", "devices", "node"
+_ULTRASERVERS: Final = {
+    BOTH: (Verdict.WELL, "UltraServer nodes that publish their devices and the whole node"),
+    DEVICES: (Verdict.NOTE, "UltraServer nodes that publish only single devices, where no pod gets a whole node"),
+    NODE: (Verdict.NOTE, "UltraServer nodes that publish only the whole node, where no pod gets single devices"),
+}
+
+
+def newest(slices: Iterable[Object]) -> list[Object]:
+    """Specs of the slices in the newest generation of each pool."""
+    items = list(slices)
+    generations: dict[str, int] = {}
+    for item in items:
+        pool = item["spec"]["pool"]
+        generations[pool["name"]] = max(generations.get(pool["name"], 0), int(pool.get("generation") or 0))
+    specs = (item["spec"] for item in items)
+    return [spec for spec in specs if int(spec["pool"].get("generation") or 0) == generations[spec["pool"]["name"]]]
+
+
+def text_attribute(attributes: Object, name: str) -> str:
+    """A string or version attribute of the driver; empty without it."""
+    value = attributes.get(f"{names.DRIVER}/{name}") or attributes.get(name) or {}
+    return str(value.get("string") or value.get("version") or "")
+
+
+class Offers:
+    """What each node publishes in the newest generation of its pool."""
+
+    def __init__(self, slices: Iterable[Object]) -> None:
+        self.devices: defaultdict[str, list[Object]] = defaultdict(list)
+        """Attributes of the single devices, by node."""
+        self.whole: dict[str, Object] = {}
+        """Attributes of the device that stands for the whole node, by node."""
+        self.pools: set[str] = set()
+        """Nodes with slices, also with empty ones."""
+        self._open: set[str] = set()
+        for spec in newest(slices):
+            node = spec.get("nodeName") or spec["pool"]["name"]
+            self.pools.add(node)
+            for device in spec.get("devices") or ():
+                self._take(node, device)
+
+    def _take(self, node: str, device: Object) -> None:
+        attributes = device.get("attributes") or {}
+        kind = text_attribute(attributes, names.ATTRIBUTE_RESOURCE_TYPE)
+        if kind in ("", names.RESOURCE_TYPE_DEVICE):
+            self.devices[node].append(attributes)
+        elif kind == names.RESOURCE_TYPE_NODE:
+            self.whole[node] = attributes
+        if not any(taint.get("key") == names.TAINT_DEVICE_PLUGIN for taint in device.get("taints") or ()):
+            self._open.add(node)
+
+    @property
+    def nodes(self) -> set[str]:
+        """Nodes that publish anything."""
+        return {*self.devices, *self.whole}
+
+    def is_open(self, node: str) -> bool:
+        """Whether a new claim may get a device of the node: not all are tainted for a device plugin."""
+        return node in self._open
+
+
+def check_owners(offers: Offers, plugin: Collection[str]) -> Iterator[Line]:
+    """Check nodes whose devices a device plugin offers, too.
+
+    Args:
+        offers: what the driver publishes.
+        plugin: nodes with allocatable legacy resources.
+    """
+    shared = {node for node in plugin if offers.is_open(node)}
+    held = {node for node in plugin if node in offers.pools} - shared
+    if shared:
+        text = f"the same devices are offered by device plugin and DRA driver, on {listed(shared)}."
+        yield Line(NODES, Verdict.WRONG, text, _ONE_OWNER)
+    if held:
+        text = f"the DRA driver gives no device to new claims, because a device plugin offers them, on {listed(held)}."
+        yield Line(NODES, Verdict.NOTE, text, _ONE_OWNER)
+    if alone := {node for node in plugin if node not in offers.pools}:
+        text = f"nodes with the device plugin only, where converted pods cannot run: {listed(alone)}."
+        yield Line(NODES, Verdict.NOTE, text)
+
+
+def check_ultraservers(offers: Offers) -> Iterator[Line]:
+    """Report what UltraServer nodes publish. Without shared counters it is the devices or the whole node."""
+    catalogue = Catalogue()
+    found: dict[str, list[str]] = {BOTH: [], DEVICES: [], NODE: []}
+    for node in sorted(offers.nodes):
+        attributes = offers.whole.get(node) or offers.devices[node][0]
+        entry = catalogue.get(text_attribute(attributes, names.ATTRIBUTE_INSTANCE_TYPE))
+        if entry is not None and entry.ultraserver_nodes:
+            single, whole = node in offers.devices, node in offers.whole
+            found[BOTH if single and whole else DEVICES if single else NODE].append(node)
+    for kind, (verdict, text) in _ULTRASERVERS.items():
+        if found[kind]:
+            fix = _SWITCH if verdict is Verdict.NOTE else ""
+            yield Line(NODES, verdict, f"{text}: {listed(found[kind])}.", fix)
