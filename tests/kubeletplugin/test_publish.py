@@ -364,7 +364,8 @@ def test_a_cluster_that_cannot_share_gets_whole_devices(
             await at.settled()
             assert len(at.writes()) == 2, "once with shares, once without"
             assert at.metric("slice_dropped_fields") == 0
-            assert "capacity" not in api.stored[FIRST]["spec"]["devices"][0]
+            capacity = api.stored[FIRST]["spec"]["devices"][0]["capacity"]
+            assert capacity == {"memory": {"value": "8Gi"}, "neuroncores": {"value": "4"}}
             api.end_watches()
             await at.settled()
             assert len(at.writes()) == 2
