@@ -96,7 +96,7 @@ def test_a_driver_that_writes_no_claim_status_has_no_right_to(default: list[Obje
     rules = find(without, "ClusterRole", DRIVER)["rules"]
     assert not any("/" in resource for rule in rules for resource in rule["resources"])
     policies = [each["metadata"]["name"] for each in without if each["kind"] == "ValidatingAdmissionPolicy"]
-    assert policies == [DRIVER]
+    assert policies == [DRIVER, f"{DRIVER}-nodes", f"{DRIVER}-events"]
     [container] = pod_specs(without)[f"DaemonSet/{DRIVER}"]["containers"]
     assert "--no-claim-status" in container["args"]
     [container] = pod_specs(default)[f"DaemonSet/{DRIVER}"]["containers"]
@@ -192,7 +192,7 @@ def test_without_labels_the_driver_may_not_patch_nodes(default: list[Object]) ->
     assert (verbs(default), verbs(without)) == (["get", "list", "watch", "patch"], ["get", "list", "watch"])
     assert "--no-ultraserver-labels" in pod_specs(without)[f"DaemonSet/{DRIVER}"]["containers"][0]["args"]
     policies = [each["metadata"]["name"] for each in without if each["kind"] == "ValidatingAdmissionPolicy"]
-    assert policies == [DRIVER, f"{DRIVER}-events"]
+    assert policies == [DRIVER, f"{DRIVER}-events", f"{DRIVER}-claims"]
 
 
 def test_what_the_driver_does_beside_a_device_plugin_is_a_value() -> None:

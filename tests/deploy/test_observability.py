@@ -116,7 +116,7 @@ async def traffic(service: app.Service, api: FakeApi) -> None:
             return answered.json()["response"]
 
         assert (await ask("/mutate", pod(container(neuron=4))))["allowed"]
-        assert not (await ask("/mutate", pod(container(neuron=7))))["allowed"]
+        assert not (await ask("/mutate", pod(container(neuron=17))))["allowed"]
         api.fault("create", "resourceclaimtemplates", answer(403, "Forbidden", "no"))
         assert not (await ask("/mutate", pod(container(neuron=8))))["allowed"]
         await ask("/validate", pod(container(neuron=4)))

@@ -105,6 +105,23 @@ def test_observation_says_whether_cores_are_shared_and_windows_published() -> No
     assert seen == dataclasses.replace(entry("inf2.48xlarge"), shares_cores=True, windows=False)
 
 
+@pytest.mark.parametrize(
+    ("seen", "offered"),
+    [
+        pytest.param(Observation(0, labels=("trn2u.48xlarge",)), (True, True), id="only Nodes"),
+        pytest.param(Observation(16), (True, False), id="devices"),
+        pytest.param(Observation(0, single_devices=False, whole_node=True), (False, True), id="whole nodes"),
+        pytest.param(Observation(16, whole_node=True), (True, True), id="both"),
+    ],
+)
+def test_what_ultraserver_nodes_publish_is_known_from_their_slices_only(
+    seen: Observation, offered: tuple[bool, bool]
+) -> None:
+    found = CATALOGUE.observed({"trn2u.48xlarge": seen}).get("trn2u.48xlarge")
+    assert found is not None
+    assert (found.single_devices, found.whole_node) == offered
+
+
 def test_types_that_were_not_seen_are_as_those_of_their_kind() -> None:
     seen = CATALOGUE.observed({"inf1.6xlarge": Observation(4, shares_cores=True), "trn1.32xlarge": Observation(16)})
     assert {known.name for known in seen if known.shares_cores} == {
