@@ -21,6 +21,7 @@ from cryptography.x509.oid import NameOID
 from kubernetes.aio.client.configuration import Configuration
 
 from kubeletplugin import kube as driver_kube
+from kubeletplugin.kube_node import NodeApi
 from runtime.api_errors import UnreachableError
 from runtime.api_transport import Connection, load_configuration
 from webhook.cluster import kube as webhook_kube
@@ -138,7 +139,7 @@ async def webhook(path: Path) -> None:
 async def driver(path: Path) -> None:
     api = await driver_kube.connect(path, "node-1")
     try:
-        assert await api.node() == NODE
+        assert await NodeApi(api, "node-1").node() == NODE
     finally:
         await api.close()
 
@@ -179,10 +180,10 @@ def test_the_plugin_reads_a_rotated_token_again(tmp_path: Path) -> None:
     async def scenario(path: Path) -> None:
         api = await driver_kube.connect(path, "node-1")
         try:
-            assert await api.node() == NODE
+            assert await NodeApi(api, "node-1").node() == NODE
             (tmp_path / "token").write_text("fresh")
             server.token = "fresh"
-            assert await api.node() == NODE
+            assert await NodeApi(api, "node-1").node() == NODE
         finally:
             await api.close()
 
