@@ -140,7 +140,8 @@ def test_a_device_without_the_attribute_does_not_match() -> None:
     assert names_of(node.allocate(Claim((exactly(2),), (Constraint("a"),)))) == ["d0", "d2"]
 
 
-def test_the_search_is_given_up() -> None:
+def test_the_search_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("neuron.allocator.MOST_STEPS", 5_000)
     node = Node(devices(22))
     assert node.allocate(Claim((exactly(1),)))
     with pytest.raises(SearchTooLongError, match="given up"):
