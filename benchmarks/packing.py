@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 import click
 
 from neuron import windows
+from neuron.fitting import mask
 from neuron.windows import Line, Placement
 
 NODES: Final = 30
@@ -38,29 +39,16 @@ _DEMANDS: Final[Mapping[str, tuple[Line, Mapping[int, float]]]] = {
 Plan: TypeAlias = Sequence[int]
 """Windows as bit masks of device ids, in the order in which the allocator tries them."""
 
-
 Order: TypeAlias = Callable[[Line, int], Plan]
 
 
-def _mask(line: Line, size: int, start: int) -> int:
-    return sum(1 << device for device in line.window(size, start))
-
-
 def _any_start(line: Line, size: int) -> Plan:
-    return [_mask(line, size, start) for start in line.starts(size)]
+    return [mask(line.window(size, start)) for start in line.starts(size)]
 
 
 def _tried(line: Line, size: int, placements: Sequence[Placement]) -> Plan:
     """The windows of alternatives: the allocator takes devices in order, so the lowest window of an attribute first."""
-    found: list[int] = []
-    for placement in placements:
-        if placement.ids:
-            found.append(sum(1 << device for device in placement.ids))
-            continue
-        shifts = windows.published_shifts(line)[size]
-        shift = next(each for each in shifts if windows.attribute(size, each, line.devices) == placement.attribute)
-        found += sorted(_mask(line, size, start) for start in line.starts_at(size, shift))
-    return found
+    return [each for placement in placements for each in sorted(map(mask, windows.allowed(line, size, placement)))]
 
 
 def _published(line: Line, size: int) -> Plan:
@@ -80,7 +68,7 @@ def _ids_only(line: Line, size: int) -> Plan:
 
 
 def _first_shift(line: Line, size: int) -> Plan:
-    return sorted(_mask(line, size, start) for start in line.starts_at(size, 0))
+    return sorted(map(mask, line.windows_at(size, 0)))
 
 
 ORDERS: Final[Mapping[str, Order]] = {
@@ -93,9 +81,7 @@ ORDERS: Final[Mapping[str, Order]] = {
 }
 
 
-def served(
-    line: Line, demand: Mapping[int, float], order: Callable[[Line, int], Plan], load: float, seed: int
-) -> float:
+def served(line: Line, demand: Mapping[int, float], order: Order, load: float, seed: int) -> float:
     """Share of the requested devices that were served, in one run of 6,000 arrivals."""
     plans = {size: order(line, size) for size in demand if 1 < size < line.devices}
     plans |= {1: [1 << device for device in range(line.devices)], line.devices: [(1 << line.devices) - 1]}

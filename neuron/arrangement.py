@@ -161,7 +161,10 @@ def _consecutive(
             continue
         places = windows.placements(line, count, entry.windows)
         options[identity] = tuple(
-            Option(count, ids=_sorted(place), places=_windows(line, count, place)) for place in places
+            Option(
+                count, ids=_sorted(place), places=tuple((mask(ids), 0) for ids in windows.allowed(line, count, place))
+            )
+            for place in places
         )
         for position, place in enumerate(places):
             ties += _own_tie(place, (identity, position))
@@ -170,18 +173,6 @@ def _consecutive(
 
 def _masks(places: Iterable[tuple[frozenset[int], frozenset[int]]]) -> tuple[Place, ...]:
     return tuple(sorted((mask(first), mask(second)) for first, second in places))
-
-
-def _windows(line: Line, size: int, place: Placement) -> tuple[Place, ...]:
-    """The windows that a placement allows."""
-    if place.ids:
-        return ((mask(place.ids), 0),)
-    shift = next(
-        shift
-        for shift in windows.published_shifts(line)[size]
-        if windows.attribute(size, shift, line.devices) == place.attribute
-    )
-    return tuple((mask(line.window(size, start)), 0) for start in line.starts_at(size, shift))
 
 
 def may_be_beside(entry: InstanceType, first: int, second: int) -> float:

@@ -88,7 +88,7 @@ def _options(line: Line, first: int, second: int, shift: int, everything: frozen
     """The alternatives under one window attribute of both requests: by attribute, then by device ids."""
     size = first + second
     union = attribute(size, shift, line.devices)
-    windows = [line.window(size, start) for start in line.starts_at(size, shift)]
+    windows = line.windows_at(size, shift)
     if first == 1:
         whole = frozenset(
             pieces for pieces in everything if any(pieces[0] | pieces[1] == frozenset(window) for window in windows)
@@ -96,7 +96,7 @@ def _options(line: Line, first: int, second: int, shift: int, everything: frozen
         return [Beside(ANY, union, whole)]
     found: list[Beside] = []
     for own in published_shifts(line).get(first, ()):
-        runs = [frozenset(line.window(first, start)) for start in line.starts_at(first, own)]
+        runs = [frozenset(run) for run in line.windows_at(first, own)]
         inside = frozenset((run, frozenset(window) - run) for window in windows for run in runs if run <= set(window))
         # A run in the middle of a window would leave devices that are not consecutive.
         if inside <= everything:

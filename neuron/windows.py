@@ -52,6 +52,10 @@ class Line:
         """Device ids of one window, in the order of the line."""
         return tuple((start + offset) % self.devices for offset in range(size))
 
+    def windows_at(self, size: int, shift: int) -> tuple[tuple[int, ...], ...]:
+        """Device ids of the windows of a size and shift."""
+        return tuple(self.window(size, start) for start in self.starts_at(size, shift))
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Placement:
@@ -156,6 +160,15 @@ def placements(line: Line, size: int, published: bool = True) -> tuple[Placement
     others.sort(key=lambda start: _rank(line, size, start))
     found += [Placement(ids=line.window(size, start)) for start in others]
     return tuple(found[: min(names.MAX_FIRST_AVAILABLE, max(2, _SEARCH_STEPS >> size))])
+
+
+def allowed(line: Line, size: int, placement: Placement) -> tuple[tuple[int, ...], ...]:
+    """Device ids of the windows that an alternative for `size` devices allows."""
+    if placement.ids:
+        return (placement.ids,)
+    shifts = published_shifts(line)[size]
+    shift = next(shift for shift in shifts if attribute(size, shift, line.devices) == placement.attribute)
+    return line.windows_at(size, shift)
 
 
 def _rank(line: Line, size: int, start: int) -> tuple[bool, int, int]:
