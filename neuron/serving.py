@@ -11,6 +11,7 @@ from neuron import names
 from neuron.arrangement import LEAST_COVERED, Arrangement, ConnectedSet, arrange, may_be_beside
 from neuron.demand import Ask, Role
 from neuron.findings import Finding
+from neuron.fitting import fits
 from neuron.instances import InstanceType
 from neuron.layout import Grant, Layout, lay_out, lay_out_shares, share_of
 
@@ -142,8 +143,8 @@ def _serve_shared(
         return None
     if len(layout.counts) + len(layout.shares) > names.MAX_REQUESTS_PER_CLAIM:
         return None
-    devices = sum(layout.counts.values()) + _devices_of(layout.shares.values(), per_device)
-    if devices > entry.devices or layout.total > names.MAX_DEVICES_PER_CLAIM:
+    whole, shares = sum(layout.counts.values()), tuple(layout.shares.values())
+    if layout.total > names.MAX_DEVICES_PER_CLAIM or not fits(entry.devices, per_device, (), whole, shares):
         return None
     connected_sets = _own_sets(entry, layout)
     arrangement = arrange(entry, layout, connected_sets)
@@ -163,15 +164,6 @@ def _grant(entry: InstanceType, ask: Ask, config: DeviceConfig, *, splits: bool,
             return Grant(whole, share)
     devices = _devices_for(entry, ask, config, unconnected=unconnected)
     return Grant(devices) if isinstance(devices, int) else None
-
-
-def _devices_of(shares: Iterable[int], per_device: int) -> int:
-    """The fewest devices for these shares. First fit finds it: every share divides every larger one."""
-    free: list[int] = []
-    for share in sorted(shares, reverse=True):
-        place = next((index for index, cores in enumerate(free) if cores >= share), len(free))
-        free[place:] = [(free[place] if place < len(free) else per_device) - share, *free[place + 1 :]]
-    return len(free)
 
 
 def _own_sets(entry: InstanceType, layout: Layout) -> tuple[ConnectedSet, ...]:
