@@ -14,7 +14,6 @@ from neuron.instances import InstanceType
 from neuron.quantities import NotACountError, parse_count
 
 _LONGEST: Final = 64
-_CORES: Final = (names.CAPACITY_CORES, f"{names.DRIVER}/{names.CAPACITY_CORES}")
 
 
 class AllocationError(Exception):
@@ -156,7 +155,7 @@ def _device(result: Mapping[str, Any]) -> AllocatedDevice:
 
 def _cores(result: Mapping[str, Any]) -> int | None:
     consumed = result.get("consumedCapacity") or {}
-    amount = next((consumed[name] for name in _CORES if name in consumed), None)
+    amount = next((consumed[name] for name in names.CORES_SPELLINGS if name in consumed), None)
     if amount is None:
         return None
     try:

@@ -12,7 +12,7 @@ from typing import Final
 from neuron import names
 from neuron.claim_specs import ClaimSpec, Constraint, Leaf
 from neuron.configs import covers
-from neuron.device_shapes import qualified
+from neuron.device_shapes import DEVICE_ID
 from neuron.findings import Finding, warning
 from neuron.instances import Catalogue, InstanceType
 from neuron.selection import DeviceIndex
@@ -23,7 +23,6 @@ _GROUP: Final = re.compile(
     re.ASCII,
 )
 _WINDOW: Final = f"{names.DRIVER}/window"
-_DEVICE_ID: Final = qualified("deviceId")
 _UNKNOWN_WHOLE: Final = (4, 16)
 """Devices of the Trn3 servers (AWS's hardware pages), for types whose number is not published."""
 _LONGEST_YAML: Final = 100
@@ -133,7 +132,7 @@ class Connections:
             return any(
                 index.groups(mask, names.device_group_attribute(size), entry.name) >= count for size in entry.groups
             )
-        ids = {shape.fixed.get(_DEVICE_ID) for shape in index.members(mask & index.of_type(entry.name))}
+        ids = {shape.fixed.get(DEVICE_ID) for shape in index.members(mask & index.of_type(entry.name))}
         return any(ids == set(entry.line.window(count, start)) for start in entry.line.starts(count))
 
     def _unconstrained(self, leaf: Leaf, entry: InstanceType, loose: Sequence[InstanceType]) -> Finding:

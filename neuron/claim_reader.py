@@ -35,7 +35,7 @@ _DEVICES: Final = ("requests", "constraints", "config")
 _MOST: Final = {
     # MaxSize constants of resource.k8s.io/v1.
     "requests": names.MAX_REQUESTS_PER_CLAIM,
-    "constraints": 32,
+    "constraints": names.MAX_CONSTRAINTS_PER_CLAIM,
     "config": 32,
     "selectors": 32,
     "firstAvailable": names.MAX_FIRST_AVAILABLE,

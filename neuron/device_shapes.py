@@ -37,7 +37,7 @@ ATTRIBUTE_TYPES: Final[Mapping[str, type]] = {
     **{
         f"{names.DRIVER}/{name}": kind
         for kind, attributes in (
-            (int, ("deviceId", "topology_x", "topology_y", "topology4_id", "topology8_id")),
+            (int, (names.ATTRIBUTE_DEVICE_ID, "topology_x", "topology_y", "topology4_id", "topology8_id")),
             (str, (names.ATTRIBUTE_INSTANCE_TYPE, names.ATTRIBUTE_RESOURCE_TYPE, NEURON_DRIVER_VERSION)),
             (str, (*_NETWORK_LAYERS, _CAPACITY_BLOCK, "ultraserverId", "workloadId")),
             (Version, (DRA_DRIVER_VERSION,)),
@@ -108,6 +108,9 @@ def qualified(name: str) -> str:
     return name if "/" in name else f"{names.DRIVER}/{name}"
 
 
+DEVICE_ID: Final = qualified(names.ATTRIBUTE_DEVICE_ID)
+
+
 # --- from the catalogue -------------------------------------------------------------------------------------
 
 
@@ -143,7 +146,7 @@ def device_attributes(entry: InstanceType, device_id: int, devices: int) -> Mapp
         devices: number of devices of the node.
     """
     attributes: dict[str, Value] = {
-        "deviceId": device_id,
+        names.ATTRIBUTE_DEVICE_ID: device_id,
         names.ATTRIBUTE_INSTANCE_TYPE: entry.name,
         names.ATTRIBUTE_RESOURCE_TYPE: names.RESOURCE_TYPE_DEVICE,
     }
@@ -167,7 +170,7 @@ def _shares(entry: InstanceType) -> tuple[int, ...] | None:
 
 def _node_attributes(entry: InstanceType, devices: int) -> dict[str, Value]:
     attributes: dict[str, Value] = {
-        "deviceId": devices,
+        names.ATTRIBUTE_DEVICE_ID: devices,
         names.ATTRIBUTE_INSTANCE_TYPE: entry.name,
         names.ATTRIBUTE_RESOURCE_TYPE: names.RESOURCE_TYPE_NODE,
     }
@@ -246,7 +249,7 @@ def _quantities(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _read_shares(raw: Mapping[str, Any]) -> tuple[int, ...]:
     """The valid amounts of cores in a request policy; empty if there is none that can be read."""
-    box = next((raw[name] for name in (names.CAPACITY_CORES, qualified(names.CAPACITY_CORES)) if name in raw), None)
+    box = next((raw[name] for name in names.CORES_SPELLINGS if name in raw), None)
     policy = box.get("requestPolicy") if isinstance(box, Mapping) else None
     values = policy.get("validValues") if isinstance(policy, Mapping) else None
     try:

@@ -13,12 +13,11 @@ from collections.abc import Set as AbstractSet
 from typing import Final, Protocol
 
 from neuron import names
-from neuron.device_shapes import ATTRIBUTE_TYPES, Shape, Value, qualified
+from neuron.device_shapes import ATTRIBUTE_TYPES, DEVICE_ID, Shape, Value
 
 Attributes = Mapping[str, Value | None]
 """Attributes by qualified name. None is an unknown value: each operation on it fails."""
 
-_DEVICE_ID: Final = qualified("deviceId")
 _FEW_VALUES: Final = 8
 _MOST_TRIES: Final = 64
 
@@ -231,7 +230,7 @@ class DeviceIndex:
 
     def _distinct(self, mask: int) -> int:
         """The number of devices of a node: shapes with one device id are the same device of different nodes."""
-        return len({shape.fixed.get(_DEVICE_ID, place) for place, shape in enumerate(self.members(mask))})
+        return len({shape.fixed.get(DEVICE_ID, place) for place, shape in enumerate(self.members(mask))})
 
     def _is_doubled(self, instance_type: str) -> bool:
         """Whether nodes of a type publish a device differently, such as before and after an upgrade of the driver."""
@@ -261,7 +260,7 @@ class DeviceIndex:
                     continue
                 value = shape.fixed.get(attribute)
                 if value is not None:
-                    sizes.setdefault(value, set()).add(shape.fixed.get(_DEVICE_ID, id(shape)))
+                    sizes.setdefault(value, set()).add(shape.fixed.get(DEVICE_ID, id(shape)))
                 elif attribute in shape.varying:
                     varying += 1
             best = max(best, varying, *map(len, sizes.values()), 0)

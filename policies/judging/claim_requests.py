@@ -12,7 +12,6 @@ UNREADABLE_COUNT: Final = -1
 
 _LONGEST_MODE: Final = 60
 _GROUPS: Final = ("resource.aws.com/devicegroup", f"{names.DRIVER}/window")
-_CORES: Final = (names.CAPACITY_CORES, f"{names.DRIVER}/{names.CAPACITY_CORES}")
 
 
 def alternatives(request: Mapping[str, Any]) -> Iterator[DeviceRequest]:
@@ -49,7 +48,9 @@ def _alternative(fields: Mapping[str, Any], reference: str) -> DeviceRequest:
     device_class = fields.get("deviceClassName")
     name = device_class if isinstance(device_class, str) else ""
     amounts = mapping(mapping(fields.get("capacity")).get("requests"))
-    capacity = tuple((key, str(value)) for key in _CORES if isinstance(value := amounts.get(key), str | int))
+    capacity = tuple(
+        (key, str(value)) for key in names.CORES_SPELLINGS if isinstance(value := amounts.get(key), str | int)
+    )
     return DeviceRequest(
         "", reference, name, selectors, everything, amount, fields.get("adminAccess") is True, capacity=capacity
     )
@@ -58,7 +59,7 @@ def _alternative(fields: Mapping[str, Any], reference: str) -> DeviceRequest:
 def cores_of(request: DeviceRequest) -> int | None:
     """Physical cores that a request consumes of every device; 0 if it does not ask for cores, None if unreadable."""
     for name, text in request.capacity:
-        if name in _CORES:
+        if name in names.CORES_SPELLINGS:
             try:
                 return math.ceil(quantities.parse_amount(text))
             except quantities.NotAQuantityError:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from neuron import names
 
-_CAPACITIES: Final = frozenset({names.CAPACITY_CORES, f"{names.DRIVER}/{names.CAPACITY_CORES}"})
+_CAPACITIES: Final = frozenset(names.CORES_SPELLINGS)
 _CONNECTS: Final = re.compile(
     rf"({re.escape(names.DRIVER)}/)?window[0-9]{{1,3}}_[0-9]{{1,3}}|resource\.aws\.com/devicegroup[0-9]{{1,3}}_id",
     re.ASCII,
