@@ -7,8 +7,8 @@ from typing import Final, Literal
 
 from kubeletplugin.ports import JsonObject
 from kubeletplugin.sysfs import NodeHardware
-from neuron import names
-from neuron.instances import InstanceType, Topology
+from neuron import capacities, names
+from neuron.instances import InstanceType
 
 Setting = Literal["auto", "on", "off"]
 """auto: devices of rings and chains, and devices that are alone on their node."""
@@ -19,14 +19,14 @@ FIELDS: Final = ("allowMultipleAllocations", "requestPolicy")
 MOST_CORES: Final = 128
 """A request policy has at most 10 values: 0, and the powers of two up to this number, and one that is none."""
 
-_AUTO: Final = (Topology.RING, Topology.CHAIN, Topology.SINGLE)
-"""`allocationMode: All` leaves out devices that are used up, so nodes whose pods request `All` are not shared: AWS
-documents that mode for Trainium nodes with several devices."""
-
 
 def shares(setting: Setting, instance: InstanceType | None) -> bool:
-    """Whether the devices of a type are published as shared."""
-    return setting == "on" or (setting == "auto" and instance is not None and instance.topology in _AUTO)
+    """Whether the devices of a type are published as shared.
+
+    `allocationMode: All` leaves out devices that are used up, so nodes whose pods request `All` are not shared: AWS
+    documents that mode for Trainium nodes with several devices.
+    """
+    return setting == "on" or (setting == "auto" and instance is not None and not instance.grouped)
 
 
 def physical_cores(hardware: NodeHardware, instance: InstanceType | None, index: int) -> int | None:
@@ -43,8 +43,6 @@ def share(device: JsonObject, cores: int | None) -> None:
     """
     if cores is None or not 0 < cores <= MOST_CORES:
         return
-    # 0 lets a monitoring claim with adminAccess look at a device that is used up.
-    valid = sorted({0, cores, *(1 << power for power in range(cores.bit_length()))})
-    policy = {"default": str(cores), "validValues": [str(value) for value in valid]}
+    policy = {"default": str(cores), "validValues": [str(value) for value in capacities.share_sizes(cores)]}
     device["allowMultipleAllocations"] = True
     device.setdefault("capacity", {})[names.CAPACITY_CORES] = {"value": str(cores), "requestPolicy": policy}

@@ -38,6 +38,14 @@ def quantities(entry: InstanceType, devices: int = 1) -> dict[str, str]:
     return found
 
 
+def share_sizes(cores: int) -> tuple[int, ...]:
+    """The numbers of cores that a claim can consume of a shared device: 0, the powers of two, and all of them.
+
+    0 lets a monitoring claim with adminAccess look at a device that is used up.
+    """
+    return tuple(sorted({0, cores, *(1 << power for power in range(cores.bit_length()))}))
+
+
 def add(device: dict[str, Any], entry: InstanceType, devices: int = 1) -> None:
     """Add the capacities to a device of a ResourceSlice; those that it has stay as they are.
 

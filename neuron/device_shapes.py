@@ -123,9 +123,9 @@ def catalogue_shapes(catalogue: Catalogue) -> Iterator[Shape]:
         if pci_addresses.tells(entry):
             varying |= {names.ATTRIBUTE_PCIE_ROOT: Varying(), names.ATTRIBUTE_NUMA_NODE: Varying()}
         count = entry.devices or _UNKNOWN_DEVICES
+        capacity, shares = _capacity(entry, 1), _shares(entry)
         for device_id in range(count):
             fixed = device_attributes(entry, device_id, count)
-            capacity, shares = _capacity(entry, 1), _shares(entry)
             yield Shape(entry.name, names.RESOURCE_TYPE_DEVICE, fixed, varying, capacity=capacity, shares=shares)
         if entry.ultraserver_nodes:
             fixed, capacity = _node_attributes(entry, count), _capacity(entry, count)
@@ -162,10 +162,9 @@ def device_attributes(entry: InstanceType, device_id: int, devices: int) -> Mapp
 
 def _shares(entry: InstanceType) -> tuple[int, ...] | None:
     """The shares that the driver publishes unless its settings say otherwise."""
-    if not entry.cores_per_device or not (entry.consecutive or entry.topology is Topology.SINGLE):
+    if not entry.cores_per_device or entry.grouped:
         return None
-    powers = (1 << power for power in range(entry.cores_per_device.bit_length()))
-    return tuple(sorted({0, *powers, entry.cores_per_device}))
+    return capacities.share_sizes(entry.cores_per_device)
 
 
 def _node_attributes(entry: InstanceType, devices: int) -> dict[str, Value]:

@@ -73,6 +73,11 @@ class InstanceType:
         return self.topology in (Topology.RING, Topology.CHAIN)
 
     @property
+    def grouped(self) -> bool:
+        """Whether device groups connect the devices of a node, rather than windows or nothing."""
+        return not self.consecutive and self.topology is not Topology.SINGLE
+
+    @property
     def line(self) -> Line | None:
         """The devices of a node in their order; None if they form no ring or chain of a known length."""
         if not self.consecutive or self.devices is None or self.devices < 2:
@@ -228,10 +233,10 @@ class Catalogue:
         kinds: dict[bool, list[Observation]] = {True: [], False: []}
         for name, seen in published.items():
             known = self._types.get(name)
-            kinds[seen.devices > 1 if known is None else _is_grouped(known)].append(seen)
+            kinds[seen.devices > 1 if known is None else known.grouped].append(seen)
         additions: list[InstanceType] = []
         for entry in self:
-            alike = kinds[_is_grouped(entry)]
+            alike = kinds[entry.grouped]
             found = entry
             if entry.name in observations and not entry.released:
                 found = dataclasses.replace(found, released=True)
@@ -263,8 +268,3 @@ def _with_offers(entry: InstanceType, seen: Observation | None) -> InstanceType:
     if (seen.single_devices, seen.whole_node) == (entry.single_devices, entry.whole_node):
         return entry
     return dataclasses.replace(entry, single_devices=seen.single_devices, whole_node=seen.whole_node)
-
-
-def _is_grouped(entry: InstanceType) -> bool:
-    """Whether device groups connect the devices of a node, rather than windows or nothing."""
-    return not entry.consecutive and entry.topology is not Topology.SINGLE
