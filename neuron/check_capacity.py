@@ -90,11 +90,8 @@ class CapacityRules:
         published = leaf.mask & index.published
         if (published or leaf.mask) & having:
             return []
-        message = f"no device of {index.types(published or leaf.mask)[0]} has the capacity {label}."
-        if published:
-            message = (
-                f"no device of {index.types(published)[0]} that the cluster publishes now has the capacity {label}."
-            )
+        which = index.types(published or leaf.mask)[0] + (" that the cluster publishes now" if published else "")
+        message = f"no device of {which} has the capacity {label}."
         return [warning("NEU531", path, message, "The driver of this project publishes it; AWS's does not.", name)]
 
     def _closest(self, identifier: str) -> str:

@@ -56,6 +56,14 @@ def first_devices(count: int) -> str:
     return f"device.attributes['{names.DRIVER}'].deviceId < {count}"
 
 
+def fewest_devices(leaves: Iterable[Leaf]) -> dict[str, int]:
+    """The smallest count of each request, by name: one of its alternatives is allocated."""
+    fewest: dict[str, int] = {}
+    for leaf in leaves:
+        fewest[leaf.request] = min(leaf.devices.count, fewest.get(leaf.request, leaf.devices.count))
+    return fewest
+
+
 class Connections:
     """Checks the requests of one claim."""
 
@@ -175,8 +183,5 @@ class Connections:
 def _is_filled(constraint: Constraint, leaves: Iterable[Leaf]) -> bool:
     """Whether the requests under a constraint take all devices of its group; `CountRules` reports more."""
     requests = frozenset(constraint.requests)
-    smallest: dict[str, int] = {}
-    for leaf in leaves:
-        if covers(requests, leaf.devices.reference):
-            smallest[leaf.request] = min(leaf.devices.count, smallest.get(leaf.request, leaf.devices.count))
-    return sum(smallest.values()) >= group_size(constraint.match_attribute)
+    fewest = fewest_devices(leaf for leaf in leaves if covers(requests, leaf.devices.reference))
+    return sum(fewest.values()) >= group_size(constraint.match_attribute)

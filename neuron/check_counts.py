@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from neuron import names
-from neuron.check_connections import Connections, connecting, group_size
+from neuron.check_connections import Connections, connecting, fewest_devices, group_size
 from neuron.claim_specs import ClaimSpec, Constraint, Leaf
 from neuron.configs import covers
 from neuron.findings import Finding, short, warning
@@ -134,9 +134,7 @@ class CountRules:
     def _check_group(self, constraint: Constraint, covered: Sequence[Leaf]) -> list[Finding]:
         """NEU522: more devices must agree on an attribute than any node has with one value of it."""
         attribute, index = constraint.match_attribute, self._index
-        together = 0
-        for leaf in covered:
-            together |= leaf.mask
+        together = _together(leaf.mask for leaf in covered)
         best: tuple[int, int] | None = None
         for name in index.types(together):
             wanted = self._total(covered, name)
@@ -185,9 +183,7 @@ class CountRules:
             message = f"requests {', '.join(by_request)[:60]} have no instance type in common."
             fix = "A claim is allocated on one node: select the same type, or make two claims."
             return [Finding("NEU527", path, message, fix)]
-        together = 0
-        for mask in by_request.values():
-            together |= mask
+        together = _together(by_request.values())
         spare = {name: self._index.devices(together, name) - self._total(self.leaves, name) for name in shared}
         name = max(sorted(spare), key=lambda each: spare[each])
         if spare[name] >= 0:
@@ -195,6 +191,11 @@ class CountRules:
         total, has = self._total(self.leaves, name), self._index.devices(together, name)
         message = f"{total} devices are requested in all, and a node of {name} has {has}."
         return [Finding("NEU521", path, message, f"Request {has} or fewer, or make several claims.", str(total))]
+
+
+def _together(masks: Iterable[int]) -> int:
+    """The shapes of all masks."""
+    return functools.reduce(operator.or_, masks, 0)
 
 
 def _sums(leaves: Iterable[Leaf], most: int) -> dict[str, list[int]]:
@@ -271,13 +272,11 @@ def check_together(
         unconnected: whether a policy allows devices that are not connected.
     """
     mine = [leaf for leaf in leaves if leaf.mask and not leaf.devices.admin_access]
-    smallest: dict[str, int] = {}
-    for leaf in mine:
-        smallest[leaf.request] = min(leaf.devices.count, smallest.get(leaf.request, leaf.devices.count))
-    requests = list(smallest)
+    fewest = fewest_devices(mine)
+    requests = list(fewest)
     if len(requests) < 2 or any(leaf.devices.everything or not leaf.mask & ~index.whole_nodes for leaf in mine):
         return []
-    total = sum(smallest.values())
+    total = sum(fewest.values())
     types = set.intersection(*(set(index.types(leaf.mask)) for leaf in mine))
     capable = [name for name in index.types(index.everything) if name in types]
     if not unconnected and capable and all(_is_excluded(catalogue, name, {total}) for name in capable):
@@ -291,6 +290,6 @@ def check_together(
     message = (
         f"one container uses {total} devices of requests {', '.join(requests)[:32]}; nothing keeps them connected."
     )
-    group = connecting(total, functools.reduce(operator.or_, [leaf.mask for leaf in mine]), index)
+    group = connecting(total, _together(leaf.mask for leaf in mine), index)
     fix = f"Add constraints: [{{matchAttribute: {group}}}]" if group else "Use one request."
     return [warning("NEU709", path, message, fix, str(total))]
