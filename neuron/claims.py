@@ -244,16 +244,20 @@ def _counted(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
+def _listed(types: Sequence[str]) -> str:
+    """The first of these types, for a message."""
+    return ", ".join(types[:_MOST_NAMED]) + (", …" if len(types) > _MOST_NAMED else "")
+
+
 def _left_out(types: Sequence[str]) -> list[Finding]:
     """NEU213 for types that can serve the pod, but with other uses for the init containers."""
     if not types:
         return []
-    shown = ", ".join(types[:_MOST_NAMED]) + (", …" if len(types) > _MOST_NAMED else "")
     return [
         warning(
             "NEU213",
             "spec.initContainers",
-            f"{shown} would distribute the devices differently and cannot share a claim with the other types.",
+            f"{_listed(types)} would distribute the devices differently and cannot share a claim with the other types.",
             f"To run there, set the annotation {names.ANNOTATION_INSTANCE_TYPE}.",
         )
     ]
@@ -306,8 +310,7 @@ def _with_choice(
         if entry.name not in known and entry.devices is not None and isinstance(serve(entry, [ask], config), Serving)
     ]
     if serving:
-        shown = ", ".join(serving[:_MOST_NAMED]) + (", …" if len(serving) > _MOST_NAMED else "")
-        fix.append(f"Instance types that serve {ask.amount}: {shown}.")
+        fix.append(f"Instance types that serve {ask.amount}: {_listed(serving)}.")
     return dataclasses.replace(finding, fix=" ".join(fix))
 
 

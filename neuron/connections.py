@@ -4,7 +4,6 @@ Types whose devices form a ring or a chain have windows (`windows`). Other types
 publishes a map (`device_groups`), and with ids of our own for the groups that an InstanceTypeCatalog adds.
 """
 
-import hashlib
 from collections.abc import Collection
 from typing import Final
 
@@ -14,8 +13,6 @@ from neuron.windows import Line
 
 MOST_GROUPS: Final = 12
 """Sizes of groups that an instance type can have: a device has at most 32 attributes and capacities."""
-
-_ID_LENGTH: Final = 16
 
 
 def attributes(
@@ -38,5 +35,4 @@ def attributes(
 
 def _group_id(entry: InstanceType, device_id: int, size: int) -> str:
     """As AWS's ids: equal on all nodes of a type, different for each group."""
-    text = f"{entry.name}/{size}/{device_id // size}"
-    return hashlib.sha256(text.encode()).hexdigest()[:_ID_LENGTH]
+    return device_groups.hashed(f"{entry.name}/{size}/{device_id // size}")

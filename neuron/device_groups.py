@@ -75,7 +75,12 @@ def group_id(instance_type: str, device_id: int, size: int) -> str | None:
         return None
     start = device_id // size * size
     members = sorted(set(addresses[start : start + size]))
-    return hashlib.sha256(",".join(members).encode()).hexdigest()[:_ID_LENGTH]
+    return hashed(",".join(members))
+
+
+def hashed(text: str) -> str:
+    """16 hexadecimal digits of a text's hash."""
+    return hashlib.sha256(text.encode()).hexdigest()[:_ID_LENGTH]
 
 
 def group_attributes(instance_type: str, device_id: int) -> dict[str, str]:

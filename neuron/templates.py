@@ -24,17 +24,13 @@ API_VERSION: Final = "resource.k8s.io/v1"
 KIND: Final = "ResourceClaimTemplate"
 
 
-def normalise(spec: Mapping[str, Any]) -> Any:
-    """The spec with the API server's defaults and without empty values, so that equivalent specs compare equal.
+def normalise(spec: Any) -> Any:
+    """The spec (or a part) with the API server's defaults and no empty values, so that equivalent specs compare equal.
 
     Source: `k8s.io/kubernetes/pkg/apis/resource/v1/defaults.go` (allocationMode, count, toleration operator).
     """
-    return _normalise(spec)
-
-
-def _normalise(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        filled = dict(value)
+    if isinstance(spec, Mapping):
+        filled = dict(spec)
         if "deviceClassName" in filled:
             if not filled.get("allocationMode"):
                 filled["allocationMode"] = "ExactCount"
@@ -43,11 +39,11 @@ def _normalise(value: Any) -> Any:
             for toleration in filled.get("tolerations") or ():
                 if isinstance(toleration, dict):
                     toleration.setdefault("operator", "Equal")
-        items = {key: item if key == "parameters" else _normalise(item) for key, item in filled.items()}
+        items = {key: item if key == "parameters" else normalise(item) for key, item in filled.items()}
         return {key: item for key, item in items.items() if item not in (None, "", {}, [])}
-    if isinstance(value, list | tuple):
-        return [_normalise(item) for item in value]
-    return value
+    if isinstance(spec, list | tuple):
+        return [normalise(item) for item in spec]
+    return spec
 
 
 def digest(spec: Mapping[str, Any]) -> str:
