@@ -6,7 +6,6 @@ stopped while they are created. Then one pod that fits on no node is refused.
 """
 
 import itertools
-import os
 import signal
 import statistics
 import tempfile
@@ -17,6 +16,7 @@ from typing import Final
 
 import click
 
+from benchmarks.__main__ import _cpu_seconds
 from neuron.windows import Line
 from tests.cluster.allocating import claim, claiming_pod, refusal
 from tests.cluster.api import Api
@@ -55,11 +55,10 @@ class Cluster:
 
     def hold(self, nodes: Sequence[str], devices: Sequence[int], capacity: Mapping[str, str]) -> None:
         """Allocate devices of each node, without the scheduler."""
-        results: list[Object] = []
         for node in nodes:
             name = f"held-{next(self._numbers)}"
             self._api.create(claim(name, {"devices": {"requests": [request("n0", count=len(devices))]}}), NAMESPACE)
-            results = [
+            results: list[Object] = [
                 {"request": "n0", "driver": DRIVER, "pool": node, "device": f"neuron-device-{device}"}
                 | ({"consumedCapacity": dict(capacity), "shareID": _share_id(device)} if capacity else {})
                 for device in devices
@@ -100,8 +99,7 @@ class Cluster:
         return pods / seconds, 1000 * busy / pods
 
     def _cpu(self) -> float:
-        fields = Path(f"/proc/{self._plane.scheduler.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return _cpu_seconds(self._plane.scheduler.pid)
 
     def _bound(self, names: Sequence[str]) -> bool:
         pods = {each["metadata"]["name"]: each for each in self._api.list("Pod", NAMESPACE)}
@@ -153,8 +151,13 @@ def _windows(line: Line) -> Claims:
     return lambda size: mixtures.window(line, size)
 
 
-def _ids(first: int, last: int) -> str:
-    chosen = ", ".join(map(str, range(first, last + 1)))
+def _fours(parts: int) -> Object:
+    """A whole node in requests for four devices by their ids."""
+    return {"devices": {"requests": [request(f"n{part}", count=4, selector=_ids(4 * part)) for part in range(parts)]}}
+
+
+def _ids(first: int) -> str:
+    chosen = ", ".join(map(str, range(first, first + 4)))
     return f'device.attributes["{DRIVER}"].?deviceId.orValue(-1) in [{chosen}]'
 
 
@@ -203,10 +206,9 @@ def _refusals(cluster: Cluster, nodes: int, rounds: int) -> None:
 
 def _refused() -> Iterator[tuple[str, Hardware, tuple[int, ...], list[tuple[str, Object]]]]:
     sixteen = Hardware("trn2.48xlarge", Line(16, wraps=False), 8, logical=2)
-    quarters = [request(f"n{part}", count=4, selector=_ids(4 * part, 4 * part + 3)) for part in range(4)]
     whole: list[tuple[str, Object]] = [
-        ("one request for 16", {"devices": {"requests": [request("n0", count=16)]}}),
-        ("four requests for 4, by device ids", {"devices": {"requests": quarters}}),
+        ("one request for 16", _counts(16)),
+        ("four requests for 4, by device ids", _fours(4)),
         ("allocationMode: All", {"devices": {"requests": [request("n0", allocationMode="All")]}}),
     ]
     yield "15 of 16 devices free, claims for the node", sixteen, (15,), whole
@@ -225,13 +227,8 @@ def _refused() -> Iterator[tuple[str, Hardware, tuple[int, ...], list[tuple[str,
             title,
             inf2,
             (3, 9),
-            [*consecutive(8, 11), ("12 devices", _counts(12)), ("12 devices in fours", _thirds())],
+            [*consecutive(8, 11), ("12 devices", _counts(12)), ("12 devices in fours", _fours(3))],
         )
-
-
-def _thirds() -> Object:
-    thirds = [request(f"n{part}", count=4, selector=_ids(4 * part, 4 * part + 3)) for part in range(3)]
-    return {"devices": {"requests": thirds}}
 
 
 @click.command()
