@@ -87,8 +87,10 @@ def _narrowed(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
 
 def _of_entry(key: str, value: Any, families: tuple[str, ...]) -> FamilyHint | None:
     named = named_families(str(value), families)
+    if not named:
+        return None
     text = f"nodeSelector {short(key)}={short(str(value))}"
-    return FamilyHint(named, f"spec.nodeSelector[{short(key)}]", text) if named else None
+    return FamilyHint(named, f"spec.nodeSelector[{short(key)}]", text)
 
 
 def _of_term(index: int, term: Mapping[str, Any], families: tuple[str, ...]) -> FamilyHint | None:

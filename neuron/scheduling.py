@@ -16,7 +16,8 @@ Entry: TypeAlias = Mapping[str, Any]
 NEURON_TOLERATION: Final[Entry] = {"key": names.NEURON_TAINT_KEY, "operator": "Exists", "effect": "NoSchedule"}
 """The built-in toleration."""
 
-_ANY_NODE_SCHEDULERS: Final = (None, "", names.DEFAULT_SCHEDULER, *names.LEGACY_SCHEDULERS)
+REPLACED_SCHEDULERS: Final = (None, "", names.DEFAULT_SCHEDULER, *names.LEGACY_SCHEDULERS)
+"""Scheduler names of pods that get the policy's. Other names stay."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +117,7 @@ def scheduler_for(current: str | None, hints: SchedulingHints, *, legacy: bool) 
         legacy: whether to replace names if the policy does not set it.
     """
     wanted = legacy if hints.scheduler is None else hints.scheduler
-    if not wanted or current not in _ANY_NODE_SCHEDULERS:
+    if not wanted or current not in REPLACED_SCHEDULERS:
         return None
     return None if (current or names.DEFAULT_SCHEDULER) == hints.scheduler_name else hints.scheduler_name
 

@@ -130,8 +130,7 @@ def _scheduler(current: str | None, options: ConversionOptions, steering: Steeri
     hints = steering.hints
     name = scheduling.scheduler_for(current, hints, legacy=options.hint_scheduler)
     switched = options.hint_scheduler if hints.scheduler is None else hints.scheduler
-    usual = (None, "", names.DEFAULT_SCHEDULER, *names.LEGACY_SCHEDULERS, hints.scheduler_name)
-    if not switched or current in usual:
+    if not switched or current in (*scheduling.REPLACED_SCHEDULERS, hints.scheduler_name):
         return name, []
     finding = warning(
         "NEU203",
