@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, Final
 
+from kubeletplugin.changes import waking
 from kubeletplugin.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.driver import Driver, NodeClaims
 from kubeletplugin.health import DeviceHealth, HealthMonitor, Snapshot, Status
@@ -103,9 +104,8 @@ class ClaimStatusWriter:
 
     async def run(self) -> None:
         """Write at each change until cancelled."""
-        follower = asyncio.create_task(self._follow_health())
         delay = self._retry
-        try:
+        async with waking(self._wake, _REFUSED_SECONDS, self._monitor):
             while True:
                 self._wake.clear()
                 complete = await self.sync()
@@ -113,15 +113,6 @@ class ClaimStatusWriter:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_REFUSED_SECONDS if complete else delay):
                         await self._wake.wait()
-        finally:
-            follower.cancel()
-            await asyncio.gather(follower, return_exceptions=True)
-
-    async def _follow_health(self) -> None:
-        generation = self._monitor.generation
-        while True:
-            generation = await self._monitor.wait(generation, _REFUSED_SECONDS)
-            self._wake.set()
 
     async def sync(self) -> bool:
         """Write every difference once; returns whether nothing has to be repeated soon."""

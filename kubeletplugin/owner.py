@@ -5,6 +5,7 @@ import logging
 import secrets
 from typing import Final
 
+from kubeletplugin.changes import QUIET
 from kubeletplugin.kube_node import EVENT_NAMESPACE
 from kubeletplugin.metrics import Metrics
 from kubeletplugin.offer import DEVICE_PLUGIN_TAINT, Guard
@@ -15,7 +16,6 @@ APPEARED: Final = "DevicePluginActive"
 LEFT: Final = "DevicePluginGone"
 COMPONENT: Final = "neuron-dra-kubelet-plugin"
 
-_QUIET: Final = 60.0
 _FIRST_RETRY: Final = 1.0
 _LAST_RETRY: Final = 60.0
 _LONGEST_NAME: Final = 253
@@ -74,7 +74,7 @@ class OwnerReporter:
             generation = self._node.generation
             if await self._report(self._node.state):
                 delay = _FIRST_RETRY
-                await self._node.wait(generation, _QUIET)
+                await self._node.wait(generation, QUIET)
             else:
                 await self._clock.sleep(delay)
                 delay = min(delay * 2, _LAST_RETRY)
