@@ -7,15 +7,13 @@ that no source states is not published. Names have no domain: a claim's `capacit
 from collections.abc import Mapping
 from typing import Any, Final
 
+from neuron import names
 from neuron.instances import InstanceType
 
 MEMORY: Final = "memory"
 """Device memory; a binary quantity such as `96Gi`."""
 
-CORES: Final = "neuroncores"
-"""Physical NeuronCores, whatever the LNC."""
-
-NAMES: Final = (MEMORY, CORES)
+NAMES: Final = (MEMORY, names.CAPACITY_CORES)
 """All capacities that the driver publishes."""
 
 UNCOUNTED: Final[Mapping[str, Any]] = {"default": "0", "validRange": {"min": "0"}}
@@ -36,7 +34,7 @@ def quantities(entry: InstanceType, devices: int = 1) -> dict[str, str]:
     if entry.memory_gib is not None:
         found[MEMORY] = f"{entry.memory_gib * devices}Gi"
     if entry.cores_per_device is not None:
-        found[CORES] = str(entry.cores_per_device * devices)
+        found[names.CAPACITY_CORES] = str(entry.cores_per_device * devices)
     return found
 
 
