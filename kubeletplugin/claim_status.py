@@ -8,16 +8,16 @@ After a restart a claim is read once, and written only if it differs.
 import asyncio
 import contextlib
 import dataclasses
-import datetime as dt
 import logging
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, Final
 
 from kubeletplugin.changes import waking
 from kubeletplugin.checkpoint import PreparedClaim, PreparedDevice
-from kubeletplugin.driver import Driver, NodeClaims
+from kubeletplugin.driver import ClaimReference, Driver, NodeClaims
 from kubeletplugin.health import DeviceHealth, HealthMonitor, Snapshot, Status
 from kubeletplugin.metrics import Metrics
+from kubeletplugin.objects import timestamp
 from kubeletplugin.ports import ClaimStatusStore, Clock, JsonObject, KubeError
 from neuron import names
 from runtime.once import Once
@@ -51,15 +51,6 @@ class _Known:
     stored: tuple[JsonObject, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Released:
-    """A claim that was unprepared."""
-
-    namespace: str
-    name: str
-    uid: str
-
-
 class ClaimStatusWriter:
     """Writes until cancelled."""
 
@@ -84,7 +75,7 @@ class ClaimStatusWriter:
         self._retry = retry
         self._known: dict[str, _Known] = {}
         self._not_before: dict[str, float] = {}
-        self._released: dict[str, Released] = {}
+        self._released: dict[str, ClaimReference] = {}
         self._unserved_until = 0.0
         self._wake = asyncio.Event()
         self._told: Once[str] = Once()
@@ -95,9 +86,9 @@ class ClaimStatusWriter:
         """Claims were prepared. Does not block."""
         self._wake.set()
 
-    def unprepared(self, namespace: str, name: str, uid: str) -> None:
+    def unprepared(self, claim: ClaimReference) -> None:
         """A claim was unprepared. Does not block."""
-        self._released[uid] = Released(namespace, name, uid)
+        self._released[claim.uid] = claim
         self._wake.set()
 
     # --- the task -------------------------------------------------------------------------------------------
@@ -132,22 +123,20 @@ class ClaimStatusWriter:
         for claim in claims.values():
             self._released.pop(claim.uid, None)
             if self._clock.monotonic() >= self._not_before.get(claim.uid, 0.0):
-                complete &= await self._attempt(claim.uid, f"{claim.namespace}/{claim.name}", self._write(claim))
+                complete &= await self._attempt(claim, self._write(claim))
         for released in tuple(self._released.values()):
-            complete &= await self._attempt(
-                released.uid, f"{released.namespace}/{released.name}", self._clear(released)
-            )
+            complete &= await self._attempt(released, self._clear(released))
         return complete
 
-    async def _attempt(self, uid: str, claim: str, write: Awaitable[None]) -> bool:
+    async def _attempt(self, claim: PreparedClaim | ClaimReference, write: Awaitable[None]) -> bool:
         try:
             await write
         except KubeError as error:
-            self._failed(f"the status of ResourceClaim {claim} cannot be written: {error}")
+            self._failed(f"the status of ResourceClaim {claim.namespace}/{claim.name} cannot be written: {error}")
             if error.retryable:
                 return False
-            self._not_before[uid] = self._clock.monotonic() + _REFUSED_SECONDS
-            self._released.pop(uid, None)
+            self._not_before[claim.uid] = self._clock.monotonic() + _REFUSED_SECONDS
+            self._released.pop(claim.uid, None)
         return True
 
     async def _write(self, claim: PreparedClaim) -> None:
@@ -173,7 +162,7 @@ class ClaimStatusWriter:
             return
         self._known[claim.uid] = dataclasses.replace(known, stored=wanted)
 
-    async def _clear(self, released: Released) -> None:
+    async def _clear(self, released: ClaimReference) -> None:
         """Remove this driver's entries of a claim; that it is gone, or other by now, is no error."""
         await self._store.apply_devices(released.namespace, released.name, released.uid, ())
         self._released.pop(released.uid, None)
@@ -198,7 +187,7 @@ class ClaimStatusWriter:
 
     def _entries(self, claim: PreparedClaim, known: _Known) -> tuple[JsonObject, ...]:
         before = {_key(entry): entry for entry in known.stored}
-        now = dt.datetime.fromtimestamp(self._clock.now(), dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = timestamp(self._clock.now())
         made: dict[_Key, JsonObject] = {}
         # With admin access, two requests of a claim can have the same device; entries are unique.
         for key, device in zip(known.keys, claim.devices, strict=True):

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from kubeletplugin.changes import Changing
 from kubeletplugin.metrics import Metrics
+from kubeletplugin.objects import version_of
 from kubeletplugin.ports import Clock, JsonObject, KubeError, OwnNodeStore
 from kubeletplugin.slices import NodeFacts, node_facts
 from neuron import names
@@ -109,8 +110,7 @@ class OwnNode(Changing):
             _log.warning("the node cannot be read", extra={"error": str(error)})
 
     def _take(self, node: JsonObject) -> NodeState:
-        text = str(node["metadata"].get("resourceVersion", ""))
-        version = int(text) if text.isdecimal() else 0
+        version = version_of(node)
         if self.state is not None and version < self._version:
             return self.state  # a watch may be behind a read
         self._version = version

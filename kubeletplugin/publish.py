@@ -18,11 +18,12 @@ from kubeletplugin.files import try_lock
 from kubeletplugin.gate import KubeletGate
 from kubeletplugin.health import HealthMonitor, Snapshot, Status
 from kubeletplugin.metrics import Metrics
-from kubeletplugin.offer import DEVICES, NODE, Offer, OfferSettings, UltraServerOffer, needs_taints, offer
+from kubeletplugin.objects import version_of
+from kubeletplugin.offer import DEVICES, NODE, OfferSettings, UltraServerOffer, needs_taints, offer
 from kubeletplugin.own_node import NodeState, OwnNode
 from kubeletplugin.pools import dropped_fields, plan_writes, without_times
 from kubeletplugin.ports import Clock, JsonObject, KubeError, SliceStore
-from kubeletplugin.slices import NODE_DEVICE, ClusterFeatures, NodeFacts, desired_slices
+from kubeletplugin.slices import NODE_DEVICE, ClusterFeatures, NodeDevices, NodeFacts, desired_slices
 from neuron import names
 from neuron.kubelets import fault
 from runtime.once import Once
@@ -190,7 +191,7 @@ class Publisher:
         async for event in self._store.watch(resource_version):
             name = event.slice["metadata"]["name"]
             known = self._known.get(name)
-            if known is not None and _version(event.slice) < _version(known):
+            if known is not None and version_of(event.slice) < version_of(known):
                 continue  # older than the last write of this process
             if event.type == "DELETED":
                 self._known.pop(name, None)
@@ -211,7 +212,7 @@ class Publisher:
         if await self._write(state):
             await self._pause.sleep()
 
-    async def _offer(self, state: NodeState) -> Offer:
+    async def _offer(self, state: NodeState) -> NodeDevices:
         settings = self._instance.offer
         if needs_taints(state, settings) and self._keeps_taints is None:
             # Before the first write: devices whose taint is dropped would be allocated at once.
@@ -231,11 +232,11 @@ class Publisher:
         if made.ultraserver is not None:
             for each in UltraServerOffer:
                 self._metrics.ultraserver_publish.labels(each.value).set(each is made.ultraserver)
-        return made
+        return made.found
 
     async def _write(self, state: NodeState) -> bool:
         facts, features = state.facts, self._features
-        found = (await self._offer(state)).found
+        found = await self._offer(state)
         shared = sharing.shares(self._instance.share_cores, found.instance)
         found = dataclasses.replace(found, shares_cores=shared)
         desired = desired_slices(facts, found, self._instance.driver_version, features)
@@ -324,12 +325,6 @@ class Publisher:
         if self._told.first(message):
             self._metrics.background_errors.labels("publish").inc()
             _log.warning("publishing is limited", extra={"reason": message})
-
-
-def _version(body: JsonObject) -> int:
-    # Comparable for objects of one kind: specified since Kubernetes 1.35 (KEP-5504), true also before.
-    text = body["metadata"].get("resourceVersion", "")
-    return int(text) if text.isdecimal() else 0
 
 
 def _content(body: JsonObject) -> JsonObject:
