@@ -47,6 +47,7 @@ from kubeletplugin.settings import DriverSettings
 from kubeletplugin.sweep import Sweeper
 from kubeletplugin.sysfs import discover, read_ultraserver
 from neuron.instances import Catalogue
+from runtime.api_errors import ClusterUnavailableError
 from runtime.startup import StartupError
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -226,7 +227,7 @@ def _recovered(settings: DriverSettings) -> Preparer:
 async def _connected(settings: DriverSettings) -> kube.KubeApi:
     try:
         return await kube.connect(settings.kubeconfig, settings.node_name)
-    except kube.ClusterUnavailableError as error:
+    except ClusterUnavailableError as error:
         raise StartupError(f"The API server cannot be used: {error}.") from error
 
 

@@ -8,15 +8,16 @@ After a restart a claim is read once, and written only if it differs.
 import asyncio
 import contextlib
 import dataclasses
-import datetime as dt
 import logging
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, Final
 
+from kubeletplugin.changes import waking
 from kubeletplugin.checkpoint import PreparedClaim, PreparedDevice
-from kubeletplugin.driver import Driver, NodeClaims
+from kubeletplugin.driver import ClaimReference, Driver, NodeClaims
 from kubeletplugin.health import DeviceHealth, HealthMonitor, Snapshot, Status
 from kubeletplugin.metrics import Metrics
+from kubeletplugin.objects import timestamp
 from kubeletplugin.ports import ClaimStatusStore, Clock, JsonObject, KubeError
 from neuron import names
 from runtime.once import Once
@@ -50,15 +51,6 @@ class _Known:
     stored: tuple[JsonObject, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Released:
-    """A claim that was unprepared."""
-
-    namespace: str
-    name: str
-    uid: str
-
-
 class ClaimStatusWriter:
     """Writes until cancelled."""
 
@@ -83,7 +75,7 @@ class ClaimStatusWriter:
         self._retry = retry
         self._known: dict[str, _Known] = {}
         self._not_before: dict[str, float] = {}
-        self._released: dict[str, Released] = {}
+        self._released: dict[str, ClaimReference] = {}
         self._unserved_until = 0.0
         self._wake = asyncio.Event()
         self._told: Once[str] = Once()
@@ -94,18 +86,17 @@ class ClaimStatusWriter:
         """Claims were prepared. Does not block."""
         self._wake.set()
 
-    def unprepared(self, namespace: str, name: str, uid: str) -> None:
+    def unprepared(self, claim: ClaimReference) -> None:
         """A claim was unprepared. Does not block."""
-        self._released[uid] = Released(namespace, name, uid)
+        self._released[claim.uid] = claim
         self._wake.set()
 
     # --- the task -------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Write at each change until cancelled."""
-        follower = asyncio.create_task(self._follow_health())
         delay = self._retry
-        try:
+        async with waking(self._wake, _REFUSED_SECONDS, self._monitor):
             while True:
                 self._wake.clear()
                 complete = await self.sync()
@@ -113,15 +104,6 @@ class ClaimStatusWriter:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_REFUSED_SECONDS if complete else delay):
                         await self._wake.wait()
-        finally:
-            follower.cancel()
-            await asyncio.gather(follower, return_exceptions=True)
-
-    async def _follow_health(self) -> None:
-        generation = self._monitor.generation
-        while True:
-            generation = await self._monitor.wait(generation, _REFUSED_SECONDS)
-            self._wake.set()
 
     async def sync(self) -> bool:
         """Write every difference once; returns whether nothing has to be repeated soon."""
@@ -141,22 +123,20 @@ class ClaimStatusWriter:
         for claim in claims.values():
             self._released.pop(claim.uid, None)
             if self._clock.monotonic() >= self._not_before.get(claim.uid, 0.0):
-                complete &= await self._attempt(claim.uid, f"{claim.namespace}/{claim.name}", self._write(claim))
+                complete &= await self._attempt(claim, self._write(claim))
         for released in tuple(self._released.values()):
-            complete &= await self._attempt(
-                released.uid, f"{released.namespace}/{released.name}", self._clear(released)
-            )
+            complete &= await self._attempt(released, self._clear(released))
         return complete
 
-    async def _attempt(self, uid: str, claim: str, write: Awaitable[None]) -> bool:
+    async def _attempt(self, claim: PreparedClaim | ClaimReference, write: Awaitable[None]) -> bool:
         try:
             await write
         except KubeError as error:
-            self._failed(f"the status of ResourceClaim {claim} cannot be written: {error}")
+            self._failed(f"the status of ResourceClaim {claim.namespace}/{claim.name} cannot be written: {error}")
             if error.retryable:
                 return False
-            self._not_before[uid] = self._clock.monotonic() + _REFUSED_SECONDS
-            self._released.pop(uid, None)
+            self._not_before[claim.uid] = self._clock.monotonic() + _REFUSED_SECONDS
+            self._released.pop(claim.uid, None)
         return True
 
     async def _write(self, claim: PreparedClaim) -> None:
@@ -182,7 +162,7 @@ class ClaimStatusWriter:
             return
         self._known[claim.uid] = dataclasses.replace(known, stored=wanted)
 
-    async def _clear(self, released: Released) -> None:
+    async def _clear(self, released: ClaimReference) -> None:
         """Remove this driver's entries of a claim; that it is gone, or other by now, is no error."""
         await self._store.apply_devices(released.namespace, released.name, released.uid, ())
         self._released.pop(released.uid, None)
@@ -207,7 +187,7 @@ class ClaimStatusWriter:
 
     def _entries(self, claim: PreparedClaim, known: _Known) -> tuple[JsonObject, ...]:
         before = {_key(entry): entry for entry in known.stored}
-        now = dt.datetime.fromtimestamp(self._clock.now(), dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = timestamp(self._clock.now())
         made: dict[_Key, JsonObject] = {}
         # With admin access, two requests of a claim can have the same device; entries are unique.
         for key, device in zip(known.keys, claim.devices, strict=True):

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import click
 
-from kubeletplugin.settings import Declaration, DriverSettings, declarations, load
+from kubeletplugin.settings import DriverSettings, declarations, load
 from runtime import logs
+from runtime.settings import Declaration
 from runtime.startup import StartupError
 
 STARTUP_FAILURE: Final = 3

@@ -41,6 +41,9 @@ class ClaimReference:
     name: str
     uid: str
 
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PrepareResult:
@@ -73,7 +76,7 @@ class ClaimObserver(Protocol):
     def prepared(self) -> None:
         """Claims may have been prepared."""
 
-    def unprepared(self, namespace: str, name: str, uid: str) -> None:
+    def unprepared(self, claim: ClaimReference) -> None:
         """A claim was unprepared."""
 
 
@@ -152,7 +155,7 @@ class Driver:
         self, claim: ClaimReference, operation: str, handle: Callable[[ClaimReference], Awaitable[PrepareResult]]
     ) -> PrepareResult:
         start = self._clock.monotonic()
-        fields: JsonObject = {"claim": f"{claim.namespace}/{claim.name}", "uid": claim.uid, "operation": operation}
+        fields: JsonObject = {"claim": str(claim), "uid": claim.uid, "operation": operation}
         try:
             with self._metrics.measured(operation):
                 result = await handle(claim)
@@ -170,12 +173,10 @@ class Driver:
     async def _prepare(self, claim: ClaimReference, deadline: float) -> PrepareResult:
         body = await self._fetch(claim, deadline)
         if body is None:
-            raise PrepareError(
-                f"ResourceClaim {claim.namespace}/{claim.name} does not exist (any more); the kubelet asked for it."
-            )
+            raise PrepareError(f"ResourceClaim {claim} does not exist (any more); the kubelet asked for it.")
         allocated = read_allocation(body, names.DRIVER, self._node.pool, claim.uid)
         for finding in allocated.warnings:
-            extra = {"claim": f"{claim.namespace}/{claim.name}", "finding": str(finding)}
+            extra = {"claim": str(claim), "finding": str(finding)}
             _log.warning("claim has an odd config", extra=extra)
         return PrepareResult(await self._prepare_when_free(allocated, deadline))
 
@@ -200,7 +201,7 @@ class Driver:
     async def _unprepare(self, claim: ClaimReference) -> PrepareResult:
         await self.in_state(lambda: self._preparer.unprepare(claim.uid))
         if self.observer is not None:
-            self.observer.unprepared(claim.namespace, claim.name, claim.uid)
+            self.observer.unprepared(claim)
         return PrepareResult()
 
     async def _fetch(self, claim: ClaimReference, deadline: float) -> JsonObject | None:
@@ -212,15 +213,14 @@ class Driver:
                     return await self._node.objects.claim(claim.namespace, claim.name)
             except TimeoutError as error:
                 raise PrepareError(
-                    f"ResourceClaim {claim.namespace}/{claim.name} cannot be read: the API server did not answer in "
+                    f"ResourceClaim {claim} cannot be read: the API server did not answer in "
                     "the time that a call of the kubelet has. The kubelet tries again by itself."
                 ) from error
             except KubeError as error:
                 left = deadline - self._clock.monotonic()
                 if not error.retryable or left <= delay:
                     raise PrepareError(
-                        f"ResourceClaim {claim.namespace}/{claim.name} cannot be read: {error}. "
-                        "The kubelet tries again by itself."
+                        f"ResourceClaim {claim} cannot be read: {error}. The kubelet tries again by itself."
                     ) from error
             await self._clock.sleep(delay)
             delay = min(delay * 2, _LAST_RETRY)

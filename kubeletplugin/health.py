@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from kubeletplugin.changes import Changing
 from kubeletplugin.ports import Clock
 from kubeletplugin.slices import NODE_DEVICE, NodeFacts, Taint, device_name, instance_type
 from kubeletplugin.sysfs import NeuronDevice, NodeHardware
@@ -131,8 +132,8 @@ def _whole_node(health: Iterable[DeviceHealth]) -> DeviceHealth:
     return DeviceHealth(NODE_DEVICE, worst.status, worst.reason, f"{worst.device}: {worst.message}"[:MAX_MESSAGE])
 
 
-class HealthMonitor:
-    """Checks the hardware at intervals, and notifies waiting streams of changes.
+class HealthMonitor(Changing):
+    """Checks the hardware at intervals, and notifies waiting streams of changes of `snapshot`.
 
     To be used in the event loop's thread; only discovery runs in another thread.
     """
@@ -140,6 +141,7 @@ class HealthMonitor:
     def __init__(
         self, discover: Callable[[], NodeHardware], catalogue: Catalogue, clock: Clock, interval: float
     ) -> None:
+        super().__init__()
         self._discover = discover
         self._catalogue = catalogue
         self._read_catalogue: Callable[[], Catalogue] | None = None
@@ -147,10 +149,7 @@ class HealthMonitor:
         self._interval = interval
         self._seen: frozenset[int] = frozenset()
         self._facts: NodeFacts | None = None
-        self._changed = asyncio.Event()
         self.snapshot = Snapshot(NodeHardware(None, None), None)
-        self.generation = 0
-        """Increases with every change of `snapshot`."""
 
     @property
     def interval(self) -> float:
@@ -178,17 +177,6 @@ class HealthMonitor:
             await self._clock.sleep(self._interval)
             await self.refresh()
 
-    async def wait(self, generation: int, timeout: float) -> int:  # noqa: ASYNC109 - not an error when it runs out
-        """Return the present generation as soon as it differs from `generation`, or after `timeout` seconds."""
-        if generation == self.generation:
-            changed = self._changed
-            try:
-                async with asyncio.timeout(timeout):
-                    await changed.wait()
-            except TimeoutError:
-                return self.generation
-        return self.generation
-
     def _take(self, hardware: NodeHardware) -> None:
         instance = instance_type(hardware, self._facts, self._catalogue)
         snapshot = assess(hardware, instance, self._seen)
@@ -203,6 +191,4 @@ class HealthMonitor:
                 extra = {"device": device.device, "health": device.status.name, "reason": device.message}
                 _log.log(level, "device health changed", extra=extra)
         self.snapshot = snapshot
-        self.generation += 1
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        self._count_change()

@@ -19,10 +19,8 @@ import msgspec
 from kubeletplugin.ports import JsonObject, KubeError, SliceEvent, UnreadableObjectError
 from neuron import api_objects, names
 from runtime import answers, paging
-from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, ClusterUnavailableError, StatusError, TooLongError
+from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError, TooLongError
 from runtime.api_transport import JSON, LONGEST_ANSWER, Connection, load_configuration
-
-__all__ = ["ClusterUnavailableError", "KubeApi", "connect", "from_v1", "to_v1"]
 
 GROUP: Final = "resource.k8s.io"
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")

@@ -24,7 +24,7 @@ class NodeApi:
         self._path = f"{_NODES}/{quote(node_name)}"
 
     async def node(self) -> JsonObject:
-        """See `ports.NodeReader`."""
+        """See `ports.OwnNodeStore`."""
         return await self._api.call("GET", self._path)
 
     async def follow(self) -> AsyncIterator[JsonObject]:

@@ -5,12 +5,12 @@ enum, joined by `_`; `-server-id-N` and `-node-id-N` are the node's place in its
 """
 
 import asyncio
-import contextlib
 import logging
 import re
 from collections.abc import Mapping
 from typing import Final
 
+from kubeletplugin.changes import QUIET, WritePause, waking
 from kubeletplugin.health import HealthMonitor
 from kubeletplugin.metrics import Metrics
 from kubeletplugin.own_node import OwnNode
@@ -29,9 +29,6 @@ KEYS: Final = (
 """The labels that the driver sets and removes. It changes no other label."""
 
 _VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
-_QUIET: Final = 60.0
-_FIRST_PAUSE: Final = 0.2
-_LAST_PAUSE: Final = 30.0
 
 _log = logging.getLogger(__name__)
 
@@ -63,28 +60,25 @@ class Labeller:
     def __init__(self, node: OwnNode, monitor: HealthMonitor, *, clock: Clock, metrics: Metrics) -> None:
         self._node = node
         self._monitor = monitor
-        self._clock = clock
         self._metrics = metrics
-        self._pause = _FIRST_PAUSE
-        self._last_write = float("-inf")
+        self._pause = WritePause(clock)
 
     async def run(self) -> None:
         """Write differences until cancelled. Repeated writes are more and more apart: another writer may undo them."""
-        while True:
-            seen = self._node.generation, self._monitor.generation
-            try:
-                written = await self._write()
-            except KubeError as error:
-                self._metrics.background_errors.labels("labels").inc()
-                _log.warning("the node's labels cannot be written", extra={"error": str(error)})
-                written = True
-            if written:
-                now = self._clock.monotonic()
-                self._pause = _FIRST_PAUSE if now - self._last_write > _QUIET else min(self._pause * 2, _LAST_PAUSE)
-                self._last_write = now
-                await self._clock.sleep(self._pause)
-            else:
-                await self._news(*seen)
+        wake = asyncio.Event()
+        async with waking(wake, QUIET, self._node, self._monitor):
+            while True:
+                wake.clear()
+                try:
+                    written = await self._write()
+                except KubeError as error:
+                    self._metrics.background_errors.labels("labels").inc()
+                    _log.warning("the node's labels cannot be written", extra={"error": str(error)})
+                    written = True
+                if written:
+                    await self._pause.sleep()
+                else:
+                    await wake.wait()
 
     async def _write(self) -> bool:
         state, wanted = self._node.state, ultraserver_labels(self._monitor.snapshot.hardware.ultraserver)
@@ -95,15 +89,3 @@ class Labeller:
             await self._node.label(changes)
             _log.info("node labelled", extra={"labels": changes})
         return bool(changes)
-
-    async def _news(self, node: int, monitor: int) -> None:
-        """Wait until the Node or the hardware changes."""
-        waits = (self._node.wait(node, _QUIET), self._monitor.wait(monitor, _QUIET))
-        tasks = [asyncio.ensure_future(wait) for wait in waits]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.gather(*tasks, return_exceptions=True)

@@ -110,10 +110,8 @@ def _wanted(state: NodeState, settings: OfferSettings) -> tuple[str, str]:
 
 
 def _ultraserver(found: NodeDevices, features: ClusterFeatures) -> UltraServerOffer | None:
-    instance = found.instance
-    devices = len({device.index for device in found.hardware.devices} | set(found.vanished))
-    if instance is None or not instance.ultraserver_nodes or not devices:
+    if not found.is_ultraserver:
         return None
-    if not publishes_whole_node(instance, devices, found, features):
+    if not publishes_whole_node(found, features):
         return UltraServerOffer.DEVICES
     return UltraServerOffer.BOTH if features.counters else UltraServerOffer.NODE

@@ -1,12 +1,13 @@
 """Follows the driver's own Node object: labels, UID, and the legacy resources that a device plugin offers on it."""
 
-import asyncio
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from kubeletplugin.changes import Changing
 from kubeletplugin.metrics import Metrics
+from kubeletplugin.objects import version_of
 from kubeletplugin.ports import Clock, JsonObject, KubeError, OwnNodeStore
 from kubeletplugin.slices import NodeFacts, node_facts
 from neuron import names
@@ -55,8 +56,8 @@ def _count(value: Any) -> int:
         return 0
 
 
-class OwnNode:
-    """The Node as last seen, and waiting for its changes. To be used in the event loop's thread."""
+class OwnNode(Changing):
+    """The Node as last seen, and waiting for changes of its `state`."""
 
     def __init__(
         self,
@@ -67,15 +68,13 @@ class OwnNode:
         use_facts: Callable[[NodeFacts], None] | None = None,
     ) -> None:
         """`use_facts` gets the facts whenever the state changes."""
+        super().__init__()
         self.store: Final = store
         self._use_facts = use_facts
         self.state: NodeState | None = None
-        self.generation = 0
-        """Increases with every change of `state`."""
         self._clock = clock
         self._metrics = metrics
         self._version = 0
-        self._changed = asyncio.Event()
 
     async def read(self) -> NodeState:
         """Read the Node now. Raises KubeError."""
@@ -110,20 +109,8 @@ class OwnNode:
         except KubeError as error:
             _log.warning("the node cannot be read", extra={"error": str(error)})
 
-    async def wait(self, generation: int, timeout: float) -> int:  # noqa: ASYNC109 - not an error when it runs out
-        """Return the present generation as soon as it differs from `generation`, or after `timeout` seconds."""
-        if generation == self.generation:
-            changed = self._changed
-            try:
-                async with asyncio.timeout(timeout):
-                    await changed.wait()
-            except TimeoutError:
-                return self.generation
-        return self.generation
-
     def _take(self, node: JsonObject) -> NodeState:
-        text = str(node["metadata"].get("resourceVersion", ""))
-        version = int(text) if text.isdecimal() else 0
+        version = version_of(node)
         if self.state is not None and version < self._version:
             return self.state  # a watch may be behind a read
         self._version = version
@@ -132,7 +119,5 @@ class OwnNode:
             self.state = state
             if self._use_facts is not None:
                 self._use_facts(state.facts)
-            self.generation += 1
-            changed, self._changed = self._changed, asyncio.Event()
-            changed.set()
+            self._count_change()
         return state

@@ -1,12 +1,13 @@
 """Reports a device plugin on the driver's node: a metric, a line in the log and an Event about the Node."""
 
-import datetime as dt
 import logging
 import secrets
 from typing import Final
 
+from kubeletplugin.changes import QUIET
 from kubeletplugin.kube_node import EVENT_NAMESPACE
 from kubeletplugin.metrics import Metrics
+from kubeletplugin.objects import timestamp
 from kubeletplugin.offer import DEVICE_PLUGIN_TAINT, Guard
 from kubeletplugin.own_node import NodeState, OwnNode
 from kubeletplugin.ports import Clock, JsonObject, KubeError
@@ -15,7 +16,6 @@ APPEARED: Final = "DevicePluginActive"
 LEFT: Final = "DevicePluginGone"
 COMPONENT: Final = "neuron-dra-kubelet-plugin"
 
-_QUIET: Final = 60.0
 _FIRST_RETRY: Final = 1.0
 _LAST_RETRY: Final = 60.0
 _LONGEST_NAME: Final = 253
@@ -29,7 +29,7 @@ _HELD: Final = {
 _log = logging.getLogger(__name__)
 
 
-def event(state: NodeState, guard: Guard, component_host: str, now: float) -> JsonObject:
+def event(state: NodeState, guard: Guard, now: float) -> JsonObject:
     """The Event about the Node's present state."""
     present = bool(state.legacy)
     shown = ", ".join(f"{resource}: {amount}" for resource, amount in state.legacy.items())
@@ -40,7 +40,7 @@ def event(state: NodeState, guard: Guard, component_host: str, now: float) -> Js
         )
     else:
         message = "No device plugin offers this node's Neuron devices any more: this driver allocates them."
-    time = dt.datetime.fromtimestamp(now, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    time = timestamp(now)
     name = state.facts.name
     return {
         "apiVersion": "v1",
@@ -50,7 +50,7 @@ def event(state: NodeState, guard: Guard, component_host: str, now: float) -> Js
         "reason": APPEARED if present else LEFT,
         "message": message,
         "type": "Warning" if present else "Normal",
-        "source": {"component": COMPONENT, "host": component_host},
+        "source": {"component": COMPONENT, "host": name},
         "firstTimestamp": time,
         "lastTimestamp": time,
         "count": 1,
@@ -74,7 +74,7 @@ class OwnerReporter:
             generation = self._node.generation
             if await self._report(self._node.state):
                 delay = _FIRST_RETRY
-                await self._node.wait(generation, _QUIET)
+                await self._node.wait(generation, QUIET)
             else:
                 await self._clock.sleep(delay)
                 delay = min(delay * 2, _LAST_RETRY)
@@ -87,7 +87,7 @@ class OwnerReporter:
         self._metrics.device_plugin.set(present)
         if present is self._reported:
             return True
-        body = event(state, self._guard, state.facts.name, self._clock.now())
+        body = event(state, self._guard, self._clock.now())
         _log.log(
             logging.WARNING if present else logging.INFO,
             "device plugin on the node" if present else "device plugin gone",

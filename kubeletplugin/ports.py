@@ -101,15 +101,11 @@ class ClaimStatusStore(Protocol):
         """
 
 
-class NodeReader(Protocol):
-    """The node on which the plugin runs."""
+class OwnNodeStore(Protocol):
+    """The Node object of the node on which the plugin runs. All methods raise `KubeError`."""
 
     async def node(self) -> JsonObject:
-        """The Node object. Raises `KubeError`."""
-
-
-class OwnNodeStore(NodeReader, Protocol):
-    """The Node object of the node on which the plugin runs. All methods raise `KubeError`."""
+        """The Node object."""
 
     def follow(self) -> AsyncIterator[JsonObject]:
         """The Node object now, and after each change, until the server ends the watch."""

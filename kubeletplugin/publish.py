@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Final
 
 from kubeletplugin import sharing
+from kubeletplugin.changes import QUIET, WritePause, waking
 from kubeletplugin.files import try_lock
 from kubeletplugin.gate import KubeletGate
 from kubeletplugin.health import HealthMonitor, Snapshot, Status
 from kubeletplugin.metrics import Metrics
-from kubeletplugin.offer import DEVICES, NODE, Offer, OfferSettings, UltraServerOffer, needs_taints, offer
+from kubeletplugin.objects import version_of
+from kubeletplugin.offer import DEVICES, NODE, OfferSettings, UltraServerOffer, needs_taints, offer
 from kubeletplugin.own_node import NodeState, OwnNode
 from kubeletplugin.pools import dropped_fields, plan_writes, without_times
 from kubeletplugin.ports import Clock, JsonObject, KubeError, SliceStore
-from kubeletplugin.slices import NODE_DEVICE, ClusterFeatures, NodeFacts, desired_slices
+from kubeletplugin.slices import NODE_DEVICE, ClusterFeatures, NodeDevices, NodeFacts, desired_slices
 from neuron import names
 from neuron.kubelets import fault
 from runtime.once import Once
@@ -32,9 +34,6 @@ _COUNTER_FIELDS: Final = ("sharedCounters", "consumesCounters")
 _LOCK_POLL: Final = 1.0
 _FIRST_RETRY: Final = 1.0
 _LAST_RETRY: Final = 60.0
-_FIRST_PAUSE: Final = 0.2
-_LAST_PAUSE: Final = 30.0
-_QUIET: Final = 60.0
 _WITHDRAW_SECONDS: Final = 5.0
 
 _log = logging.getLogger(__name__)
@@ -114,8 +113,7 @@ class Publisher:
         self.offered: frozenset[str] = frozenset()
         """What the slices offer: `devices`, the whole `node`, both or nothing."""
         self._deleted = False
-        self._pause = _FIRST_PAUSE
-        self._last_write = 0.0
+        self._pause = WritePause(clock)
         self._told: Once[str] = Once()
 
     async def run(self) -> None:
@@ -130,7 +128,7 @@ class Publisher:
                 except KubeError as error:
                     self._metrics.background_errors.labels("publish").inc()
                     _log.warning("publishing failed", extra={"error": str(error)})
-                if self._clock.monotonic() - start > _QUIET:
+                if self._clock.monotonic() - start > QUIET:
                     delay = _FIRST_RETRY  # the end of a long watch is normal
                     continue
                 await self._clock.sleep(self._jitter(delay / 2, delay))
@@ -176,30 +174,24 @@ class Publisher:
         slices, resource_version = await self._store.slices()
         self._known = {body["metadata"]["name"]: body for body in slices}
         watcher = asyncio.create_task(self._watch(resource_version))
-        followers = [asyncio.create_task(self._follow(source)) for source in (self._monitor, self._own)]
         try:
-            while not watcher.done():
-                self._wake.clear()
-                if self._deleted:
-                    self._deleted = False
-                    await self._gate.after_deletion()
-                    # Slices are also deleted with their Node. If it registers again, it has another UID.
-                    await self._own.read()
-                await self._reconcile()
-                waiter = asyncio.create_task(self._wake.wait())
-                await asyncio.wait({watcher, waiter}, return_when=asyncio.FIRST_COMPLETED)
-                waiter.cancel()
-            await watcher
+            async with waking(self._wake, QUIET, self._monitor, self._own):
+                while not watcher.done():
+                    self._wake.clear()
+                    await self._reconcile()
+                    waiter = asyncio.create_task(self._wake.wait())
+                    await asyncio.wait({watcher, waiter}, return_when=asyncio.FIRST_COMPLETED)
+                    waiter.cancel()
+                await watcher
         finally:
-            for task in (watcher, *followers):
-                task.cancel()
-            await asyncio.gather(watcher, *followers, return_exceptions=True)
+            watcher.cancel()
+            await asyncio.gather(watcher, return_exceptions=True)
 
     async def _watch(self, resource_version: str) -> None:
         async for event in self._store.watch(resource_version):
             name = event.slice["metadata"]["name"]
             known = self._known.get(name)
-            if known is not None and _version(event.slice) < _version(known):
+            if known is not None and version_of(event.slice) < version_of(known):
                 continue  # older than the last write of this process
             if event.type == "DELETED":
                 self._known.pop(name, None)
@@ -208,24 +200,19 @@ class Publisher:
                 self._known[name] = event.slice
             self._wake.set()
 
-    async def _follow(self, source: HealthMonitor | OwnNode) -> None:
-        generation = source.generation
-        while True:
-            generation = await source.wait(generation, _QUIET)
-            self._wake.set()
-
     async def _reconcile(self) -> None:
-        """Write differences. Repeated writes are delayed more and more: another writer may undo them."""
+        """Write differences."""
+        if self._deleted:
+            self._deleted = False
+            await self._gate.after_deletion()
+            # Slices are also deleted with their Node. If it registers again, it has another UID.
+            await self._own.read()
         state = self._own.state or await self._own.read()
         self._report(self._monitor.snapshot)
-        if not await self._write(state):
-            return
-        now = self._clock.monotonic()
-        self._pause = _FIRST_PAUSE if now - self._last_write > _QUIET else min(self._pause * 2, _LAST_PAUSE)
-        self._last_write = now
-        await self._clock.sleep(self._pause)
+        if await self._write(state):
+            await self._pause.sleep()
 
-    async def _offer(self, state: NodeState) -> Offer:
+    async def _offer(self, state: NodeState) -> NodeDevices:
         settings = self._instance.offer
         if needs_taints(state, settings) and self._keeps_taints is None:
             # Before the first write: devices whose taint is dropped would be allocated at once.
@@ -245,11 +232,11 @@ class Publisher:
         if made.ultraserver is not None:
             for each in UltraServerOffer:
                 self._metrics.ultraserver_publish.labels(each.value).set(each is made.ultraserver)
-        return made
+        return made.found
 
     async def _write(self, state: NodeState) -> bool:
         facts, features = state.facts, self._features
-        found = (await self._offer(state)).found
+        found = await self._offer(state)
         shared = sharing.shares(self._instance.share_cores, found.instance)
         found = dataclasses.replace(found, shares_cores=shared)
         desired = desired_slices(facts, found, self._instance.driver_version, features)
@@ -338,12 +325,6 @@ class Publisher:
         if self._told.first(message):
             self._metrics.background_errors.labels("publish").inc()
             _log.warning("publishing is limited", extra={"reason": message})
-
-
-def _version(body: JsonObject) -> int:
-    # Comparable for objects of one kind: specified since Kubernetes 1.35 (KEP-5504), true also before.
-    text = body["metadata"].get("resourceVersion", "")
-    return int(text) if text.isdecimal() else 0
 
 
 def _content(body: JsonObject) -> JsonObject:

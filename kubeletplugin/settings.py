@@ -12,9 +12,7 @@ import msgspec
 from neuron import names
 from neuron.findings import did_you_mean
 from runtime import settings
-from runtime.settings import Declaration, SettingsError, about
-
-__all__ = ["Declaration", "DriverSettings", "SettingsError", "declarations", "load", "reference"]
+from runtime.settings import Declaration, about
 
 _Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0.1, le=86400)]

@@ -116,6 +116,18 @@ class NodeDevices:
     whole_node_alone: bool = False
     shares_cores: bool = False
 
+    @property
+    def indices(self) -> list[int]:
+        """Indices of the devices to publish, ascending."""
+        if self.instance is None:
+            return []
+        return sorted({device.index for device in self.hardware.devices} | set(self.vanished))
+
+    @property
+    def is_ultraserver(self) -> bool:
+        """Whether there are devices of an UltraServer node to publish."""
+        return self.instance is not None and bool(self.instance.ultraserver_nodes) and bool(self.indices)
+
 
 def node_facts(node: Mapping[str, Any]) -> NodeFacts:
     """Read a Node object."""
@@ -188,12 +200,12 @@ def desired_slices(
         At least one slice: an empty slice means "no devices", no slice would mean "no driver".
     """
     hardware, instance, taints = found.hardware, found.instance, found.taints
-    indices = sorted({device.index for device in hardware.devices} | set(found.vanished)) if instance else []
+    indices = found.indices
     counters: list[JsonObject] = []
     devices: list[JsonObject] = []
     if instance is not None:
         common = _common_attributes(facts, hardware, instance, driver_version)
-        whole_node = publishes_whole_node(instance, len(indices), found, features)
+        whole_node = publishes_whole_node(found, features)
         alone = whole_node and not features.counters
         links = hardware.links
         for index in () if alone else indices:
@@ -228,10 +240,10 @@ def desired_slices(
     )
 
 
-def publishes_whole_node(instance: InstanceType, devices: int, found: NodeDevices, features: ClusterFeatures) -> bool:
+def publishes_whole_node(found: NodeDevices, features: ClusterFeatures) -> bool:
     """Whether the device that stands for the whole node is published."""
     apart = features.counters or found.whole_node_alone
-    return bool(instance.ultraserver_nodes) and apart and 0 < devices <= MAX_COUNTERS
+    return found.is_ultraserver and apart and len(found.indices) <= MAX_COUNTERS
 
 
 def _contents(devices: list[JsonObject], counters: list[JsonObject], features: ClusterFeatures) -> Iterator[JsonObject]:

@@ -16,6 +16,7 @@ import helm_python as helm_sdk
 import httpx
 import pytest
 
+from runtime.api_transport import Connection, load_configuration
 from tests.cluster.api import Api, Object
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.helm import CHART, Helm
@@ -24,7 +25,6 @@ from tests.cluster.manifests import generated_templates, is_converted, legacy_na
 from tests.cluster.nodes import DRIVER, INSTANCE_TYPE, resource_slice
 from tests.cluster.processes import Process, eventually, free_ports
 from tests.deploy.charts import EVERYTHING, find, render
-from webhook.cluster.kube import Connection, load_configuration
 from webhook.serving_certificate.secrets import ManagedSecret
 
 NAMESPACE = "neuron-system"

@@ -11,10 +11,11 @@ import pytest
 from aiohttp import web
 
 from kubeletplugin import kube
-from kubeletplugin.kube import ClusterUnavailableError, KubeApi, connect, from_v1, to_v1
+from kubeletplugin.kube import KubeApi, connect, from_v1, to_v1
 from kubeletplugin.kube_node import NodeApi
 from kubeletplugin.ports import KubeError, SliceEvent, UnreadableObjectError
 from runtime import api_transport
+from runtime.api_errors import ClusterUnavailableError
 from tests.kubeletplugin.fakes import NODE
 
 GROUP = "/apis/resource.k8s.io"

@@ -21,7 +21,7 @@ HELD = {
 
 @pytest.mark.parametrize("guard", HELD)
 def test_the_event_names_node_resource_consequence_and_fix(guard: Guard) -> None:
-    body = event(node_state(node_object(neuron="16")), guard, NODE, 0.0)
+    body = event(node_state(node_object(neuron="16")), guard, 0.0)
     assert body["message"] == (
         "A device plugin offers this node's Neuron devices (allocatable aws.amazon.com/neuron: 16): "
         f"{HELD[guard]}. Prepared claims go on. Keep the device plugin off the nodes of the DRA driver."
@@ -34,7 +34,7 @@ def test_the_event_names_node_resource_consequence_and_fix(guard: Guard) -> None
 def test_the_name_of_an_event_is_never_too_long() -> None:
     node = node_object(neuron="16")
     node["metadata"]["name"] = "n" * 253
-    assert len(event(node_state(node), Guard.TAINT, NODE, 0.0)["metadata"]["name"]) == 253
+    assert len(event(node_state(node), Guard.TAINT, 0.0)["metadata"]["name"]) == 253
 
 
 @contextlib.asynccontextmanager

@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from kubeletplugin import cli
-from kubeletplugin.settings import DriverSettings, SettingsError, declarations, load, reference
+from kubeletplugin.settings import DriverSettings, declarations, load, reference
+from runtime.settings import SettingsError
 
 SAMPLES: dict[str, tuple[Any, Any]] = {
     "node_name": ("ip-10-0-0-1.ec2.internal", "ip-10-0-0-1.ec2.internal"),

@@ -24,7 +24,6 @@ from kubeletplugin import kube as driver_kube
 from kubeletplugin.kube_node import NodeApi
 from runtime.api_errors import UnreachableError
 from runtime.api_transport import Connection, load_configuration
-from webhook.cluster import kube as webhook_kube
 
 NODE = {"metadata": {"name": "node-1"}}
 
@@ -129,7 +128,7 @@ def serve(directory: Path, server: Server, scenario: Callable[[Path], Awaitable[
 
 
 async def webhook(path: Path) -> None:
-    connection = await webhook_kube.Connection.open(lambda: webhook_kube.load_configuration(path))
+    connection = await Connection.open(lambda: load_configuration(path))
     try:
         assert json.loads(await connection.request("GET", "/api/v1/nodes/node-1", timeout=5)) == NODE
     finally:

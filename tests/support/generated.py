@@ -10,8 +10,8 @@ from aiohttp import web
 from kubernetes.aio.client.configuration import Configuration
 
 from neuron.templates import Template
+from runtime.api_transport import Connection
 from tests.support.fake_api import FakeApi
-from webhook.cluster.kube import Connection
 
 PLURAL = "resourceclaimtemplates"
 GROUP = "resource.k8s.io"

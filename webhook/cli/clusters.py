@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 if TYPE_CHECKING:
-    from webhook.cluster.kube import Connection
+    from runtime.api_transport import Connection
 
 CANNOT_LOOK: Final = 2
 
@@ -80,12 +80,13 @@ async def connected(cluster: ClusterChoice) -> AsyncIterator["Connection"]:
         CannotLookError: on entering: the configuration cannot be used.
     """
     # Importing the client takes half a second, which --help does not need.
-    from webhook.cluster import kube
+    from runtime.api_errors import ClusterUnavailableError
+    from runtime.api_transport import Connection, load_configuration
 
     file = cluster.kubeconfig or default_kubeconfig()
     try:
-        connection = await kube.Connection.open(lambda: kube.load_configuration(file, cluster.context))
-    except kube.ClusterUnavailableError as error:
+        connection = await Connection.open(lambda: load_configuration(file, cluster.context))
+    except ClusterUnavailableError as error:
         raise CannotLookError(str(error)) from error
     try:
         yield connection

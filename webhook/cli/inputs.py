@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
+from runtime.settings import Declaration, SettingsError
 from webhook.server import settings
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def setting_options(*names: str) -> Callable[[Callable[..., None]], Callable[...
     return add
 
 
-def _declarations(names: Collection[str]) -> list[settings.Declaration]:
+def _declarations(names: Collection[str]) -> list[Declaration]:
     return [setting for setting in settings.declarations() if setting.name in names]
 
 
@@ -63,7 +64,7 @@ def load_settings(flags: dict[str, Any]) -> settings.WebhookSettings:
     environment = {name: value for name, value in os.environ.items() if name in variables}
     try:
         return settings.load(flags, environment)
-    except settings.SettingsError as error:
+    except SettingsError as error:
         raise click.UsageError(str(error)) from error
 
 
@@ -99,6 +100,6 @@ def file_policies(folder: Path | None, families: Collection[str] = ()) -> "FileP
         settings.check_families(families, policies.catalogue, "--families")
     except PolicyError as error:
         raise PoliciesError(str(error)) from error
-    except settings.SettingsError as error:
+    except SettingsError as error:
         raise click.UsageError(str(error)) from error
     return policies

@@ -99,12 +99,13 @@ async def _check(
     if kubeconfig is None:
         return await validate_sources(sources, options, None, policies)
     # The client takes 70 MiB: imported only if there is a cluster.
+    from runtime.api_errors import ClusterUnavailableError
     from webhook.cluster import kube
 
     try:
         async with kube.connect(kubeconfig) as world:
             return await validate_sources(sources, options, world.view, policies)
-    except kube.ClusterUnavailableError as error:
+    except ClusterUnavailableError as error:
         raise NoClusterError(str(error)) from error
 
 

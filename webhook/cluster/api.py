@@ -14,49 +14,13 @@ import msgspec
 import orjson
 
 from runtime.api_errors import (
-    CONFLICT,
     FORBIDDEN,
-    GONE,
     NOT_FOUND,
-    SERVER_ERRORS,
-    TOO_MANY_REQUESTS,
     UNAUTHORIZED,
     ApiAnswerError,
     ApiServerError,
     StatusError,
-    TooLongError,
-    UnreachableError,
 )
-
-__all__ = [
-    "CONFLICT",
-    "FORBIDDEN",
-    "GONE",
-    "JSON",
-    "JSON_PATCH",
-    "MERGE_PATCH",
-    "NOT_FOUND",
-    "OLDEST_KUBERNETES",
-    "PARTIAL",
-    "PARTIAL_LIST",
-    "RESOURCE_GROUP",
-    "SERVER_ERRORS",
-    "TOO_MANY_REQUESTS",
-    "UNAUTHORIZED",
-    "ApiAnswerError",
-    "ApiServer",
-    "ApiServerError",
-    "Resource",
-    "StatusError",
-    "TimedApiServer",
-    "TooLongError",
-    "UnreachableError",
-    "decoded",
-    "explain",
-    "loaded",
-    "loaded_object",
-    "rule_text",
-]
 
 RESOURCE_GROUP: Final = "resource.k8s.io"
 OLDEST_KUBERNETES: Final = "1.34"

@@ -11,7 +11,8 @@ import msgspec
 
 from neuron.claim_reader import read_claim
 from neuron.claim_specs import ClaimSpec
-from webhook.cluster.api import RESOURCE_GROUP, ApiServer, ApiServerError
+from runtime.api_errors import ApiServerError
+from webhook.cluster.api import RESOURCE_GROUP, ApiServer
 from webhook.cluster.lookups import MOST_LOOKUPS, RESOURCES, SECONDS, VERSION, can_exist
 from webhook.decisions import nesting
 

@@ -7,7 +7,8 @@ from typing import Final, Protocol
 
 from neuron.claim_specs import ClaimSpec, ClassSpec
 from neuron.device_shapes import Census, Shape, SliceShapes
-from webhook.cluster.api import NOT_FOUND, PARTIAL, ApiServer, ApiServerError, StatusError
+from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
+from webhook.cluster.api import PARTIAL, ApiServer
 from webhook.cluster.lookups import MOST_LOOKUPS, RESOURCES, SECONDS, Lookups, can_exist
 from webhook.reviews.lane import seconds_left
 

@@ -23,8 +23,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
+from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
 from runtime.once import Once
-from webhook.cluster.api import MERGE_PATCH, NOT_FOUND, ApiServer, ApiServerError, Resource, StatusError
+from webhook.cluster.api import MERGE_PATCH, ApiServer, Resource
 from webhook.cluster.replicas import micro_time
 from webhook.decisions.decision import Decision
 from webhook.decisions.wire import AdmissionRequest

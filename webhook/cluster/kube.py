@@ -16,8 +16,6 @@ from webhook.cluster.reflector import Reflector, Timing
 from webhook.cluster.templates import KubeTemplates, TemplateCounters
 from webhook.decisions.ports import TemplateStore, WorldView
 
-__all__ = ["ClusterUnavailableError", "Connection", "KubeWorld", "connect", "load_configuration"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KubeWorld:

@@ -6,16 +6,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
 from runtime.once import Problem
-from webhook.cluster.api import (
-    CONFLICT,
-    MERGE_PATCH,
-    NOT_FOUND,
-    ApiServerError,
-    StatusError,
-    TimedApiServer,
-    explain,
-)
+from webhook.cluster.api import MERGE_PATCH, TimedApiServer, explain
 from webhook.cluster.object_reader import Projection
 from webhook.cluster.pages import Collection
 from webhook.cluster.reflector import Reflector, Timing

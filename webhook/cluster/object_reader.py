@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from neuron import api_objects
+from runtime.api_errors import ApiAnswerError, ApiServerError
 from runtime.once import Once
-from webhook.cluster.api import ApiAnswerError, ApiServerError, Resource, loaded
+from webhook.cluster.api import Resource, loaded
 from webhook.cluster.holdings import Bounds, Key
 from webhook.cluster.pages import LONGEST_OBJECT
 

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from neuron import names
-from webhook.cluster.api import ApiAnswerError, ApiServer, ApiServerError, Resource, StatusError, loaded_object
+from runtime.api_errors import ApiAnswerError, ApiServerError, StatusError
+from webhook.cluster.api import ApiServer, Resource, loaded_object
 
 PODS: Final = Resource("", "v1", "pods")
 PAUSE: Final = 2.0

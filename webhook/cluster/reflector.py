@@ -14,22 +14,17 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from neuron import api_objects
-from runtime.once import Problem
-from webhook.cluster.api import (
+from runtime.api_errors import (
     FORBIDDEN,
     GONE,
-    JSON,
-    PARTIAL,
     UNAUTHORIZED,
     ApiAnswerError,
-    ApiServer,
     ApiServerError,
     StatusError,
     UnreachableError,
-    decoded,
-    explain,
-    loaded,
 )
+from runtime.once import Problem
+from webhook.cluster.api import JSON, PARTIAL, ApiServer, decoded, explain, loaded
 from webhook.cluster.holdings import Holdings
 from webhook.cluster.holdings import Key as Key  # noqa: PLC0414 - users of caches need their keys
 from webhook.cluster.object_reader import Counters, ObjectReader, Projection, key_of

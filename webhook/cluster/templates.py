@@ -18,22 +18,18 @@ from typing import Any, Final
 from neuron import names
 from neuron.findings import Finding
 from neuron.templates import Template, digest
-from webhook.cluster.api import (
+from runtime.api_errors import (
     CONFLICT,
     FORBIDDEN,
-    MERGE_PATCH,
     NOT_FOUND,
-    OLDEST_KUBERNETES,
     UNAUTHORIZED,
     ApiAnswerError,
-    ApiServer,
     ApiServerError,
     StatusError,
     TooLongError,
     UnreachableError,
-    loaded_object,
-    rule_text,
 )
+from webhook.cluster.api import MERGE_PATCH, OLDEST_KUBERNETES, ApiServer, loaded_object, rule_text
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts
 from webhook.cluster.reflector import Key, Reflector
 from webhook.decisions.ports import TemplateUnavailableError

@@ -19,19 +19,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from neuron import names
-from webhook.cluster.api import (
-    CONFLICT,
-    JSON,
-    MERGE_PATCH,
-    NOT_FOUND,
-    ApiAnswerError,
-    ApiServer,
-    ApiServerError,
-    Resource,
-    StatusError,
-    loaded_object,
-    rule_text,
-)
+from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
+from webhook.cluster.api import JSON, MERGE_PATCH, ApiServer, Resource, loaded_object, rule_text
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES
 from webhook.prune.decide import Generated, Key, candidates, left_over, mark
 from webhook.prune.reads import PODS, TIMEOUT, Reader, message, reason, review

@@ -15,23 +15,17 @@ import msgspec
 from neuron import names
 from neuron.api_objects import ListMeta, Page, read_page
 from runtime import paging
-from webhook.cluster.api import (
+from runtime.api_errors import (
     FORBIDDEN,
     GONE,
     NOT_FOUND,
-    OLDEST_KUBERNETES,
-    RESOURCE_GROUP,
     UNAUTHORIZED,
     ApiAnswerError,
-    ApiServer,
     ApiServerError,
-    Resource,
     StatusError,
     TooLongError,
-    decoded,
-    loaded,
-    rule_text,
 )
+from webhook.cluster.api import OLDEST_KUBERNETES, RESOURCE_GROUP, ApiServer, Resource, decoded, loaded, rule_text
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES
 from webhook.prune.decide import Generated, Key, read_generated
 

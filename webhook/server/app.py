@@ -329,6 +329,7 @@ async def _backend(
     if settings.standalone:
         return StandaloneBackend(), None
     # Imported only with a cluster: the client takes 70 MiB.
+    from runtime.api_errors import ClusterUnavailableError
     from webhook.cluster import kube
     from webhook.cluster.metrics import ClusterMetrics
 
@@ -340,7 +341,7 @@ async def _backend(
     )
     try:
         backend = await stack.enter_async_context(connecting)
-    except kube.ClusterUnavailableError as error:
+    except ClusterUnavailableError as error:
         raise StartupError(str(error)) from error
     events = backend.refusals.counters if backend.refusals else None
     metrics.registry.register(ClusterMetrics(backend.caches, backend.template_counters, events))

@@ -18,8 +18,6 @@ from runtime.settings import Declaration, SettingsError, about
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.modes import Mode
 
-__all__ = ["Declaration", "SettingsError", "WebhookSettings", "declarations", "duration", "load", "reference"]
-
 _DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 
 _Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]

@@ -14,16 +14,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final
 
 from certs import material
-from webhook.cluster.api import (
-    CONFLICT,
-    JSON_PATCH,
-    NOT_FOUND,
-    ApiServer,
-    ApiServerError,
-    Resource,
-    StatusError,
-    explain,
-)
+from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
+from webhook.cluster.api import JSON_PATCH, ApiServer, Resource, explain
 from webhook.cluster.object_reader import Projection
 from webhook.cluster.pages import Collection
 from webhook.cluster.reflector import Reflector, Timing

@@ -17,8 +17,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from certs import material, rotation
+from runtime.api_errors import ApiServerError
 from runtime.once import Problem
-from webhook.cluster.api import ApiServerError
 from webhook.cluster.leases import Leases
 from webhook.cluster.replicas import ReplicaStatus
 from webhook.serving_certificate.ca_bundles import CABundles

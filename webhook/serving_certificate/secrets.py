@@ -14,17 +14,8 @@ import orjson
 
 from certs.material import KEYS
 from neuron import names
-from webhook.cluster.api import (
-    CONFLICT,
-    MERGE_PATCH,
-    NOT_FOUND,
-    ApiAnswerError,
-    ApiServer,
-    ApiServerError,
-    Resource,
-    StatusError,
-    explain,
-)
+from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
+from webhook.cluster.api import MERGE_PATCH, ApiServer, Resource, explain
 from webhook.cluster.object_reader import Projection
 from webhook.cluster.pages import Collection
 from webhook.cluster.reflector import Reflector, Timing

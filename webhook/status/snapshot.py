@@ -11,23 +11,17 @@ import msgspec
 from neuron import names
 from neuron.api_objects import Page, read_page
 from runtime import paging
-from webhook.cluster.api import (
+from runtime.api_errors import (
     FORBIDDEN,
     NOT_FOUND,
-    RESOURCE_GROUP,
     UNAUTHORIZED,
     ApiAnswerError,
-    ApiServer,
     ApiServerError,
-    Resource,
     StatusError,
     TooLongError,
     UnreachableError,
-    decoded,
-    loaded,
-    loaded_object,
-    rule_text,
 )
+from webhook.cluster.api import RESOURCE_GROUP, ApiServer, Resource, decoded, loaded, loaded_object, rule_text
 from webhook.cluster.caches import DEVICE_CLASSES, NAMESPACES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_SLICES
 from webhook.cluster.replicas import LABELS, LEASES
 from webhook.cluster.rights import RULES, SECRET, Rule

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from neuron.instances import Observation
 from neuron.templates import digest
+from runtime.api_errors import UnreachableError
 from tests.support.fake_api import FakeApi, eventually
-from webhook.cluster.api import Resource, UnreachableError
+from webhook.cluster.api import Resource
 from webhook.cluster.caches import (
     DEVICE_CLASSES,
     LIMIT_RANGES,
@@ -570,7 +571,7 @@ def test_a_view_is_filled_and_kept_current_by_its_caches() -> None:
     async def scenario() -> None:
         from kubernetes.aio.client.configuration import Configuration
 
-        from webhook.cluster.kube import Connection
+        from runtime.api_transport import Connection
 
         async with FakeApi().serve() as api:
             api.put("resourceslices", slice_of("a", devices(*range(16))))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from neuron.claim_specs import ClaimSpec
-from webhook.cluster.api import StatusError, UnreachableError
+from runtime.api_errors import StatusError, UnreachableError
 from webhook.cluster.claim_contents import ClaimContents
 from webhook.cluster.lookups import MOST_LOOKUPS
 

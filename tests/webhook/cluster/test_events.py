@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from neuron.findings import Finding
+from runtime.api_errors import StatusError, UnreachableError
+from runtime.api_transport import Connection
 from tests.support.clusters import request
 from tests.support.fake_api import FakeApi, Handler, answer, eventually, hang_up
 from tests.support.serving import Answering
-from webhook.cluster.api import StatusError, UnreachableError
 from webhook.cluster.events import (
     BURST,
     LONGEST_NOTE,
@@ -30,7 +31,6 @@ from webhook.cluster.events import (
     EventRecorder,
     describe,
 )
-from webhook.cluster.kube import Connection
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews.refusals import ReportingReviewer

@@ -203,7 +203,7 @@ async def test_a_server_that_hangs_costs_the_budget_and_no_more(api: FakeApi) ->
 
 
 def test_the_status_of_a_named_object_names_the_right() -> None:
-    from webhook.cluster.api import StatusError
+    from runtime.api_errors import StatusError
 
     said = StatusError.from_status(status(403, "Forbidden", forbidden("delete", "neuron-4-abc")))
     assert said.missing_right == ("bob", "delete")

@@ -5,10 +5,10 @@ import math
 import pytest
 from prometheus_client import CollectorRegistry
 
+from runtime.api_transport import Connection
 from tests.support.fake_api import FakeApi
 from webhook.cluster.api import Resource
 from webhook.cluster.events import EventCounters
-from webhook.cluster.kube import Connection
 from webhook.cluster.metrics import ClusterMetrics
 from webhook.cluster.object_reader import Projection
 from webhook.cluster.pages import Collection

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from webhook.cluster.api import StatusError, UnreachableError
+from runtime.api_errors import StatusError, UnreachableError
 from webhook.cluster.probe import PAUSE, ProbeResult, attempt, probe, probe_pod
 
 pytestmark = pytest.mark.anyio

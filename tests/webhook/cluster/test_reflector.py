@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.aio.client.configuration import Configuration
 
+from runtime.api_transport import Connection
 from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, raw
 from webhook.cluster.api import Resource
-from webhook.cluster.kube import Connection
 from webhook.cluster.object_reader import Projection
 from webhook.cluster.pages import Collection
 from webhook.cluster.reflector import Effects, Key, Reflector, Timing, lines

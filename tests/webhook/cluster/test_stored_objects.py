@@ -13,8 +13,9 @@ from aiohttp import web
 from kubernetes.aio.client.configuration import Configuration
 
 from neuron import names
+from runtime.api_errors import TooLongError
+from runtime.api_transport import Connection
 from tests.support.fake_api import FakeApi, Object, eventually, raw
-from webhook.cluster import api as cluster_api
 from webhook.cluster.caches import (
     LONGEST_TEMPLATE,
     NAMESPACES,
@@ -25,7 +26,6 @@ from webhook.cluster.caches import (
 )
 from webhook.cluster.footprints import footprint
 from webhook.cluster.holdings import Bounds, Holdings
-from webhook.cluster.kube import Connection
 from webhook.cluster.reflector import Reflector, Timing
 
 pytestmark = pytest.mark.anyio
@@ -186,7 +186,7 @@ async def test_an_answer_of_any_kind_has_a_longest_length(api: FakeApi, monkeypa
         return Configuration(host=api.url)
 
     connection = await Connection.open(load)
-    with pytest.raises(cluster_api.TooLongError):
+    with pytest.raises(TooLongError):
         await connection.request("GET", RESOURCE_CLAIM_TEMPLATES.path("tenant", "long"), timeout=5)
     await connection.close()
 

@@ -10,9 +10,9 @@ from kubernetes.aio.client.configuration import Configuration
 
 from neuron.findings import CODES
 from neuron.templates import Template
+from runtime.api_transport import Connection
 from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, raw
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts, project_template
-from webhook.cluster.kube import Connection
 from webhook.cluster.object_reader import Projection
 from webhook.cluster.pages import Collection
 from webhook.cluster.reflector import Reflector, Timing

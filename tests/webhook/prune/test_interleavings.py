@@ -20,9 +20,10 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
+from runtime.api_errors import StatusError
 from tests.support.fake_api import _merged
 from tests.support.generated import NOW, stored, template
-from webhook.cluster.api import ApiServer, StatusError
+from webhook.cluster.api import ApiServer
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, project_template
 from webhook.cluster.object_reader import Projection
 from webhook.cluster.pages import Collection

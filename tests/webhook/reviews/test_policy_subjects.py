@@ -5,8 +5,8 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+from runtime.api_errors import UnreachableError
 from tests.support.serving import review
-from webhook.cluster.api import UnreachableError
 from webhook.cluster.caches import NAMESPACES, KubeCluster, project_namespace_labels
 from webhook.decisions import wire
 from webhook.decisions.ports import NamespaceFacts

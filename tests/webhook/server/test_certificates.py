@@ -14,10 +14,10 @@ from kubernetes.aio.client.configuration import Configuration
 from prometheus_client import generate_latest
 
 from certs import material, rotation
+from runtime.api_errors import ApiServerError
+from runtime.api_transport import Connection
 from runtime.startup import StartupError
 from tests.support.fake_api import FakeApi, Object, eventually
-from webhook.cluster.api import ApiServerError
-from webhook.cluster.kube import Connection
 from webhook.cluster.replicas import ReplicaStatus, lease_body
 from webhook.edge import server
 from webhook.edge.metrics import Metrics

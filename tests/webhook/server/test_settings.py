@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from neuron.instances import DEFAULT_FAMILIES
+from runtime.settings import SettingsError
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.modes import Mode
 from webhook.server import settings
-from webhook.server.settings import SettingsError, WebhookSettings, load
+from webhook.server.settings import WebhookSettings, load
 
 # name, as flag, as variable, as YAML, value, default
 TABLE: list[tuple[str, Any, str, str, Any, Any]] = [

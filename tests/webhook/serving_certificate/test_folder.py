@@ -11,10 +11,10 @@ import pytest
 
 from certs import files, issue
 from certs.files import CertificateFilesError
+from runtime.api_transport import Connection
 from runtime.startup import StartupError
 from tests.support.fake_api import FakeApi, eventually
 from tests.webhook.server.test_certificates import MUTATING, bundles, configuration
-from webhook.cluster.kube import Connection
 from webhook.edge import server
 from webhook.server.certificates import Certificates, keeping
 from webhook.server.settings import WebhookSettings
