@@ -10,9 +10,9 @@ from tests.cluster.driver import (
     Driver,
     connected,
     indices,
-    install_rbac,
     neuron_environment,
     run_pod,
+    running,
     started,
     wait_gone,
     wait_running,
@@ -28,13 +28,8 @@ OLD, NEW = "old", "new"
 
 @pytest.fixture
 def driver(control_plane: ControlPlane, kubelet: Kubelet) -> Iterator[Driver]:
-    install_rbac(control_plane.admin)
-    driver = Driver(control_plane, kubelet, "trn2.48xlarge", pod_uid=OLD)
-    try:
-        driver.start()
+    with running(control_plane, kubelet, "trn2.48xlarge", pod_uid=OLD) as driver:
         yield driver
-    finally:
-        driver.process.stop()
 
 
 def single(index: int = -1) -> Object:
