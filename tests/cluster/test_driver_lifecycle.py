@@ -42,7 +42,7 @@ def wait_published(driver: Driver) -> None:
 
 
 def check_claim_goes_on(api: Api, namespace: str, kubelet: Kubelet, driver: Driver) -> None:
-    """The pod `four` still has its devices, nobody else gets them, and they come free with it."""
+    """The pod `four` still has its devices, no other pod gets them, and they are free when it has ended."""
     assert driver.metric("prepared_devices") == 4
     run_pod(api, namespace, "twelve", {"devices": {"requests": [devices_request("n", count=12)]}})
     wait_running(api, namespace, "twelve")
@@ -80,7 +80,7 @@ def test_a_driver_that_restarts_finds_everything_again(
     before = driver.slices()
     getattr(driver.process, how)()
     if how == "stop":
-        assert driver.slices() == [], "nobody could prepare what is allocated meanwhile"
+        assert driver.slices() == [], "no driver could prepare claims that are allocated meanwhile"
     driver.start()
     if how == "kill":
         assert driver.slices() == before, "nothing was written: all was as it should be"

@@ -1,4 +1,4 @@
-"""Pods of a LeaderWorkerSet find the nodes of one UltraServer by labels that the drivers set; nobody labels by hand."""
+"""Pods of a LeaderWorkerSet find the nodes of one UltraServer by labels that the drivers set."""
 
 import shutil
 import tempfile

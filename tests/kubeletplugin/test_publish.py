@@ -1,4 +1,4 @@
-"""Slices are kept as they should be, whoever wipes or changes them, and what the cluster drops is said."""
+"""Slices that somebody deletes or changes are written again, and fields that the cluster drops are reported."""
 
 import asyncio
 import contextlib
