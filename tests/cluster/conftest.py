@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cluster.allocating import Allocating
 from tests.cluster.api import Api
 from tests.cluster.controlplane import Assets, AssetsMissingError, ControlPlane
 from tests.cluster.kubectl import Kubectl
@@ -104,6 +105,13 @@ def fleet(api: Api, namespace: str) -> Iterator[Fleet]:
     fleet = Fleet(api, f"node-{namespace}")
     yield fleet
     fleet.clear()
+
+
+@pytest.fixture
+def allocating(api: Api, namespace: str, fleet: Fleet) -> Allocating:
+    """Claims through the scheduler, with admin access in the test's namespace."""
+    api.merge("Namespace", namespace, {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}})
+    return Allocating(api, namespace, fleet)
 
 
 @pytest.fixture(scope="module")

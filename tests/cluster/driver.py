@@ -1,8 +1,10 @@
 """The kubelet plugin as a process beside a real kubelet, with no rights but those that it needs."""
 
+import contextlib
 import dataclasses
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -12,7 +14,7 @@ from tests.cluster.api import Api, Object
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.cri import Container
 from tests.cluster.kubelet import Kubelet
-from tests.cluster.manifests import claim_template, container, devices_request, pod
+from tests.cluster.manifests import NEURON, claim_template, container, devices_request, pod
 from tests.cluster.nodes import DRIVER
 from tests.cluster.processes import Process, eventually, free_ports
 from tests.cluster.webhooks import MANIFESTS, load
@@ -104,6 +106,14 @@ class BareNode:
         return self.root / "r"
 
 
+def bare_node(name: str, root: Path) -> BareNode:
+    """The same, with its directories."""
+    node = BareNode(name, root)
+    for path in (node.plugins, node.plugins_registry, node.cdi_directory):
+        path.mkdir(parents=True)
+    return node
+
+
 class Driver:
     """One instance of the driver on a node."""
 
@@ -175,9 +185,7 @@ class Driver:
 
     def device(self, name: str) -> Object:
         """A published device."""
-        [found] = [
-            device for each in self.slices() for device in each["spec"].get("devices", ()) if device["name"] == name
-        ]
+        [found] = [device for device in self.devices() if device["name"] == name]
         return dict(found)
 
     def metric(self, series: str) -> float:
@@ -188,9 +196,16 @@ class Driver:
         return float(match[1])
 
 
-def selecting(*conditions: str) -> tuple[str, ...]:
-    """One guarded CEL selector that all conditions on `neuron` attributes hold."""
-    return (" && ".join(conditions),)
+@contextlib.contextmanager
+def running(plane: ControlPlane, kubelet: NodeDirectories, instance_type: str, **options: Any) -> Iterator[Driver]:
+    """A driver with the rights of `USER` from its start to the end of the block; `options` are those of `Driver`."""
+    install_rbac(plane.admin)
+    driver = Driver(plane, kubelet, instance_type, **options)
+    try:
+        driver.start()
+        yield driver
+    finally:
+        driver.process.stop()
 
 
 def attribute(name: str, value: str) -> str:
@@ -220,6 +235,12 @@ def opaque(kind: str, **fields: object) -> Object:
 def connected(count: int) -> Object:
     """A claim spec for `count` connected devices."""
     return {"devices": {"requests": [devices_request("neurons", count=count)], "constraints": [match_group(count)]}}
+
+
+def whole_node(*config: Object) -> Object:
+    """A claim spec for a whole UltraServer node."""
+    request = devices_request("node", selectors=(attribute("resourceType", "neuron_node"),))
+    return {"devices": {"requests": [request], "config": list(config)}}
 
 
 def run_pod(api: Api, namespace: str, name: str, spec: Object, **fields: Any) -> None:
@@ -261,6 +282,12 @@ def wait_unprepared(kubelet: Kubelet, driver: Driver) -> None:
 def started(kubelet: Kubelet, namespace: str, name: str) -> Container:
     """The pod's container as the runtime was told to make it."""
     return kubelet.runtime.created(namespace, name)["main"]
+
+
+def offer_legacy(api: Api, node: str, amount: str) -> None:
+    """The kubelet reports what a device plugin offers."""
+    status = {"capacity": {NEURON: amount}, "allocatable": {NEURON: amount}}
+    api.merge("Node", node, {"status": status}, subresource="status")
 
 
 def indices(seen: Container) -> list[int]:

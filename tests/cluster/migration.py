@@ -189,7 +189,7 @@ class Journey:
         (self._directory / "deploy").symlink_to(ROOT / "deploy")
         real = shlex.quote(str(self.plane.assets.kubectl))
         log = shlex.quote(str(self.replica.log))
-        # Nobody runs containers on these nodes: the webhook's log is that of the process.
+        # No container runs on these nodes: the webhook's log is that of the process.
         logs = f'case " $* " in *" logs "*) exec cat {log};; esac'
         helm = f"{shlex.quote(sys.executable)} -m tests.cluster.helm_command"
         for name, script in (("kubectl", f'{logs}\nexec {real} "$@"'), ("helm", f'exec {helm} "$@"')):

@@ -1,7 +1,7 @@
 """What kubelets, the device plugin and the DRA driver would do on nodes that are only objects.
 
 Bound pods become ready, deleted ones go. A node offers what its DaemonSets' pods would have it offer: with the
-device plugin's pod allocatable devices, with the driver's a ResourceSlice. Whoever sees both on one node says so.
+device plugin's pod allocatable devices, with the driver's a ResourceSlice. A node with both is an error.
 """
 
 import threading

@@ -21,7 +21,7 @@ class ProcessFailedError(RuntimeError):
 
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports nobody listens on. All are held until the last is found, so they differ."""
+    """Free loopback ports. All are held until the last is found, so they differ."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

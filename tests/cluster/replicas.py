@@ -54,7 +54,7 @@ class Replica:
         self.process.wait_ready(lambda: self.readiness()[0] == httpx.codes.OK)
 
     def readiness(self) -> tuple[int, str]:
-        """Status and text of `/readyz?verbose`; nobody verified."""
+        """Status and text of `/readyz?verbose`, without verifying the certificate."""
         # As the kubelet, which probes without a CA.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

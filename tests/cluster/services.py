@@ -37,7 +37,7 @@ def host_address() -> str | None:
 
 
 def free_port(address: str) -> int:
-    """A port of that address nobody listens on."""
+    """A free port of that address."""
     with socket.create_server((address, 0)) as listener:
         port: int = listener.getsockname()[1]
         return port

@@ -82,7 +82,7 @@ class TestLimitRanges:
 
 
 class TestQuotas:
-    """A legacy quota stops counting: nobody should find out by surprise."""
+    """A legacy quota stops counting, and a warning says so."""
 
     def test_a_legacy_quota_is_warned_about_with_the_line_to_use_instead(
         self, api: Api, webhook: Webhook, namespace: str

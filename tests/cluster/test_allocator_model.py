@@ -10,20 +10,11 @@ from typing import Final
 import pytest
 
 from tests.cluster.allocating import Allocating
-from tests.cluster.api import Api
 from tests.cluster.comparing import compare
-from tests.cluster.nodes import Fleet
 
 CASES: Final = int(os.environ.get("NEURON_DRA_ALLOCATOR_CASES", "40"))
 
 log = logging.getLogger(__name__)
-
-
-@pytest.fixture
-def allocating(api: Api, namespace: str, fleet: Fleet) -> Allocating:
-    """With admin access in the test's namespace."""
-    api.merge("Namespace", namespace, {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}})
-    return Allocating(api, namespace, fleet)
 
 
 @pytest.mark.timeout(120 + 10 * CASES)

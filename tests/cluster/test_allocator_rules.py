@@ -21,13 +21,6 @@ CHAIN = Hardware("inf1.24xlarge", Line(16, wraps=False), 4, shared=True)
 ULTRASERVER = Hardware("trn2u.48xlarge", Line(16, wraps=False), 8, whole=True, logical=2)
 
 
-@pytest.fixture
-def allocating(api: Api, namespace: str, fleet: Fleet) -> Allocating:
-    """With admin access in the test's namespace."""
-    api.merge("Namespace", namespace, {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}})
-    return Allocating(api, namespace, fleet)
-
-
 class OneNode:
     """Claims for one node, one after the other."""
 

@@ -12,11 +12,11 @@ from tests.cluster.driver import (
     attribute,
     connected,
     indices,
-    install_rbac,
     match_group,
     neuron_environment,
     opaque,
     run_pod,
+    running,
     started,
     wait_gone,
     wait_running,
@@ -31,13 +31,8 @@ ALL = list(range(16))
 
 @pytest.fixture(scope="module")
 def driver(control_plane: ControlPlane, kubelet: Kubelet) -> Iterator[Driver]:
-    install_rbac(control_plane.admin)
-    driver = Driver(control_plane, kubelet, "trn2.48xlarge")
-    try:
-        driver.start()
+    with running(control_plane, kubelet, "trn2.48xlarge") as driver:
         yield driver
-    finally:
-        driver.process.stop()
 
 
 def claim(*requests: Object, constraints: list[Object] | None = None, config: list[Object] | None = None) -> Object:

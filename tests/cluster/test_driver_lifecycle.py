@@ -10,9 +10,9 @@ from tests.cluster.driver import (
     Driver,
     connected,
     indices,
-    install_rbac,
     neuron_environment,
     run_pod,
+    running,
     started,
     wait_gone,
     wait_running,
@@ -28,13 +28,8 @@ OLD, NEW = "old", "new"
 
 @pytest.fixture
 def driver(control_plane: ControlPlane, kubelet: Kubelet) -> Iterator[Driver]:
-    install_rbac(control_plane.admin)
-    driver = Driver(control_plane, kubelet, "trn2.48xlarge", pod_uid=OLD)
-    try:
-        driver.start()
+    with running(control_plane, kubelet, "trn2.48xlarge", pod_uid=OLD) as driver:
         yield driver
-    finally:
-        driver.process.stop()
 
 
 def single(index: int = -1) -> Object:
@@ -47,7 +42,7 @@ def wait_published(driver: Driver) -> None:
 
 
 def check_claim_goes_on(api: Api, namespace: str, kubelet: Kubelet, driver: Driver) -> None:
-    """The pod `four` still has its devices, nobody else gets them, and they come free with it."""
+    """The pod `four` still has its devices, no other pod gets them, and they are free when it has ended."""
     assert driver.metric("prepared_devices") == 4
     run_pod(api, namespace, "twelve", {"devices": {"requests": [devices_request("n", count=12)]}})
     wait_running(api, namespace, "twelve")
@@ -85,7 +80,7 @@ def test_a_driver_that_restarts_finds_everything_again(
     before = driver.slices()
     getattr(driver.process, how)()
     if how == "stop":
-        assert driver.slices() == [], "nobody could prepare what is allocated meanwhile"
+        assert driver.slices() == [], "no driver could prepare claims that are allocated meanwhile"
     driver.start()
     if how == "kill":
         assert driver.slices() == before, "nothing was written: all was as it should be"

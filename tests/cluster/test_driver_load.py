@@ -10,7 +10,7 @@ import pytest
 
 from tests.cluster.api import Api, Object
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.driver import Driver, install_rbac, wait_unprepared
+from tests.cluster.driver import Driver, running, wait_unprepared
 from tests.cluster.kubelet import Kubelet
 from tests.cluster.manifests import claim_template, container, pod
 from tests.cluster.nodes import DRIVER
@@ -24,13 +24,8 @@ _log = logging.getLogger(__name__)
 
 @pytest.fixture(scope="module")
 def driver(control_plane: ControlPlane, kubelet: Kubelet) -> Iterator[Driver]:
-    install_rbac(control_plane.admin)
-    driver = Driver(control_plane, kubelet, "trn2.48xlarge")
-    try:
-        driver.start()
+    with running(control_plane, kubelet, "trn2.48xlarge") as driver:
         yield driver
-    finally:
-        driver.process.stop()
 
 
 def seconds_to_run(api: Api, namespace: str, prefix: str, **fields: Any) -> float:

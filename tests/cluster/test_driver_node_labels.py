@@ -1,4 +1,4 @@
-"""Pods of a LeaderWorkerSet find the nodes of one UltraServer by labels that the drivers set; nobody labels by hand."""
+"""Pods of a LeaderWorkerSet find the nodes of one UltraServer by labels that the drivers set."""
 
 import shutil
 import tempfile
@@ -9,8 +9,8 @@ import pytest
 
 from tests.cluster.api import Api, Object
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.driver import BareNode, Driver, attribute, install_rbac, opaque
-from tests.cluster.manifests import claim_template, container, devices_request, pod, wait_scheduled
+from tests.cluster.driver import Driver, bare_node, install_rbac, opaque, whole_node
+from tests.cluster.manifests import claim_template, container, pod, wait_scheduled
 from tests.cluster.nodes import Fleet
 from tests.cluster.processes import eventually
 
@@ -37,9 +37,7 @@ def drivers(control_plane: ControlPlane, fleet: Fleet, short_path: Path) -> Iter
     try:
         for number in range(NODES):
             name = fleet.add(TYPE, publish=False)
-            directories = BareNode(name, short_path / str(number) / "k")
-            for path in (directories.plugins, directories.plugins_registry, directories.cdi_directory):
-                path.mkdir(parents=True)
+            directories = bare_node(name, short_path / str(number) / "k")
             flags = (
                 "--registration-wait=0",
                 f"--emulate-ultraserver=us-{number % 2}",
@@ -104,9 +102,7 @@ def test_each_group_of_a_leaderworkerset_gets_the_nodes_of_one_ultraserver(
     servers = {name: labels(api, name)["server-id-4"] for name in drivers}
     assert sorted(list(servers.values()).count(server) for server in set(servers.values())) == [MEMBERS, MEMBERS]
 
-    whole = devices_request("node", selectors=(attribute("resourceType", "neuron_node"),))
-    config = [opaque("UltraServerConfig", ultraserverMode=4)]
-    api.create(claim_template("us-4", {"devices": {"requests": [whole], "config": config}}), namespace)
+    api.create(claim_template("us-4", whole_node(opaque("UltraServerConfig", ultraserverMode=4))), namespace)
     used = []
     for group in ("a", "b"):
         api.create(member(f"{group}-0", group, leader=True), namespace)

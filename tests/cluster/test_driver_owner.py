@@ -11,8 +11,9 @@ from tests.cluster.driver import (
     EVENTS,
     Driver,
     connected,
-    install_rbac,
+    offer_legacy,
     run_pod,
+    running,
     wait_gone,
     wait_running,
     wait_unprepared,
@@ -26,24 +27,14 @@ TAINT = {"key": f"{DRIVER}/device-plugin", "value": "active", "effect": "NoSched
 SECONDS = 10.0
 
 
-def offer(api: Api, node: str, amount: str) -> None:
-    """The kubelet reports what a device plugin offers."""
-    status = {"capacity": {NEURON: amount}, "allocatable": {NEURON: amount}}
-    api.merge("Node", node, {"status": status}, subresource="status")
-
-
 @pytest.fixture
 def guarded(request: pytest.FixtureRequest, control_plane: ControlPlane, kubelet: Kubelet) -> Iterator[Driver]:
-    install_rbac(control_plane.admin)
-    driver = Driver(
-        control_plane, kubelet, "trn2.48xlarge", pod_uid="owner", flags=(f"--device-plugin-guard={request.param}",)
-    )
-    try:
-        driver.start()
-        yield driver
-    finally:
-        offer(control_plane.admin, kubelet.node, "0")
-        driver.process.stop()
+    flags = (f"--device-plugin-guard={request.param}",)
+    with running(control_plane, kubelet, "trn2.48xlarge", pod_uid="owner", flags=flags) as driver:
+        try:
+            yield driver
+        finally:
+            offer_legacy(control_plane.admin, kubelet.node, "0")
 
 
 def held_back(driver: Driver, guard: str) -> bool:
@@ -63,7 +54,7 @@ def test_allocatable_16_means_no_allocation_and_0_means_allocation(
     wait_running(api, namespace, "before")
 
     began = time.monotonic()
-    offer(api, kubelet.node, "16")
+    offer_legacy(api, kubelet.node, "16")
     eventually("the devices to be held back", lambda: held_back(guarded, guard), timeout=SECONDS)
     print(f"held back after {time.monotonic() - began:.2f} s")  # noqa: T201 - shown with -s
     run_pod(api, namespace, "waits", connected(4))
@@ -75,7 +66,7 @@ def test_allocatable_16_means_no_allocation_and_0_means_allocation(
     assert guarded.metric("prepared_devices") == 4, "what is prepared lives on"
 
     began = time.monotonic()
-    offer(api, kubelet.node, "0")
+    offer_legacy(api, kubelet.node, "0")
     wait_running(api, namespace, "waits", timeout=SECONDS)
     print(f"running {time.monotonic() - began:.2f} s after the plugin left")  # noqa: T201 - shown with -s
     assert not any("taints" in device for device in guarded.devices())
@@ -92,13 +83,13 @@ def test_a_driver_that_starts_beside_a_device_plugin_allocates_nothing(
 ) -> None:
     """The order of the installations does not matter."""
     guarded.process.stop()
-    offer(api, kubelet.node, "16")
+    offer_legacy(api, kubelet.node, "16")
     run_pod(api, namespace, "waits", connected(4))
     unschedulable_message(api, namespace, "waits", "cannot allocate all claims")
     guarded.start()
     eventually("the devices to be held back", lambda: held_back(guarded, "Taint"), timeout=SECONDS)
     unschedulable_message(api, namespace, "waits", "cannot allocate all claims")
-    offer(api, kubelet.node, "0")
+    offer_legacy(api, kubelet.node, "0")
     wait_running(api, namespace, "waits", timeout=SECONDS)
     wait_gone(api, namespace, "waits")
     wait_unprepared(kubelet, guarded)

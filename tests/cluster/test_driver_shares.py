@@ -9,9 +9,9 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.driver import (
     Driver,
     indices,
-    install_rbac,
     neuron_environment,
     run_pod,
+    running,
     started,
     wait_gone,
     wait_running,
@@ -25,13 +25,8 @@ from tests.cluster.nodes import DRIVER
 @pytest.fixture(scope="module")
 def driver(control_plane: ControlPlane, kubelet: Kubelet) -> Iterator[Driver]:
     """Four devices with four cores each, in a chain."""
-    install_rbac(control_plane.admin)
-    driver = Driver(control_plane, kubelet, "inf1.6xlarge")
-    try:
-        driver.start()
+    with running(control_plane, kubelet, "inf1.6xlarge") as driver:
         yield driver
-    finally:
-        driver.process.stop()
 
 
 @pytest.fixture(autouse=True)

@@ -5,42 +5,32 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.api import Api, Object
+from tests.cluster.api import Api
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.driver import (
     Driver,
     attribute,
     connected,
     indices,
-    install_rbac,
     neuron_environment,
     opaque,
     run_pod,
+    running,
     started,
     wait_gone,
     wait_running,
     wait_unprepared,
+    whole_node,
 )
 from tests.cluster.kubelet import Kubelet
 from tests.cluster.manifests import devices_request, events, unschedulable_message
 from tests.cluster.processes import eventually
 
-WHOLE = devices_request("node", selectors=(attribute("resourceType", "neuron_node"),))
-
 
 @pytest.fixture(scope="module")
 def driver(control_plane: ControlPlane, kubelet: Kubelet) -> Iterator[Driver]:
-    install_rbac(control_plane.admin)
-    driver = Driver(control_plane, kubelet, "trn2u.48xlarge")
-    try:
-        driver.start()
+    with running(control_plane, kubelet, "trn2u.48xlarge") as driver:
         yield driver
-    finally:
-        driver.process.stop()
-
-
-def whole_node(*config: Object) -> Object:
-    return {"devices": {"requests": [WHOLE], "config": list(config)}}
 
 
 def server_id(nodes: int) -> str:

@@ -9,11 +9,9 @@ import pytest
 
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.controlplane import Assets, ControlPlane
-from tests.cluster.driver import BareNode, Driver, attribute, install_rbac, opaque
+from tests.cluster.driver import Driver, bare_node, install_rbac, offer_legacy, opaque, run_pod, whole_node
 from tests.cluster.manifests import (
-    NEURON,
     ULTRASERVER_MODE,
-    claim_template,
     container,
     devices_request,
     pod,
@@ -55,9 +53,7 @@ def driver(plane: ControlPlane) -> Iterator[Driver]:
     install_rbac(plane.admin)
     fleet = Fleet(plane.admin, "node")
     directory = Path(tempfile.mkdtemp(prefix="gates-"))
-    node = BareNode(fleet.add(TYPE, publish=False), directory / "k")
-    for path in (node.plugins, node.plugins_registry, node.cdi_directory):
-        path.mkdir(parents=True)
+    node = bare_node(fleet.add(TYPE, publish=False), directory / "k")
     driver = Driver(plane, node, TYPE, flags=("--registration-wait=0",))
     try:
         driver.start_alone()
@@ -81,18 +77,9 @@ def label(api: Api, node: str, value: str | None) -> None:
     api.merge("Node", node, {"metadata": {"labels": {LABEL: value}}})
 
 
-def whole_node_pod(api: Api, name: str) -> Object:
-    """The documents' claim for a node of an UltraServer."""
-    whole = devices_request("node", selectors=(attribute("resourceType", "neuron_node"),))
-    config = [opaque("UltraServerConfig", ultraserverMode=4)]
-    api.create(claim_template(name, {"devices": {"requests": [whole], "config": config}}), NAMESPACE)
-    claims = [{"name": "neuron", "resourceClaimTemplateName": name}]
-    return pod(name, container(resources={"claims": [{"name": "neuron"}]}), resourceClaims=claims)
-
-
 def test_the_label_switches_the_node_and_the_documents_claim_runs(admin: Api, driver: Driver) -> None:
     eventually("the devices", lambda: published(driver) == DEVICES)
-    admin.create(whole_node_pod(admin, "whole"), NAMESPACE)
+    run_pod(admin, NAMESPACE, "whole", whole_node(opaque("UltraServerConfig", ultraserverMode=4)))
     unschedulable_message(admin, NAMESPACE, "whole", "cannot allocate all claims")
     label(admin, driver.node, "node")
     wait_scheduled(admin, NAMESPACE, "whole")
@@ -104,24 +91,16 @@ def test_the_label_switches_the_node_and_the_documents_claim_runs(admin: Api, dr
 
 
 def test_without_device_taints_a_device_plugin_means_that_nothing_is_published(admin: Api, driver: Driver) -> None:
-    def offer(amount: str) -> None:
-        status = {"capacity": {NEURON: amount}, "allocatable": {NEURON: amount}}
-        admin.merge("Node", driver.node, {"status": status}, subresource="status")
-
     eventually("the devices", lambda: published(driver) == DEVICES)
-    offer("16")
+    offer_legacy(admin, driver.node, "16")
     eventually("the devices to go", lambda: bool(driver.slices()) and not published(driver), timeout=10)
-    claims = {"devices": {"requests": [devices_request("one")]}}
-    admin.create(claim_template("one", claims), NAMESPACE)
-    entry = [{"name": "neuron", "resourceClaimTemplateName": "one"}]
-    waiting = pod("one", container(resources={"claims": [{"name": "neuron"}]}), resourceClaims=entry)
-    admin.create(waiting, NAMESPACE)
+    run_pod(admin, NAMESPACE, "one", {"devices": {"requests": [devices_request("one")]}})
     unschedulable_message(admin, NAMESPACE, "one", "cannot allocate all claims")
     driver.process.stop()
     driver.process.start()
     driver.process.wait_ready(lambda: bool(driver.slices()))
     assert published(driver) == set(), "not even for a moment after a start"
-    offer("0")
+    offer_legacy(admin, driver.node, "0")
     wait_scheduled(admin, NAMESPACE, "one", timeout=10)
 
 

@@ -1,4 +1,4 @@
-"""Nobody else depends on us: what has nothing to do with Neuron is neither seen nor held up, whatever becomes of us."""
+"""Objects that have nothing to do with Neuron do not reach the webhook, and do not wait for it."""
 
 import base64
 import contextlib
@@ -217,7 +217,7 @@ def usual(api: Api, installed: None, leader_worker_sets: None) -> dict[str, floa
     return took
 
 
-class TestWhileNobodyAnswers:
+class TestWhileTheWebhookDoesNotAnswer:
     @pytest.fixture(autouse=True, params=["refused", "hanging"])
     def down(self, request: pytest.FixtureRequest, webhook: Webhook, usual: dict[str, float]) -> Iterator[None]:  # noqa: ARG002
         """The process is gone, or takes connections and never answers."""
@@ -236,7 +236,7 @@ class TestWhileNobodyAnswers:
     ) -> None:
         took = {name: create(api, copy.deepcopy(manifest), namespace) for name, manifest in FOREIGN.items()}
         more = {name: seconds - usual[name] for name, seconds in took.items()}
-        print(f"\n{len(took)} objects of others while nobody answers: {max(more.values()) * 1000:.0f} ms more at most")  # noqa: T201
+        print(f"\n{len(took)} objects of others without the webhook: {max(more.values()) * 1000:.0f} ms more at most")  # noqa: T201
         assert {name: seconds for name, seconds in more.items() if seconds > QUICK} == {}
 
     def test_what_is_ours_is_refused(self, api: Api, namespace: str) -> None:

@@ -78,7 +78,7 @@ def mark_of(api: Api, name: str, namespace: str) -> str | None:
 
 @contextlib.contextmanager
 def waiting(prune: Prune, api: Api, namespace: str, name: str) -> Iterator["subprocess.Popen[str]"]:
-    """A run that has marked a template and is in a grace that nobody waits for."""
+    """A run that has marked a template and is in its grace, which is longer than the test."""
     argv = prune.argv("prune", namespace, "--older-than=0s", "--grace=10m")
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         try:

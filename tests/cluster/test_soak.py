@@ -208,7 +208,7 @@ def test_sigterm_under_load(release: Release) -> None:
 
 
 def test_a_frozen_replica_costs_what_was_on_its_way_and_then_nothing(release: Release) -> None:
-    """Who was on a connection of the frozen one fails by the webhook's time-out: nobody can answer for it."""
+    """Requests on a connection of the frozen replica fail by the time-out; no other replica can answer them."""
     victim = release.replicas[0]
     with under_load(release, "SIGSTOP of one of two replicas") as running:
         victim.freeze()

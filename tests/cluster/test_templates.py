@@ -219,7 +219,7 @@ class TestLifetime:
         self, control_plane: ControlPlane, api: Api, webhook: Webhook, namespace: str
     ) -> None:
         control_plane.restart_apiserver()
-        # A namespace that nobody had heard of before: its annotation can only come through a new watch.
+        # A new namespace: its annotation can only come through a new watch.
         name = f"{namespace}-later"
         metadata = {"name": name, "annotations": {"neuron.aws.com/convert": "off"}}
         api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})

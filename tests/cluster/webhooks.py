@@ -59,7 +59,7 @@ class Webhook:
             f"--port={self.port}",
             "--metrics-host=127.0.0.1",
             f"--metrics-port={self._metrics_port}",
-            # Nobody balances between replicas here, so there is nobody to wait for.
+            # No load balancer sends requests here, so the drain waits for none.
             "--drain-delay=0",
             f"--tls-dir={self._tls}",
             *flags,

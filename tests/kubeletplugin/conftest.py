@@ -14,6 +14,12 @@ def node(tmp_path: Path) -> Node:
 
 
 @pytest.fixture
+def ultra(tmp_path: Path) -> Node:
+    """A trn2u.48xlarge, in an UltraServer."""
+    return Node(tmp_path, "trn2u.48xlarge")
+
+
+@pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()
 

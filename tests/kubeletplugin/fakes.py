@@ -1,10 +1,11 @@
 """The world of the plugin, in memory or in a directory, and nothing of its own logic."""
 
 import asyncio
+import contextlib
 import copy
 import dataclasses
 import itertools
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,19 @@ async def until(done: Callable[[], object]) -> None:
     async with asyncio.timeout(60):
         while not done():  # noqa: ASYNC110 - what is waited for does not know that it is
             await asyncio.sleep(0.001)
+
+
+@contextlib.asynccontextmanager
+async def working(*parts: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run parts of the driver beside a test; none of them may end by itself."""
+    tasks = [asyncio.create_task(part) for part in parts]
+    try:
+        yield
+        assert not any(task.done() for task in tasks), tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def node_object(labels: Mapping[str, str] | None = None, **allocatable: str) -> JsonObject:

@@ -196,7 +196,7 @@ def test_it_serves_publishes_and_stops_cleanly(tmp_path: Path, started: list[Plu
         assert await plugin.ended() == 0
         assert not service.exists()
         assert not registration.exists()
-        assert api.stored == [], "nobody could prepare what is allocated now"
+        assert api.stored == [], "no driver could prepare claims that are allocated now"
         assert (tmp_path / f"cdi/neuron.aws.com-claim_{uid(1)}.json").exists(), "running pods keep what they have"
         await api.stop()
 
@@ -240,11 +240,6 @@ def test_a_process_that_was_killed_leaves_sockets_that_the_next_one_removes(
         assert not first.sockets[1].exists()
 
     asyncio.run(scenario())
-
-
-def broken_state(root: Path) -> None:
-    (root / "p").mkdir()
-    (root / "p/neuron.aws.com").write_text("a file")
 
 
 FAILURES: dict[str, tuple[dict[str, Any], str]] = {

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,7 @@ from kubeletplugin.node_labels import KEYS, Labeller, label_changes, ultraserver
 from kubeletplugin.own_node import OwnNode
 from kubeletplugin.sysfs import CLASS, Membership, UltraServer
 from neuron.instances import Catalogue
-from tests.kubeletplugin.fakes import FakeApi, FakeClock, Node, node_object, until
+from tests.kubeletplugin.fakes import FakeApi, FakeClock, Node, node_object, until, working
 
 MODE, SERVER_2, SERVER_4, NODE_2, NODE_4 = (
     f"neuron.amazonaws.com/ultraserver-{name}"
@@ -87,19 +86,8 @@ class Labelling:
 async def labelling(node: Node, api: FakeApi, clock: FakeClock) -> AsyncIterator[Labelling]:
     made = Labelling(node, api, clock)
     await made.monitor.refresh()
-    tasks = [asyncio.create_task(made.own.run()), asyncio.create_task(made.labeller.run())]
-    try:
+    async with working(made.own.run(), made.labeller.run()):
         yield made
-        assert not any(task.done() for task in tasks), tasks
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@pytest.fixture
-def ultra(tmp_path: Path) -> Node:
-    return Node(tmp_path, "trn2u.48xlarge")
 
 
 def test_labels_are_set_changed_and_removed_with_the_membership(ultra: Node, clock: FakeClock) -> None:

@@ -10,7 +10,7 @@ from kubeletplugin.metrics import Metrics
 from kubeletplugin.offer import Guard
 from kubeletplugin.own_node import OwnNode, node_state
 from kubeletplugin.owner import OwnerReporter, event
-from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, node_object, until
+from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, node_object, until, working
 
 HELD = {
     Guard.TAINT: "new claims get none of this driver's devices (taint neuron.aws.com/device-plugin)",
@@ -42,14 +42,8 @@ async def reporting(api: FakeApi, clock: FakeClock) -> AsyncIterator[Metrics]:
     metrics = Metrics()
     own = OwnNode(api, clock=FakeClock(), metrics=metrics)
     reporter = OwnerReporter(own, Guard.TAINT, clock=clock, metrics=metrics)
-    tasks = [asyncio.create_task(own.run()), asyncio.create_task(reporter.run())]
-    try:
+    async with working(own.run(), reporter.run()):
         yield metrics
-        assert not any(task.done() for task in tasks), tasks
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def active(metrics: Metrics) -> float | None:

@@ -1,4 +1,4 @@
-"""Slices are kept as they should be, whoever wipes or changes them, and what the cluster drops is said."""
+"""Slices that somebody deletes or changes are written again, and fields that the cluster drops are reported."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from kubeletplugin.own_node import OwnNode
 from kubeletplugin.ports import JsonObject, KubeError
 from kubeletplugin.publish import Instance, NodeSources, Publisher
 from neuron.instances import Catalogue
-from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, Node, node_object, until
+from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, Node, node_object, until, working
 
 GATE_SECONDS = 10.0
 """Of the gate: the longest wait for a kubelet that restarts."""
@@ -86,19 +86,8 @@ async def publishing(
     if registered:
         made.gate.answered(accepted=True)
     await made.monitor.refresh()
-    tasks = [asyncio.create_task(made.publisher.run()), asyncio.create_task(made.own.run())]
-    try:
+    async with working(made.publisher.run(), made.own.run()):
         yield made
-        assert not any(task.done() for task in tasks), tasks
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@pytest.fixture
-def ultra(tmp_path: Path) -> Node:
-    return Node(tmp_path, "trn2u.48xlarge")
 
 
 def test_slices_are_published_once_and_then_left_alone(node: Node, api: FakeApi, clock: FakeClock) -> None:

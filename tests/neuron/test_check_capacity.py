@@ -56,7 +56,7 @@ FOUND: dict[str, tuple[Any, ClaimContext | None, str, str, str]] = {
         "NEU531: no Neuron device has the capacity 'neuron.aws.com/neuroncores'. Did you mean 'neuroncores'? Write"
         " neuroncores.",
     ),
-    "a capacity nobody knows": (
+    "an unknown capacity": (
         shares(on(INF2), of="1", name="bandwidth"), None, "warning", CORES.replace("neuroncores", "bandwidth"),
         "NEU531: no known Neuron device has the capacity 'bandwidth'. A device without it is never chosen.",
     ),

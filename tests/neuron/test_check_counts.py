@@ -250,7 +250,7 @@ WARNED = {
         COUNT,
         "NEU525: 7 devices of trn1.32xlarge are not sure to be connected with each other.",
     ),
-    "an attribute nobody knows": (
+    "an unknown attribute": (
         asks(1, on(TRN2), constraint="resource.kubernetes.io/pciBusID"),
         MATCH,
         "NEU523: no known Neuron device has the attribute resource.kubernetes.io/pciBusID. A device without it is"

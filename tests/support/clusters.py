@@ -42,7 +42,7 @@ class FakeCluster:
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
         return {} if name in self.namespaces else None
 
-    def quotas(self, name: str) -> Mapping[str, int] | None:  # noqa: ARG002 - nobody knows which there are
+    def quotas(self, name: str) -> Mapping[str, int] | None:  # noqa: ARG002 - unknown in this cluster
         return None
 
     def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:

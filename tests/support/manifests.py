@@ -3,7 +3,6 @@
 from typing import Any
 
 NEURON = "aws.amazon.com/neuron"
-NEURONDEVICE = "aws.amazon.com/neurondevice"
 CORE = "aws.amazon.com/neuroncore"
 
 

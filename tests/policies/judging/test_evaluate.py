@@ -235,7 +235,7 @@ CLAIM = {
             0,
             2,
             False,
-            id="record-that-nobody-verified",
+            id="record-that-is-not-verified",
         ),
         pytest.param(
             pod({"a": DEVICES}, annotations={"neuron.aws.com/converted-from": "["}), 4, 0, 0, False, id="bad-record"

@@ -241,7 +241,6 @@ def test_reasons_are_few_and_short() -> None:
 
 
 RECORD = {"containers": {"a": {NEURON: "16"}}, "initContainers": {"i": {NEURON: "2"}}}
-SAYS_CONVERTED = {"annotations": {"neuron.aws.com/converted-from": json.dumps(RECORD)}}
 
 
 @pytest.mark.parametrize("record", [json.dumps(RECORD), '{"x": 1}', "[", "[]", 7, "9" * 5000])

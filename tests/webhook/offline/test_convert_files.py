@@ -25,7 +25,6 @@ from webhook.offline.manifests import read
 
 CONVERT = "neuron.aws.com/convert"
 LNC = "neuron.aws.com/logical-neuron-core"
-OUR_CLASS = "neuron.aws.com"
 
 
 def text(*objects: Any) -> str:

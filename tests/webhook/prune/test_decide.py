@@ -40,7 +40,7 @@ def test_what_the_webhook_made_is_ours() -> None:
         pytest.param({"name": template(4).name.replace("neuron-4", "neuron-")}, id="no summary"),
         pytest.param({"manager": "kubectl-client-side-apply"}, id="applied by a user"),
         pytest.param({"managedFields": [{"manager": "neuron-dra"}, {"manager": "argocd"}]}, id="changed by another"),
-        pytest.param({"managedFields": None}, id="nobody knows who wrote it"),
+        pytest.param({"managedFields": None}, id="no record of who wrote it"),
         pytest.param({"ownerReferences": [{"kind": "Deployment", "name": "x"}]}, id="owned"),
         pytest.param({"deletionTimestamp": "2026-03-01T12:00:00Z"}, id="on its way out"),
         pytest.param({"creationTimestamp": None}, id="no age"),

@@ -180,7 +180,7 @@ async def test_a_list_that_outlives_its_history_starts_again(api: FakeApi) -> No
     assert (report.entries, report.generated, report.in_use) == ((), 4, 4)
 
 
-# --- whoever needs it, wins -----------------------------------------------------------------------------------
+# --- a template that is needed again stays --------------------------------------------------------------------
 
 
 async def test_a_pod_that_comes_in_the_grace_keeps_it_without_the_mark(api: FakeApi) -> None:

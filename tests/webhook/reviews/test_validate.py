@@ -312,7 +312,7 @@ class TestPods:
     @pytest.mark.parametrize(
         ("objects", "found"),
         [(set(), ["NEU705"]), ({("ResourceClaimTemplate", "team-a", "big")}, []), (None, [])],
-        ids=["missing", "not cached yet", "nobody knows"],
+        ids=["missing", "not cached yet", "not known"],
     )
     def test_templates_that_the_cache_does_not_have_are_looked_up(self, objects: Any, found: list[str]) -> None:
         cluster = FakeClaims(objects=objects)
