@@ -20,6 +20,8 @@ from urllib.parse import unquote
 from prometheus_client import make_wsgi_app
 from prometheus_client.registry import CollectorRegistry
 
+from runtime.once import Interval
+
 if TYPE_CHECKING:
     from _typeshed import OptExcInfo
     from _typeshed.wsgi import WSGIApplication
@@ -37,7 +39,6 @@ HEAD_TIMEOUT: Final = 5.0
 ANSWER_TIMEOUT: Final = 10.0
 """Time-out in seconds for the client to read the answer; Prometheus' default of `scrape_timeout`."""
 
-_SAY_EVERY: Final = 10.0
 _TEXT: Final = ("Content-Type", "text/plain; charset=utf-8")
 
 
@@ -141,7 +142,7 @@ class _Server(ThreadingMixIn, TCPServer):
         self._open = 0
         # Connections whose request has not arrived yet, oldest first.
         self._reading: dict[socket.socket, None] = {}
-        self._said: float | None = None
+        self._line = Interval()
         self._failed = 0
         self.server_activate()
 
@@ -185,13 +186,12 @@ class _Server(ThreadingMixIn, TCPServer):
             self.failed(error)
 
     def failed(self, error: BaseException) -> None:
-        """Log that metrics were not served, at most every `_SAY_EVERY` seconds."""
+        """Log that metrics were not served, at most once in an interval."""
         with self._state:
             self._failed += 1
-            now = time.monotonic()
-            if self._said is not None and now - self._said < _SAY_EVERY:
+            if not self._line.due():
                 return
-            self._said, failed, self._failed = now, self._failed, 0
+            failed, self._failed = self._failed, 0
         log.error("metrics not served", extra={"error": type(error).__name__, "failed": failed})
 
     def answer(self, head: bytes) -> bytes:

@@ -1,7 +1,8 @@
-"""What is logged once: a problem until it changes, and a key until the process ends."""
+"""What is logged once: a problem until it changes, a key until the process ends, and a line in an interval."""
 
 import logging
-from collections.abc import Hashable
+import time
+from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -26,6 +27,23 @@ class Problem:
         if text and text != self.text:
             self._log.warning("%s", text)
         self.text = text
+
+
+class Interval:
+    """Tells when the next log line of one kind is due: clients cause such lines as often as they like."""
+
+    def __init__(self, seconds: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._last: float | None = None
+
+    def due(self) -> bool:
+        """Return True at the first call, and at the first call after each interval since the last True."""
+        now = self._clock()
+        if self._last is not None and now - self._last < self._seconds:
+            return False
+        self._last = now
+        return True
 
 
 class Once(Generic[K]):

@@ -8,8 +8,8 @@ from typing import Final
 
 from neuron.connections import MOST_GROUPS
 from neuron.instances import Catalogue, InstanceType, Topology
+from policies.files import reading
 from policies.files.folders import PolicyError
-from policies.files.reading import RefusedError, parse
 from policies.schema import documents
 from policies.schema.documents import Document, Problem
 from policies.schema.kinds import CatalogueEntry, InstanceTypeCatalog
@@ -27,19 +27,9 @@ def read(files: Mapping[str, bytes]) -> Catalogue:
     Raises:
         PolicyError: a file is not YAML, or an InstanceTypeCatalog has a problem.
     """
-    found: list[tuple[Document, InstanceTypeCatalog]] = []
     problems: list[Problem] = []
-    for name, content in sorted(files.items()):
-        try:
-            for document in documents.read(name, content):
-                if _is_catalogue(document):
-                    policy = parse(document)
-                    found += [(document, policy)] if isinstance(policy, InstanceTypeCatalog) else []
-        except documents.DocumentError as error:
-            problems.append(Problem(name, error.line, error.message))
-        except RefusedError as error:
-            problems += error.problems
-    catalogue, faults = assemble(found)
+    policies = reading.read(files, problems, _is_catalogue)
+    catalogue, faults = assemble([(where, each) for where, each in policies if isinstance(each, InstanceTypeCatalog)])
     if problems or faults:
         raise PolicyError([*problems, *faults])
     return catalogue

@@ -10,10 +10,9 @@ from kubecel.compile import Cel
 from kubecel.engine import CelEngine
 from neuron.findings import did_you_mean
 from neuron.instances import Topology
-from policies.files import catalogues
+from policies.files import catalogues, reading
 from policies.files.cases import run_cases
 from policies.files.folders import PolicyError, digest, read_folder
-from policies.files.reading import RefusedError, parse
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import Binding, ExpressionCompiler, HintRule, PodRule, ValidatingRule
 from policies.schema import documents
@@ -72,27 +71,15 @@ class _Reader:
         self.problems: list[Problem] = []
         self.found: list[tuple[Document, schema.AnyPolicy]] = []
         seen: dict[tuple[str, str], str] = {}
-        for name, content in sorted(files.items()):
-            try:
-                for document in documents.read(name, content):
-                    self._read(document, seen)
-            except documents.DocumentError as error:
-                self.problems.append(Problem(name, error.line, error.message))
-
-    def _read(self, document: Document, seen: dict[tuple[str, str], str]) -> None:
-        try:
-            policy = parse(document)
-        except RefusedError as error:
-            self.problems += error.problems
-            return
-        key = (policy.kind, policy.metadata.name)
-        here = f"{document.file}:{document.line(('metadata', 'name'))}"
-        if key in seen:
-            path: documents.Path = ("metadata", "name")
-            self.problems.append(document.problem(path, f"{key[0]} '{key[1]}' is already in {seen[key]}; rename one."))
-            return
-        seen[key] = here
-        self.found.append((document, policy))
+        path: documents.Path = ("metadata", "name")
+        for document, policy in reading.read(files, self.problems):
+            key = (policy.kind, policy.metadata.name)
+            if key in seen:
+                message = f"{key[0]} '{key[1]}' is already in {seen[key]}; rename one."
+                self.problems.append(document.problem(path, message))
+            else:
+                seen[key] = f"{document.file}:{document.line(path)}"
+                self.found.append((document, policy))
 
     def of(self, kind: type[Kind]) -> list[tuple[Document, Kind]]:
         """The documents of one kind, in the order of files."""

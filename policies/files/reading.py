@@ -1,13 +1,14 @@
-"""Validates one YAML document as one model, and reports all problems at once, each with file and line."""
+"""Validates YAML documents as models, and reports all problems at once, each with file and line."""
 
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from neuron.findings import did_you_mean
+from policies.schema import documents
 from policies.schema.documents import Document, Problem
 from policies.schema.kinds import API_VERSION, KINDS, VAP_API_VERSION, AnyPolicy
 
@@ -37,6 +38,29 @@ class RefusedError(Exception):
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("; ".join(map(str, problems)))
         self.problems = problems
+
+
+def read(
+    files: Mapping[str, bytes], problems: list[Problem], wanted: Callable[[Document], bool] = lambda _: True
+) -> Iterator[tuple[Document, AnyPolicy]]:
+    """The policies in files, in the order of files; problems are added to a list.
+
+    Args:
+        files: content by name.
+        problems: gets what is wrong with files and wanted documents.
+        wanted: whether a document is read.
+    """
+    for name, content in sorted(files.items()):
+        try:
+            for document in filter(wanted, documents.read(name, content)):
+                try:
+                    policy = parse(document)
+                except RefusedError as error:
+                    problems += error.problems
+                else:
+                    yield document, policy
+        except documents.DocumentError as error:
+            problems.append(Problem(name, error.line, error.message))
 
 
 def parse(document: Document) -> AnyPolicy:

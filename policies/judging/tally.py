@@ -247,15 +247,15 @@ class Tally:
 
     def _may_be_node(self, name: str, devices: DeviceRequest, grouped: GroupedRequests) -> bool:
         """Whether one "device" of a request can be a whole UltraServer node."""
-        if devices in grouped:
-            return False
         expressions = [each.expression for each in devices.selectors]
+        offered = self.knowledge.whole_nodes or any(names.RESOURCE_TYPE_NODE in each for each in expressions)
+        if not offered or devices in grouped:
+            return False
         try:
-            if excludes_whole_nodes(expressions, self._figures.ultraservers, self._time):
-                return False
+            return not excludes_whole_nodes(expressions, self._figures.ultraservers, self._time)
         except CelTimeExceededError:
             self.doubt(f"the selectors of request {shown(name)} take too long to read")
-        return self.knowledge.whole_nodes or any(names.RESOURCE_TYPE_NODE in each for each in expressions)
+            return True
 
 
 def at_most(count: int) -> int:

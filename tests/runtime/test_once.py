@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from runtime.once import Once, Problem
+from runtime.once import Interval, Once, Problem
 
 
 def test_a_problem_is_logged_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:
@@ -13,6 +13,12 @@ def test_a_problem_is_logged_when_it_changes(caplog: pytest.LogCaptureFixture) -
         problem.set(text)
     assert caplog.messages == ["one", "two", "two"]
     assert problem.text == "two"
+
+
+def test_one_line_is_due_in_an_interval() -> None:
+    times = iter((0.0, 9.9, 10.0, 19.9, 40.0, 49.9))
+    interval = Interval(10, lambda: next(times))
+    assert [interval.due() for _ in range(6)] == [True, False, True, False, True, False]
 
 
 def test_a_key_is_first_once() -> None:

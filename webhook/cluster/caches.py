@@ -16,8 +16,7 @@ from neuron.device_shapes import SliceShapes, read_slice
 from neuron.instances import Observation
 from webhook.cluster.api import RESOURCE_GROUP, ApiServer, Resource
 from webhook.cluster.claims import ClusterClaims
-from webhook.cluster.device_offers import SINGLE, WHOLE, OfferCounts
-from webhook.cluster.device_traits import TraitCounts, Traits, TypeTraits, read_traits
+from webhook.cluster.device_traits import Trait, TraitCounts, TypeTraits, read_traits
 from webhook.cluster.footprints import footprint
 from webhook.cluster.holdings import Bounds, Key
 from webhook.cluster.node_types import NODE_METADATA, project_node, with_node
@@ -65,23 +64,16 @@ class SliceFacts:
         generation: of the pool.
         devices: names of its devices, by instance type.
         groups: sizes above 1 of the device groups of these devices, by instance type.
+        traits: what else it publishes, by instance type.
         shapes: the attributes that selectors can distinguish.
-        traits: of these devices, by instance type.
-        whole_nodes: instance types of its devices that stand for a whole node.
     """
 
     pool: str
     generation: int
     devices: _Devices
     groups: _Groups
-    shapes: SliceShapes | None = None
-    traits: TypeTraits = ()
-    whole_nodes: tuple[str, ...] = ()
-
-    @property
-    def offers(self) -> tuple[tuple[str, str], ...]:
-        """Instance types with what the slice has of them, for `OfferCounts`."""
-        return (*((name, SINGLE) for name, _ in self.devices), *((name, WHOLE) for name in self.whole_nodes))
+    traits: TypeTraits
+    shapes: SliceShapes | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -186,7 +178,6 @@ class KubeCluster(ClusterClaims):
             self.caches = (*self.caches, labelled)
         self._pod_version = 0
         self._pools: defaultdict[str, dict[Key, SliceFacts]] = defaultdict(dict)
-        self._offers = OfferCounts()
         self._observations: Mapping[str, Observation] = MappingProxyType({})
         self._traits = TraitCounts()
         self._servants: defaultdict[str, dict[str, str]] = defaultdict(dict)
@@ -238,58 +229,25 @@ class KubeCluster(ClusterClaims):
 
     def _slice_changed(self, key: Key, before: SliceFacts | None, after: SliceFacts | None) -> None:
         self.slice_changed(before.shapes if before else None, after.shapes if after else None)
-        version = self._pod_version
         if before is not None:
             pool = self._pools[before.pool]
             del pool[key]
             if not pool:
                 del self._pools[before.pool]
+        seen = self._observations
         if after is not None:
             self._pools[after.pool][key] = after
-            self._observe(self._pools[after.pool].values())
-        types = self._offers.replace(before.offers if before else (), after.offers if after else ())
-        self._learn(dict(self._offers.observed(types, self._observations)))
-        self._observe_traits(self._traits.replace(before.traits if before else (), after.traits if after else ()))
-        self._pod_version = min(self._pod_version, version + 1)
-
-    def _observe(self, pool: Iterable[SliceFacts]) -> None:
-        newest = max(facts.generation for facts in pool)
-        devices: defaultdict[str, set[str]] = defaultdict(set)
-        groups: defaultdict[str, set[int]] = defaultdict(set)
-        for facts in pool:
-            if facts.generation == newest:
-                for instance_type, device_names in facts.devices:
-                    devices[instance_type] |= device_names
-                for instance_type, group_sizes in facts.groups:
-                    groups[instance_type] |= group_sizes
-        grown: dict[str, Observation] = {}
-        for instance_type, together in devices.items():
-            known = self._observations.get(instance_type, Observation(0))
-            sizes = groups[instance_type].union(known.groups)
-            most = max(known.devices, len(together))
-            grown[instance_type] = dataclasses.replace(known, devices=most, groups=tuple(sorted(sizes)))
-        self._learn(grown)
-
-    def _learn(self, seen: Mapping[str, Observation]) -> None:
-        changed = {name: each for name, each in seen.items() if each != self._observations.get(name)}
-        if changed:
-            self._observations = MappingProxyType({**self._observations, **changed})
-            self._pod_version += 1
-
-    def _observe_traits(self, types: Iterable[str]) -> None:
-        seen = {}
-        for instance_type in types:
-            known, traits = self._observations.get(instance_type), self._traits.of(instance_type)
-            if known is not None:
-                seen[instance_type] = dataclasses.replace(
-                    known, shares_cores=traits.shares_cores, windows=traits.windows
-                )
-        self._learn(seen)
+            seen = _with_pool(seen, self._pools[after.pool].values())
+        types = self._traits.replace(before.traits if before else (), after.traits if after else ())
+        self._learn(self._traits.observed(seen, types))
 
     def _node_changed(self, key: Key, _: str | None, after: str | None) -> None:  # noqa: ARG002 - of all callbacks
-        grown = self._observations if after is None else with_node(self._observations, after)
-        if grown is not self._observations:
-            self._observations = MappingProxyType(dict(grown))
+        if after is not None:
+            self._learn(with_node(self._observations, after))
+
+    def _learn(self, seen: Mapping[str, Observation]) -> None:
+        if seen != self._observations:
+            self._observations = MappingProxyType(dict(seen))
             self._pod_version += 1
 
     def _class_changed(self, key: Key, before: ClassFacts | None, after: ClassFacts | None) -> None:
@@ -336,6 +294,27 @@ class KubeCluster(ClusterClaims):
             self._namespaces[namespace] = facts
 
 
+def _with_pool(observations: Mapping[str, Observation], pool: Iterable[SliceFacts]) -> Mapping[str, Observation]:
+    """The observations with the devices and groups of the slices of one pool, of its newest generation."""
+    facts = tuple(pool)
+    newest = max(each.generation for each in facts)
+    devices: defaultdict[str, set[str]] = defaultdict(set)
+    groups: defaultdict[str, set[int]] = defaultdict(set)
+    for each in facts:
+        if each.generation == newest:
+            for instance_type, device_names in each.devices:
+                devices[instance_type] |= device_names
+            for instance_type, group_sizes in each.groups:
+                groups[instance_type] |= group_sizes
+    seen = dict(observations)
+    for instance_type, together in devices.items():
+        known = observations.get(instance_type, Observation(0))
+        sizes = groups[instance_type].union(known.groups)
+        most = max(known.devices, len(together))
+        seen[instance_type] = dataclasses.replace(known, devices=most, groups=tuple(sorted(sizes)))
+    return seen
+
+
 def _servant(servants: Mapping[str, str]) -> str:
     """The class that serves an extended resource: the newest one, then the first by name (KEP-5004)."""
     newest = max(servants.values())
@@ -357,8 +336,7 @@ def project_slice(item: Mapping[str, Any]) -> SliceFacts | None:
         return None
     devices: defaultdict[str, set[str]] = defaultdict(set)
     groups: defaultdict[str, set[int]] = defaultdict(set)
-    whole_nodes = set()
-    traits: dict[str, Traits] = {}
+    traits: set[tuple[str, Trait]] = set()
     for device in spec.get("devices") or ():
         attributes = device.get("attributes") or {}
         instance_type = _text(attributes, names.ATTRIBUTE_INSTANCE_TYPE)
@@ -366,35 +344,27 @@ def project_slice(item: Mapping[str, Any]) -> SliceFacts | None:
             continue
         kind = _text(attributes, names.ATTRIBUTE_RESOURCE_TYPE)
         if kind in ("", names.RESOURCE_TYPE_DEVICE):
+            if instance_type not in devices:
+                traits.update((instance_type, trait) for trait in read_traits(device))
             devices[instance_type].add(device["name"])
             groups[instance_type].update(_group_sizes(attributes))
-            if instance_type not in traits:
-                traits[instance_type] = read_traits(device)
         elif kind == names.RESOURCE_TYPE_NODE:
-            whole_nodes.add(instance_type)
-    if not devices and not whole_nodes:
+            traits.add((instance_type, Trait.WHOLE))
+    if not traits:
         return None
     pool = spec["pool"]
-    return SliceFacts(
-        pool["name"],
-        int(pool.get("generation") or 0),
-        _shared_devices(tuple((name, frozenset(devices[name])) for name in sorted(devices))),
-        _shared_groups(tuple((name, frozenset(groups[name])) for name in sorted(groups))),
-        read_slice(spec),
-        tuple(sorted(traits.items())),
-        tuple(sorted(whole_nodes)),
+    shared = _shared(
+        tuple((name, frozenset(devices[name])) for name in sorted(devices)),
+        tuple((name, frozenset(groups[name])) for name in sorted(groups)),
+        tuple(sorted(traits)),
     )
+    return SliceFacts(pool["name"], int(pool.get("generation") or 0), *shared, read_slice(spec))
 
 
 # Thousands of nodes of one type have equal values: one copy is kept.
 @functools.lru_cache(maxsize=256)
-def _shared_devices(devices: _Devices) -> _Devices:
-    return devices
-
-
-@functools.lru_cache(maxsize=256)
-def _shared_groups(groups: _Groups) -> _Groups:
-    return groups
+def _shared(devices: _Devices, groups: _Groups, traits: TypeTraits) -> tuple[_Devices, _Groups, TypeTraits]:
+    return devices, groups, traits
 
 
 def _text(attributes: Mapping[str, Any], name: str) -> str:

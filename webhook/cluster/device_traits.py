@@ -1,16 +1,18 @@
-"""What the ResourceSlices of an instance type have in common beside attributes: shares of cores, and windows.
+"""What the nodes of an instance type publish now: single devices, whole nodes, shares of cores, windows.
 
 Unlike the number of devices this follows the slices: if a driver no longer shares cores, claims for shares would wait
 for ever.
 """
 
 import dataclasses
+import enum
 import re
-from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from neuron import names
+from neuron.instances import Observation
 
 _CAPACITIES: Final = frozenset(names.CORES_SPELLINGS)
 _CONNECTS: Final = re.compile(
@@ -19,59 +21,63 @@ _CONNECTS: Final = re.compile(
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True, order=True)
-class Traits:
-    """Of the devices of one type in one ResourceSlice.
+class Trait(enum.StrEnum):
+    """Something that a ResourceSlice publishes of one instance type."""
 
-    Attributes:
-        shares_cores: whether claims can share the cores of a device.
-        windows: whether the driver publishes windows: the devices have attributes of windows or groups, or the
-            capacity that drivers with windows publish for devices that are alone on their node. Without windows,
-            consecutive devices are requested by device id.
-    """
-
-    shares_cores: bool = False
-    windows: bool = False
-
-
-TypeTraits: TypeAlias = tuple[tuple[str, Traits], ...]
-"""Traits by instance type, sorted."""
+    SINGLE = "single"
+    """Single devices."""
+    WHOLE = "whole"
+    """The whole UltraServer node as a device."""
+    SHARES = "shares"
+    """Single devices whose cores claims can share."""
+    WINDOWS = "windows"
+    """Single devices with attributes of windows or groups, or with the capacity that drivers with windows publish for
+    devices that are alone on their node. Without windows, consecutive devices are requested by device id."""
 
 
-def read_traits(device: Mapping[str, Any]) -> Traits:
-    """The traits of one device of a ResourceSlice. A driver publishes all devices of a node alike."""
+TypeTraits: TypeAlias = tuple[tuple[str, Trait], ...]
+"""The traits of one slice with their instance types, each pair once."""
+
+
+def read_traits(device: Mapping[str, Any]) -> Iterator[Trait]:
+    """The traits of a single device. A driver publishes all devices of a node alike."""
+    yield Trait.SINGLE
     cores = not _CAPACITIES.isdisjoint(device.get("capacity") or ())
-    connected = any(map(_CONNECTS.fullmatch, device.get("attributes") or ()))
-    return Traits(cores and device.get("allowMultipleAllocations") is True, connected or cores)
+    if cores and device.get("allowMultipleAllocations") is True:
+        yield Trait.SHARES
+    if cores or any(map(_CONNECTS.fullmatch, device.get("attributes") or ())):
+        yield Trait.WINDOWS
 
 
 class TraitCounts:
-    """Counts the slices with each combination of traits, by instance type."""
+    """Counts the slices with each trait, by instance type."""
 
     def __init__(self) -> None:
-        self._counts: defaultdict[str, Counter[Traits]] = defaultdict(Counter)
+        self._counts: Counter[tuple[str, Trait]] = Counter()
 
     def replace(self, before: TypeTraits, after: TypeTraits) -> Collection[str]:
-        """Replace the traits of one slice; empty before a creation and after a deletion.
+        """Replace the traits of one slice; empty before a creation and after a deletion. Returns its types."""
+        self._counts.subtract(before)
+        self._counts.update(after)
+        for each in before:
+            if not self._counts[each]:
+                del self._counts[each]
+        return {name for name, _ in (*before, *after)}
 
-        Returns:
-            The types whose traits may have changed. A type without slices is not among them: it keeps its last traits.
+    def observed(self, observations: Mapping[str, Observation], types: Iterable[str]) -> Mapping[str, Observation]:
+        """The observations with the present traits of some types: what any of their slices has.
+
+        During an upgrade, pods wait for the nodes that have a trait. Without slices of a type the last traits stay.
         """
-        if before == after:
-            return ()
-        for instance_type, traits in before:
-            self._counts[instance_type][traits] -= 1
-        for instance_type, traits in after:
-            self._counts[instance_type][traits] += 1
-        for instance_type in {name for name, _ in (*before, *after)}:
-            counts = self._counts[instance_type]
-            for traits in [each for each, count in counts.items() if not count]:
-                del counts[traits]
-            if not counts:
-                del self._counts[instance_type]
-        return {name for name, _ in (*before, *after) if name in self._counts}
-
-    def of(self, instance_type: str) -> Traits:
-        """What any slice of a type has: during an upgrade, pods wait for the nodes that have it."""
-        counts = self._counts[instance_type]
-        return Traits(any(each.shares_cores for each in counts), any(each.windows for each in counts))
+        seen = dict(observations)
+        for name in types:
+            has = {trait for trait in Trait if (name, trait) in self._counts}
+            single, whole = Trait.SINGLE in has, Trait.WHOLE in has
+            known = observations.get(name, Observation(0))
+            # Single devices of a type of which none were observed are in an old generation of their pool.
+            if whole or (single and known.devices):
+                seen[name] = dataclasses.replace(known, single_devices=single, whole_node=whole)
+            if single and name in seen:
+                shares, windows = Trait.SHARES in has, Trait.WINDOWS in has
+                seen[name] = dataclasses.replace(seen[name], shares_cores=shares, windows=windows)
+        return seen

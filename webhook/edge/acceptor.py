@@ -9,9 +9,10 @@ import logging
 import resource
 import socket
 import ssl
-import time
 from collections.abc import Callable
 from typing import Final
+
+from runtime.once import Interval
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +28,6 @@ _RESERVED: Final = 64
 """File descriptors for watches, logs, listeners and metrics."""
 _PAUSE: Final = 1.0
 """Seconds without accepting after the operating system had no file descriptor left; as in asyncio."""
-_LOG_EVERY: Final = 10.0
-"""Seconds between two log lines about refused connections."""
 
 
 class Acceptor:
@@ -41,19 +40,12 @@ class Acceptor:
         failed: failed handshakes.
     """
 
-    def __init__(
-        self,
-        tls: ssl.SSLContext,
-        make_protocol: Callable[[], asyncio.Protocol],
-        most: int,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, tls: ssl.SSLContext, make_protocol: Callable[[], asyncio.Protocol], most: int) -> None:
         """Hold at most `most` connections; 0: as many as there are file descriptors."""
         self.tls = tls
         self._make_protocol = make_protocol
         self._most = _within_descriptors(most)
-        self._clock = clock
-        self._logged: float | None = None
+        self._line = Interval()
         self._listeners: list[socket.socket] = []
         self._handshakes: set[asyncio.Task[None]] = set()
         self.open = self.refused = self.failed = 0
@@ -107,9 +99,7 @@ class Acceptor:
 
     def _refuse(self) -> None:
         self.refused += 1
-        now = self._clock()
-        if self._logged is None or now - self._logged >= _LOG_EVERY:
-            self._logged = now
+        if self._line.due():
             extra = {"open": self.open, "refused": self.refused}
             log.warning("connections refused: there are too many (--max-connections)", extra=extra)
 

@@ -18,6 +18,7 @@ from typing import Final
 from starlette.types import Scope
 
 from runtime.histogram import Histogram
+from runtime.once import Interval
 from webhook.decisions import wire
 from webhook.edge.metrics import PathMetrics
 
@@ -31,8 +32,6 @@ DEFAULT_TIMEOUT: Final = 10.0
 _ALWAYS_IN_TIME: Final = 0.5
 """Seconds. The API allows no `timeoutSeconds` below 1, so shorter waits are not compared with the caller's."""
 _TIMEOUT: Final = re.compile(rb"(?:^|&)timeout=(?:(\d{1,4})m)?(?:(\d{1,6}(?:\.\d{1,9})?)(m?)s)?(?:&|$)")
-_LOG_EVERY: Final = 10.0
-"""Seconds between two log lines about shed reviews."""
 
 Exempt = Callable[[wire.AdmissionRequest], bool]
 """Returns whether a review is accepted under every load."""
@@ -105,24 +104,15 @@ class Gate:
         early: whether a review can be refused before its body is read: true if no review is exempt.
     """
 
-    def __init__(
-        self,
-        path: str,
-        metrics: PathMetrics,
-        most: int,
-        lag: LoopLag,
-        exempt: Exempt = never,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, path: str, metrics: PathMetrics, most: int, lag: LoopLag, exempt: Exempt = never) -> None:
         """Allow `most` reviews at the same time (0: no limit), and `exempt` ones always."""
         self._path = path
         self._metrics = metrics
         self._most = most
         self._lag = lag
         self._exempt = exempt
-        self._clock = clock
         self._shed = 0
-        self._logged: float | None = None
+        self._line = Interval()
         self.deciding = 0
         self.early = exempt is never
 
@@ -149,10 +139,9 @@ class Gate:
         """Count and log a shed review. Returns the message for the caller."""
         self._metrics.shed[why] += 1
         self._shed += 1
-        now = self._clock()
-        if self._logged is None or now - self._logged >= _LOG_EVERY:
+        if self._line.due():
             log.warning("shedding reviews", extra={"path": self._path, "reason": why, "shed": self._shed})
-            self._logged, self._shed = now, 0
+            self._shed = 0
         return _MESSAGES[why].format(path=self._path, most=self._most)
 
 

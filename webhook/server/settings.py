@@ -19,6 +19,7 @@ from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.modes import Mode
 
 _DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_DNS_SUBDOMAIN: Final = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
 
 _Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 _Family = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]+\Z", max_length=63)]
@@ -26,7 +27,7 @@ _Seconds = Annotated[float, msgspec.Meta(ge=0, le=3600)]
 _Namespace = Annotated[str, msgspec.Meta(pattern=rf"^{_DNS_LABEL}\Z", max_length=63)]
 _Duration = Annotated[str, msgspec.Meta(pattern=r"^[1-9][0-9]{0,6}(s|m|h|d)\Z")]
 _DURATION: Final = "a whole number with its unit, such as 90d, 12h, 5m or 30s"
-_Subdomain = Annotated[str, msgspec.Meta(pattern=rf"^{_DNS_LABEL}(\.{_DNS_LABEL})*\Z", max_length=253)]
+_Subdomain = Annotated[str, msgspec.Meta(pattern=rf"^{_DNS_SUBDOMAIN}\Z", max_length=253)]
 
 
 class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +60,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = Path("/etc/neuron-dra/tls")
     tls_secret: Annotated[
-        Annotated[str, msgspec.Meta(pattern=rf"^({_DNS_LABEL}(\.{_DNS_LABEL})*)?\Z", max_length=253)],
+        Annotated[str, msgspec.Meta(pattern=rf"^({_DNS_SUBDOMAIN})?\Z", max_length=253)],
         about(
             "Secret for the CA and serving certificate that the webhook issues and rotates; empty: --tls-dir is used.",
             expected="a DNS subdomain",

@@ -133,7 +133,6 @@ class MemoryTemplates:
             self._size -= self._made.pop(next(iter(self._made))).size
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class StandaloneBackend:
     """The `Backend` without a cluster.
 
@@ -142,13 +141,9 @@ class StandaloneBackend:
         view: a cluster with only these templates.
     """
 
-    templates: MemoryTemplates
-    view: StandaloneCluster
-
     def __init__(self) -> None:
-        templates = MemoryTemplates()
-        object.__setattr__(self, "templates", templates)
-        object.__setattr__(self, "view", StandaloneCluster(templates))
+        self.templates = MemoryTemplates()
+        self.view = StandaloneCluster(self.templates)
 
     @property
     def refusals(self) -> None:

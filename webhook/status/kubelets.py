@@ -2,13 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
-from typing import Final
 
 from neuron.kubelets import Fault, fault
 from webhook.status.lines import Line, Verdict, listed
+from webhook.status.offers import NODES
 from webhook.status.snapshot import Object
-
-CHECK: Final = "nodes"
 
 
 def check(nodes: Collection[Object], publishing: Collection[str], neuron: Collection[str]) -> Iterator[Line]:
@@ -31,7 +29,7 @@ def check(nodes: Collection[Object], publishing: Collection[str], neuron: Collec
         fix = f"Upgrade these kubelets to {known.fixed_in} or later."
         if published:
             fix += " Until then, kubeletPlugin.faultyKubelet=Withhold keeps new claims off them."
-        yield Line(CHECK, verdict, text, fix)
+        yield Line(NODES, verdict, text, fix)
 
 
 def _version(node: Object) -> str:

@@ -94,7 +94,7 @@ def _positive(value: str) -> bool:
 def _instance_type(node: Object) -> str:
     labels = node["metadata"].get("labels") or {}
     labelled = labels.get(names.LABEL_INSTANCE_TYPE) or labels.get(names.LABEL_INSTANCE_TYPE_BETA) or ""
-    return str(labelled).removeprefix("ml.")
+    return str(labelled).removeprefix(names.SAGEMAKER_PREFIX)
 
 
 def check_conversion(snapshot: Snapshot) -> Iterator[Line]:

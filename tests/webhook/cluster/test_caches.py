@@ -312,6 +312,13 @@ class TestTraits:
         told.of(RESOURCE_SLICES, slice_of("a", inferentia(shared=False)))
         assert told.view.observations() == {INF2: Observation(2, shares_cores=False, windows=True)}
 
+    def test_slices_that_join_the_newest_generation_bring_their_traits(self, told: Told) -> None:
+        told.of(RESOURCE_SLICES, slice_of("a", devices(0), generation=2))
+        told.of(RESOURCE_SLICES, slice_of("b", inferentia(), generation=1))
+        assert INF2 not in told.view.observations()
+        told.of(RESOURCE_SLICES, slice_of("b", inferentia(), generation=2))
+        assert told.view.observations()[INF2] == Observation(2, shares_cores=True, windows=True)
+
     @pytest.mark.parametrize("ours", [True, False])
     def test_the_driver_of_a_single_device_is_told_by_its_capacity(self, told: Told, ours: bool) -> None:
         item = devices(0, instance_type="inf2.xlarge")
