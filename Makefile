@@ -7,6 +7,8 @@ STAMP  := $(VENV)/.installed
 ARGS   ?=
 # One more than two cores: some tests wait for processes and sockets.
 WORKERS ?= 3
+# Each worker has a control plane of its own.
+CLUSTER_WORKERS ?= 2
 BUILDER ?= docker
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
@@ -58,8 +60,8 @@ bench: $(STAMP) ## run the benchmarks
 	$(BIN)/python -m benchmarks.policies
 	$(BIN)/python -m benchmarks.packing
 
-cluster-test: $(STAMP) ## run the tests that need a control plane (binaries from KUBEBUILDER_ASSETS)
-	$(BIN)/python -m pytest tests/cluster $(ARGS)
+cluster-test: $(STAMP) ## run the tests that need a control plane (binaries from KUBEBUILDER_ASSETS; ARGS="--shuffle 1" for a random order)
+	$(BIN)/python -m pytest tests/cluster -n $(CLUSTER_WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 manifests: $(STAMP) ## render deploy/manifests from the chart, and copy the policy packs into the chart
 	$(BIN)/python deploy/render.py

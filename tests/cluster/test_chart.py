@@ -269,7 +269,7 @@ class Replica:
         flags = [flag for flag in container["args"] if flag.partition("=")[0] not in here]
         flags += [f"{flag}={value}" for flag, value in here.items()]
         program = Path(sys.executable).parent / container["command"][0]
-        self.process = Process("replica", [program, *container["command"][1:], *flags], directory / "log")
+        self.process = Process("replica", [program, *container["command"][1:], *flags], directory / "replica.log")
 
     def start(self) -> None:
         self.process.start()
@@ -560,7 +560,7 @@ def test_the_driver_itself_publishes_under_this_policy(
     flags = [flag for flag in spec["containers"][0]["args"] if flag.partition("=")[0] not in here]
     flags += [f"{flag}={value}" for flag, value in here.items()]
     program = Path(sys.executable).parent / spec["containers"][0]["command"][0]
-    process = Process("driver", [program, *flags], tmp_path / "log")
+    process = Process("driver", [program, *flags], tmp_path / "driver.log")
     try:
         process.start()
         selector = f"spec.nodeName=node-1,spec.driver={DRIVER}"
