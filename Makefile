@@ -14,7 +14,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint lint-ruff lint-mypy lint-imports format bench cluster-test manifests images sbom proto lock clean
+.PHONY: help install run test lint lint-ruff lint-mypy lint-imports format bench cluster-test manifests images sbom release proto lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,12 @@ images: ## build both images with docker (BUILDER=podman for another; PYTHON_IMA
 sbom: $(STAMP) ## write dist/sbom.cdx.json: the locked packages of the images, as CycloneDX
 	@mkdir -p dist
 	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --of JSON -o dist/sbom.cdx.json requirements/runtime.txt
+
+release: $(STAMP) ## write dist/: wheel, chart package, SBOM and SHA256SUMS (images: make images)
+	rm -rf dist build
+	@$(MAKE) --no-print-directory sbom
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m pip --quiet --disable-pip-version-check wheel --no-deps --no-build-isolation --no-index --wheel-dir dist .
+	$(BIN)/python deploy/release.py dist
 
 proto: $(STAMP) ## generate the kubelet's protocols again from their .proto files
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. kubeletplugin/pb/*.proto tests/cluster/pb/*.proto
