@@ -1,7 +1,7 @@
 """Packages the chart and writes checksums: the last steps of `make release`.
 
-Input: the folder with the wheel and the SBOM. Output there: `neuron-dra-<version>.tgz` and `SHA256SUMS`, in the format of
-`sha256sum --check`.
+Input: the folder with the wheel and the SBOM. Output there: `neuron-dra-<version>.tgz` and `SHA256SUMS`,
+in the format of `sha256sum --check`.
 """
 
 import hashlib

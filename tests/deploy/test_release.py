@@ -22,7 +22,8 @@ def test_a_chart_of_another_version_is_refused(tmp_path: Path, field: str) -> No
     (tmp_path / "deploy/chart").mkdir(parents=True)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     version = release.check_versions(ROOT)
-    text = (ROOT / "deploy/chart/Chart.yaml").read_text().replace(f"\n{field}: {version}", f"\n{field}: 9.9.9")
+    text = (ROOT / "deploy/chart/Chart.yaml").read_text()
+    text = text.replace(f"\n{field}: {version}", f"\n{field}: 9.9.9")
     (tmp_path / "deploy/chart/Chart.yaml").write_text(text)
     with pytest.raises(release.ReleaseError) as caught:
         release.check_versions(tmp_path)
