@@ -28,7 +28,8 @@ def test_a_chart_of_another_version_is_refused(tmp_path: Path, field: str) -> No
     with pytest.raises(release.ReleaseError) as caught:
         release.check_versions(tmp_path)
     assert str(caught.value) == (
-        f"deploy/chart/Chart.yaml has {field} 9.9.9, pyproject.toml has version {version}: set the same version in both."
+        f"deploy/chart/Chart.yaml has {field} 9.9.9, pyproject.toml has version {version}: "
+        "set the same version in both."
     )
 
 
