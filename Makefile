@@ -14,7 +14,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint lint-ruff lint-mypy lint-imports format bench cluster-test manifests images sbom release proto lock clean
+.PHONY: help install run test lint lint-ruff lint-mypy lint-imports format bench docs cluster-test manifests images sbom release proto lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,10 @@ bench: $(STAMP) ## run the benchmarks
 
 cluster-test: $(STAMP) ## run the tests that need a control plane (binaries from KUBEBUILDER_ASSETS)
 	$(BIN)/python -m pytest tests/cluster $(ARGS)
+
+docs: $(STAMP) ## build the book into docs/_build/html; a link without a target is an error
+	$(BIN)/python -m sphinx -q -W --keep-going -d docs/_build/cache docs docs/_build/html
+	@echo "docs/_build/html/index.html"
 
 manifests: $(STAMP) ## render deploy/manifests from the chart, and copy the policy packs into the chart
 	$(BIN)/python deploy/render.py
