@@ -52,9 +52,10 @@ class Assets:
         """
         folder = Path(os.environ.get("KUBEBUILDER_ASSETS", _DEFAULT_ASSETS))
         missing = [name for name in _SERVERS if not os.access(folder / name, os.X_OK)]
-        kubectl = shutil.which("kubectl") or shutil.which("kubectl", path=str(folder))
+        # Its own version first: older ones print and parse differently.
+        kubectl = shutil.which("kubectl", path=str(folder)) or shutil.which("kubectl")
         if kubectl is None:
-            missing.append("kubectl (on the PATH or there)")
+            missing.append("kubectl (there or on the PATH)")
         if kubectl is None or missing:
             raise AssetsMissingError(
                 f"no control plane to test on: {folder} lacks {', '.join(missing)}; "
