@@ -32,12 +32,17 @@ def node_of(slices: Iterable[Mapping[str, Any]], *, counters_leak: bool = False,
 
 
 _devices: Final[dict[str, Device]] = {}
+_known: Final[dict[int, tuple[Mapping[str, Any], Device]]] = {}
+"""By identity of the entry, which the value keeps alive."""
 
 
 def _device_of(entry: Mapping[str, Any]) -> Device:
     """Equal entries are one object, so that a selector is evaluated once for them."""
-    key = json.dumps(entry, sort_keys=True)
-    return _devices.get(key) or _devices.setdefault(key, _device(entry))
+    known = _known.get(id(entry))
+    if known is None:
+        key = json.dumps(entry, sort_keys=True)
+        known = _known[id(entry)] = entry, _devices.get(key) or _devices.setdefault(key, _device(entry))
+    return known[1]
 
 
 def _device(entry: Mapping[str, Any]) -> Device:
@@ -104,6 +109,8 @@ def _alternative(name: str, entry: Mapping[str, Any]) -> Alternative:
 
 
 def _all_of(expressions: list[str]) -> Callable[[Device], bool]:
+    if len(expressions) == 1:
+        return functools.partial(_selects, expressions[0])
     return lambda device: all(_selects(expression, device) for expression in expressions)
 
 
