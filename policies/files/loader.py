@@ -10,7 +10,7 @@ from kubecel.compile import Cel
 from kubecel.engine import CelEngine
 from neuron.findings import did_you_mean
 from neuron.instances import Topology
-from policies.files import catalogues, reading
+from policies.files import catalogues, mapped_templates, reading
 from policies.files.cases import run_cases
 from policies.files.folders import PolicyError, digest, read_folder
 from policies.judging.policy_set import PolicySet
@@ -103,6 +103,7 @@ class _Assembly:
         self.catalogue, problems = catalogues.assemble(reader.of(schema.InstanceTypeCatalog))
         self._problems += problems
         self._families(reader.of(schema.ConversionPolicy))
+        self._problems += mapped_templates.check(reader.of(schema.ConversionPolicy), self.catalogue)
 
     def _say(self, document: Document, path: documents.Path, message: str) -> None:
         self._problems.append(document.problem(path, message))

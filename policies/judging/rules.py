@@ -8,10 +8,14 @@ from typing import Any
 from kubecel.engine import CelEngine, Program
 from kubecel.errors import CelError
 from kubecel.types import BOOL, DYN, STRING, Type
-from neuron import names
+from neuron import names, templates
+from neuron.claim_reader import read_claim
+from neuron.mapped_templates import MappedTemplate
 from neuron.scheduling import SchedulingHints
+from neuron.templates import Template
 from policies.judging.subjects import types_with
 from policies.schema import kinds as schema
+from policies.schema.conversion import TemplateMapping
 from policies.schema.documents import Document, Path, Problem
 from policies.schema.hints import PreferredSchedulingTerm, manifest
 
@@ -93,12 +97,13 @@ class ValidatingRule:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PodRule:
-    """A compiled policy for conversion."""
+    """A compiled policy for conversion; `templates` are its mappings as conversion reads them."""
 
     name: str
     document: Document
     conditions: tuple[Condition, ...]
     spec: schema.ConversionPolicySpec
+    templates: tuple[MappedTemplate, ...] = ()
 
     @property
     def fails_closed(self) -> bool:
@@ -182,7 +187,7 @@ class ExpressionCompiler:
     def pods(self, policy: schema.ConversionPolicy) -> PodRule:
         """Compile a policy for conversion. The result is valid only if `problems` stays empty."""
         conditions = self._conditions(("spec", "match", "conditions"), policy.spec.match.conditions)
-        return PodRule(policy.metadata.name, self._document, conditions, policy.spec)
+        return PodRule(policy.metadata.name, self._document, conditions, policy.spec, mapped_templates(policy))
 
     def hints(self, policy: schema.SchedulingHintPolicy) -> HintRule:
         """Compile a policy for scheduling hints. The result is valid only if `problems` stays empty."""
@@ -233,6 +238,31 @@ class ExpressionCompiler:
 
     def _say(self, path: Path, message: str) -> None:
         self.problems.append(self._document.problem(path, message))
+
+
+def mapped_templates(policy: schema.ConversionPolicy) -> tuple[MappedTemplate, ...]:
+    """The templates that a policy maps to demands."""
+    return tuple(_mapped(policy.metadata.name, each) for each in policy.spec.templates)
+
+
+def _mapped(policy: str, mapping: TemplateMapping) -> MappedTemplate:
+    demand, inline = mapping.demand, mapping.template
+    made = spec = None
+    if inline is not None:
+        metadata = inline.metadata
+        fingerprint = templates.digest(inline.spec)
+        made = Template(metadata.name, inline.spec, fingerprint, policy, metadata.labels, metadata.annotations)
+        spec = read_claim(templates.KIND, templates.API_VERSION, inline.spec)[0]
+    return MappedTemplate(
+        policy,
+        mapping.template_name,
+        (names.RESOURCE_NEURONCORE,) if demand.cores else (names.RESOURCE_NEURON, names.RESOURCE_NEURONDEVICE),
+        demand.cores or demand.devices or 0,
+        demand.logical_neuron_core,
+        demand.ultraserver_mode,
+        made,
+        spec,
+    )
 
 
 def scheduling_hints(name: str, spec: schema.SchedulingHintPolicySpec) -> SchedulingHints:

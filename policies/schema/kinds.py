@@ -18,6 +18,7 @@ from pydantic import (
 from neuron.instances import Topology
 from policies.schema import hints as schema_hints
 from policies.schema.base import Expression, Identifier, Metadata, Mode, Model, Moment, Name, Object, Text
+from policies.schema.conversion import TemplateMapping
 
 API_VERSION: Final = "policy.neuron.aws.com/v1alpha1"
 VAP_API_VERSION: Final = "admissionregistration.k8s.io/v1"
@@ -250,6 +251,10 @@ class ConversionPolicySpec(Model):
             description="Allow: counts that no connected group has are allocated as devices that need not be connected."
         ),
     ] = "Deny"
+    templates: Annotated[
+        tuple[TemplateMapping, ...],
+        Field(max_length=64, description="Templates of operators, used instead of generated ones."),
+    ] = ()
 
 
 class ConversionPolicy(Model):
