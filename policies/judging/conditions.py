@@ -5,7 +5,7 @@ from typing import Any
 
 from kubecel.budget import Budget
 from kubecel.engine import Program
-from kubecel.errors import CelBudgetExceededError, CelError
+from kubecel.errors import CelBudgetExceededError, CelError, quoted
 from policies.judging.failures import Failure
 from policies.judging.rules import Condition
 
@@ -20,8 +20,19 @@ class Variables(dict[str, Any]):
         self._budget = budget
 
     def __missing__(self, name: str) -> Any:
-        value = self[name] = self._programs[name].evaluate(self._activation, self._budget)
+        program = self._programs[name]
+        try:
+            value = self[name] = program.evaluate(self._activation, self._budget)
+        except CelError as error:
+            raise _of_variable(name, program, error) from error
         return value
+
+
+def _of_variable(name: str, program: Program, error: CelError) -> CelError:
+    """The error of a variable, for the expression that reads it; the words are the API server's."""
+    text = quoted(program.source.strip())
+    place = f" in {text}" if error.offset is None else f" (line {error.line}, column {error.column} of {text})"
+    return type(error)(f'composited variable "{name}" fails to evaluate: {error.message}{place}')
 
 
 def all_hold(

@@ -14,7 +14,7 @@ from kubecel.budget import MATCH_CONDITION_LIMITS, POLICY_LIMITS, Budget, Clock,
 from kubecel.engine import Program
 from kubecel.errors import CelBudgetExceededError, CelError
 from kubecel.values import kind_of
-from policies.judging import matching
+from policies.judging import matching, parameters
 from policies.judging.conditions import Variables, all_hold
 from policies.judging.failures import Failure
 from policies.judging.rules import Binding, Check, Exemption, HintRule, PodRule, ValidatingRule
@@ -105,6 +105,7 @@ class Verdict:
         errors: what could not be evaluated, also if the failurePolicy is Ignore.
         unfinished: why the policy was not evaluated; empty if it was.
         seconds: duration of the evaluation.
+        params: the value of `params`.
     """
 
     rule: ValidatingRule
@@ -117,6 +118,7 @@ class Verdict:
     errors: tuple[Failure, ...] = ()
     unfinished: str = ""
     seconds: float = 0.0
+    params: Mapping[str, Any] | None = None
 
 
 def evaluate(
@@ -138,7 +140,8 @@ def evaluate(
         time_limit: for all policies together.
 
     Returns:
-        One verdict for each policy whose resource rules match. No expression makes this function raise.
+        One verdict for each policy whose resource rules match; of a policy whose bindings have parameters, one for
+        each parameter object. No expression makes this function raise.
 
     Raises:
         TakesLongError: the time limit is over, and it raises.
@@ -157,14 +160,38 @@ def evaluate(
             continue
         if activation is None:
             activation = _activation(subject, clock, deadline, time_limit)
-        run = _Run(rule, activation, budgets, clock, started)
-        if started <= deadline:
-            verdicts.append(run.judge(bindings, now))
-        elif not time_limit.raises:
-            verdicts.append(run.unfinished(OUT_OF_TIME, bindings, now))
-        if time_limit.raises and clock() > deadline and (run.exceeded or started > deadline):
-            raise TakesLongError
+        for params, fault, bound in _with_parameters(rule, bindings, subject):
+            run = _Run(rule, activation, budgets, clock, started, params)
+            if fault:
+                verdicts.append(run.misconfigured(fault, bound, now))
+            elif started <= deadline:
+                verdicts.append(run.judge(bound, now))
+            elif not time_limit.raises:
+                verdicts.append(run.unfinished(OUT_OF_TIME, bound, now))
+            if time_limit.raises and clock() > deadline and (run.exceeded or started > deadline):
+                raise TakesLongError
     return tuple(verdicts)
+
+
+def _with_parameters(
+    rule: ValidatingRule, bindings: tuple[Binding, ...], subject: Subject
+) -> Iterable[tuple[Mapping[str, Any] | None, str, tuple[Binding, ...]]]:
+    """The values of `params` with which a policy is evaluated, with a fault or "", and the bindings that have them.
+
+    Bindings without parameters are evaluated together. A binding with parameters is evaluated once for each object.
+    """
+    plain = tuple(each for each in bindings if each.parameters is None)
+    if plain:
+        yield rule.params, "", plain
+    if len(plain) == len(bindings):
+        return
+    for each in bindings:
+        if each.parameters is None:
+            continue
+        objects = parameters.found(each.parameters, subject)
+        yield from ((found, "", (each,)) for found in objects)
+        if not objects and each.parameters.ref.parameter_not_found_action == "Deny":
+            yield None, parameters.NOT_FOUND, (each,)
 
 
 def _activation(subject: Subject, clock: Clock, deadline: float, time_limit: TimeLimit) -> dict[str, Any]:
@@ -276,14 +303,20 @@ class _Run:
     """Evaluates one policy on one request."""
 
     def __init__(
-        self, rule: ValidatingRule, shared: Mapping[str, Any], budgets: _Budgets, clock: Clock, started: float
+        self,
+        rule: ValidatingRule,
+        shared: Mapping[str, Any],
+        budgets: _Budgets,
+        clock: Clock,
+        started: float,
+        params: Mapping[str, Any] | None = None,
     ) -> None:
         self._rule = rule
         self._budgets = budgets
         self._budget = budget = budgets.rest()
         self._clock = clock
         self._started = started
-        self.activation = {**shared, "params": rule.params}
+        self.activation = {**shared, "params": params}
         self.activation["variables"] = Variables(rule.variables, self.activation, budget)
         self._violations: list[Violation] = []
         self._errors: list[Failure] = []
@@ -295,7 +328,8 @@ class _Run:
         budget = self._budgets.conditions() if conditions else self._budget
         holds, failures = all_hold(conditions, self.activation, budget)
         if holds is False:
-            return Verdict(self._rule, PolicyOutcome.NO_MATCH, seconds=self._clock() - self._started)
+            seconds = self._clock() - self._started
+            return Verdict(self._rule, PolicyOutcome.NO_MATCH, seconds=seconds, params=self.activation["params"])
         for failure in failures:
             self.fail(failure)
         self.exceeded = bool(failures)
@@ -310,6 +344,11 @@ class _Run:
         self._errors.append(failure)
         if self._rule.fails_closed:
             self._violations.append(Violation(str(failure), failed=True))
+
+    def misconfigured(self, why: str, bindings: tuple[Binding, ...], now: dt.datetime) -> Verdict:
+        """The verdict of a policy whose binding has no parameter object."""
+        self.fail(Failure(why))
+        return self.verdict(bindings, now)
 
     def unfinished(self, why: str, bindings: tuple[Binding, ...], now: dt.datetime, *, exempts: bool = True) -> Verdict:
         """The verdict of a policy that was not evaluated."""
@@ -333,6 +372,7 @@ class _Run:
             None if exemption else expired,
             tuple(self._errors[:_MOST_ERRORS]),
             seconds=self._clock() - self._started,
+            params=self.activation["params"],
         )
 
     def _stopped(self, error: CelError) -> None:

@@ -2,11 +2,12 @@
 
 import dataclasses
 import datetime as dt
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from kubecel.engine import CelEngine, Program
-from kubecel.errors import CelError
+from kubecel.errors import CelError, CelTypeError
 from kubecel.types import BOOL, DYN, STRING, Type
 from neuron import names, templates
 from neuron.claim_reader import read_claim
@@ -18,6 +19,11 @@ from policies.schema import kinds as schema
 from policies.schema.conversion import TemplateMapping
 from policies.schema.documents import Document, Path, Problem
 from policies.schema.hints import PreferredSchedulingTerm, manifest
+
+_AUTHORIZER: Final = re.compile(r"\bauthorizer\s*\.")
+_NO_AUTHORIZER: Final = (
+    "'authorizer' is not supported: only the API server knows the permissions of its users. Leave this policy to it"
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,12 +56,29 @@ class Exemption:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Parameters:
+    """The parameter objects of a binding (`paramRef`).
+
+    Attributes:
+        ref: name or selector, and what happens without a parameter object.
+        objects: all objects of the policy's `paramKind`.
+    """
+
+    ref: schema.ParamRef
+    objects: tuple[Mapping[str, Any], ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Binding:
-    """Where a policy applies, and its actions there. `name` is empty for a policy without binding object."""
+    """Where a policy applies, and its actions there. `name` is empty for a policy without binding object.
+
+    `parameters` is None for a binding without parameters.
+    """
 
     name: str
     match: schema.MatchResources | None
     actions: tuple[str, ...]
+    parameters: Parameters | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,7 +97,7 @@ class ValidatingRule:
         checks: the validations.
         audit: audit annotations by key.
         fails_closed: whether an expression that cannot be evaluated counts as a violation.
-        params: the value of `params`.
+        params: the value of `params`, unless bindings name parameter objects; None with `paramKind`.
         exemptions: the exceptions.
         tests: embedded cases.
     """
@@ -90,7 +113,7 @@ class ValidatingRule:
     checks: tuple[Check, ...]
     audit: Mapping[str, Program]
     fails_closed: bool
-    params: Mapping[str, Any]
+    params: Mapping[str, Any] | None
     exemptions: tuple[Exemption, ...]
     tests: tuple[schema.Case, ...]
 
@@ -148,7 +171,8 @@ class ExpressionCompiler:
         variables: dict[str, Program] = {}
         for at, variable in enumerate(spec.variables):
             program = self._compile(("spec", "variables", at, "expression"), variable.expression, DYN)
-            if variable.name in variables:
+            # The API server accepts it in its own kind; the last one counts.
+            if variable.name in variables and isinstance(policy, schema.ValidatingPolicy):
                 self._say(("spec", "variables", at, "name"), f"the variable '{variable.name}' is declared twice.")
             if program is not None:
                 variables[variable.name] = program
@@ -179,7 +203,7 @@ class ExpressionCompiler:
             tuple(check for check in checks if check is not None),
             audit,
             spec.failure_policy == "Fail",
-            ours.params,
+            None if spec.param_kind is not None else ours.params,
             exemptions,
             ours.tests,
         )
@@ -227,7 +251,11 @@ class ExpressionCompiler:
     def _compile(self, path: Path, source: str, result: Type) -> Program | None:
         try:
             return self._engine.compile(source, types_with(self._variables), result=result)
-        except CelError as error:
+        except CelError as caught:
+            error = caught
+            authorizer = _AUTHORIZER.search(source)
+            if authorizer is not None:
+                error = CelTypeError(_NO_AUTHORIZER, authorizer.start(), source)
             line = self._document.text_lines.get(path, self._document.line(path)) + error.line - 1
             where = "" if error.offset is None else f" (column {error.column} of that line of the expression)"
             end = "" if error.message.endswith((".", "?")) else "."

@@ -80,6 +80,11 @@ class PolicyMetrics(Collector):
             "When the policies in force were loaded, seconds since the epoch.",
             value=store.loaded_at.timestamp(),
         )
+        yield GaugeMetricFamily(
+            "neuron_dra_policy_files_rejected",
+            "Files in the folder that are not in force: their last good versions are, or nothing of a new file.",
+            value=len(store.rejected),
+        )
         yield GaugeMetricFamily("neuron_dra_policies", "Policies in force.", value=len(store.current.rules))
         expiry = GaugeMetricFamily(
             "neuron_dra_policy_exception_expiry_timestamp_seconds",

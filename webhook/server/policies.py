@@ -102,14 +102,18 @@ async def policing(
     registry: CollectorRegistry,
     lane: Lane,
     find: FindClaims = find_nothing,
+    *,
+    together: bool = False,
 ) -> AsyncIterator[Policing]:
     """Load the policies of a folder, and follow it until the context ends; `find` looks up claims by name.
+
+    With `together`, a changed folder is loaded completely or not at all.
 
     Raises:
         StartupError: on entering: the policies cannot be used.
     """
     try:
-        store = PolicyStore.open(folder, _now)
+        store = PolicyStore.open(folder, _now, together=together)
     except PolicyError as error:
         raise StartupError(f"The policies (--policies) cannot be used:\n{error}") from error
     metrics = PolicyMetrics(store)
