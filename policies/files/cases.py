@@ -11,11 +11,12 @@ from neuron import names, scheduling
 from neuron.claim_reader import read_claim, read_class
 from neuron.claim_specs import ClaimSpec
 from policies.judging import holdings, matching
-from policies.judging.evaluate import UndecidedError, Verdict, evaluate, first_match
+from policies.judging.evaluate import UndecidedError, evaluate, first_match
 from policies.judging.fields import mapping, mappings
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.rules import HintRule, PodRule, ValidatingRule
 from policies.judging.subjects import RequestContext, Subject, of_object
+from policies.judging.verdicts import Verdict
 from policies.schema import kinds as schema
 from policies.schema.documents import Path, Problem
 from policies.schema.hints import Gets

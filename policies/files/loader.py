@@ -16,6 +16,7 @@ from policies.files.folders import PolicyError, digest, read_folder
 from policies.judging.parameters import name_of
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import Binding, ExpressionCompiler, HintRule, Parameters, PodRule, ValidatingRule
+from policies.judging.sharing import Sharing
 from policies.schema import documents
 from policies.schema import kinds as schema
 from policies.schema.documents import Document, Problem
@@ -130,6 +131,7 @@ class _Assembly:
 
     def __init__(self, engine: CelEngine, reader: _Reader) -> None:
         self._engine = engine
+        self._sharing = Sharing()
         self._problems = reader.problems
         bindings = self._bindings(reader)
         self.validating = tuple(
@@ -212,7 +214,7 @@ class _Assembly:
             self._check_actions(document, policy.spec.validation_actions)
         else:
             bound = tuple(bindings.get(policy.metadata.name, ())) or (Binding("", None, ("Deny",)),)
-        compiler = ExpressionCompiler(self._engine, document)
+        compiler = ExpressionCompiler(self._engine, document, self._sharing)
         rule = compiler.validating(policy, bound)
         self._problems += compiler.problems
         return rule
@@ -225,7 +227,7 @@ class _Assembly:
         for document, policy in found:
             if policy.spec.locked and policy.spec.mode is None:
                 self._say(document, ("spec", "locked"), "spec.locked locks spec.mode, but spec.mode is missing.")
-            compiler = ExpressionCompiler(self._engine, document)
+            compiler = ExpressionCompiler(self._engine, document, self._sharing)
             rules.append(compiler.pods(policy))
             self._problems += compiler.problems
         return tuple(sorted(rules, key=lambda rule: rule.spec.order))
@@ -239,7 +241,7 @@ class _Assembly:
                 (spec.tolerations, spec.node_affinity, spec.scheduler_name, spec.labels, spec.leader_worker_set)
             ):
                 self._say(document, ("spec",), "spec sets no hint: the policy would do nothing.")
-            compiler = ExpressionCompiler(self._engine, document)
+            compiler = ExpressionCompiler(self._engine, document, self._sharing)
             rules.append(compiler.hints(policy))
             self._problems += compiler.problems
         return tuple(sorted(rules, key=lambda rule: rule.spec.order))

@@ -139,8 +139,8 @@ def needed_rules(rules: Iterable[ValidatingRule]) -> list[dict[str, Any]]:
                             key = (group, tuple(sorted(each.api_versions)), each.scope, resource)
                             wanted.setdefault(key, set()).add(operation)
     merged: dict[tuple[str, tuple[str, ...], str, tuple[str, ...]], list[str]] = {}
-    for (group, versions, scope, resource), operations in sorted(wanted.items()):
-        listed = tuple(each for each in _WRITES_AND_MORE if each in operations)
+    for (group, versions, scope, resource), missing in sorted(wanted.items()):
+        listed = tuple(each for each in _WRITES_AND_MORE if each in missing)
         merged.setdefault((group, versions, scope, listed), []).append(resource)
     return [
         {

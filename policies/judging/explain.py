@@ -10,11 +10,12 @@ from kubecel.errors import CelError
 from kubecel.values import kind_of
 from policies.judging import matching
 from policies.judging.conditions import Variables, all_hold
-from policies.judging.evaluate import PolicyOutcome, Verdict, evaluate
+from policies.judging.evaluate import evaluate
 from policies.judging.parameters import name_of
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import Condition, HintRule, PodRule, ValidatingRule
 from policies.judging.subjects import Subject
+from policies.judging.verdicts import PolicyOutcome, Verdict
 
 _LONGEST_VALUE: Final = 200
 _ELSEWHERE: Final = "its selectors, or those of its bindings, select something else"

@@ -14,6 +14,7 @@ from neuron.claim_reader import read_claim
 from neuron.mapped_templates import MappedTemplate
 from neuron.scheduling import SchedulingHints
 from neuron.templates import Template
+from policies.judging.sharing import Shared, Sharing
 from policies.judging.subjects import types_with
 from policies.schema import kinds as schema
 from policies.schema.conversion import TemplateMapping
@@ -28,10 +29,11 @@ _NO_AUTHORIZER: Final = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Condition:
-    """A match condition."""
+    """A match condition; `shared`: its identity, if other policies may have it too."""
 
     name: str
     program: Program
+    shared: Shared | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class Check:
     message: str
     message_program: Program | None
     reason: str
+    shared: Shared | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,6 +103,7 @@ class ValidatingRule:
         params: the value of `params`, unless bindings name parameter objects; None with `paramKind`.
         exemptions: the exceptions.
         tests: embedded cases.
+        shared: identities of the variables, by name.
     """
 
     name: str
@@ -116,6 +120,7 @@ class ValidatingRule:
     params: Mapping[str, Any] | None
     exemptions: tuple[Exemption, ...]
     tests: tuple[schema.Case, ...]
+    shared: Mapping[str, Shared | None] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -156,10 +161,12 @@ class HintRule:
 class ExpressionCompiler:
     """Compiles the expressions of one document, and collects problems with file and line."""
 
-    def __init__(self, engine: CelEngine, document: Document) -> None:
+    def __init__(self, engine: CelEngine, document: Document, sharing: Sharing | None = None) -> None:
         self._engine = engine
         self._document = document
+        self._sharing = sharing or Sharing()
         self._variables: dict[str, Type] = {}
+        self._identities: dict[str, Shared | None] = {}
         self.problems: list[Problem] = []
 
     def validating(
@@ -176,6 +183,7 @@ class ExpressionCompiler:
                 self._say(("spec", "variables", at, "name"), f"the variable '{variable.name}' is declared twice.")
             if program is not None:
                 variables[variable.name] = program
+                self._identities[variable.name] = self._sharing.identity(program, DYN, self._identities)
             # If it does not compile, the expressions that read it must not be reported as well.
             self._variables[variable.name] = DYN if program is None else program.result
         checks = [self._check(at, validation) for at, validation in enumerate(spec.validations)]
@@ -196,7 +204,7 @@ class ExpressionCompiler:
             policy.kind,
             self._document,
             ours.severity,
-            spec.match_constraints,
+            self._sharing.match(spec.match_constraints),
             bindings,
             conditions,
             variables,
@@ -206,6 +214,7 @@ class ExpressionCompiler:
             None if spec.param_kind is not None else ours.params,
             exemptions,
             ours.tests,
+            self._identities,
         )
 
     def pods(self, policy: schema.ConversionPolicy) -> PodRule:
@@ -224,7 +233,8 @@ class ExpressionCompiler:
         for at, condition in enumerate(conditions):
             program = self._compile((*path, at, "expression"), condition.expression, BOOL)
             if program is not None:
-                compiled.append(Condition(condition.name, program))
+                shared = self._sharing.identity(program, BOOL, self._identities)
+                compiled.append(Condition(condition.name, program, shared))
         return tuple(compiled)
 
     def _check(self, at: int, validation: schema.Validation) -> Check | None:
@@ -235,7 +245,8 @@ class ExpressionCompiler:
         if program is None:
             return None
         message = validation.message or f"failed expression: {validation.expression.strip()}"
-        return Check(program, message, wording_program or None, validation.reason)
+        shared = self._sharing.identity(program, BOOL, self._identities)
+        return Check(program, message, wording_program or None, validation.reason, shared)
 
     def _audit(self, annotations: tuple[schema.AuditAnnotation, ...]) -> dict[str, Program]:
         compiled = {}
@@ -250,7 +261,12 @@ class ExpressionCompiler:
 
     def _compile(self, path: Path, source: str, result: Type) -> Program | None:
         try:
-            return self._engine.compile(source, types_with(self._variables), result=result)
+            return self._sharing.compiled(
+                source,
+                result,
+                self._variables,
+                lambda: self._engine.compile(source, types_with(self._variables), result=result),
+            )
         except CelError as caught:
             error = caught
             authorizer = _AUTHORIZER.search(source)

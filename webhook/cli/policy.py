@@ -120,8 +120,9 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
 
     Exit code: 0 = nothing would be denied, 1 = an object would be denied, 2 = a file cannot be read.
     """
-    from policies.judging.evaluate import PolicyOutcome, evaluate
+    from policies.judging.evaluate import evaluate
     from policies.judging.explain import explain as explained
+    from policies.judging.verdicts import PolicyOutcome
     from webhook.decisions.pod_templates import path_text
     from webhook.offline.file_policies import FilePolicies
     from webhook.offline.manifest_cluster import ManifestCluster

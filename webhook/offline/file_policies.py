@@ -24,9 +24,10 @@ from neuron.templates import API_VERSION as TEMPLATE_VERSION
 from neuron.templates import KIND as TEMPLATE
 from neuron.validate_claims import ClaimContext
 from policies.files.loader import PolicyError, load_folder
-from policies.judging.evaluate import Verdict, evaluate
+from policies.judging.evaluate import evaluate
 from policies.judging.policy_set import PolicySet
 from policies.judging.subjects import CLUSTER_SCOPED, RequestContext, Subject, of_object
+from policies.judging.verdicts import Verdict
 from policies.schema.documents import Problem
 from webhook.decisions.claim_context import claim_context
 from webhook.decisions.conversion_context import ConversionOptions

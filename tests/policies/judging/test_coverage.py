@@ -105,7 +105,9 @@ def several(*rules: str) -> tuple[list[str], list[dict[str, object]]]:
 
 def test_many_policies_get_one_note() -> None:
     (note,), _ = several(*[rule("", "secrets")] * 10, rule("", "services"))
-    assert note == ("'p0', 'p1', 'p2', 'p3', 'p4', 'p5', 'p6', 'p7' and 3 more match secrets, services, " + NOT_SENT)
+    assert note == (
+        "policies 'p0', 'p1', 'p2', 'p3', 'p4', 'p5', 'p6', 'p7' and 3 more match secrets, services, " + NOT_SENT
+    )
 
 
 def test_the_rules_that_a_set_needs_are_merged() -> None:
