@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from neuron import names
 from neuron.api_objects import Page, read_page
-from runtime.api_errors import ApiAnswerError, ApiServerError
+from runtime.api_errors import UNAUTHORIZED, ApiAnswerError, ApiServerError, StatusError, UnreachableError
 from webhook.cluster.api import RESOURCE_GROUP, Resource, TimedApiServer, loaded
 from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_SLICES
 from webhook.cluster.listing import Lister, Object, Seen, unseen
@@ -86,6 +86,9 @@ async def fetch(
         address: its URL.
         lister: of the server; a test passes one with small pages.
         progress: is called after each page.
+
+    Raises:
+        ApiServerError: the cluster does not answer, or refuses the credentials.
     """
     reader = _Reader(lister or Lister(server), progress or (lambda *_: None))
     ours = {"fieldSelector": f"spec.driver={names.DRIVER}"}
@@ -131,7 +134,11 @@ class _Reader:
 
         try:
             await self._lister.read(resource.path(), query or {}, read_page, take, restart)
+        except UnreachableError:
+            raise
         except ApiServerError as error:
+            if isinstance(error, StatusError) and error.code == UNAUTHORIZED:
+                raise ApiServerError("the API server does not accept these credentials: renew them") from error
             return unseen(error, resource, "list")
         return tuple(found)
 
