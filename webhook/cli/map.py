@@ -2,9 +2,11 @@
 
 import asyncio
 import dataclasses
+import datetime as dt
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -22,6 +24,16 @@ UNSEEN: Final = 2
 
 @click.command(name="map")
 @click.argument("nodes", nargs=-1, metavar="[NODE]...")
+@click.option(
+    "-f",
+    "--filename",
+    "filenames",
+    multiple=True,
+    type=click.Path(path_type=Path, allow_dash=True),
+    metavar="FILE|-",
+    help="Read a file instead of a cluster: the output of `kubectl get nodes,resourceslices,resourceclaims,pods -A -o"
+    " yaml` or `-o json`. May be repeated.",
+)
 @cluster_options
 @namespace_option("Only nodes on which claims of this namespace hold devices. Default: all nodes.")
 @click.option("-l", "--selector", metavar="SELECTOR", default="", help="Only nodes with these labels, as in kubectl.")
@@ -71,10 +83,12 @@ def map(  # noqa: A001 - the command's name
     Exit codes: 0; 2 if the cluster or its ResourceSlices cannot be read.
     """
     chosen = _filter(options)
+    if serve and options["filenames"]:
+        raise click.UsageError("--serve reads a cluster: use -o html for a page of files.")
     if serve:
         _serve(cluster, options["host"], options["port"], options["interval"])
         return
-    found, seen = _look(cluster, chosen)
+    found, seen = _look(cluster, options["filenames"], chosen)
     sys.stdout.write(_FORMATS[output](found, seen))
     sys.stdout.flush()
     from webhook.cluster.listing import Unseen
@@ -101,6 +115,17 @@ def _filter(options: dict[str, Any]) -> "Filter":
         raise click.BadParameter(str(error), param_hint="'-l' / '--selector'") from error
 
 
+def _from_files(files: Sequence[Path]) -> "Snapshot":
+    from webhook.inspection.files import ObjectsError, read_objects
+    from webhook.inspection.snapshot import gather
+
+    try:
+        items = [item for file in files for item in read_objects(file, sys.stdin.buffer)]
+    except ObjectsError as error:
+        raise CannotLookError(str(error)) from error
+    return gather(items, ", ".join(str(file) for file in files), dt.datetime.now(dt.UTC))
+
+
 async def _read(cluster: ClusterChoice) -> "Snapshot":
     from runtime.api_errors import ApiServerError
     from webhook.inspection.snapshot import fetch
@@ -112,8 +137,8 @@ async def _read(cluster: ClusterChoice) -> "Snapshot":
             raise CannotLookError(f"{server.address} cannot be read: {error}") from error
 
 
-def _look(cluster: ClusterChoice, chosen: "Filter") -> tuple["DeviceMap", "Snapshot"]:
-    seen = asyncio.run(_read(cluster))
+def _look(cluster: ClusterChoice, files: Sequence[Path], chosen: "Filter") -> tuple["DeviceMap", "Snapshot"]:
+    seen = _from_files(files) if files else asyncio.run(_read(cluster))
     from webhook.inspection.device_map import build
     from webhook.maps import filters
 

@@ -30,7 +30,7 @@
     byId("problems").replaceChildren(...data.problems.map((text) => make("p", {class: "problem"}, text)));
     const rows = data.types.map((type) => {
       const states = type.devicesByState;
-      const places = Object.entries(type.places).map(([size, count]) => `${count} × ${size}`).join(", ");
+      const places = Object.entries(type.places).map(([size, count]) => `${count} x ${size}`).join(", ");
       const fits = type.largestFree ? `${type.largestFree} on ${type.largestFreeNode}` : "none";
       const held = (states.held || 0) + (states.partly || 0);
       const number = (value) => make("td", {class: "number"}, String(value || 0));

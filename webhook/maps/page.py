@@ -30,10 +30,11 @@ def _hash(text: str) -> str:
 
 
 POLICY: Final = (
-    f"default-src 'none'; script-src {_hash(SCRIPT)}; style-src {_hash(STYLE)}; connect-src 'self'; base-uri 'none'; "
-    "form-action 'none'"
+    f"default-src 'none'; script-src {_hash(SCRIPT)}; style-src {_hash(STYLE)}; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'"
 )
-"""Content-Security-Policy: only the page's own script and style run, whatever names the cluster has."""
+"""Content-Security-Policy: only the page's own script and style run, whatever names the cluster has. The image is the
+empty icon, without which browsers request one."""
 
 _BODY: Final = (_FILES / "page.html").read_text(encoding="utf-8")
 

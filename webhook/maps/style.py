@@ -67,7 +67,6 @@ DRAWING: Final = (
     ".unhealthy>rect{fill:var(--bad)}.unhealthy>text{fill:var(--on-bad)}"
     ".tainted>rect{fill:var(--warn)}.plugin>rect{fill:var(--plugin)}.fits>rect{fill:var(--fits)}"
     ".fault>rect{stroke:var(--bad);stroke-width:4}"
-    ".partly>rect{stroke-dasharray:6 3}"
-    + "".join(f".c{number}>rect{{fill:var(--c{number})}}" for number in range(8))
+    ".partly>rect{stroke-dasharray:6 3}" + "".join(f".c{number}>rect{{fill:var(--c{number})}}" for number in range(8))
 )
 """Classes of the parts of a drawing."""

@@ -102,9 +102,7 @@ def states_of(node: NodeMap) -> Iterator[tuple[str, str, str]]:
     if node.largest_free:
         yield MARKS[State.FREE], "fits", f"largest connected set that is free: {ranges(node.largest_free)}"
     for state, mark in MARKS.items():
-        members = [
-            device for device in node.devices if device.state is state and device.index not in node.largest_free
-        ]
+        members = [device for device in node.devices if device.state is state and device.index not in node.largest_free]
         if members:
             faults = sorted({device.fault for device in members if device.fault})
             why = f" ({', '.join(faults)})" if faults else ""

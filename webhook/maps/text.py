@@ -133,12 +133,12 @@ def _table(nodes: Sequence[NodeMap], paper: Paper) -> list[str]:
         )
         for node in in_order(nodes)
     ]
-    plain = [*head[:4], _strip_width(nodes)]
     widths = [max(len(cell) for cell in column) for column in zip(head[:4], *(row[:4] for row in rows), strict=True)]
-    lines = [_row(head[:4], widths) + f"  {head[4]:<{max(len(head[4]), int(plain[4]))}}  {head[5]}"]
+    strip = max(len(head[4]), *map(_strip_length, nodes))
+    lines = [f"{_row(head[:4], widths)}  {head[4]:<{strip}}  {head[5]}"]
     for node, row in zip(in_order(nodes), rows, strict=True):
-        gap = " " * (max(len(head[4]), int(plain[4])) - _strip_length(node))
-        lines.append(f"{_row(row[:4], widths)}  {row[4]}{gap}  {row[5]}")
+        # Colours have no width.
+        lines.append(f"{_row(row[:4], widths)}  {row[4]}{' ' * (strip - _strip_length(node))}  {row[5]}")
     return [*lines, "", _marks(nodes, paper)]
 
 
@@ -155,10 +155,6 @@ def _strip(node: NodeMap, paper: Paper) -> str:
 def _strip_length(node: NodeMap) -> int:
     count = len(node.devices)
     return count + max(0, (count - 1) // _STRIP)
-
-
-def _strip_width(nodes: Iterable[NodeMap]) -> int:
-    return max(map(_strip_length, nodes), default=0)
 
 
 def note(node: NodeMap) -> str:
