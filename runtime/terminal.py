@@ -1,6 +1,7 @@
 """What a command's output stream can show: colour, characters, width. Text from a cluster never controls a terminal."""
 
 import shutil
+import textwrap
 from collections.abc import Mapping
 from typing import Final, Protocol
 
@@ -37,3 +38,11 @@ def encodable(text: str, encoding: str) -> bool:
     except (UnicodeEncodeError, LookupError):
         return False
     return True
+
+
+def wrapped(text: str, indent: int, width: int | None) -> str:
+    """The text with line breaks; lines after the first one are indented. `width` None: no breaks."""
+    if width is None or indent + len(text) <= width:
+        return text
+    broken = textwrap.wrap(text, max(20, width - indent), break_long_words=False, break_on_hyphens=False)
+    return ("\n" + " " * indent).join(broken)

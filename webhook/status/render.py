@@ -1,12 +1,11 @@
 """Prints lines as text for a terminal, or as JSON."""
 
-import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 import orjson
 
-from runtime.terminal import encodable, printable
+from runtime.terminal import encodable, printable, wrapped
 from webhook.status.lines import Line, Verdict, overall
 
 MARKS: Final = {Verdict.WELL: "✓", Verdict.NOTE: "!", Verdict.WRONG: "✗", Verdict.UNKNOWN: "?"}
@@ -34,10 +33,10 @@ def as_text(headline: str, lines: Sequence[Line], *, encoding: str, colour: bool
         mark = marks[line.verdict]
         painted = f"\x1b[{_COLOURS[line.verdict]}m{mark}\x1b[0m" if colour else mark
         indent = " " * (room + 4)
-        words = _wrapped(printable(line.text, encoding), len(indent), width)
+        words = wrapped(printable(line.text, encoding), len(indent), width)
         out.append(f"{painted} {shown:<{room}}  {words}")
         if line.fix:
-            out.append(f"{indent}{_wrapped('-> ' + printable(line.fix, encoding), len(indent), width)}")
+            out.append(f"{indent}{wrapped('-> ' + printable(line.fix, encoding), len(indent), width)}")
     out.append(_summary(lines))
     return "".join(f"{each}\n" for each in out)
 
@@ -50,13 +49,6 @@ def _summary(lines: Iterable[Line]) -> str:
     wrong = counts[Verdict.WRONG]
     start = f"{wrong} wrong" if wrong else "Nothing wrong was seen" if counts[Verdict.UNKNOWN] else "All is well"
     return f"{start}{', ' if told else ''}{told}."
-
-
-def _wrapped(text: str, indent: int, width: int | None) -> str:
-    if width is None or indent + len(text) <= width:
-        return text
-    broken = textwrap.wrap(text, max(20, width - indent), break_long_words=False, break_on_hyphens=False)
-    return ("\n" + " " * indent).join(broken)
 
 
 def as_json(address: str, namespace: str, lines: Sequence[Line]) -> str:
