@@ -11,7 +11,7 @@ import msgspec
 with atheris.instrument_imports(include=["neuron", "webhook", "policies", "kubecel", "kubeletplugin"]):
     from tests.fuzz.targets import TARGETS
 
-JSON_TARGETS: Final = frozenset({"review", "pod", "claim", "config", "allocated"})
+JSON_TARGETS: Final = frozenset({"review", "pod", "claim", "config", "allocated", "cdi", "checkpoint"})
 _TOKENS: Final[tuple[Any, ...]] = (
     *(None, True, False, 0, 1, -1, 2**31, 2**63, 1.5, 1e308, "", "a", "4", "1e3", "100m", "neuron", "\u202e", "\x00"),
     *([], {}, [None], [{}], {"": None}, {"a": [1]}, "aws.amazon.com/neuron", "aws.amazon.com/neuroncore", "convert"),

@@ -6,6 +6,7 @@ property, is a finding.
 
 import asyncio
 import copy
+import hashlib
 import json
 import shutil
 import tempfile
@@ -44,7 +45,7 @@ from webhook.server.standalone import StandaloneBackend
 
 LEGACY: Final = ("aws.amazon.com/neuron", "aws.amazon.com/neurondevice", "aws.amazon.com/neuroncore")
 _OURS: Final = ("metadata", "spec")
-_UID: Final = "6ac1d2a5-9a9c-4f61-8d2e-0d4d6a4ad6a1"
+UID: Final = "6ac1d2a5-9a9c-4f61-8d2e-0d4d6a4ad6a1"
 
 _loop: Final = asyncio.new_event_loop()
 
@@ -106,7 +107,7 @@ def allocated(data: bytes) -> None:
     if content is None:
         return
     try:
-        allocation.read_allocation(content, "neuron.aws.com", "node-1", _UID)
+        allocation.read_allocation(content, "neuron.aws.com", "node-1", UID)
     except allocation.AllocationError as error:
         _check_message(error)
 
@@ -207,21 +208,29 @@ _DEVICE_FILES: Final = (
 
 
 def checkpoint_file(data: bytes) -> None:
-    """Any content is a checkpoint that is written as it was read, or is reported as damaged."""
-    try:
-        read = checkpoint.decode(data)
-    except checkpoint.DamagedCheckpointError:
-        return
-    assert checkpoint.decode(checkpoint.encode(read)) == read
+    """Any content, also with the right checksum, is written as it was read, or is reported as damaged."""
+    digest = hashlib.sha256(data).hexdigest().encode()
+    sealed = b'{"apiVersion":"%s","kind":"%s","checksum":"sha256:%s","data":%s}' % (
+        checkpoint.API_VERSION.encode(),
+        checkpoint.KIND.encode(),
+        digest,
+        data,
+    )
+    for content in (data, sealed):
+        try:
+            read = checkpoint.decode(content)
+        except checkpoint.DamagedCheckpointError:
+            continue
+        assert checkpoint.decode(checkpoint.encode(read)) == read
 
 
 def cdi_file(data: bytes) -> None:
     """Any CDI spec of ours is read back, or is reported as damaged."""
     with tempfile.TemporaryDirectory(prefix="fuzz-cdi-") as name:
         files = SpecFiles(DiskFiles(), Path(name), "boot")
-        files.path(_UID).write_bytes(data)
+        files.path(UID).write_bytes(data)
         try:
-            assert files.read(_UID).uid == _UID
+            assert files.read(UID).uid == UID
         except DamagedSpecError as error:
             _check_message(error)
 
