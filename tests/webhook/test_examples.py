@@ -38,11 +38,11 @@ NEURON_CONFIG = {"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig", "log
 ULTRASERVER_CONFIG = {"apiVersion": "neuron.aws.com/v1", "kind": "UltraServerConfig", "ultraserverMode": 4}
 FACTS = {
     "legacy-pod": Facts("neuron-4-fdc84041cb55", [4], ["devicegroup4_id"], {"train": ["neuron"]}),
-    "mpi-worker-efa": Facts("neuron-16-a50fb87d6aa9", [4] * 4, ["devicegroup16_id"], {"mpitest": ["neuron"]}),
+    "mpi-worker-efa": Facts("neuron-16-2a2f431bd5a9", [4] * 4, ["devicegroup16_id"], {"mpitest": ["neuron"]}),
     "four-connected-devices": Facts("neuron-4-fdc84041cb55", [4], ["devicegroup4_id"], {"vllm": ["neuron"]}),
     "single-device": Facts("neuron-1-bd1d3ece8d31", [1], [], {"embed": ["neuron"]}),
-    "cores-on-trn2": Facts("neuron-4-44d00a6aca8c", [4], ["devicegroup4_id"], {"server": ["neuron"]}),
-    "lnc-1": Facts("neuron-4-lnc1-8837369d58f3", [4], ["devicegroup4_id"], {"server": ["neuron"]}, NEURON_CONFIG),
+    "cores-on-trn2": Facts("neuron-4-efada2a63f3d", [4], ["devicegroup4_id"], {"server": ["neuron"]}),
+    "lnc-1": Facts("neuron-4-lnc1-7c602cec66d6", [4], ["devicegroup4_id"], {"server": ["neuron"]}, NEURON_CONFIG),
     "compile-init-container": Facts(
         "neuron-8-76b58b96e680", [8], ["devicegroup8_id"], {"compile": ["neuron"], "train": ["neuron"]}
     ),
