@@ -13,7 +13,6 @@ from webhook.explain.diagnosis import diagnose
 from webhook.explain.estate import Estate, items
 from webhook.explain.explanation import Explanation
 from webhook.explain.facts import Facts
-from webhook.explain.installation import Installation
 from webhook.explain.legacy_placement import place_legacy, requested
 from webhook.explain.model import PodClaim, Selects, UnknownClassError, read_demand
 from webhook.explain.outlook import Outlook, Surroundings, outlooks, stored_outlook
@@ -92,6 +91,7 @@ class Explainer:
         manifest = live_manifest(_unbound(pod), PODS, "Pod")
         outlook = stored_outlook(manifest, self._around)
         claims = self._claims_of(pod)
+        namespace = str(pod["metadata"].get("namespace") or "")
         nodes, notes, unknown_class = self._nodes(outlook, pod, claims)
         live = self._live
         diagnosis = diagnose(
@@ -105,7 +105,7 @@ class Explainer:
                 self._node_of(pod),
                 self._estate.nodes if self._estate else (),
                 items(live.snapshot.slices) if live else (),
-                live.installation if live else Installation(),
+                live.installation.not_called(namespace, self._view.namespace_labels(namespace)) if live else "",
                 unknown_class,
             )
         )
@@ -147,7 +147,8 @@ class Explainer:
             if allocation:
                 allocated.append(allocation)
             elif spec is None:
-                notes.append(f"Not judged: claim {use.name}, because its {use.kind} {use.object} is not known.")
+                why = "has the wrong form" if use.known else "is not known"
+                notes.append(f"Nodes are not judged: {use.kind} {use.object} of claim {use.name} {why}.")
             else:
                 waiting.append(PodClaim(use.name, spec))
         if notes:

@@ -83,3 +83,19 @@ def test_other_deployments_are_not_the_webhook() -> None:
 def test_config_maps_with_policies_are_found(volume: dict[str, Any]) -> None:
     other = {"name": "tls", "configMap": {"name": "ca"}}
     assert read_installation([deployment(volumes=[other, volume])], []).config_maps == (("ops", "rules"),)
+
+
+def test_a_namespace_that_the_selector_leaves_out() -> None:
+    expression = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "team-b"]}
+    entry = {"name": "mutate.neuron.aws.com", "namespaceSelector": {"matchExpressions": [expression]}}
+    found = read_installation([], [{"webhooks": [entry]}])
+    assert found.not_called("team-a", {}) == ""
+    assert found.not_called("team-b", None) == ""
+    assert found.not_called("team-b", {}) == (
+        "The namespaceSelector of the webhook configuration leaves namespace team-b out."
+    )
+
+
+def test_a_selector_of_an_unknown_form_selects_everything() -> None:
+    entry = {"name": "mutate.neuron.aws.com", "namespaceSelector": {"matchExpressions": 7}}
+    assert read_installation([], [{"webhooks": [entry]}]).not_called("team-a", {}) == ""
