@@ -40,8 +40,8 @@ FOUND: dict[str, tuple[Any, ClaimContext | None, str, str]] = {
     "a group beside devices in use": (
         FOUR, COUNTERS, "spec.devices.constraints[0].matchAttribute",
         "NEU541: up to Kubernetes 1.36.2, resource.aws.com/devicegroup4_id is refused on a node of trn2u.48xlarge"
-        " if one of its devices is in use, because they consume shared counters (kubernetes#140436). List an alternative"
-        f" for each group, with a selector such as: {IDS.format('0, 1, 2, 3')}.",
+        " if one of its devices is in use, because they consume shared counters (kubernetes#140436). List an"
+        f" alternative for each group, with a selector such as: {IDS.format('0, 1, 2, 3')}.",
     ),
     "a whole node": (
         claim(request("neurons", 16, on(TRN2))), None, COUNT,
