@@ -87,12 +87,30 @@ def arrange(entry: InstanceType, layout: Layout, connected_sets: Sequence[Connec
         if found is not None and fits_empty_node(entry, layout, connected_sets, found.options):
             return found
         return in_one_place(layout, connected_sets)
-    ties = [
-        Tie(names.device_group_attribute(each.group), tuple((identity, 0) for identity in each.requests))
-        for each in connected_sets
-        if each.group is not None
-    ]
-    return Arrangement(_untied(layout), tuple(ties))
+    return _grouped(entry, layout, connected_sets)
+
+
+def _grouped(entry: InstanceType, layout: Layout, connected_sets: Sequence[ConnectedSet]) -> Arrangement:
+    """Sets in device groups: by the attribute of the group, or one alternative for each group by its device ids.
+
+    The latter is for nodes whose devices consume counters. There, up to Kubernetes 1.36.2, a constraint fails if one
+    device of the node is in use (kubernetes/kubernetes#140436). Requests that several containers use together keep the
+    attribute: each request chooses its alternative alone.
+    """
+    options, ties = _untied(layout), []
+    spanned = [identity for each in connected_sets for identity in each.requests if len(each.requests) > 1]
+    for each in connected_sets:
+        if each.group is None:
+            continue
+        (first, *_) = each.requests
+        groups = [tuple(range(start, start + each.group)) for start in range(0, entry.devices or 0, each.group)]
+        if entry.counters and first not in spanned and 1 < len(groups) <= names.MAX_FIRST_AVAILABLE:
+            count = layout.counts[first]
+            options[first] = tuple(Option(count, ids=ids, places=((mask(ids), 0),)) for ids in groups)
+        else:
+            attribute = names.device_group_attribute(each.group)
+            ties.append(Tie(attribute, tuple((identity, 0) for identity in each.requests)))
+    return Arrangement(options, tuple(ties))
 
 
 def fits_empty_node(

@@ -181,13 +181,12 @@ def _unused(serving: Serving, asks: Sequence[Ask], config: DeviceConfig) -> int:
 
 
 def _needs_types(merged: Merged, first: Serving, asks: Sequence[Ask]) -> bool:
-    """Whether requests must select instance types, because a device of another type would be wrong.
+    """Whether all requests must select instance types, because a device of another type would be wrong.
 
-    A device group exists only on types that publish it, and a single device is right on any type. Alternatives, cores,
-    LNC and a whole node without groups are right only on the types for which they were computed.
+    A device group or window exists only on types that publish it, and a single device is right on any type. Cores, LNC
+    and a whole node without groups are right only on the types for which they were computed.
     """
-    several = any(len(alternatives) > 1 for alternatives in merged.alternatives.values())
-    if several or first.sets_lnc or any(ask.in_cores and ask.amount for ask in asks):
+    if first.sets_lnc or any(ask.in_cores and ask.amount for ask in asks):
         return True
     tied = {identity for tie in merged.ties for identity, _ in tie.members}
     return any(count > 1 and identity not in tied for identity, count in first.layout.counts.items())

@@ -284,6 +284,9 @@ CODES: Final = {
     "NEU537": "adminAccess fails on shared devices that are used up",
     "NEU538": "No device that the cluster publishes now has the attribute of a constraint",
     "NEU539": "Cores are requested of devices that are not shared",
+    "NEU540": "adminAccess waits for free devices where they consume shared counters",
+    "NEU541": "A constraint fails beside devices in use where they consume shared counters",
+    "NEU542": "One request for a whole node of many devices costs the scheduler seconds",
     # 6xx: device selectors
     "NEU601": "A device selector is not CEL",
     "NEU602": "A device selector can never be evaluated",

@@ -19,7 +19,7 @@ from policies.judging.verdicts import PolicyOutcome, Verdict
 
 _LONGEST_VALUE: Final = 200
 _ELSEWHERE: Final = "its selectors, or those of its bindings, select something else"
-_WORDS: Final = {
+OUTCOME_WORDS: Final = {
     PolicyOutcome.ALLOW: "allows it",
     PolicyOutcome.DENY: "denies it",
     PolicyOutcome.WARN: "warns of it",
@@ -115,7 +115,7 @@ def _verdict(verdict: Verdict, subject: Subject, clock: Clock) -> Iterator[str]:
         unmet = _unmet(rule.conditions, activation, clock)
         yield f"{name}: does not match: {unmet or _ELSEWHERE}"
         return
-    yield f"{name}: {_WORDS[verdict.outcome]}"
+    yield f"{name}: {OUTCOME_WORDS[verdict.outcome]}"
     yield from (f"    {violation.message}" for violation in verdict.violations)
     if verdict.exemption is not None:
         yield f"    exception '{verdict.exemption.name}' of {verdict.exemption.owner} until {verdict.exemption.expires}"

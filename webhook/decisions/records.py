@@ -18,7 +18,9 @@ import msgspec
 import orjson
 
 from neuron import demand, names, selectors, templates
-from neuron.claim_specs import ClaimSpec, DeviceRequest
+from neuron.check_connections import group_size
+from neuron.claim_specs import ClaimSpec, Constraint, DeviceRequest
+from neuron.configs import covers
 from neuron.demand import Ask, Role
 from webhook.decisions import added_hints, nesting, pods
 from webhook.decisions.added_hints import NOTHING_ADDED, AddedHints
@@ -36,7 +38,6 @@ _COUNTS: Final = (1, 4, 8, 16)
 _DEVICES_OF_A_NODE: Final = 16
 """Devices of a `neuron_node`; only UltraServer nodes publish one."""
 _LEGACY: Final = frozenset(names.LEGACY_RESOURCES)
-_SINGLE_DEVICE: Final = selectors.single_device()
 _WHOLE_NODE: Final = selectors.whole_node()
 
 
@@ -262,19 +263,25 @@ def _is_covered(spec: ClaimSpec, asks: Sequence[Ask]) -> bool:
     """Whether a claim requests at most the devices that conversion requests for these asks, on any instance type."""
     held = 0
     for request in spec.requests:
-        most = [_held(alternative) for alternative in request.alternatives]
+        most = [_held(alternative, spec.constraints) for alternative in request.alternatives]
         if None in most:
             return False
         held += max((each for each in most if each is not None), default=0)
     return held <= _most_devices(asks)
 
 
-def _held(request: DeviceRequest) -> int | None:
+def _held(request: DeviceRequest, constraints: Sequence[Constraint]) -> int | None:
     """Devices of one request of a generated template; None if the request is not generated."""
-    first = request.selectors[0].expression if request.selectors else ""
-    if request.everything or request.admin_access or first not in (_SINGLE_DEVICE, _WHOLE_NODE):
+    if request.everything or request.admin_access:
         return None
-    return request.count * (_DEVICES_OF_A_NODE if first == _WHOLE_NODE else 1)
+    first = request.selectors[0].expression if request.selectors else ""
+    if first == _WHOLE_NODE:
+        return request.count * _DEVICES_OF_A_NODE
+    # A whole node is in no window.
+    grouped = not first and any(
+        group_size(each.match_attribute) and covers(frozenset(each.requests), request.reference) for each in constraints
+    )
+    return request.count if grouped or selectors.selects_single_devices(first) else None
 
 
 def _most_devices(asks: Sequence[Ask]) -> int:

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support import forked
 from tests.support.diffs import patched
 from tests.support.trainium import ENVIRONMENT
 from webhook.cli.main import main
@@ -46,15 +47,8 @@ def legacy(name: str = "train", count: object = 4) -> str:
 
 def run(directory: Path, *arguments: str, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
     """The command in a process of its own, in a directory."""
-    return subprocess.run(
-        [sys.executable, "-m", "webhook", "convert", *arguments],
-        cwd=directory,
-        input=stdin,
-        capture_output=True,
-        env={**os.environ, **ENVIRONMENT, "PYTHONPATH": str(Path.cwd()), **environment},
-        timeout=100,
-        check=False,
-    )
+    variables = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(Path.cwd()), **environment}
+    return forked.run("webhook", ["convert", *arguments], cwd=directory, environment=variables, stdin=stdin)
 
 
 def said(done: subprocess.CompletedProcess[bytes]) -> list[str]:

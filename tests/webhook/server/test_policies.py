@@ -259,7 +259,7 @@ ARGUMENTS = ["-m", "webhook", "webhook", "--standalone", "--port", "0", "--metri
 
 @pytest.fixture
 def server(folder: Path) -> Iterator[Process]:
-    with Process(ARGUMENTS, cwd=folder.parent) as process:
+    with Process(ARGUMENTS, cwd=folder.parent, forked=True) as process:
         yield process
 
 
@@ -326,7 +326,7 @@ def test_no_file_among_the_policies_ends_or_holds_up_a_running_server(server: Pr
 
 def test_a_server_does_not_start_on_policies_that_it_cannot_use(folder: Path) -> None:
     (folder / "few.yaml").write_text("kind: Frog")
-    with Process(ARGUMENTS, cwd=folder.parent) as process:
+    with Process(ARGUMENTS, cwd=folder.parent, forked=True) as process:
         assert process.wait() == 3
         assert "The policies (--policies) cannot be used:" in process.stderr
         assert "policies/few.yaml:1: kind 'Frog' is unknown." in process.stderr
