@@ -4,6 +4,7 @@ On rings and chains devices are consecutive (`neuron.windows`); elsewhere device
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
@@ -164,10 +165,7 @@ def _consecutive(
         first, second = _ordered(layout, each.requests)
         paired.update(each.requests)
         found = neighbours.beside(line, layout.size((first,)), layout.size((second,))).alternatives
-        options[first] = tuple(
-            Option(layout.counts[first], ids=_sorted(alternative.own), places=_masks(alternative.places))
-            for alternative in found
-        )
+        options[first] = _beside(line, layout.counts[first], layout.size((first,)), layout.size((second,)))
         for position, alternative in enumerate(found):
             ties.append(Tie(alternative.union, ((first, position), (second, 0))))
             ties += _own_tie(alternative.own, (first, position))
@@ -177,16 +175,28 @@ def _consecutive(
         if count == line.devices:
             options[identity] = (Option(count, places=(((1 << count) - 1, 0),)),)
             continue
-        places = windows.placements(line, count, entry.windows)
-        options[identity] = tuple(
-            Option(
-                count, ids=_sorted(place), places=tuple((mask(ids), 0) for ids in windows.allowed(line, count, place))
-            )
-            for place in places
-        )
-        for position, place in enumerate(places):
+        options[identity] = _runs(line, count, entry.windows)
+        for position, place in enumerate(windows.placements(line, count, entry.windows)):
             ties += _own_tie(place, (identity, position))
     return Arrangement(options, tuple(ties))
+
+
+@functools.lru_cache(maxsize=256)
+def _runs(line: Line, count: int, published: bool) -> tuple[Option, ...]:
+    """The alternatives of a request for consecutive devices."""
+    return tuple(
+        Option(count, ids=_sorted(place), places=tuple((mask(ids), 0) for ids in windows.allowed(line, count, place)))
+        for place in windows.placements(line, count, published)
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _beside(line: Line, count: int, first: int, second: int) -> tuple[Option, ...]:
+    """The alternatives of the larger of two requests beside each other, of the sizes `first` and `second`."""
+    return tuple(
+        Option(count, ids=_sorted(alternative.own), places=_masks(alternative.places))
+        for alternative in neighbours.beside(line, first, second).alternatives
+    )
 
 
 def _masks(places: Iterable[tuple[frozenset[int], frozenset[int]]]) -> tuple[Place, ...]:

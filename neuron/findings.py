@@ -208,6 +208,9 @@ CODES: Final = {
     "NEU114": "The object is not a readable Pod",
     "NEU115": "The Neuron devices of a converted pod cannot change",
     "NEU118": "The UltraServer nodes publish another kind of device than the pod needs",
+    "NEU120": "A policy names a ResourceClaimTemplate that does not exist",
+    "NEU121": "A ResourceClaimTemplate that a policy names does not serve the pod",
+    "NEU122": "Another ResourceClaimTemplate has the name of one that a policy carries",
     # 2xx: warnings of conversion
     "NEU201": "A pod with nodeName is not converted",
     "NEU202": "More cores are allocated than were asked for",
@@ -226,6 +229,7 @@ CODES: Final = {
     "NEU215": "Devices of one container need not be connected",
     "NEU216": "Nothing says which instance types there are",
     "NEU217": "A value of the node selection is taken as a hint to families",
+    "NEU230": "A ResourceClaimTemplate that a policy names was not checked",
     # 3xx: ResourceClaimTemplates
     "NEU301": "The API server refused to create the ResourceClaimTemplate",
     "NEU302": "The API server cannot be reached",

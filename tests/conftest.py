@@ -1,6 +1,7 @@
 """Fixtures for every test: a directory of certificates made once, since each costs a key."""
 
 import gc
+import os
 import sys
 from pathlib import Path
 
@@ -16,6 +17,9 @@ hypothesis.settings.load_profile("neuron-dra")
 
 # jsonschema imports this checker of IRIs if it is there; that takes three seconds, and no schema here has IRIs.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+
+# Each client of an API server reads the machine's CAs, which takes 60 ms. No test trusts any of them.
+os.environ["SSL_CERT_FILE"] = os.devnull
 
 
 def pytest_collection() -> None:

@@ -290,7 +290,8 @@ class Process:
             environment: variables beside those that every process needs.
             forked: fork it from a process with the imports done (`tests.support.forked`); `arguments` begin with `-m`.
         """
-        variables = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], **(environment or {})}
+        variables = {name: os.environ[name] for name in ("PATH", "SSL_CERT_FILE")}
+        variables |= {"PYTHONPATH": str(ROOT), **(environment or {})}
         self.output, stdout = _pipe()
         self._stderr, stderr = _pipe()
         with stdout, stderr, Path(os.devnull).open() as nothing:

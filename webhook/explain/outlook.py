@@ -11,9 +11,9 @@ from neuron import names
 from neuron.findings import Finding
 from neuron.instances import Catalogue
 from neuron.validate_claims import ClaimContext
-from policies.judging.evaluate import PolicyOutcome, Verdict
 from policies.judging.explain import OUTCOME_WORDS
 from policies.judging.rules import HintRule, PodRule, ValidatingRule
+from policies.judging.verdicts import PolicyOutcome, Verdict
 from webhook.decisions import modes, pods
 from webhook.decisions.claim_context import claim_context
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context

@@ -7,14 +7,12 @@ from typing import Any, Final
 import orjson
 
 from neuron.findings import Finding, Severity, short
+from runtime.terminal import printable, wrapped
 from webhook.decisions.decision import Decision, Outcome
 from webhook.explain import claim_text
 from webhook.explain.explanation import Diagnosis, Explanation, State
 from webhook.explain.outlook import ClaimUse, Outlook
 from webhook.explain.verdicts import Block, Group, NodeVerdict, grouped
-from webhook.status.render import clean, terminal_width, wrapped
-
-__all__ = ["Style", "as_json", "as_text", "terminal_width"]
 
 RED: Final = 31
 GREEN: Final = 32
@@ -86,13 +84,13 @@ def as_text(explanations: Sequence[Explanation], style: Style) -> str:
 def _page(explanation: Explanation, style: Style) -> str:
     outlook = explanation.outlook
     place = f" ({outlook.place})" if outlook.place else ""
-    out = [style.painted(clean(outlook.subject, style.encoding), BOLD) + clean(place, style.encoding)]
+    out = [style.painted(printable(outlook.subject, style.encoding), BOLD) + printable(place, style.encoding)]
     label = ""
     for row in _rows(explanation):
         shown = row.label if row.label != label else ""
         label = row.label
         indent = _LABEL + 2 + (len(row.mark) + 1 if row.mark else 0)
-        words = wrapped(clean(row.text, style.encoding), indent, style.width)
+        words = wrapped(printable(row.text, style.encoding), indent, style.width)
         mark = style.painted(row.mark, row.colour) + " " if row.mark else ""
         out.append(f"  {style.painted(f'{shown:<{_LABEL}}', CYAN)}{mark}{words}")
     return "".join(f"{line.rstrip()}\n" for line in out)
