@@ -1,6 +1,7 @@
 """Options that the commands on manifests share: input files, and settings of conversion."""
 
 import datetime as dt
+import functools
 import os
 import time
 from collections.abc import Callable, Collection
@@ -19,18 +20,36 @@ REFUSED: Final = 1
 UNREADABLE: Final = 2
 
 
+_FILE: Final = click.Path(allow_dash=True)
+"""Shells complete it. Whether it can be read is reported with all others."""
+
+
 def filename_option(verb: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """`-f`: which manifests to `verb`."""
-    return click.option(
-        "-f",
-        "--filename",
-        "filenames",
-        multiple=True,
-        required=True,
-        metavar="FILE|DIR|-",
-        help=f"Manifests to {verb}: a file, a directory (all *.yaml, *.yml, *.json below it), or - for standard input."
-        " May be repeated.",
-    )
+    """`-f` and arguments, passed to the command as `filenames`: which manifests to `verb`."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def with_files(*args: Any, filenames: tuple[str, ...], files: tuple[str, ...], **options: Any) -> None:
+            if not filenames and not files:
+                context = click.get_current_context()
+                raise click.UsageError(
+                    f"No manifests to {verb}: name files or directories, or - for standard input.", context
+                )
+            command(*args, filenames=(*filenames, *files), **options)
+
+        option = click.option(
+            "-f",
+            "--filename",
+            "filenames",
+            multiple=True,
+            type=_FILE,
+            metavar="FILE|DIR|-",
+            help=f"Manifests to {verb}: a file, a directory (all *.yaml, *.yml, *.json below it), or - for standard"
+            " input. May be repeated. The same can be given as arguments.",
+        )
+        return option(click.argument("files", nargs=-1, type=_FILE, metavar="[FILE|DIR|-]...")(with_files))
+
+    return add
 
 
 def setting_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
