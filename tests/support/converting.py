@@ -5,9 +5,10 @@ from pathlib import PurePath
 from typing import Any
 
 from tests.support.trainium import trainium
-from webhook.offline.convert_files import Conversion, Source, convert_sources
+from webhook.offline.convert_files import Conversion, convert_sources
 from webhook.offline.convert_output import as_diff, as_json, as_yaml
 from webhook.offline.manifests import manifests, read
+from webhook.offline.notices import Source
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,16 @@ from typing import Any, TextIO
 
 import click
 
-from webhook.cli.inputs import REFUSED, UNREADABLE, file_policies, filename_option, load_settings, setting_options
+from webhook.cli.inputs import (
+    REFUSED,
+    UNREADABLE,
+    counted,
+    file_policies,
+    filename_option,
+    load_settings,
+    namespace_option,
+    setting_options,
+)
 from webhook.decisions.modes import Mode
 
 
@@ -31,6 +40,8 @@ class OutputError(click.ClickException):
     help="yaml: for kubectl apply; documents that do not change keep their text. json: one List."
     " diff: for patch -p1 and git apply.",
 )
+@namespace_option()
+@click.option("--strict", is_flag=True, help="Exit with 1 also if an object with Neuron limits was left as it is.")
 @setting_options(
     "config",
     "device_class",
@@ -42,7 +53,16 @@ class OutputError(click.ClickException):
     "policies",
 )
 @click.pass_context
-def convert(context: click.Context, /, filenames: tuple[str, ...], output: str, **flags: Any) -> None:
+def convert(
+    context: click.Context,
+    /,
+    filenames: tuple[str, ...],
+    output: str,
+    namespace: str,
+    *,
+    strict: bool,
+    **flags: Any,
+) -> None:
     """Rewrite manifests offline, as the webhook would.
 
     Converts pods and all common kinds with pod templates, and prints each object after the ResourceClaimTemplates
@@ -50,7 +70,8 @@ def convert(context: click.Context, /, filenames: tuple[str, ...], output: str, 
     an error and its place on standard error. All files are read as one set: annotations of Namespaces, quotas and
     templates in one file apply to the others. Policy files (--policies) apply as in the webhook.
 
-    Exit codes: 0; 1 if an object was refused; 2 if an input could not be read.
+    Exit codes: 0; 1 if an object was refused, or with --strict if one was left with Neuron limits; 2 if an input could
+    not be read.
     """
     chosen = load_settings(flags)
     # The user requests conversion; pods, namespaces and policies can still opt out.
@@ -62,7 +83,7 @@ def convert(context: click.Context, /, filenames: tuple[str, ...], output: str, 
     from webhook.offline.manifest_files import read_sources
 
     sources, complete = read_sources(filenames, _say)
-    conversion = convert_sources(sources, options, policies)
+    conversion = convert_sources(sources, options, policies, namespace)
     for notice in conversion.notices:
         _say(str(notice))
     match output:
@@ -73,7 +94,10 @@ def convert(context: click.Context, /, filenames: tuple[str, ...], output: str, 
         case _:
             text = convert_output.as_yaml(conversion, _say)
     _print(text)
-    context.exit(UNREADABLE if not complete else REFUSED if conversion.refused else 0)
+    left = conversion.left if strict else 0
+    if left:
+        _say(f"{counted(left, 'object')} left unchanged with Neuron limits (--strict).")
+    context.exit(UNREADABLE if not complete else REFUSED if conversion.refused or left else 0)
 
 
 def _print(text: str) -> None:

@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import click
 
 from runtime.settings import Declaration, SettingsError
+from webhook.cli.clusters import namespace_name
 from webhook.server import settings
 
 if TYPE_CHECKING:
@@ -30,6 +31,19 @@ def filename_option(verb: str) -> Callable[[Callable[..., None]], Callable[..., 
         metavar="FILE|DIR|-",
         help=f"Manifests to {verb}: a file, a directory (all *.yaml, *.yml, *.json below it), or - for standard input."
         " May be repeated.",
+    )
+
+
+def namespace_option() -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """`-n`: where objects without a namespace are created."""
+    return click.option(
+        "-n",
+        "--namespace",
+        type=namespace_name,
+        default="default",
+        show_default=True,
+        metavar="NAME",
+        help="Namespace of objects that set none, as for kubectl apply.",
     )
 
 
@@ -103,3 +117,8 @@ def file_policies(folder: Path | None, families: Collection[str] = ()) -> "FileP
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
     return policies
+
+
+def counted(count: int, word: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{count} {word}{'' if count == 1 else 's'}"

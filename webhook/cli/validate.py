@@ -13,18 +13,21 @@ import orjson
 from webhook.cli.inputs import (
     REFUSED,
     UNREADABLE,
+    counted,
     file_policies,
     filename_option,
     load_settings,
+    namespace_option,
     setting_options,
 )
 from webhook.decisions.modes import Mode
 
 if TYPE_CHECKING:
-    from webhook.decisions.conversion_context import ConversionOptions
-    from webhook.offline.convert_files import Source
-    from webhook.offline.file_policies import FilePolicies
-    from webhook.offline.validate_files import ValidationReport
+    from webhook.offline.notices import Source
+    from webhook.offline.validate_files import FileContext, ValidationReport
+
+
+_TIMEOUT: Final = 10.0
 
 
 class NoClusterError(click.ClickException):
@@ -50,6 +53,7 @@ class NoClusterError(click.ClickException):
     help="Also compare the manifests with ResourceSlices, DeviceClasses and claims of this cluster.",
 )
 @click.option("--notes", is_flag=True, help="Show notes in text output: what policies only write to the audit log.")
+@namespace_option()
 @setting_options("config", "device_class", "exclude_namespace", "families", "policies")
 @click.pass_context
 def validate(
@@ -58,6 +62,7 @@ def validate(
     filenames: tuple[str, ...],
     output: str,
     kubeconfig: Path | None,
+    namespace: str,
     *,
     notes: bool,
     **flags: Any,
@@ -76,9 +81,10 @@ def validate(
     policies = file_policies(chosen.policies, chosen.families)
     # Imported here so that `--help` is fast.
     from webhook.offline.manifest_files import read_sources
+    from webhook.offline.validate_files import FileContext
 
     sources, complete = read_sources(filenames, _say)
-    report = asyncio.run(_check(sources, options, kubeconfig, policies))
+    report = asyncio.run(_check(sources, FileContext(options, policies, namespace), kubeconfig))
     shown = report if notes or output != "text" else report.without_notes()
     # Bytes: quotes from files are UTF-8, whatever the encoding of the terminal.
     sys.stdout.buffer.write(FORMATS[output](shown).encode())
@@ -88,24 +94,21 @@ def validate(
     context.exit(UNREADABLE if not complete else REFUSED if report.errors else 0)
 
 
-async def _check(
-    sources: Sequence["Source"],
-    options: "ConversionOptions",
-    kubeconfig: Path | None,
-    policies: "FilePolicies | None",
-) -> "ValidationReport":
+async def _check(sources: Sequence["Source"], context: "FileContext", kubeconfig: Path | None) -> "ValidationReport":
     from webhook.offline.validate_files import validate_sources
 
     if kubeconfig is None:
-        return await validate_sources(sources, options, None, policies)
+        return await validate_sources(sources, context)
     # The client takes 70 MiB: imported only if there is a cluster.
-    from runtime.api_errors import ClusterUnavailableError
+    from runtime.api_errors import ApiServerError, ClusterUnavailableError
     from webhook.cluster import kube
+    from webhook.cluster.served_versions import served_versions
 
     try:
         async with kube.connect(kubeconfig) as world:
-            return await validate_sources(sources, options, world.view, policies)
-    except ClusterUnavailableError as error:
+            served = await served_versions(world.connection, _TIMEOUT)
+            return await validate_sources(sources, context, world.view, served)
+    except (ApiServerError, ClusterUnavailableError) as error:
         raise NoClusterError(str(error)) from error
 
 
@@ -114,11 +117,10 @@ def _say(line: str) -> None:
 
 
 def _summary(report: "ValidationReport") -> str:
-    counts = {"error": report.errors, "warning": report.warnings, "object": report.objects, "file": report.files}
-    counts["note"] = report.notes
-    errors, warnings, objects, files, notes = (f"{n} {word}{'' if n == 1 else 's'}" for word, n in counts.items())
-    found = f"{errors}, {warnings} and {notes}" if report.notes else f"{errors} and {warnings}"
-    return f"{found} in {objects} of {files}."
+    found = [counted(report.errors, "error"), counted(report.warnings, "warning")]
+    found += [counted(report.notes, "note")] if report.notes else []
+    shown = f"{', '.join(found[:-1])} and {found[-1]}"
+    return f"{shown} in {counted(report.objects, 'object')} of {counted(report.files, 'file')}."
 
 
 # --- output -----------------------------------------------------------------------------------------------------

@@ -52,11 +52,16 @@ POD_TEMPLATES: Final[Mapping[tuple[str, str], tuple[Path, ...]]] = {
     ("ray.io", "RayService"): tuple(("spec", "rayClusterConfig", *path) for path in _RAY_GROUPS),
     ("batch.volcano.sh", "Job"): (("spec", "tasks", _ANY, "template"),),
     ("argoproj.io", "Rollout"): (_TEMPLATE,),
+    ("kubeflow.org", "Notebook"): (_TEMPLATE,),
     # AWS's documents use both spellings.
     ("sagemaker.amazonaws.com", "HyperPodPyTorchJob"): (("spec", "replicaSpecs", _ANY, "template"),),
     ("sagemaker.amazonaws.com", "HyperPodPytorchJob"): (("spec", "replicaSpecs", _ANY, "template"),),
 }
 """Paths of pod templates by API group and kind, for all versions; `*` is each item or member."""
+
+
+WITHOUT_METADATA: Final = frozenset({("kubeflow.org", "Notebook")})
+"""Kinds whose pod template has a `spec` and no `metadata`: the API server refuses it as an unknown field."""
 
 
 def pod_templates(data: Any, group: str, kind: str) -> Iterator[tuple[Path, dict[str, Any]]]:

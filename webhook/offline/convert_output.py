@@ -9,8 +9,9 @@ from pathlib import PurePath
 from typing import Any, Final, TypeAlias
 
 from runtime.yaml_nodes import Node, YamlError, compose
-from webhook.offline.convert_files import Change, Conversion, Source
+from webhook.offline.convert_files import Change, Conversion
 from webhook.offline.manifests import Document, manifests
+from webhook.offline.notices import Source
 from webhook.offline.text_edits import Splice, apply, unified_diff
 from webhook.offline.yaml_edits import EditError, edit
 from webhook.offline.yaml_layout import Layout, json_text, line_start

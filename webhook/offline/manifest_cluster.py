@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 class ManifestCluster:
-    """A `ClusterView` of the objects in manifests. Objects without a namespace share the namespace ""."""
+    """A `ClusterView` of the objects in manifests."""
 
     def __init__(self, manifests: Iterable[Manifest]) -> None:
         """Read the objects that concern conversion; unreadable ones are ignored."""
@@ -115,7 +115,7 @@ class ManifestCluster:
 
     def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
         """Requests of a template in the manifests."""
-        facts = self._templates.get((namespace, name)) or self._templates.get(("", name))
+        facts = self._templates.get((namespace, name))
         return facts.spec if facts else None
 
     def template_digest(self, namespace: str, name: str) -> str | None:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, NoReturn, TextIO, TypeAlias
 
-from webhook.offline.convert_files import Source
 from webhook.offline.manifests import ManifestError, read
+from webhook.offline.notices import Source
 
 Reader: TypeAlias = Callable[[], bytes]
 

@@ -17,6 +17,10 @@ from runtime.yaml_nodes import Mapping_, Node, Sequence_, YamlError, YamlSyntaxE
 from runtime.yaml_scalars import resolve
 from webhook.decisions.pod_templates import Path, pod_templates
 
+DEFAULT_NAMESPACE: Final = "default"
+"""Namespace of objects that set none, as in kubectl."""
+
+_WRAPPER: Final = ("workload.codeflare.dev", "AppWrapper")
 _SEPARATOR: Final = re.compile(r"---(\s|$)")
 _END: Final = re.compile(r"\.\.\.(\s|$)")
 _STEP: Final = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
@@ -74,7 +78,8 @@ class Manifest:
         data: the object. Items of typed lists get their kind from the list.
         group: API group.
         kind: kind.
-        namespace: namespace, or "".
+        written_namespace: `metadata.namespace`, or that of the AppWrapper around it, or "".
+        namespace: the namespace in which it is created: for an object that sets none, that of the command line.
         name: name, or generateName with a star.
     """
 
@@ -82,12 +87,18 @@ class Manifest:
     data: dict[str, Any]
     group: str
     kind: str
+    written_namespace: str
     namespace: str
     name: str
 
+    @property
+    def wraps(self) -> bool:
+        """Whether it is an AppWrapper: the objects that it holds are listed after it."""
+        return (self.group, self.kind) == _WRAPPER
+
     def __str__(self) -> str:
         """`Kind namespace/name`."""
-        name = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        name = f"{self.written_namespace}/{self.name}" if self.written_namespace else self.name
         return f"{self.kind} {name}".rstrip()
 
     def pod_templates(self) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -228,13 +239,18 @@ def _type_name(value: Any) -> str:
 # --- objects ------------------------------------------------------------------------------------------------
 
 
-def manifests(document: Document) -> Iterator[Manifest]:
-    """The objects of a document: itself, or the items of a list, whose items may be lists again."""
+def manifests(document: Document, namespace: str = DEFAULT_NAMESPACE) -> Iterator[Manifest]:
+    """The objects of a document: itself, the items of a list, or the objects that an AppWrapper holds.
+
+    Args:
+        document: the document.
+        namespace: of objects that set none.
+    """
     if document.data is not None:
-        yield from _manifests((), document.data)
+        yield from _manifests((), document.data, namespace)
 
 
-def _manifests(path: Path, data: dict[str, Any]) -> Iterator[Manifest]:
+def _manifests(path: Path, data: dict[str, Any], namespace: str, outer: str = "") -> Iterator[Manifest]:
     kind, version = data.get("kind"), data.get("apiVersion")
     items = data.get("items")
     if isinstance(kind, str) and kind.endswith("List") and isinstance(items, list):
@@ -242,18 +258,36 @@ def _manifests(path: Path, data: dict[str, Any]) -> Iterator[Manifest]:
         defaults = {} if kind == "List" else {"apiVersion": version, "kind": kind.removesuffix("List")}
         for index, item in enumerate(items):
             if isinstance(item, dict):
-                yield from _manifests((*path, "items", index), {**defaults, **item})
+                yield from _manifests((*path, "items", index), {**defaults, **item}, namespace, outer)
         return
     metadata = data.get("metadata")
     known = metadata if isinstance(metadata, dict) else {}
-    yield Manifest(
+    written = _text(known.get("namespace")) or outer
+    manifest = Manifest(
         path,
         data,
         group=version.rpartition("/")[0] if isinstance(version, str) else "",
         kind=kind if isinstance(kind, str) else "",
-        namespace=_text(known.get("namespace")),
+        written_namespace=written,
+        namespace=written or namespace,
         name=_text(known.get("name")) or (f"{_text(known.get('generateName'))}*" if known.get("generateName") else ""),
     )
+    yield manifest
+    for steps, wrapped in _wrapped(manifest):
+        # The wrapper creates its objects in its own namespace, if they set none.
+        yield from _manifests((*path, *steps), wrapped, namespace, written)
+
+
+def _wrapped(manifest: Manifest) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The objects that an AppWrapper creates."""
+    if not manifest.wraps:
+        return
+    spec = manifest.data.get("spec")
+    components = spec.get("components") if isinstance(spec, dict) else None
+    for index, component in enumerate(components if isinstance(components, list) else ()):
+        wrapped = component.get("template") if isinstance(component, dict) else None
+        if isinstance(wrapped, dict):
+            yield ("spec", "components", index, "template"), wrapped
 
 
 def _text(value: Any) -> str:

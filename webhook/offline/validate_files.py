@@ -4,7 +4,7 @@ All files are one set: a pod is checked with the template that it names, in whic
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from neuron.claim_reader import VERSIONS, read_claim, read_class, shown
@@ -21,12 +21,15 @@ from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision
 from webhook.decisions.modes import Mode
 from webhook.decisions.own_claims import find_claims
+from webhook.decisions.pod_places import NOT_REWRITTEN, find_pods
 from webhook.decisions.pod_templates import POD_TEMPLATES, Path, path_text
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts, WorldView
 from webhook.decisions.steering import NO_STEERING, Steering
-from webhook.offline.convert_files import Source
+from webhook.offline.convert_files import left_as_it_is
+from webhook.offline.current_versions import CURRENT, is_older
 from webhook.offline.manifest_cluster import ManifestCluster
-from webhook.offline.manifests import Document, Manifest, manifests, path_steps
+from webhook.offline.manifests import DEFAULT_NAMESPACE, Document, Manifest, manifests, path_steps
+from webhook.offline.notices import Source
 
 if TYPE_CHECKING:
     from webhook.offline.file_policies import FilePolicies
@@ -85,26 +88,41 @@ class ValidationReport:
         return dataclasses.replace(self, located=kept)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class FileContext:
+    """How files are read.
+
+    Attributes:
+        options: as for the webhook.
+        policies: policies to apply, or None.
+        namespace: of objects that set none.
+    """
+
+    options: ConversionOptions
+    policies: "FilePolicies | None" = None
+    namespace: str = DEFAULT_NAMESPACE
+
+
 async def validate_sources(
     sources: Sequence[Source],
-    options: ConversionOptions,
+    context: FileContext,
     live: WorldView | None = None,
-    policies: "FilePolicies | None" = None,
+    served: Collection[str] | None = None,
 ) -> ValidationReport:
     """Validate all files.
 
     Args:
         sources: the files.
-        options: as for the webhook.
+        context: how they are read.
         live: a cluster to compare them with, or None.
-        policies: policies to apply, or None.
+        served: versions of `resource.k8s.io` that the cluster serves; None: not known.
     """
-    validator = _FileValidator(sources, options, live, policies)
+    validator = _FileValidator(sources, context, live, served)
     located: list[Located] = []
     objects = 0
     for source in sources:
         for document in source.documents:
-            for manifest in manifests(document):
+            for manifest in manifests(document, context.namespace):
                 findings = await validator.judge(manifest)
                 objects += findings is not None
                 located += [_locate(source, document, manifest, finding) for finding in findings or ()]
@@ -190,25 +208,20 @@ class FileView:
         return self._classes
 
     def claim(self, kind: str, namespace: str, name: str) -> ClaimSpec | None:
-        """A claim or template in the files; one without a namespace matches every namespace."""
-        for key in ((kind, namespace, name), (kind, "", name)):
-            if key in self._claims:
-                return self._claims[key]
-        if namespace:
-            return None
-        return next((spec for (each, _, known), spec in self._claims.items() if (each, known) == (kind, name)), None)
+        """A claim or template in the files."""
+        return self._claims.get((kind, namespace, name))
 
     def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
         found = self.claim("ResourceClaimTemplate", namespace, name)
         return self._live.claim_template(namespace, name) if found is None and self._live else found
 
     async def exist(self, kind: str, namespace: str, names: Iterable[str]) -> Mapping[str, bool | None]:
-        """Which objects exist; None if there is no cluster or no namespace."""
+        """Which objects exist; None if there is no cluster."""
         found: dict[str, bool | None] = {
             name: True if self.claim(kind, namespace, name) is not None else None for name in names
         }
         unknown = [name for name, exists in found.items() if exists is None]
-        if self._live and namespace and unknown:
+        if self._live and unknown:
             found |= await self._live.exist(kind, namespace, unknown)
         return found
 
@@ -219,13 +232,15 @@ class _FileValidator:
     def __init__(
         self,
         sources: Sequence[Source],
-        options: ConversionOptions,
+        context: FileContext,
         live: WorldView | None,
-        policies: "FilePolicies | None",
+        served: Collection[str] | None,
     ) -> None:
+        options, policies = context.options, context.policies
         self._options = options
         self._policies = policies
-        self._view = FileView(list(_all(sources)), live)
+        self._served = served
+        self._view = FileView(list(_all(sources, context.namespace)), live)
         self._conversion = conversion_context(options, policies.catalogue if policies else Catalogue(), self._view)
         world = claim_context(options, self._conversion.catalogue, self._view)
         classes = {**world.classes, **self._view.file_classes()}
@@ -249,7 +264,31 @@ class _FileValidator:
             except pods.UnreadableError as error:
                 message = f"the object is not a readable {manifest.kind}: {error}."
                 return [Finding("NEU114", "spec", message, "Compare it with the API reference of its kind.")]
-        return None
+        if manifest.wraps or not manifest.kind or "apiVersion" not in manifest.data:
+            return None
+        return self._judge_places(manifest)
+
+    def _judge_places(self, manifest: Manifest) -> list[Finding] | None:
+        """Findings about the pods of an object that conversion cannot rewrite; None if it has no Neuron pods."""
+        places = list(find_pods(manifest.data))
+        if not places or manifest.namespace in self._options.excluded_namespaces:
+            return [] if places else None
+        context = check_workloads.TemplateContext(
+            self._view.namespace(manifest.namespace), self._conversion, self._world
+        )
+        known = (manifest.group, manifest.kind) in NOT_REWRITTEN
+        findings: list[Finding] = []
+        for place in places:
+            try:
+                found = check_workloads.check_template("", pods.view(place.template), {}, context)
+            except pods.UnreadableError:
+                continue
+            found = [dataclasses.replace(each, path=place.field_path(each.path)) for each in found]
+            # The structure of an unknown kind may mean something else: it is not refused.
+            found = found if known else check_workloads.as_warnings(manifest.kind, found)
+            note = dataclasses.replace(left_as_it_is(manifest), severity=Severity.NOTE, path=path_text(place.path))
+            findings += [note, *found]
+        return findings
 
     def _judge_claim(self, manifest: Manifest) -> list[Finding]:
         version = manifest.data.get("apiVersion")
@@ -258,7 +297,23 @@ class _FileValidator:
             message = f"apiVersion {shown(str(version))} has no {manifest.kind}.{hint}"
             return [Finding("NEU503", "apiVersion", message, f"Write apiVersion: {VERSIONS[0]}.", str(version))]
         spec = manifest.data.get("spec")
-        return list(validate(manifest.kind, str(version), spec, self._for_one_object(), accepted=False))
+        found = validate(manifest.kind, str(version), spec, self._for_one_object(), accepted=False)
+        return [*self._check_served(manifest), *found]
+
+    def _check_served(self, manifest: Manifest) -> Iterator[Finding]:
+        """NEU720: a warning without a cluster, an error if the cluster does not serve the version."""
+        if not is_older(manifest):
+            return
+        version = str(manifest.data["apiVersion"])
+        if self._served is None:
+            message = f"{version} is not served by default: a cluster that serves only {CURRENT} refuses this object."
+        elif version.rpartition("/")[2] in self._served:
+            return
+        else:
+            message = f"the cluster does not serve {version}, only {GROUP}/{', '.join(self._served)}."
+        fix = f"Write apiVersion: {CURRENT}; neuron-dra convert rewrites the object."
+        severity = Severity.WARNING if self._served is None else Severity.ERROR
+        yield Finding("NEU720", "apiVersion", message, fix, version, severity)
 
     async def _judge_workload(self, manifest: Manifest) -> list[Finding]:
         if manifest.namespace in self._options.excluded_namespaces:
@@ -323,7 +378,7 @@ class _FileValidator:
         return judge_claim(spec, self._for_one_object())
 
 
-def _all(sources: Sequence[Source]) -> Iterator[Manifest]:
+def _all(sources: Sequence[Source], namespace: str) -> Iterator[Manifest]:
     for source in sources:
         for document in source.documents:
-            yield from manifests(document)
+            yield from manifests(document, namespace)

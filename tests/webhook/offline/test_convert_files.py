@@ -428,8 +428,9 @@ def test_settings_decide_as_they_do_for_the_webhook() -> None:
             "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nspec:\n  trainer:\n    resourcesPerNode:\n"
             "      limits: {aws.amazon.com/neuron: 16}\n",
             [
-                "f0.yaml:6: [document 1, TrainJob] spec.trainer.resourcesPerNode.limits[aws.amazon.com/neuron]: left"
-                " unchanged: the place of pod templates in a TrainJob is unknown. Convert it manually."
+                "f0.yaml:5: [document 1, TrainJob] spec.trainer.resourcesPerNode: NEU220: the TrainJob is left as it"
+                " is: its pod templates are those of a TrainingRuntime. The webhook converts its pods when they are"
+                " created."
             ],
         ),
         (

@@ -12,10 +12,11 @@ from tests.policies.policy_files import policy
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
 from tests.webhook.offline.test_convert_files import deployment, named, text
-from webhook.offline.convert_files import Conversion, Source, convert_sources
+from webhook.offline.convert_files import Conversion, convert_sources
 from webhook.offline.file_policies import FilePolicies
 from webhook.offline.manifests import read
-from webhook.offline.validate_files import ValidationReport, validate_sources
+from webhook.offline.notices import Source
+from webhook.offline.validate_files import FileContext, ValidationReport, validate_sources
 
 NOW = dt.datetime(2026, 6, 1, 12, tzinfo=dt.UTC)
 FEW = """
@@ -42,7 +43,7 @@ def sources(*objects: Any) -> list[Source]:
 
 
 def judged(policies: FilePolicies, *objects: Any, **options: Any) -> ValidationReport:
-    return asyncio.run(validate_sources(sources(*objects), trainium(**options), None, policies))
+    return asyncio.run(validate_sources(sources(*objects), FileContext(trainium(**options), policies)))
 
 
 def said(policies: FilePolicies, *objects: Any, **options: Any) -> list[str]:
