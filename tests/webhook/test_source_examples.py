@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.converting import convert_texts
+from tests.support.converting import convert_texts, documents
 from tests.support.validation import decide
-from webhook.offline.manifests import manifests, read
+from webhook.offline.manifests import manifests
 
 ROOT = Path(__file__).parents[1] / "support" / "source_examples"
 
@@ -16,7 +16,7 @@ def examples() -> list[Any]:
     return [
         pytest.param(manifest.data, id=f"{path.stem} {manifest}")
         for path in sorted(ROOT.glob("*.yaml"))
-        for document in read(path.read_bytes())[1]
+        for document in documents(path.read_bytes())
         for manifest in manifests(document)
     ]
 

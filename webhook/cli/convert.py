@@ -1,12 +1,10 @@
 """`neuron-dra convert`: files in, converted manifests out."""
 
-import contextlib
 import dataclasses
-import errno
 import os
-import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
@@ -20,13 +18,8 @@ from webhook.cli.inputs import (
     namespace_option,
     setting_options,
 )
+from webhook.cli.streams import Counter, write
 from webhook.decisions.modes import Mode
-
-
-class OutputError(click.ClickException):
-    """The output cannot be written."""
-
-    exit_code = UNREADABLE
 
 
 @click.command
@@ -79,43 +72,43 @@ def convert(
     policies = file_policies(chosen.policies, chosen.families)
     # Imported here so that `--help` is fast.
     from webhook.offline import convert_output
-    from webhook.offline.convert_files import convert_sources
+    from webhook.offline.convert_files import Change, Converter, Settings
     from webhook.offline.manifest_files import read_sources
+    from webhook.offline.notices import Source
 
-    sources, complete = read_sources(filenames, _say)
-    conversion = convert_sources(sources, options, policies, namespace)
-    for notice in conversion.notices:
-        _say(str(notice))
+    counter = Counter("documents")
+    converter = Converter(Settings(options, policies, namespace, texts=output != "json"))
+    inputs = read_sources(filenames, namespace, converter.take, counter.step)
+    for fault in inputs.faults:
+        counter.say(str(fault))
+    counter.phase("converted")
+
+    def changes() -> Iterator[tuple[Source, Change]]:
+        for source in inputs.sources:
+            number = 0
+            for document in source.documents:
+                change = converter.convert(source.name, document)
+                for notice in converter.notices:
+                    counter.say(str(notice))
+                converter.notices.clear()
+                counter.step()
+                number = document.number
+                yield source, change
+            if not number:
+                counter.say(f"{source.name}: it contains no objects.")
+
     match output:
         case "json":
-            text = convert_output.as_json(conversion)
+            write(convert_output.as_json(changes()))
         case "diff":
-            text = convert_output.as_diff(conversion, Path.cwd(), _say)
+            directory = convert_output.diff_directory([source.name for source in inputs.sources], str(Path.cwd()))
+            write(convert_output.as_diff(changes(), directory, counter.say))
+            if directory != os.path.realpath(Path.cwd()):
+                counter.say(f"The paths in the diff are relative to {directory}: apply it there.")
         case _:
-            text = convert_output.as_yaml(conversion, _say)
-    _print(text)
-    left = conversion.left if strict else 0
+            write(convert_output.as_yaml(changes(), counter.say))
+    counter.clear()
+    left = converter.left if strict else 0
     if left:
-        _say(f"{counted(left, 'object')} left unchanged with Neuron limits (--strict).")
-    context.exit(UNREADABLE if not complete else REFUSED if conversion.refused or left else 0)
-
-
-def _print(text: str) -> None:
-    """Write bytes, so that line endings of the input are kept on every platform."""
-    # None if the process was started with standard output closed; its type does not say so.
-    stdout: TextIO | None = sys.stdout
-    if stdout is None:
-        raise OutputError("Standard output is closed.")
-    try:
-        stdout.buffer.write(text.encode())
-        stdout.buffer.flush()
-    except OSError as error:
-        # The interpreter flushes the buffer at exit, and must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
-        if error.errno != errno.EPIPE:
-            raise OutputError(f"Cannot write to standard output: {error.strerror}.") from error
-
-
-def _say(line: str) -> None:
-    with contextlib.suppress(BrokenPipeError):
-        click.echo(line, err=True)
+        counter.say(f"{counted(left, 'object')} left unchanged with Neuron limits (--strict).")
+    context.exit(UNREADABLE if inputs.faults else REFUSED if converter.refused or left else 0)

@@ -113,12 +113,14 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
 
     found = _load(context, folder, UNREADABLE)
     now = dt.datetime.now(dt.UTC)
-    sources, complete = read_sources([filename], lambda line: click.echo(line, err=True))
-    objects = [each for source in sources for document in source.documents for each in manifests(document, namespace)]
-    cluster = ManifestCluster(objects)
+    cluster = ManifestCluster()
+    inputs = read_sources([filename], namespace, cluster.take)
+    for fault in inputs.faults:
+        click.echo(str(fault), err=True)
     policies = FilePolicies(found, now, time.monotonic)
     denied = False
-    for manifest in objects:
+    objects = (document for source in inputs.sources for document in source.documents)
+    for manifest in (each for document in objects for each in manifests(document, namespace)):
         for path, subject in policies.subjects(manifest, operation, cluster):
             place = f"in {subject.namespace}" if subject.namespace else "in the cluster"
             pods = f"Pods of {path_text(path)} in " if path else ""
@@ -127,7 +129,7 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
                 click.echo(f"  {line}")
             verdicts = evaluate(found.validating, subject, now, time.monotonic)
             denied = denied or any(verdict.outcome is PolicyOutcome.DENY for verdict in verdicts)
-    context.exit(UNREADABLE if not complete else FAULTY if denied else 0)
+    context.exit(UNREADABLE if inputs.faults else FAULTY if denied else 0)
 
 
 @policy.command()

@@ -72,6 +72,11 @@ def pod_templates(data: Any, group: str, kind: str) -> Iterator[tuple[Path, dict
                 yield path, value
 
 
+def matches(path: Path, pattern: Path) -> bool:
+    """Whether a path is one of a pattern of `POD_TEMPLATES`."""
+    return len(path) == len(pattern) and all(step in (_ANY, at) for at, step in zip(path, pattern, strict=True))
+
+
 def path_text(path: Sequence[str | int]) -> str:
     """A path as Kubernetes writes field paths: `spec.containers[0].resources`."""
     steps = (f".{step}" if _NAME.fullmatch(str(step)) else f"[{step}]" for step in path)

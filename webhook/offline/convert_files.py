@@ -1,7 +1,7 @@
 """Converts manifests with the webhook's own conversion: changed documents, needed templates, messages.
 
-Pure: documents in, changes out. A Pod is converted as on CREATE, and so is each pod template of a workload, which the
-webhook itself does not change.
+Pure: one document in, one change out. A Pod is converted as on CREATE, and so is each pod template of a workload,
+which the webhook itself does not change.
 """
 
 import dataclasses
@@ -28,10 +28,15 @@ from webhook.decisions.pod_places import NOT_REWRITTEN, find_pods
 from webhook.decisions.pod_templates import POD_TEMPLATES, WITHOUT_METADATA, Path
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.offline import current_versions
+from webhook.offline.documents import Document
 from webhook.offline.manifest_advice import advice
 from webhook.offline.manifest_cluster import ManifestCluster
-from webhook.offline.manifests import DEFAULT_NAMESPACE, Document, Manifest, manifests
-from webhook.offline.notices import TURNED_OFF, Notice, PartDecision, Reporter, Source
+from webhook.offline.manifests import DEFAULT_NAMESPACE, Manifest, manifests
+from webhook.offline.notices import TURNED_OFF, Notice, PartDecision, Reporter
+from webhook.offline.shapes import Look, Recorded, Shapes
+from webhook.offline.text_edits import Splice
+from webhook.offline.yaml_edits import EditError, edit
+from webhook.offline.yaml_layout import Layout
 
 if TYPE_CHECKING:
     from webhook.offline.file_policies import FilePolicies
@@ -43,98 +48,129 @@ class Change:
 
     Attributes:
         document: before the change.
-        wanted: data after the change.
         templates: ResourceClaimTemplates to insert before it.
+        rewrites: whether the document itself changes.
+        wanted: data after the change; None if only the text was computed.
+        splices: the change of the text; None if it was not computed, or the text must be written again as a whole.
+        layout: of the text.
+        fault: why the text must be written again as a whole; or "".
     """
 
     document: Document
-    wanted: dict[str, Any] | None
     templates: Sequence[dict[str, Any]] = ()
-
-    @property
-    def rewrites(self) -> bool:
-        """Whether the document itself changes."""
-        return self.wanted is not self.document.data
+    rewrites: bool = False
+    wanted: dict[str, Any] | None = None
+    splices: tuple[Splice, ...] | None = ()
+    layout: Layout = dataclasses.field(default_factory=Layout)
+    fault: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Conversion:
-    """The changes of all files.
+class _Outcome:
+    """What conversion found about a document, apart from its change.
 
     Attributes:
-        changes: per source, one per document.
-        notices: refusals and warnings, in the order of the files.
+        templates: of all objects, with their namespaces: where they are created, and as written.
+        notices: messages.
         refused: number of refused objects.
         left: number of objects that still have Neuron limits, without the refused ones.
     """
 
-    changes: Sequence[tuple[Source, Sequence[Change]]]
-    notices: Sequence[Notice]
+    templates: tuple[tuple[str, str, Template], ...]
+    notices: tuple[Notice, ...]
     refused: int
     left: int
 
 
-def convert_sources(
-    sources: Sequence[Source],
-    options: ConversionOptions,
-    policies: "FilePolicies | None" = None,
-    namespace: str = DEFAULT_NAMESPACE,
-) -> Conversion:
-    """Convert all files.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """How files are converted.
 
-    Args:
-        sources: the files. Namespaces, ResourceQuotas, LimitRanges, DeviceClasses and ResourceClaimTemplates in one
-            file apply to the objects in all files.
+    Attributes:
         options: as for the webhook. The command `convert` sets the mode `convert`.
         policies: policies that steer conversion, or None.
         namespace: of objects that set none.
+        texts: whether texts are changed; without it, only data.
     """
-    converter = _Converter(sources, options, policies, namespace)
-    changes = [(source, [converter.convert(source, document) for document in source.documents]) for source in sources]
-    return Conversion(changes, converter.notices, converter.refused, converter.left)
+
+    options: ConversionOptions
+    policies: "FilePolicies | None" = None
+    namespace: str = DEFAULT_NAMESPACE
+    texts: bool = True
 
 
-class _Converter:
-    """One run over all files; they share templates."""
+class Converter:
+    """One run over all files; they share templates.
 
-    def __init__(
-        self,
-        sources: Sequence[Source],
-        options: ConversionOptions,
-        policies: "FilePolicies | None",
-        namespace: str,
-    ) -> None:
-        self._policies = policies
-        self._namespace = namespace
-        documents = (document for source in sources for document in source.documents)
-        self._cluster = ManifestCluster(each for document in documents for each in manifests(document, namespace))
-        self._world = ConversionContext(
-            policies.catalogue if policies else Catalogue(),
-            Families(declared=options.families),
-            dict(self._cluster.extended_resources()),
-            options,
-        )
+    Namespaces, ResourceQuotas, LimitRanges, DeviceClasses and ResourceClaimTemplates apply to the objects in all files:
+    they are passed to `take` first.
+
+    Attributes:
+        notices: messages about the documents that were converted; the caller may empty it.
+        refused: number of refused objects.
+        left: number of objects that still have Neuron limits, without the refused ones.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._policies = settings.policies
+        self._cluster = ManifestCluster()
         self._printed: set[tuple[str, str]] = set()
+        # Policies may read every field, and JSON output needs the data.
+        self._shapes = Shapes[tuple[Change, _Outcome]]() if settings.texts and settings.policies is None else None
         self.notices: list[Notice] = []
         self.refused = 0
         self.left = 0
 
-    def convert(self, source: Source, document: Document) -> Change:
-        """Convert every object of a document."""
+    def take(self, manifest: Manifest) -> None:
+        """Read what an object means for others."""
+        self._cluster.take(manifest)
+
+    @functools.cached_property
+    def _world(self) -> ConversionContext:
+        return ConversionContext(
+            self._policies.catalogue if self._policies else Catalogue(),
+            Families(declared=self._settings.options.families),
+            dict(self._cluster.extended_resources()),
+            self._settings.options,
+        )
+
+    def convert(self, source: str, document: Document) -> Change:
+        """Convert every object of a document. `source`: name of its file."""
+        look = Look.at(document.text) if self._shapes is not None and not document.json else None
+        known = self._shapes.find(look) if self._shapes is not None and look is not None else None
+        if known is not None and look is not None:
+            change, outcome = _moved(known, source, document, look)
+        else:
+            change, outcome = self._convert(source, document)
+            if self._shapes is not None and look is not None and document.root is not None and not change.fault:
+                (first, *others) = manifests(document, self._settings.namespace)
+                if not others:
+                    # Without its text and nodes, which take much memory.
+                    light = dataclasses.replace(change, document=Document(0, "", document.line), wanted=None)
+                    self._shapes.record(look, document.root, first, change.splices or (), (light, outcome))
+        self.notices += outcome.notices
+        self.refused += outcome.refused
+        self.left += outcome.left
+        return dataclasses.replace(change, templates=list(self._unprinted(outcome)))
+
+    def _convert(self, source: str, document: Document) -> tuple[Change, _Outcome]:
         wanted = document.data
-        templates: list[dict[str, Any]] = []
-        for manifest in manifests(document, self._namespace):
-            say = Reporter(source, document, manifest, self.notices)
+        templates: list[tuple[str, str, Template]] = []
+        notices: list[Notice] = []
+        refused = left = 0
+        for manifest in manifests(document, self._settings.namespace):
+            say = Reporter(source, document, manifest, notices)
             patches = list(self._decide(manifest))
             for patch in patches:
                 say.decision(patch)
             clashes = list(self._clashes(manifest, patches))
             for path, clash in clashes:
                 say.finding(path, clash)
-            refused = self._name_pods(manifest, say)
-            if refused or clashes or any(patch.decision.errors for patch in patches):
+            would_be_refused = self._name_pods(manifest, say)
+            if would_be_refused or clashes or any(patch.decision.errors for patch in patches):
                 # A workload of which only a part is converted does not run: leave it unchanged.
-                self.refused += 1
+                refused += 1
                 continue
             for path, text in advice(manifest, {patch.path for patch in patches if patch.decision.patch}):
                 say.line(path, text)
@@ -145,10 +181,25 @@ class _Converter:
                 if current is not None:
                     _replace(wanted, manifest, current)
                 _apply(wanted, manifest, patches)
-            templates += self._templates(manifest, patches)
+            here, written = manifest.namespace, manifest.written_namespace
+            templates += [(here, written, each) for patch in patches for each in patch.decision.templates]
             if not manifest.wraps:
-                self.left += any(True for _ in find_pods(_part(wanted, manifest.path)))
-        return Change(document, wanted, templates)
+                left += any(True for _ in find_pods(_part(wanted, manifest.path)))
+        change = self._change(document, wanted)
+        return change, _Outcome(tuple(templates), tuple(notices), refused, left)
+
+    def _change(self, document: Document, wanted: dict[str, Any] | None) -> Change:
+        rewrites = wanted is not document.data
+        layout = Layout.of(document.text, document.root)
+        if not rewrites or not self._settings.texts:
+            return Change(document, (), rewrites, wanted, layout=layout)
+        if document.json or document.root is None:
+            return Change(document, (), rewrites, wanted, splices=None, layout=layout)
+        try:
+            splices = tuple(edit(document.text, document.root, wanted))
+        except EditError as error:
+            return Change(document, (), rewrites, wanted, splices=None, layout=layout, fault=str(error))
+        return Change(document, (), rewrites, wanted, splices, layout)
 
     def _name_pods(self, manifest: Manifest, say: Reporter) -> bool:
         """Name the pods of an object that cannot be rewritten. Returns whether the webhook would refuse one of them."""
@@ -181,7 +232,7 @@ class _Converter:
                 yield self._decide_template(manifest, path, template)
             except pods.UnreadableError as error:
                 yield PartDecision(path, denied("unreadable", _unreadable(manifest, error)))
-        if manifest.kind == "LeaderWorkerSet" and manifest.namespace not in self._world.options.excluded_namespaces:
+        if manifest.kind == "LeaderWorkerSet" and manifest.namespace not in self._settings.options.excluded_namespaces:
             try:
                 placed = self._place(manifest)
             except pods.UnreadableError as error:
@@ -206,7 +257,7 @@ class _Converter:
         pod = pods.view(template)
         if not pod.concerns_us:
             return PartDecision(path, unchanged("not-neuron", *misspelt_resources(pod, self._world.extended_resources)))
-        if manifest.namespace in self._world.options.excluded_namespaces:
+        if manifest.namespace in self._settings.options.excluded_namespaces:
             return PartDecision(path, unchanged("excluded-namespace"))
         facts = self._cluster.namespace(manifest.namespace)
         device_class = self._world.options.device_class
@@ -231,14 +282,36 @@ class _Converter:
                 if digest not in (None, template.digest):
                     yield patch.path, _foreign(template)
 
-    def _templates(self, manifest: Manifest, patches: Sequence[PartDecision]) -> Iterator[dict[str, Any]]:
-        """The templates that an object needs, except those printed before or present in the manifests."""
-        for patch in patches:
-            for template in patch.decision.templates:
-                key = (manifest.namespace, template.name)
-                if key not in self._printed and self._cluster.template_digest(*key) is None:
-                    self._printed.add(key)
-                    yield template.manifest(manifest.written_namespace)
+    def _unprinted(self, outcome: _Outcome) -> Iterator[dict[str, Any]]:
+        """The templates that a document needs, except those printed before or present in the manifests."""
+        for namespace, written, template in outcome.templates:
+            key = (namespace, template.name)
+            if key not in self._printed and self._cluster.template_digest(*key) is None:
+                self._printed.add(key)
+                yield template.manifest(written)
+
+
+def _moved(
+    known: Recorded[tuple[Change, _Outcome]], source: str, document: Document, look: Look
+) -> tuple[Change, _Outcome]:
+    """The result of another document, for a document that differs in values that do not matter."""
+    change, outcome = known.result
+    name, first = known.name_in(look), known.name_in(known.look)
+    notices = tuple(
+        dataclasses.replace(
+            each,
+            source=source,
+            number=document.number,
+            line=each.line - change.document.line + document.line,
+            subject=each.subject if name is None else f"{each.subject.removesuffix(first or '')}{name}",
+        )
+        for each in outcome.notices
+    )
+    splices = None if change.splices is None else tuple(known.splices(change.splices, look))
+    return (
+        dataclasses.replace(change, document=document, splices=splices, wanted=None),
+        dataclasses.replace(outcome, notices=notices),
+    )
 
 
 def left_as_it_is(manifest: Manifest) -> Finding:

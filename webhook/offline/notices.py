@@ -2,14 +2,15 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from neuron import names
 from neuron.findings import Finding, warning
 from webhook.decisions.decision import Decision
 from webhook.decisions.pod_templates import Path, path_text
-from webhook.offline.manifests import Document, Manifest, path_steps
+from webhook.offline.documents import Document, Documents
+from webhook.offline.manifests import Manifest, path_steps
 
 TURNED_OFF: Final = ("mode-off-by-pod", "mode-off-by-namespace", "mode-off-by-policy", "excluded-namespace")
 """Reasons of decisions: conversion is turned off."""
@@ -20,11 +21,10 @@ _NAMESPACE: Final = ("metadata", "namespace")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Source:
-    """A file. `mark` is its byte order mark, or ""."""
+    """A file: its name and its documents, which are read again in each iteration."""
 
     name: str
-    mark: str
-    documents: Sequence[Document]
+    documents: Documents
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,19 +34,22 @@ class Notice:
     Attributes:
         source: the file's name.
         line: line of the file, counted from 1.
-        where: document and object, e.g. `document 2, Pod team/train`.
+        number: of the document.
+        subject: kind and name of the object, e.g. `Pod team/train`; or "".
         path: field path in the document; empty for the whole object.
         text: code, sentence and fix.
     """
 
     source: str
     line: int
-    where: str
+    number: int
+    subject: str
     path: str
     text: str
 
     def __str__(self) -> str:
-        place = f"{self.source}:{self.line}: [{self.where}]"
+        where = ", ".join(filter(None, (f"document {self.number}", self.subject)))
+        place = f"{self.source}:{self.line}: [{where}]"
         return ": ".join(filter(None, (f"{place} {self.path}".rstrip(), self.text)))
 
 
@@ -62,7 +65,7 @@ class PartDecision:
 class Reporter:
     """Writes notices about one object."""
 
-    def __init__(self, source: Source, document: Document, manifest: Manifest, notices: list[Notice]) -> None:
+    def __init__(self, source: str, document: Document, manifest: Manifest, notices: list[Notice]) -> None:
         self._source = source
         self._document = document
         self._manifest = manifest
@@ -73,8 +76,8 @@ class Reporter:
         """Add a message about a place in the object, unless it was added before."""
         path = (*self._manifest.path, *path)
         line = self._document.line_of(path)
-        where = ", ".join(filter(None, (f"document {self._document.number}", str(self._manifest))))
-        notice = Notice(self._source.name, line, where, path_text(path), text)
+        number, subject = self._document.number, str(self._manifest)
+        notice = Notice(self._source, line, number, subject, path_text(path), text)
         if notice not in self._reported:
             self._reported.add(notice)
             self._notices.append(notice)

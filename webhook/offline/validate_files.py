@@ -4,11 +4,12 @@ All files are one set: a pod is checked with the template that it names, in whic
 """
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
-from neuron.claim_reader import VERSIONS, read_claim, read_class, shown
-from neuron.claim_specs import GROUP, KINDS, ClaimSpec, ClassSpec
+from neuron.claim_reader import VERSIONS, shown
+from neuron.claim_specs import GROUP, KINDS, ClaimSpec
 from neuron.findings import Finding, Severity, did_you_mean
 from neuron.instances import Catalogue
 from neuron.validate_claims import ClaimContext, ClaimJudgement, judge_claim, validate
@@ -16,25 +17,24 @@ from policies.selectors.engine import DeviceSelectors
 from webhook.decisions import check_workloads, pods
 from webhook.decisions.check_pods import KnownClaim, claim_names
 from webhook.decisions.claim_context import claim_context
-from webhook.decisions.conversion_context import ConversionOptions, conversion_context
+from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision
 from webhook.decisions.modes import Mode
 from webhook.decisions.own_claims import find_claims
 from webhook.decisions.pod_places import NOT_REWRITTEN, find_pods
 from webhook.decisions.pod_templates import POD_TEMPLATES, Path, path_text
-from webhook.decisions.ports import NO_FACTS, NamespaceFacts, WorldView
+from webhook.decisions.ports import WorldView
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.offline.convert_files import left_as_it_is
 from webhook.offline.current_versions import CURRENT, is_older
-from webhook.offline.manifest_cluster import ManifestCluster
-from webhook.offline.manifests import DEFAULT_NAMESPACE, Document, Manifest, manifests, path_steps
-from webhook.offline.notices import Source
+from webhook.offline.documents import Document
+from webhook.offline.file_view import FileView
+from webhook.offline.manifests import DEFAULT_NAMESPACE, Manifest, manifests, path_steps
+from webhook.offline.shapes import Look, Recorded, Shapes
 
 if TYPE_CHECKING:
     from webhook.offline.file_policies import FilePolicies
-
-_CLAIM_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,38 +54,33 @@ class Located:
     finding: Finding
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ValidationReport:
-    """The result for all files.
+@dataclasses.dataclass(slots=True)
+class Tally:
+    """Numbers for the summary.
 
     Attributes:
-        located: findings in the order of the files.
-        files: number of files.
-        objects: number of validated objects.
+        files: files that were read.
+        objects: validated objects.
+        errors: findings for which an object or its pods would be denied.
+        warnings: findings that deny nothing.
+        notes: findings that policies write only to the audit log, and objects that conversion leaves as they are.
     """
 
-    located: tuple[Located, ...]
-    files: int
-    objects: int
+    files: int = 0
+    objects: int = 0
+    errors: int = 0
+    warnings: int = 0
+    notes: int = 0
 
-    @property
-    def errors(self) -> int:
-        """Number of findings for which an object or its pods would be denied."""
-        return sum(each.finding.severity is Severity.ERROR for each in self.located)
-
-    @property
-    def warnings(self) -> int:
-        return sum(each.finding.severity is Severity.WARNING for each in self.located)
-
-    @property
-    def notes(self) -> int:
-        """Number of notes, which policies write only to the audit log."""
-        return len(self.located) - self.errors - self.warnings
-
-    def without_notes(self) -> "ValidationReport":
-        """The report with errors and warnings only."""
-        kept = tuple(each for each in self.located if each.finding.severity is not Severity.NOTE)
-        return dataclasses.replace(self, located=kept)
+    def count(self, finding: Finding) -> None:
+        """Count a finding."""
+        match finding.severity:
+            case Severity.ERROR:
+                self.errors += 1
+            case Severity.WARNING:
+                self.warnings += 1
+            case Severity.NOTE:
+                self.notes += 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,149 +98,91 @@ class FileContext:
     namespace: str = DEFAULT_NAMESPACE
 
 
-async def validate_sources(
-    sources: Sequence[Source],
-    context: FileContext,
-    live: WorldView | None = None,
-    served: Collection[str] | None = None,
-) -> ValidationReport:
-    """Validate all files.
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Judged:
+    """The findings about a document, which begins at `line`, and the number of its validated objects."""
 
-    Args:
-        sources: the files.
-        context: how they are read.
-        live: a cluster to compare them with, or None.
-        served: versions of `resource.k8s.io` that the cluster serves; None: not known.
-    """
-    validator = _FileValidator(sources, context, live, served)
-    located: list[Located] = []
-    objects = 0
-    for source in sources:
-        for document in source.documents:
-            for manifest in manifests(document, context.namespace):
-                findings = await validator.judge(manifest)
-                objects += findings is not None
-                located += [_locate(source, document, manifest, finding) for finding in findings or ()]
-    return ValidationReport(tuple(located), len(sources), objects)
+    line: int
+    located: tuple[Located, ...]
+    objects: int
 
 
-def _locate(source: Source, document: Document, manifest: Manifest, finding: Finding) -> Located:
+def _locate(source: str, document: Document, manifest: Manifest, finding: Finding) -> Located:
     line = document.line_of((*manifest.path, *path_steps(finding.path)))
-    return Located(source.name, line, str(manifest), finding)
+    return Located(source, line, str(manifest), finding)
 
 
-class FileView:
-    """A `WorldView` of the files, and of a cluster for everything that is not in the files."""
+def _moved(located: Located, known: Recorded[_Judged], source: str, lines: int, look: Look) -> Located:
+    """The finding about another document that differs in values that do not matter."""
+    name, first = known.name_in(look), known.name_in(known.look)
+    subject = located.subject if name is None else f"{located.subject.removesuffix(first or '')}{name}"
+    return Located(source, located.line + lines, subject, located.finding)
 
-    def __init__(self, found: Sequence[Manifest], live: WorldView | None) -> None:
-        self._files = ManifestCluster(found)
-        self._live = live
-        self._claims: dict[tuple[str, str, str], ClaimSpec] = {}
-        self._classes: dict[str, ClassSpec] = {}
-        for manifest in found:
-            if manifest.group != GROUP:
-                continue
-            version, spec = str(manifest.data.get("apiVersion")), manifest.data.get("spec")
-            if manifest.kind in _CLAIM_KINDS:
-                key = manifest.kind, manifest.namespace, manifest.name
-                self._claims[key] = read_claim(manifest.kind, version, spec)[0]
-            elif manifest.kind == "DeviceClass":
-                self._classes[manifest.name] = read_class(version, spec)[0]
 
-    @property
-    def version(self) -> int:
-        """Files do not change."""
-        return 0
+class FileValidator:
+    """One run over all files. Objects that mean something for others are passed to `take` first.
 
-    @property
-    def claim_version(self) -> int:
-        """Files do not change."""
-        return 0
+    Attributes:
+        tally: numbers for the summary.
+    """
 
-    def observations(self) -> Mapping[str, Any]:
-        """Only a cluster has nodes."""
-        return self._live.observations() if self._live else {}
+    def __init__(self, context: FileContext) -> None:
+        self._context = context
+        self._options = context.options
+        self._policies = context.policies
+        self._served: Collection[str] | None = None
+        self._view = FileView()
+        self._shapes = Shapes[_Judged]() if context.policies is None else None
+        self.tally = Tally()
 
-    def extended_resources(self) -> Mapping[str, str]:
-        return {**(self._live.extended_resources() if self._live else {}), **self._files.extended_resources()}
+    def take(self, manifest: Manifest) -> None:
+        """Read what an object means for others."""
+        self._view.take(manifest)
 
-    def namespace(self, name: str) -> NamespaceFacts:
-        """The file's Namespace, if there is one."""
-        facts = self._files.namespace(name)
-        return self._live.namespace(name) if facts == NO_FACTS and self._live else facts
+    def join(self, live: WorldView | None, served: Collection[str] | None) -> None:
+        """Compare the files with a cluster. `served`: versions of `resource.k8s.io` that it serves; None: not known."""
+        self._view.join(live)
+        self._served = served
 
-    def namespace_labels(self, name: str) -> Mapping[str, str] | None:
-        """The file's Namespace, if there is one."""
-        labels = self._files.namespace_labels(name)
-        return self._live.namespace_labels(name) if labels is None and self._live else labels
+    @functools.cached_property
+    def _conversion(self) -> ConversionContext:
+        catalogue = self._policies.catalogue if self._policies else Catalogue()
+        return conversion_context(self._options, catalogue, self._view)
 
-    def quotas(self, name: str) -> Mapping[str, int] | None:
-        """The smaller limits of both, because quotas in the files will be applied."""
-        found, live = self._files.quotas(name), self._live.quotas(name) if self._live else None
-        if found is None or live is None:
-            return live if found is None else found
-        return {key: min(found.get(key, amount), amount) for key, amount in {**found, **live}.items()}
+    @functools.cached_property
+    def _world(self) -> ClaimContext:
+        world = claim_context(self._options, self._conversion.catalogue, self._view)
+        classes = {**world.classes, **self._view.file_classes()}
+        unconnected = self._policies is not None and self._policies.unconnected
+        return dataclasses.replace(world, classes=classes, unconnected=unconnected)
 
-    def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:
-        found = self._files.template_device_classes(namespace, name)
-        return found or (self._live.template_device_classes(namespace, name) if self._live else frozenset())
-
-    def template_ultraserver_mode(self, namespace: str, name: str) -> int | None:
-        found = self._files.template_ultraserver_mode(namespace, name)
-        return self._live.template_ultraserver_mode(namespace, name) if found is None and self._live else found
-
-    def device_shapes(self) -> Sequence[Any]:
-        """Only a cluster has slices."""
-        return self._live.device_shapes() if self._live else ()
-
-    def device_classes(self) -> Mapping[str, ClassSpec] | None:
-        """Of both; None without a cluster, because other classes are unknown."""
-        known = self._live.device_classes() if self._live else None
-        return None if known is None else {**known, **self._classes}
-
-    def file_classes(self) -> Mapping[str, ClassSpec]:
-        """DeviceClasses in the files."""
-        return self._classes
-
-    def claim(self, kind: str, namespace: str, name: str) -> ClaimSpec | None:
-        """A claim or template in the files."""
-        return self._claims.get((kind, namespace, name))
-
-    def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
-        found = self.claim("ResourceClaimTemplate", namespace, name)
-        return self._live.claim_template(namespace, name) if found is None and self._live else found
-
-    async def exist(self, kind: str, namespace: str, names: Iterable[str]) -> Mapping[str, bool | None]:
-        """Which objects exist; None if there is no cluster."""
-        found: dict[str, bool | None] = {
-            name: True if self.claim(kind, namespace, name) is not None else None for name in names
-        }
-        unknown = [name for name, exists in found.items() if exists is None]
-        if self._live and unknown:
-            found |= await self._live.exist(kind, namespace, unknown)
+    async def validate(self, source: str, document: Document) -> list[Located]:
+        """The findings about a document. `source`: name of its file."""
+        look = Look.at(document.text) if self._shapes is not None and not document.json else None
+        known = self._shapes.find(look) if self._shapes is not None and look is not None else None
+        if known is not None and look is not None:
+            judged = known.result
+            found = [_moved(each, known, source, document.line - judged.line, look) for each in judged.located]
+        else:
+            judged = await self._validate(source, document)
+            found = list(judged.located)
+            if self._shapes is not None and look is not None and document.root is not None:
+                (first, *others) = manifests(document, self._context.namespace)
+                if not others:
+                    self._shapes.record(look, document.root, first, (), judged)
+        self.tally.objects += judged.objects
+        for each in found:
+            self.tally.count(each.finding)
         return found
 
-
-class _FileValidator:
-    """One run over all files."""
-
-    def __init__(
-        self,
-        sources: Sequence[Source],
-        context: FileContext,
-        live: WorldView | None,
-        served: Collection[str] | None,
-    ) -> None:
-        options, policies = context.options, context.policies
-        self._options = options
-        self._policies = policies
-        self._served = served
-        self._view = FileView(list(_all(sources, context.namespace)), live)
-        self._conversion = conversion_context(options, policies.catalogue if policies else Catalogue(), self._view)
-        world = claim_context(options, self._conversion.catalogue, self._view)
-        classes = {**world.classes, **self._view.file_classes()}
-        unconnected = policies is not None and policies.unconnected
-        self._world = dataclasses.replace(world, classes=classes, unconnected=unconnected)
+    async def _validate(self, source: str, document: Document) -> "_Judged":
+        located: list[Located] = []
+        objects = 0
+        for manifest in manifests(document, self._context.namespace):
+            findings = await self.judge(manifest)
+            objects += findings is not None
+            located += [_locate(source, document, manifest, finding) for finding in findings or ()]
+        return _Judged(document.line, tuple(located), objects)
 
     def _for_one_object(self) -> ClaimContext:
         return dataclasses.replace(self._world, engine=DeviceSelectors())
@@ -376,9 +313,3 @@ class _FileValidator:
 
     def _judged(self, spec: ClaimSpec) -> ClaimJudgement:
         return judge_claim(spec, self._for_one_object())
-
-
-def _all(sources: Sequence[Source], namespace: str) -> Iterator[Manifest]:
-    for source in sources:
-        for document in source.documents:
-            yield from manifests(document, namespace)

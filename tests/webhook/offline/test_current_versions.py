@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuron.claim_reader import read_claim
-from tests.support.converting import convert_texts
+from tests.support.converting import convert_texts, documents
 from tests.support.yaml_styles import written
 from webhook.offline.current_versions import current
-from webhook.offline.manifests import manifests, read
+from webhook.offline.manifests import manifests
 
 SELECTOR = {"cel": {"expression": "device.driver == 'neuron.aws.com'"}}
 FIELDS = st.fixed_dictionaries(
@@ -81,7 +81,7 @@ def test_a_claim_has_the_same_meaning_in_v1_however_it_is_written(case: tuple[di
 
 
 def of(data: dict[str, Any]) -> dict[str, Any] | None:
-    (manifest,) = (each for document in read(json.dumps(data).encode())[1] for each in manifests(document))
+    (manifest,) = (each for document in documents(json.dumps(data)) for each in manifests(document))
     return current(manifest)
 
 

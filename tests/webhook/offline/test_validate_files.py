@@ -1,14 +1,13 @@
-import asyncio
 from typing import Any
 
 import pytest
 
+from tests.support.converting import source
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
+from tests.support.validating_files import validate_sources
 from tests.webhook.offline.test_convert_files import named, text
-from webhook.offline.manifests import read
-from webhook.offline.notices import Source
-from webhook.offline.validate_files import FileContext, validate_sources
+from webhook.offline.validate_files import FileContext
 
 OLD: dict[str, Any] = {
     "apiVersion": "resource.k8s.io/v1beta1",
@@ -28,9 +27,9 @@ def found(
     *objects: Any, served: tuple[str, ...] | None = None, namespace: str = "default", **options: Any
 ) -> list[str]:
     """Findings as `severity code path: message`."""
-    sources = [Source("m.yaml", *read(text(*objects).encode()))]
+    sources = [source("m.yaml", text(*objects))]
     context = FileContext(trainium(**options), namespace=namespace)
-    report = asyncio.run(validate_sources(sources, context, None, served))
+    report = validate_sources(sources, context, served=served)
     return [
         f"{each.finding.severity} {each.finding.code} {each.finding.path}: {each.finding.message}"
         for each in report.located
