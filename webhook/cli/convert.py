@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from webhook.cli.clusters import namespace_option
 from webhook.cli.inputs import (
     REFUSED,
     UNREADABLE,
@@ -15,7 +16,6 @@ from webhook.cli.inputs import (
     file_policies,
     filename_option,
     load_settings,
-    namespace_option,
     setting_options,
 )
 from webhook.cli.streams import Counter, write
@@ -33,7 +33,7 @@ from webhook.decisions.modes import Mode
     help="yaml: for kubectl apply; documents that do not change keep their text. json: one List."
     " diff: for patch -p1 and git apply.",
 )
-@namespace_option()
+@namespace_option("Namespace of objects that set none. Default: default.")
 @click.option("--strict", is_flag=True, help="Exit with 1 also if an object with Neuron limits was left as it is.")
 @setting_options(
     "config",
@@ -51,7 +51,7 @@ def convert(
     /,
     filenames: tuple[str, ...],
     output: str,
-    namespace: str,
+    namespace: str | None,
     *,
     strict: bool,
     **flags: Any,
@@ -74,11 +74,13 @@ def convert(
     from webhook.offline import convert_output
     from webhook.offline.convert_files import Change, Converter, Settings
     from webhook.offline.manifest_files import read_sources
+    from webhook.offline.manifests import DEFAULT_NAMESPACE
     from webhook.offline.notices import Source
 
     counter = Counter("documents")
-    converter = Converter(Settings(options, policies, namespace, texts=output != "json"))
-    inputs = read_sources(filenames, namespace, converter.take, counter.step)
+    here = namespace or DEFAULT_NAMESPACE
+    converter = Converter(Settings(options, policies, here, texts=output != "json"))
+    inputs = read_sources(filenames, here, converter.take, counter.step)
     for fault in inputs.faults:
         counter.say(str(fault))
     counter.phase("converted")

@@ -10,7 +10,6 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import click
 
 from runtime.settings import Declaration, SettingsError
-from webhook.cli.clusters import namespace_name
 from webhook.server import settings
 
 if TYPE_CHECKING:
@@ -31,19 +30,6 @@ def filename_option(verb: str) -> Callable[[Callable[..., None]], Callable[..., 
         metavar="FILE|DIR|-",
         help=f"Manifests to {verb}: a file, a directory (all *.yaml, *.yml, *.json below it), or - for standard input."
         " May be repeated.",
-    )
-
-
-def namespace_option() -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """`-n`: where objects without a namespace are created."""
-    return click.option(
-        "-n",
-        "--namespace",
-        type=namespace_name,
-        default="default",
-        show_default=True,
-        metavar="NAME",
-        help="Namespace of objects that set none, as for kubectl apply.",
     )
 
 

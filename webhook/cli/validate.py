@@ -4,13 +4,13 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 import orjson
 
 from neuron.findings import Severity
+from webhook.cli.clusters import ClusterChoice, namespace_option, optional_cluster_options
 from webhook.cli.inputs import (
     REFUSED,
     UNREADABLE,
@@ -18,7 +18,6 @@ from webhook.cli.inputs import (
     file_policies,
     filename_option,
     load_settings,
-    namespace_option,
     setting_options,
 )
 from webhook.cli.streams import Counter, write
@@ -47,14 +46,9 @@ class NoClusterError(click.ClickException):
     show_default=True,
     help="text: for people; json: for programs; sarif: SARIF 2.1.0 for code hosts.",
 )
-@click.option(
-    "--kubeconfig",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Also compare the manifests with ResourceSlices, DeviceClasses and claims of this cluster.",
-)
+@optional_cluster_options("Also compare the manifests with ResourceSlices, DeviceClasses and claims of")
 @click.option("--notes", is_flag=True, help="Show notes in text output: what policies only write to the audit log.")
-@namespace_option()
+@namespace_option("Namespace of objects that set none. Default: that of the cluster's context, if one is named; else default.")
 @setting_options("config", "device_class", "exclude_namespace", "families", "policies")
 @click.pass_context
 def validate(
@@ -62,8 +56,8 @@ def validate(
     /,
     filenames: tuple[str, ...],
     output: str,
-    kubeconfig: Path | None,
-    namespace: str,
+    cluster: ClusterChoice,
+    namespace: str | None,
     *,
     notes: bool,
     **flags: Any,
@@ -82,22 +76,25 @@ def validate(
     policies = file_policies(chosen.policies, chosen.families)
     # Imported here so that `--help` is fast.
     from webhook.offline.manifest_files import read_sources
+    from webhook.offline.manifests import DEFAULT_NAMESPACE
     from webhook.offline.validate_files import FileContext, FileValidator
 
+    here = cluster.namespace(namespace) if cluster.is_chosen else namespace or DEFAULT_NAMESPACE
     counter = Counter("documents")
-    validator = FileValidator(FileContext(options, policies, namespace))
-    inputs = read_sources(filenames, namespace, validator.take, counter.step)
+    validator = FileValidator(FileContext(options, policies, here))
+    inputs = read_sources(filenames, here, validator.take, counter.step)
     for fault in inputs.faults:
         counter.say(str(fault))
     counter.phase("checked")
     validator.tally.files = len(inputs.sources)
-    with _located(inputs, validator, kubeconfig, counter) as located:
+    with _located(inputs, validator, cluster, counter) as located:
         if output == "text":
             write(as_text(each) for each in located if notes or each.finding.severity is not Severity.NOTE)
         else:
             write([FORMATS[output](list(located), inputs.faults, validator.tally)])
     counter.clear()
     tally = validator.tally
+from webhook.cli.clusters import ClusterChoice, namespace_option, optional_cluster_options
     if output == "text":
         counter.say(_summary(tally) + ("" if notes or not tally.notes else " --notes shows the notes."))
     context.exit(UNREADABLE if inputs.faults else REFUSED if tally.errors else 0)
@@ -105,31 +102,31 @@ def validate(
 
 @contextlib.contextmanager
 def _located(
-    inputs: "Inputs", validator: "FileValidator", kubeconfig: Path | None, counter: Counter
+    inputs: "Inputs", validator: "FileValidator", cluster: ClusterChoice, counter: Counter
 ) -> Iterator[Iterator["Located"]]:
-    """The findings about all files, while the cluster of a kubeconfig is connected.
+    """The findings about all files, while the chosen cluster is connected.
 
     Raises:
         NoClusterError: on entering: it cannot be used.
     """
     with asyncio.Runner() as runner:
         closing = contextlib.AsyncExitStack()
-        if kubeconfig is not None:
-            runner.run(_join(validator, kubeconfig, closing))
+        if cluster.is_chosen:
+            runner.run(_join(validator, cluster, closing))
         try:
             yield _findings(inputs, validator, runner, counter)
         finally:
             runner.run(closing.aclose())
 
 
-async def _join(validator: "FileValidator", kubeconfig: Path, closing: contextlib.AsyncExitStack) -> None:
+async def _join(validator: "FileValidator", cluster: ClusterChoice, closing: contextlib.AsyncExitStack) -> None:
     # The client takes 70 MiB: imported only if there is a cluster.
     from runtime.api_errors import ApiServerError, ClusterUnavailableError
     from webhook.cluster import kube
     from webhook.cluster.served_versions import served_versions
 
     try:
-        world = await closing.enter_async_context(kube.connect(kubeconfig))
+        world = await closing.enter_async_context(kube.connect(cluster.files, context=cluster.context))
         validator.join(world.view, await served_versions(world.connection, _TIMEOUT))
     except (ApiServerError, ClusterUnavailableError) as error:
         await closing.aclose()

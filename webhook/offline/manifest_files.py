@@ -73,7 +73,7 @@ class Inputs:
 def read_sources(
     filenames: Iterable[str],
     namespace: str,
-    take: Callable[[Manifest], None],
+    take: Callable[[Manifest], None] = lambda _: None,
     step: Callable[[], None] = lambda: None,
 ) -> Inputs:
     """Read all files, each one once.
