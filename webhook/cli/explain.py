@@ -90,10 +90,8 @@ def explain(
     for fault in inputs.faults:
         _say(str(fault))
     run = _Run(chosen.conversion(), given, policies, inputs.sources)
-    if names or cluster.is_chosen:
-        found = asyncio.run(run.live(cluster, here, names))
-    else:
-        found = run.offline(here)
+    live = bool(names) or cluster.is_chosen
+    found = asyncio.run(run.live(cluster, here, names)) if live else run.offline(here)
     if filenames and not names and not found:
         _say("Nothing to explain: the files contain no pod, and no workload with pods.")
     if output == "json":

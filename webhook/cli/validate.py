@@ -48,7 +48,7 @@ class NoClusterError(click.ClickException):
 )
 @optional_cluster_options("Also compare the manifests with ResourceSlices, DeviceClasses and claims of")
 @click.option("--notes", is_flag=True, help="Show notes in text output: what policies only write to the audit log.")
-@namespace_option("Namespace of objects that set none. Default: that of the cluster's context, if one is named; else default.")
+@namespace_option("Namespace of objects that set none. Default: that of the named cluster's context, else default.")
 @setting_options("config", "device_class", "exclude_namespace", "families", "policies")
 @click.pass_context
 def validate(
@@ -94,7 +94,6 @@ def validate(
             write([FORMATS[output](list(located), inputs.faults, validator.tally)])
     counter.clear()
     tally = validator.tally
-from webhook.cli.clusters import ClusterChoice, namespace_option, optional_cluster_options
     if output == "text":
         counter.say(_summary(tally) + ("" if notes or not tally.notes else " --notes shows the notes."))
     context.exit(UNREADABLE if inputs.faults else REFUSED if tally.errors else 0)
@@ -139,7 +138,8 @@ def _findings(
     for source in inputs.sources:
         number = 0
         for document in source.documents:
-            yield from runner.run(validator.validate(source.name, document))
+            known = validator.recall(source.name, document)
+            yield from runner.run(validator.validate(source.name, document)) if known is None else known
             counter.step()
             number = document.number
         if not number:

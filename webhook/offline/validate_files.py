@@ -156,21 +156,37 @@ class FileValidator:
         unconnected = self._policies is not None and self._policies.unconnected
         return dataclasses.replace(world, classes=classes, unconnected=unconnected)
 
+    def recall(self, source: str, document: Document) -> list[Located] | None:
+        """The findings about a document that differs from an earlier one in values that do not matter; else None.
+
+        Args:
+            source: name of its file.
+            document: the document.
+        """
+        look = self._look(document)
+        known = None if self._shapes is None or look is None else self._shapes.find(look)
+        if known is None or look is None:
+            return None
+        judged = known.result
+        return self._counted(
+            [_moved(each, known, source, document.line - judged.line, look) for each in judged.located], judged.objects
+        )
+
     async def validate(self, source: str, document: Document) -> list[Located]:
         """The findings about a document. `source`: name of its file."""
-        look = Look.at(document.text) if self._shapes is not None and not document.json else None
-        known = self._shapes.find(look) if self._shapes is not None and look is not None else None
-        if known is not None and look is not None:
-            judged = known.result
-            found = [_moved(each, known, source, document.line - judged.line, look) for each in judged.located]
-        else:
-            judged = await self._validate(source, document)
-            found = list(judged.located)
-            if self._shapes is not None and look is not None and document.root is not None:
-                (first, *others) = manifests(document, self._context.namespace)
-                if not others:
-                    self._shapes.record(look, document.root, first, (), judged)
-        self.tally.objects += judged.objects
+        judged = await self._validate(source, document)
+        look = self._look(document)
+        if self._shapes is not None and look is not None and document.root is not None:
+            (first, *others) = manifests(document, self._context.namespace)
+            if not others:
+                self._shapes.record(look, document.root, first, (), judged)
+        return self._counted(list(judged.located), judged.objects)
+
+    def _look(self, document: Document) -> Look | None:
+        return None if self._shapes is None or document.json else Look.at(document.text)
+
+    def _counted(self, found: list[Located], objects: int) -> list[Located]:
+        self.tally.objects += objects
         for each in found:
             self.tally.count(each.finding)
         return found
