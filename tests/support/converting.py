@@ -90,6 +90,6 @@ def convert_texts(*texts: str, namespace: str = "default", **options: Any) -> Co
         conversion,
         "".join(as_yaml(conversion.changes, said.append)),
         "".join(as_json(data.changes)),
-        "".join(as_diff(conversion.changes, "/", lambda _: None)),
+        "".join(as_diff(conversion.changes, str, lambda _: None)),
         said,
     )

@@ -1,13 +1,15 @@
 """`neuron-dra convert`: files in, converted manifests out."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from webhook.cli import kustomize
 from webhook.cli.clusters import namespace_option
 from webhook.cli.inputs import (
     REFUSED,
@@ -16,10 +18,16 @@ from webhook.cli.inputs import (
     file_policies,
     filename_option,
     load_settings,
+    need_files,
     setting_options,
 )
 from webhook.cli.streams import Counter, write
 from webhook.decisions.modes import Mode
+
+if TYPE_CHECKING:
+    from webhook.offline.convert_files import Change, Converter
+    from webhook.offline.manifest_files import Inputs
+    from webhook.offline.notices import Source
 
 
 @click.command
@@ -35,6 +43,19 @@ from webhook.decisions.modes import Mode
 )
 @namespace_option("Namespace of objects that set none. Default: default.")
 @click.option("--strict", is_flag=True, help="Exit with 1 also if an object with Neuron limits was left as it is.")
+@click.option(
+    "-k",
+    "--kustomize",
+    "directories",
+    multiple=True,
+    metavar="DIR",
+    help="Build this directory with kustomize (or kubectl kustomize), and convert the result. May be repeated.",
+)
+@click.option(
+    "--post-renderer",
+    is_flag=True,
+    help="For helm --post-renderer: read standard input, and print nothing if an object is refused.",
+)
 @setting_options(
     "config",
     "device_class",
@@ -52,8 +73,10 @@ def convert(
     filenames: tuple[str, ...],
     output: str,
     namespace: str | None,
+    directories: tuple[str, ...],
     *,
     strict: bool,
+    post_renderer: bool,
     **flags: Any,
 ) -> None:
     """Rewrite manifests offline, as the webhook would.
@@ -66,51 +89,71 @@ def convert(
     Exit codes: 0; 1 if an object was refused, or with --strict if one was left with Neuron limits; 2 if an input could
     not be read.
     """
+    if post_renderer:
+        if output != "yaml" or filenames or directories:
+            raise click.UsageError("--post-renderer reads standard input and prints YAML: drop -f, -k and -o.")
+        filenames = ("-",)
+    need_files((*filenames, *directories))
     chosen = load_settings(flags)
     # The user requests conversion; pods, namespaces and policies can still opt out.
     options = dataclasses.replace(chosen.conversion(), mode=Mode.CONVERT)
     policies = file_policies(chosen.policies, chosen.families)
     # Imported here so that `--help` is fast.
     from webhook.offline import convert_output
-    from webhook.offline.convert_files import Change, Converter, Settings
-    from webhook.offline.manifest_files import read_sources
+    from webhook.offline.convert_files import Converter, Settings
+    from webhook.offline.manifest_files import Given, read_sources
     from webhook.offline.manifests import DEFAULT_NAMESPACE
-    from webhook.offline.notices import Source
 
-    counter = Counter("documents")
     here = namespace or DEFAULT_NAMESPACE
+    built = [Given(f"<kustomize {directory}>", kustomize.build(directory)) for directory in directories]
+    counter = Counter("documents")
     converter = Converter(Settings(options, policies, here, texts=output != "json"))
-    inputs = read_sources(filenames, here, converter.take, counter.step)
+    inputs = read_sources([*filenames, *built], here, converter.take, counter.step)
     for fault in inputs.faults:
         counter.say(str(fault))
     counter.phase("converted")
-
-    def changes() -> Iterator[tuple[Source, Change]]:
-        for source in inputs.sources:
-            number = 0
-            for document in source.documents:
-                change = converter.convert(source.name, document)
-                for notice in converter.notices:
-                    counter.say(str(notice))
-                converter.notices.clear()
-                counter.step()
-                number = document.number
-                yield source, change
-            if not number:
-                counter.say(f"{source.name}: it contains no objects.")
-
+    changes = _changes(inputs, converter, counter)
+    code = functools.partial(_exit_code, inputs, converter, strict=strict)
     match output:
         case "json":
-            write(convert_output.as_json(changes()))
+            write(convert_output.as_json(changes))
         case "diff":
-            directory = convert_output.diff_directory([source.name for source in inputs.sources], str(Path.cwd()))
-            write(convert_output.as_diff(changes(), directory, counter.say))
-            if directory != os.path.realpath(Path.cwd()):
+            cwd = str(Path.cwd())
+            directory = convert_output.diff_directory([source.name for source in inputs.sources], cwd)
+            path_of = functools.partial(convert_output.diff_path, here=cwd, directory=directory)
+            write(convert_output.as_diff(changes, path_of, counter.say))
+            if directory != os.path.realpath(cwd):
                 counter.say(f"The paths in the diff are relative to {directory}: apply it there.")
+        case _ if post_renderer:
+            # Helm would install what was printed before a refusal.
+            pieces = list(convert_output.as_yaml(changes, counter.say))
+            if code() == 0:
+                write(pieces)
         case _:
-            write(convert_output.as_yaml(changes(), counter.say))
+            write(convert_output.as_yaml(changes, counter.say))
     counter.clear()
-    left = converter.left if strict else 0
-    if left:
-        counter.say(f"{counted(left, 'object')} left unchanged with Neuron limits (--strict).")
-    context.exit(UNREADABLE if inputs.faults else REFUSED if converter.refused or left else 0)
+    if strict and converter.left:
+        counter.say(f"{counted(converter.left, 'object')} left unchanged with Neuron limits (--strict).")
+    context.exit(code())
+
+
+def _changes(inputs: "Inputs", converter: "Converter", counter: Counter) -> Iterator[tuple["Source", "Change"]]:
+    """Convert all documents, and print their messages."""
+    for source in inputs.sources:
+        number = 0
+        for document in source.documents:
+            change = converter.convert(source.name, document)
+            for notice in converter.notices:
+                counter.say(str(notice))
+            converter.notices.clear()
+            counter.step()
+            number = document.number
+            yield source, change
+        if not number:
+            counter.say(f"{source.name}: it contains no objects.")
+
+
+def _exit_code(inputs: "Inputs", converter: "Converter", *, strict: bool) -> int:
+    if inputs.faults:
+        return UNREADABLE
+    return REFUSED if converter.refused or (strict and converter.left) else 0

@@ -1,6 +1,7 @@
 """Options that the commands on manifests share: input files, and settings of conversion."""
 
 import datetime as dt
+import functools
 import os
 import time
 from collections.abc import Callable, Collection
@@ -20,17 +21,35 @@ UNREADABLE: Final = 2
 
 
 def filename_option(verb: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """`-f`: which manifests to `verb`."""
-    return click.option(
-        "-f",
-        "--filename",
-        "filenames",
-        multiple=True,
-        required=True,
-        metavar="FILE|DIR|-",
-        help=f"Manifests to {verb}: a file, a directory (all *.yaml, *.yml, *.json below it), or - for standard input."
-        " May be repeated.",
-    )
+    """`-f` and arguments: which manifests to `verb`, passed to the command as `filenames`."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def with_files(*args: Any, filenames: tuple[str, ...], arguments: tuple[str, ...], **options: Any) -> None:
+            command(*args, filenames=(*filenames, *arguments), **options)
+
+        flag = click.option(
+            "-f",
+            "--filename",
+            "filenames",
+            multiple=True,
+            metavar="FILE|DIR|-",
+            help=f"Manifests to {verb}: a file, a directory (all *.yaml, *.yml, *.json below it), or - for standard"
+            " input. May be repeated; names may also follow without -f.",
+        )
+        return flag(click.argument("arguments", metavar="[FILE|DIR|-]...", nargs=-1)(with_files))
+
+    return add
+
+
+def need_files(filenames: Collection[object]) -> None:
+    """Check that there is something to read.
+
+    Raises:
+        click.UsageError: there is nothing.
+    """
+    if not filenames:
+        raise click.UsageError("Name a file, a directory, or - for standard input.")
 
 
 def setting_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -5,7 +5,7 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TextIO
 
 import click
@@ -14,6 +14,7 @@ UNWRITABLE: Final = 2
 INTERRUPTED: Final = 130
 """128 + SIGINT, as shells report it."""
 
+_UNWRITABLE: Final = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 _INTERVAL: Final = 0.1
 _STEPS: Final = 64
 """The clock is read once in so many steps."""
@@ -25,16 +26,26 @@ class OutputError(click.ClickException):
     exit_code = UNWRITABLE
 
 
+def need_stdout() -> TextIO:
+    """Standard output.
+
+    Raises:
+        OutputError: the process was started with standard output closed.
+    """
+    # None then; its type does not say so.
+    stdout: TextIO | None = sys.stdout
+    if stdout is None:
+        raise OutputError("Standard output is closed.")
+    return stdout
+
+
 def write(pieces: Iterable[str]) -> None:
     """Write to standard output as UTF-8, so that line ends of inputs are kept on every platform.
 
     Raises:
         OutputError: it is closed or full. A reader that closed its end, such as `head`, is no error.
     """
-    # None if the process was started with standard output closed; its type does not say so.
-    stdout: TextIO | None = sys.stdout
-    if stdout is None:
-        raise OutputError("Standard output is closed.")
+    stdout = need_stdout()
     with failing_in_one_line():
         for piece in pieces:
             stdout.buffer.write(piece.encode())
@@ -42,12 +53,12 @@ def write(pieces: Iterable[str]) -> None:
 
 
 @contextlib.contextmanager
-def failing_in_one_line() -> "contextlib.Generator[None]":
+def failing_in_one_line() -> Iterator[None]:
     """Turn an error of standard output into an `OutputError`."""
     try:
         yield
     except OSError as error:
-        if error.filename is not None:
+        if error.filename is not None or error.errno not in _UNWRITABLE:
             raise
         silence()
         if error.errno != errno.EPIPE:

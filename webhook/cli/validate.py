@@ -18,6 +18,7 @@ from webhook.cli.inputs import (
     file_policies,
     filename_option,
     load_settings,
+    need_files,
     setting_options,
 )
 from webhook.cli.streams import Counter, write
@@ -71,6 +72,7 @@ def validate(
     Exit codes: 0 if nothing would be denied (warnings and notes do not count); 1 if something would be denied; 2 if an
     input could not be read.
     """
+    need_files(filenames)
     chosen = load_settings(flags)
     options = dataclasses.replace(chosen.conversion(), mode=Mode.CONVERT)
     policies = file_policies(chosen.policies, chosen.families)

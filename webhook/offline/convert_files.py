@@ -144,11 +144,11 @@ class Converter:
         else:
             change, outcome = self._convert(source, document)
             if self._shapes is not None and look is not None and document.root is not None and not change.fault:
-                (first, *others) = manifests(document, self._settings.namespace)
-                if not others:
+                found = list(manifests(document, self._settings.namespace))
+                if len(found) == 1:
                     # Without its text and nodes, which take much memory.
                     light = dataclasses.replace(change, document=Document(0, "", document.line), wanted=None)
-                    self._shapes.record(look, document.root, first, change.splices or (), (light, outcome))
+                    self._shapes.record(look, document.root, found[0], change.splices or (), (light, outcome))
         self.notices += outcome.notices
         self.refused += outcome.refused
         self.left += outcome.left

@@ -60,16 +60,16 @@ def as_json(changes: Changes) -> Iterator[str]:
     yield "]\n}\n" if before == "\n" else "\n  ]\n}\n"
 
 
-def as_diff(changes: Changes, directory: str, say: Say) -> Iterator[str]:
+def as_diff(changes: Changes, path_of: Callable[[str], str], say: Say) -> Iterator[str]:
     """A unified diff of every changed file.
 
     Args:
         changes: the changes.
-        directory: to which paths are relative.
+        path_of: the path in the diff for a file's name.
         say: receives messages.
     """
     for source, found in itertools.groupby(changes, key=lambda each: each[0]):
-        diff = UnifiedDiff(diff_path(source.name, directory))
+        diff = UnifiedDiff(path_of(source.name))
         for position, (_, change) in enumerate(found):
             mark = source.documents.mark if position == 0 else ""
             splices = _splices(source, change, say)
@@ -97,9 +97,15 @@ def diff_directory(names: Iterable[str], here: str) -> str:
     return next((each for each in above if Path(each, ".git").exists()), common)
 
 
-def diff_path(name: str, directory: str) -> str:
-    """A file's path in a diff, relative and with slashes."""
-    return Path(os.path.relpath(_real(name.strip("<>"), directory), directory)).as_posix()
+def diff_path(name: str, here: str, directory: str) -> str:
+    """A file's path in a diff, with slashes.
+
+    Args:
+        name: of the file.
+        here: the working directory.
+        directory: to which the path is relative.
+    """
+    return Path(os.path.relpath(_real(name.strip("<>"), here), directory)).as_posix()
 
 
 def _real(name: str, directory: str) -> str:

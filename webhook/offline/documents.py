@@ -154,11 +154,11 @@ def split(lines: Iterator[str]) -> Iterator[Document]:
             yield from _json_documents(parts)
             return
         lines = iter(re.findall(r"[^\n]*\n|[^\n]+", text))
-    number, line = 0, 1
+    number, at = 0, 1
     for part in _yaml_parts(lines):
         number += any(not _NO_CONTENT.fullmatch(each) for each in part)
-        yield Document(number, "".join(part), line)
-        line += len(part)
+        yield Document(number, "".join(part), at)
+        at += len(part)
 
 
 def _json_documents(parts: Iterable[str]) -> Iterator[Document]:

@@ -7,11 +7,13 @@ then to work on one document at a time. What can be read only once (a pipe) is c
 import dataclasses
 import errno
 import functools
+import io
 import os
 import shutil
 import stat
 import sys
 import tempfile
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, NoReturn, TextIO, TypeAlias, cast
@@ -25,6 +27,9 @@ from webhook.offline.shapes import Look, Shapes
 Opener: TypeAlias = Callable[[], BinaryIO]
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
+KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+"""Names of the file that tells kustomize how to build a directory."""
+_RENDER: Final = "Use neuron-dra convert -k {0}, or kustomize build {0} | neuron-dra validate -f -"
 _STDIN: Final = "-"
 STDIN: Final = "<stdin>"
 """Name of standard input in messages."""
@@ -34,6 +39,14 @@ _KEPT: Final = 1024 * 1024
 """Characters of documents that are parsed only once."""
 _IN_MEMORY: Final = 8 * 1024 * 1024
 """Bytes of a pipe that are kept in memory; more go to a temporary file."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Given:
+    """Manifests that are in memory. `name` stands for the file's name in messages."""
+
+    name: str
+    content: bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,7 +84,7 @@ class Inputs:
 
 
 def read_sources(
-    filenames: Iterable[str],
+    filenames: Iterable[str | Given],
     namespace: str,
     take: Callable[[Manifest], None] = lambda _: None,
     step: Callable[[], None] = lambda: None,
@@ -79,7 +92,7 @@ def read_sources(
     """Read all files, each one once.
 
     Args:
-        filenames: files, directories (read recursively), and `-` for standard input.
+        filenames: files, directories (read recursively), `-` for standard input, and what another program printed.
         namespace: of objects that set none.
         take: receives each object that may mean something for others, of files without an error.
         step: is called after each document.
@@ -128,10 +141,13 @@ class _Reader:
         return [each for each in found if each.group == GROUP or (each.group, each.kind) in _OTHERS]
 
 
-def _inputs(filenames: Iterable[str]) -> Iterator[tuple[str, Opener]]:
+def _inputs(filenames: Iterable[str | Given]) -> Iterator[tuple[str, Opener]]:
     """Every file once, with a function that opens it."""
     seen = set()
     for filename in filenames:
+        if isinstance(filename, Given):
+            yield filename.name, functools.partial(io.BytesIO, filename.content)
+            continue
         if filename == _STDIN:
             found: Iterable[tuple[str, Opener]] = [(STDIN, _Once(_stdin))]
         elif filename and Path(filename).is_dir():
@@ -146,11 +162,21 @@ def _inputs(filenames: Iterable[str]) -> Iterator[tuple[str, Opener]]:
 
 
 def _directory(top: str) -> Iterator[tuple[str, Opener]]:
-    """The manifests below a directory, sorted, without hidden files and directories."""
+    """The manifests below a directory, sorted, without hidden files and directories.
+
+    A directory that kustomize builds is an error: some of its files are patches, which are no objects, and name
+    prefixes would break the names of generated templates.
+    """
     faults: list[OSError] = []
     names = []
     for directory, directories, files in os.walk(top, onerror=faults.append):
         directories[:] = [name for name in directories if not name.startswith(".")]
+        built = next((name for name in KUSTOMIZATIONS if name in files), None)
+        if built is not None:
+            problem = f"it is built by kustomize: render it first. {_RENDER.format(directory)}"
+            faults.append(OSError(errno.EINVAL, problem, str(Path(directory, built))))
+            directories.clear()
+            continue
         visible = (name for name in files if name.endswith(_SUFFIXES) and not name.startswith("."))
         names += [str(Path(directory, name)) for name in visible]
     if not names and not faults:
@@ -166,7 +192,10 @@ def _directory(top: str) -> Iterator[tuple[str, Opener]]:
 def _opener(name: str) -> Opener:
     if not name:
         return functools.partial(_fail, OSError(errno.ENOENT, "A file name must not be empty"))
-    opened = functools.partial(Path(name).open, "rb")
+
+    def opened() -> BinaryIO:
+        return Path(name).open("rb")
+
     try:
         regular = stat.S_ISREG(Path(name).stat().st_mode)
     except OSError:
@@ -192,11 +221,24 @@ class _Once:
     def __call__(self) -> BinaryIO:
         """The content, from its beginning. Closing it keeps the copy."""
         if self._copy is None:
-            # Open until the process ends, because it is read twice.
-            self._copy = cast("BinaryIO", tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY))  # noqa: SIM115
-            shutil.copyfileobj(self._open(), self._copy)
+            self._copy = self._copied()
         self._copy.seek(0)
         return cast("BinaryIO", _Kept(self._copy))
+
+    def _copied(self) -> BinaryIO:
+        given = self._open()
+        try:
+            head = given.read(_IN_MEMORY)
+            if len(head) < _IN_MEMORY:
+                return io.BytesIO(head)
+            copy = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115 - it is closed with this object
+            weakref.finalize(self, copy.close)
+            copy.write(head)
+            shutil.copyfileobj(given, copy)
+            return copy
+        finally:
+            if given is not getattr(sys.stdin, "buffer", None):
+                given.close()
 
 
 class _Kept:

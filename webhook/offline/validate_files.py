@@ -177,9 +177,9 @@ class FileValidator:
         judged = await self._validate(source, document)
         look = self._look(document)
         if self._shapes is not None and look is not None and document.root is not None:
-            (first, *others) = manifests(document, self._context.namespace)
-            if not others:
-                self._shapes.record(look, document.root, first, (), judged)
+            found = list(manifests(document, self._context.namespace))
+            if len(found) == 1:
+                self._shapes.record(look, document.root, found[0], (), judged)
         return self._counted(list(judged.located), judged.objects)
 
     def _look(self, document: Document) -> Look | None:

@@ -160,8 +160,8 @@ metadata: {name: new}
 spec: {instanceTypes: [{name: trn9.48xlarge, devices: 16, coresPerDevice: 8, deviceGroups: [7]}]}
 """
         seven = pod(container(neuron="7"), annotations={"neuron.aws.com/instance-type": "trn9.48xlarge"})
-        assert judged(file_policies(catalogue), seven).errors == 0
-        assert judged(file_policies(policy(FEW)), seven).errors == 2
+        assert judged(file_policies(catalogue), seven).tally.errors == 0
+        assert judged(file_policies(policy(FEW)), seven).tally.errors == 2
 
     @pytest.mark.parametrize(
         ("hard", "expected"),
