@@ -21,7 +21,9 @@ from webhook.offline.text_edits import Splice
 Span: TypeAlias = tuple[int, int]
 """Offsets in a text."""
 
-_SPAN: Final = re.compile(r'"[ !#-\[\]-~]*"|(?<=: )[A-Za-z](?:[\w./:@-]*[\w/@-])?(?=[ \t]*$)', re.ASCII | re.MULTILINE)
+_SPAN: Final = re.compile(
+    r'"[ !#-\[\]-~]*"|(?<=: )[A-Za-z](?:[\w./:@-]*[\w/@-])?(?=[ \t]*$|[ \t]+#)', re.ASCII | re.MULTILINE
+)
 _LONGEST: Final = 16 * 1024
 """Characters of a document that is compared."""
 _MOST: Final = 1024
