@@ -266,6 +266,8 @@ class Converter:
         if self._policies is not None:
             steering, faults = self._policies.steer(manifest, template, self._cluster)
         decision = convert(pod, facts, self._world, claiming, steering)
+        if self._policies is not None:
+            decision = self._policies.checked(decision, manifest.namespace, self._world.options, self._cluster)
         misspelt = tuple(misspelt_resources(pod, self._world.extended_resources))
         if faults or misspelt:
             decision = dataclasses.replace(decision, warnings=(*decision.warnings, *faults, *misspelt))
@@ -372,6 +374,15 @@ def _unreadable(manifest: Manifest, error: Exception) -> Finding:
 
 
 def _foreign(template: Template) -> Finding:
+    if template.policy:
+        return Finding(
+            "NEU122",
+            "spec.resourceClaims",
+            f"a ResourceClaimTemplate {template.name} in the manifests has another spec than policy"
+            f" '{template.policy}' gives it.",
+            "Give the template a new name in the policy, or remove it from the manifests.",
+            template.name,
+        )
     return Finding(
         "NEU303",
         "spec.resourceClaims",

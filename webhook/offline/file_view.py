@@ -41,6 +41,11 @@ class FileView:
         self._live = live
 
     @property
+    def is_live(self) -> bool:
+        """Whether there is a cluster."""
+        return self._live is not None
+
+    @property
     def version(self) -> int:
         """Files do not change."""
         return 0
