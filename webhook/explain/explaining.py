@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from neuron.selection import SelectorError
-from policies.judging.subjects import CLUSTER_SCOPED
 from webhook.cluster.listing import Unseen
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Outcome
@@ -22,8 +21,9 @@ from webhook.explain.verdicts import NodeVerdict
 from webhook.explain.world import World, live_manifest
 from webhook.inspection import pools
 from webhook.inspection.snapshot import PODS
-from webhook.offline.convert_files import Source
+from webhook.offline.documents import Document
 from webhook.offline.manifests import Manifest, manifests
+from webhook.offline.notices import Source
 
 if TYPE_CHECKING:
     from webhook.offline.file_policies import FilePolicies
@@ -60,10 +60,10 @@ class Explainer:
             chosen: settings and policies.
             files: manifests; their objects count before those of the cluster.
             live: a cluster, or None.
-            namespace: of objects in files that set none; empty: they keep none.
+            namespace: of objects in files that set none.
         """
         self._live = live
-        self._files = [(source, document, _placed(each, namespace)) for source, document, each in _all(files)]
+        self._files = list(_all(files, namespace))
         found = [*(live.objects if live else ()), *(manifest for _, _, manifest in self._files)]
         slices, nodes = (items(live.snapshot.slices), items(live.snapshot.nodes)) if live else ((), ())
         complete = live is not None and not isinstance(live.snapshot.classes, Unseen)
@@ -215,18 +215,11 @@ def _is_template(manifest: Manifest, namespace: str) -> bool:
     return manifest.kind == "ResourceClaimTemplate" and manifest.namespace == namespace
 
 
-def _all(files: Sequence[Source]) -> Iterator[tuple[Source, Any, Manifest]]:
+def _all(files: Sequence[Source], namespace: str) -> Iterator[tuple[Source, Document, Manifest]]:
     for source in files:
         for document in source.documents:
-            for manifest in manifests(document):
+            for manifest in manifests(document, namespace):
                 yield source, document, manifest
-
-
-def _placed(manifest: Manifest, namespace: str) -> Manifest:
-    """The object in its namespace."""
-    if manifest.namespace or not namespace or manifest.kind in CLUSTER_SCOPED:
-        return manifest
-    return dataclasses.replace(manifest, namespace=namespace)
 
 
 def _unbound(pod: Object) -> Object:

@@ -87,7 +87,7 @@ class Outlook:
     Attributes:
         subject: kind and name of the object, and the path of the pod template in it.
         place: `file:line`; empty for a pod of the cluster.
-        namespace: of the pod; empty if the file has none.
+        namespace: of the pod.
         asks: what each container requests, one text each.
         mode: of conversion.
         decided_by: what sets the mode.
