@@ -15,6 +15,7 @@ from neuron.findings import Finding, Severity, as_warning, quoted, warning
 from neuron.validate_claims import ClaimContext
 from webhook.decisions import modes, pods
 from webhook.decisions.check_pods import KnownClaim, check_pod
+from webhook.decisions.check_resources import misspelt_resources
 from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Outcome
@@ -74,6 +75,7 @@ def check_template(
     findings += [
         finding for finding in check_pod(template, known, context.claims) if finding.code != "NEU704" or not both_ways
     ]
+    findings += misspelt_resources(template, context.conversion.extended_resources)
     return [under(path, finding) for finding in findings]
 
 
