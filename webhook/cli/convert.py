@@ -93,7 +93,7 @@ def convert(
         if output != "yaml" or filenames or directories:
             raise click.UsageError("--post-renderer reads standard input and prints YAML: drop -f, -k and -o.")
         filenames = ("-",)
-    need_files((*filenames, *directories))
+    need_files("convert", (*filenames, *directories))
     chosen = load_settings(flags)
     # The user requests conversion; pods, namespaces and policies can still opt out.
     options = dataclasses.replace(chosen.conversion(), mode=Mode.CONVERT)

@@ -117,6 +117,8 @@ def _names(arguments: Sequence[str]) -> list[str]:
             raise click.UsageError(
                 f"{word} is not a pod. For a workload: kubectl get {word} -o yaml | neuron-dra explain -f -"
             )
+        if not name:
+            raise click.UsageError(f"{word} has no name of a pod.")
         found.append(name)
     return found
 

@@ -20,6 +20,10 @@ REFUSED: Final = 1
 UNREADABLE: Final = 2
 
 
+_FILE: Final = click.Path(allow_dash=True)
+"""Shells complete it. Whether it can be read is reported with all others."""
+
+
 def filename_option(verb: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """`-f` and arguments: which manifests to `verb`, passed to the command as `filenames`."""
 
@@ -33,23 +37,25 @@ def filename_option(verb: str) -> Callable[[Callable[..., None]], Callable[..., 
             "--filename",
             "filenames",
             multiple=True,
+            type=_FILE,
             metavar="FILE|DIR|-",
             help=f"Manifests to {verb}: a file, a directory (all *.yaml, *.yml, *.json below it), or - for standard"
-            " input. May be repeated; names may also follow without -f.",
+            " input. May be repeated. The same can be given as arguments.",
         )
-        return flag(click.argument("arguments", metavar="[FILE|DIR|-]...", nargs=-1)(with_files))
+        return flag(click.argument("arguments", metavar="[FILE|DIR|-]...", nargs=-1, type=_FILE)(with_files))
 
     return add
 
 
-def need_files(filenames: Collection[object]) -> None:
-    """Check that there is something to read.
+def need_files(verb: str, filenames: Collection[object]) -> None:
+    """Check that there is something to `verb`.
 
     Raises:
         click.UsageError: there is nothing.
     """
     if not filenames:
-        raise click.UsageError("Name a file, a directory, or - for standard input.")
+        context = click.get_current_context()
+        raise click.UsageError(f"No manifests to {verb}: name files or directories, or - for standard input.", context)
 
 
 def setting_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -5,10 +5,12 @@ import sys
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from webhook.cli.streams import INTERRUPTED, OutputError, failing_in_one_line, need_stdout
 
 _COMMANDS: Final = {
+    "completion": ("webhook.cli.completion", "Print the completion script of a shell."),
     "convert": ("webhook.cli.convert", "Rewrite manifests offline, as the webhook would."),
     "explain": ("webhook.cli.explain", "Explain what becomes of a pod, where it could run, and why it does not run."),
     "validate": ("webhook.cli.validate", "Check manifests offline, before they are applied."),
@@ -66,8 +68,14 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, _COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete names from the table above, for the same reason."""
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=_COMMANDS[name][1]) for name in names]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
-@click.group(cls=LazyGroup)
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="neuron-dra", prog_name="neuron-dra", message="%(prog)s %(version)s")
 def main() -> None:
     """Move AWS Neuron workloads from the device plugin to Dynamic Resource Allocation."""

@@ -72,7 +72,7 @@ def validate(
     Exit codes: 0 if nothing would be denied (warnings and notes do not count); 1 if something would be denied; 2 if an
     input could not be read.
     """
-    need_files(filenames)
+    need_files("validate", filenames)
     chosen = load_settings(flags)
     options = dataclasses.replace(chosen.conversion(), mode=Mode.CONVERT)
     policies = file_policies(chosen.policies, chosen.families)

@@ -19,6 +19,7 @@ from webhook.explain.placement import place
 from webhook.explain.reads import Live, PodFacts
 from webhook.explain.verdicts import NodeVerdict
 from webhook.explain.world import World, live_manifest
+from webhook.inspection import pools
 from webhook.inspection.snapshot import PODS
 from webhook.offline.documents import Document
 from webhook.offline.manifests import Manifest, manifests
@@ -92,6 +93,7 @@ class Explainer:
         outlook = stored_outlook(manifest, self._around)
         claims = self._claims_of(pod)
         namespace = str(pod["metadata"].get("namespace") or "")
+        labels = self._view.namespace_labels(namespace)
         nodes, notes, unknown_class = self._nodes(outlook, pod, claims)
         live = self._live
         diagnosis = diagnose(
@@ -99,14 +101,15 @@ class Explainer:
                 pod,
                 facts.events,
                 outlook,
-                claims,
-                self._templates_of(pod),
-                nodes,
-                self._node_of(pod),
-                self._estate.nodes if self._estate else (),
-                items(live.snapshot.slices) if live else (),
-                live.installation.not_called(namespace, self._view.namespace_labels(namespace)) if live else "",
-                unknown_class,
+                claims=claims,
+                templates=self._templates_of(pod),
+                nodes=nodes,
+                node=self._node_of(pod),
+                all_nodes=self._estate.nodes if self._estate else (),
+                slices=items(live.snapshot.slices) if live else (),
+                not_called=live.installation.not_called(namespace, labels) if live else "",
+                unknown_class=unknown_class,
+                in_tree=self._in_tree(pod) is not None,
             )
         )
         bound = bool((pod.get("spec") or {}).get("nodeName"))
@@ -133,9 +136,10 @@ class Explainer:
         estate = self._estate
         if estate is None:
             return None, (), ""
-        if +requested(outlook.pod) and not outlook.claims:
+        implicit = self._in_tree(outlook.pod)
+        if +requested(outlook.pod) and not outlook.claims and implicit is None:
             return place_legacy(pod, estate), (), ""
-        waiting: list[PodClaim] = []
+        waiting = [implicit] if implicit else []
         allocated: list[Object] = []
         notes: list[str] = []
         for use in outlook.claims:
@@ -160,7 +164,24 @@ class Explainer:
         except SelectorError as error:
             return None, (f"Nodes are not judged: a selector of the claim cannot be evaluated: {error}.",), ""
         others = (_OTHERS.format(", ".join(demand.elsewhere)),) if demand.elsewhere else ()
-        return place(outlook.pod, demand, allocated, estate), others, ""
+        found = place(outlook.pod, demand, allocated, estate)
+        if implicit:
+            # On a node with a device plugin, its resources count first.
+            plugin = {each.node: each for each in place_legacy(outlook.pod, estate)}
+            offers = {node["metadata"]["name"] for node in estate.nodes if pools.advertised(node)}
+            found = tuple(plugin[each.node] if each.node in offers else each for each in found)
+        return found, others, ""
+
+    def _in_tree(self, pod: Object) -> PodClaim | None:
+        """The claim that the scheduler makes for a pod's limits, if DeviceClasses serve all of them (KEP-5004)."""
+        wanted, serving = +requested(pod), self._around.context.extended_resources
+        if not wanted or any(resource not in serving for resource in wanted):
+            return None
+        requests = [
+            {"name": f"request-{place}", "exactly": {"deviceClassName": serving[resource], "count": amount}}
+            for place, (resource, amount) in enumerate(wanted.items())
+        ]
+        return PodClaim("extended-resources", {"devices": {"requests": requests}})
 
     # --- a pod of the cluster -----------------------------------------------------------------------------------
 

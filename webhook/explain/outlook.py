@@ -160,17 +160,18 @@ class Surroundings:
     ) -> "Surroundings":
         """The surroundings with the claims, templates and quotas among objects."""
         found = tuple(objects)
-        quotas: dict[str, list[Object]] = {}
+        quotas: dict[str, dict[str, Object]] = {}
         for each in found:
             if each.kind == "ResourceQuota" and not each.group:
-                quotas.setdefault(each.namespace, []).append(each.data)
+                quotas.setdefault(each.namespace, {}).setdefault(each.name, each.data)
+        by_namespace = {namespace: tuple(named.values()) for namespace, named in quotas.items()}
         conversion = conversion_context(options, policies.catalogue if policies else Catalogue(), view)
 
         def context() -> ClaimContext:
             made = claim_context(options, conversion.catalogue, view)
             return dataclasses.replace(made, unconnected=policies is not None and policies.unconnected)
 
-        return cls(view, conversion, policies, default, ClaimObjects(found, context), quotas)
+        return cls(view, conversion, policies, default, ClaimObjects(found, context), by_namespace)
 
 
 def outlooks(manifest: Manifest, place: str, around: Surroundings) -> Iterator[Outlook]:

@@ -6,6 +6,7 @@ that name a loopback host, so that other web sites cannot read it through a brow
 
 import asyncio
 import contextlib
+import dataclasses
 import hashlib
 import ipaddress
 import time
@@ -51,19 +52,44 @@ _GZIP_FROM: Final = 1024
 Look = Callable[[], Awaitable[Snapshot]]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Served:
+    """What to serve, and where.
+
+    Attributes:
+        host: address to listen on; empty: all.
+        port: 0: any free port.
+        interval: seconds between reads of the cluster, at least.
+        draw: makes the map of a snapshot.
+    """
+
+    host: str
+    port: int
+    interval: float
+    draw: Callable[[Snapshot], DeviceMap] = build
+
+
 class LiveMap:
     """The map of a cluster, read again when it is requested and older than `interval`."""
 
-    def __init__(self, look: Look, interval: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        look: Look,
+        interval: float,
+        draw: Callable[[Snapshot], DeviceMap] = build,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Prepare; nothing is read yet.
 
         Args:
             look: reads the cluster.
             interval: seconds.
+            draw: makes the map of a snapshot.
             clock: monotonic seconds.
         """
         self.interval = interval
         self._look = look
+        self._draw = draw
         self._clock = clock
         self._reading = asyncio.Lock()
         self._at = float("-inf")
@@ -91,7 +117,7 @@ class LiveMap:
             if self._seen is None or self._clock() - self._at >= self.interval:
                 try:
                     self._seen = await self._look()
-                    self._found = await asyncio.to_thread(build, self._seen)
+                    self._found = await asyncio.to_thread(self._draw, self._seen)
                     self._stale = ""
                 except ApiServerError as error:
                     if self._seen is None:
@@ -162,18 +188,14 @@ class _Server(uvicorn.Server):
 
 async def run(
     connect: Callable[[], AbstractAsyncContextManager[TimedApiServer]],
-    host: str,
-    port: int,
-    interval: float,
+    served: Served,
     say: Callable[[str], None],
 ) -> None:
     """Serve until a signal.
 
     Args:
         connect: opens the connection to the API server.
-        host: address to listen on; empty: all.
-        port: 0: any free port.
-        interval: seconds between reads of the cluster.
+        served: what, and where.
         say: prints a line for the user.
 
     Raises:
@@ -181,9 +203,9 @@ async def run(
         ApiServerError: the cluster cannot be read.
     """
     async with _looking(connect) as look:
-        live = LiveMap(look, interval)
+        live = LiveMap(look, served.interval, served.draw)
         await live.data()
-        listener = listen(host, port, "--host", "--port")
+        listener = listen(served.host, served.port, "--host", "--port")
         loopback = ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
         server = _Server(
             uvicorn.Config(

@@ -256,7 +256,7 @@ def test_hints_can_be_switched_off_and_namespaces_left_out(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Error: Missing option '-f' / '--filename'."),
+        ([], "Error: No manifests to convert: name files or directories, or - for standard input."),
         (
             ["-f", "-", "-o", "xml"],
             "Error: Invalid value for '-o' / '--output': 'xml' is not one of 'yaml', 'json', 'diff'.",

@@ -82,4 +82,5 @@ def test_files_are_also_arguments(command: str) -> None:
 def test_nothing_to_read_is_wrong_use(command: str) -> None:
     done = run(command)
     assert done.returncode == 2
-    assert done.stderr.endswith(b"Error: Name a file, a directory, or - for standard input.\n")
+    said = f"Error: No manifests to {command}: name files or directories, or - for standard input.\n"
+    assert done.stderr.decode().endswith(said)
