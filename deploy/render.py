@@ -46,10 +46,17 @@ FILES: Final = {
         "Every night, removes generated templates that no pod needs. Needs rbac.yaml.",
         ("prune/cronjob.yaml",),
     ),
+    "map.yaml": (
+        "The page of `neuron-dra map`, for `kubectl port-forward`. Needs rbac.yaml.",
+        ("map/deployment.yaml",),
+    ),
 }
 """File -> its first line, and its templates."""
 
-VALUES: Final[dict[str, dict[str, Any]]] = {"prune.yaml": {"prune": {"enabled": True}}}
+VALUES: Final[dict[str, dict[str, Any]]] = {
+    "prune.yaml": {"prune": {"enabled": True}},
+    "map.yaml": {"map": {"enabled": True}},
+}
 """File -> values of the chart that differ from the defaults."""
 
 _NAMESPACE: Final = f"""\

@@ -17,7 +17,7 @@ from tests.cluster.nodes import Fleet
 from tests.cluster.processes import eventually
 from tests.support import mixtures
 from tests.support.mixtures import Case
-from webhook.explain.explaining import cluster_of
+from webhook.explain.estate import Estate
 from webhook.explain.model import PodClaim, Selects, read_demand, read_results
 from webhook.explain.placement import place
 from webhook.explain.verdicts import Block, NodeVerdict
@@ -142,6 +142,7 @@ class Foretelling:
         for seed in range(nodes):
             self._node(_Play(seed, mixtures.case(seed), random.Random(seed)))  # noqa: S311
         time.sleep(SETTLE)
+        held: list[str] = []
         for seed in seeds:
             chance = random.Random(seed)  # noqa: S311
             steps = [step for step in mixtures.case(seed).steps if step.claim is not None]
@@ -155,6 +156,9 @@ class Foretelling:
                 told = fitting[0] if fitting else next(iter(verdicts.values()))
             else:
                 told = verdicts[str(self._api.get("Pod", name, self._namespace)["spec"]["nodeName"])]
+                held.append(name)
+            if len(held) > nodes:
+                self._release([held.pop(chance.randrange(len(held)))])
             self._compare(f"pod {seed}", told, results, words, found)
         return found
 
@@ -179,9 +183,9 @@ class Foretelling:
         )
 
     def _explained(self, pod: Object, spec: Mapping[str, Any], found: Snapshot) -> Sequence[NodeVerdict]:
-        cluster = cluster_of(found, self._version)
-        assert cluster is not None
-        return place(pod, read_demand([PodClaim("neuron", spec)], self._classes, self._selects), (), cluster)
+        estate = Estate.of(found, self._version)
+        assert estate is not None
+        return place(pod, read_demand([PodClaim("neuron", spec)], self._classes, self._selects), (), estate)
 
     def _outcomes(
         self, wanted: Mapping[str, tuple[Object, Mapping[str, Any]]]

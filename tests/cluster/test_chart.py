@@ -224,6 +224,8 @@ async def make_again(plane: ControlPlane, *, seen: bool, removed: Callable[[], N
         watch.cancel()
         await asyncio.gather(watch, return_exceptions=True)
         await connection.close()
+        # TLS connections end a moment after their session (aiohttp's "Graceful Shutdown"), if the loop still runs.
+        await asyncio.sleep(0.5)
 
 
 RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["services"]}

@@ -20,13 +20,15 @@ from tests.cluster.manifests import (
     template_names,
     workload,
 )
-from tests.cluster.nodes import Fleet
+from tests.cluster.nodes import INSTANCE_TYPE, Fleet
 from tests.cluster.processes import eventually
 from tests.cluster.webhooks import Webhook
 
 pytestmark = pytest.mark.usefixtures("webhook")
 
 TEMPLATES = "resourceclaimtemplates"
+TRN2 = {INSTANCE_TYPE: "trn2.48xlarge"}
+"""Pods of this type have the same template, whichever types the webhook has seen."""
 
 
 @contextlib.contextmanager
@@ -150,15 +152,15 @@ class TestDryRun:
         assert api.find("Pod", "legacy", namespace) is None
 
     def test_a_dry_run_does_not_warn_where_the_template_exists(self, kubectl: Kubectl) -> None:
-        assert kubectl.feed("create", pod("real")).ok
+        assert kubectl.feed("create", pod("real", nodeSelector=TRN2)).ok
 
         def quiet() -> bool:
-            return kubectl.feed("create", pod("trial"), flags=("--dry-run=server",)).warnings == ()
+            return kubectl.feed("create", pod("trial", nodeSelector=TRN2), flags=("--dry-run=server",)).warnings == ()
 
         eventually("the webhook to know its own template", quiet)
 
     def test_a_dry_run_is_refused_as_the_real_one_would_be(self, kubectl: Kubectl) -> None:
-        result = kubectl.feed("create", pod("seven", container(neuron=7)), flags=("--dry-run=server",))
+        result = kubectl.feed("create", pod("many", container(neuron=17)), flags=("--dry-run=server",))
         assert not result.ok
         assert "NEU105" in result.stderr
 
@@ -168,12 +170,12 @@ class TestLifetime:
 
     def test_a_deleted_template_is_made_again_for_the_next_pod(self, api: Api, namespace: str, fleet: Fleet) -> None:
         fleet.add("trn2.48xlarge")
-        api.create(pod("first"), namespace)
+        api.create(pod("first", nodeSelector=TRN2), namespace)
         scheduled_devices(api, namespace, "first")
         [name] = generated_templates(api, namespace)
         first = api.get("ResourceClaimTemplate", name, namespace)["metadata"]["uid"]
         api.delete("ResourceClaimTemplate", name, namespace)
-        api.create(pod("second"), namespace)
+        api.create(pod("second", nodeSelector=TRN2), namespace)
         assert generated_templates(api, namespace) == [name]
         assert api.get("ResourceClaimTemplate", name, namespace)["metadata"]["uid"] != first
         scheduled_devices(api, namespace, "second")
@@ -181,7 +183,9 @@ class TestLifetime:
     def test_thirty_pods_at_once_make_one_template(self, api: Api, namespace: str, fleet: Fleet) -> None:
         for _ in range(2):
             fleet.add("trn2.48xlarge")
-        api.create(workload("Deployment", "many", pod("x", container(neuron=1)), replicas=30), namespace)
+        api.create(
+            workload("Deployment", "many", pod("x", container(neuron=1), nodeSelector=TRN2), replicas=30), namespace
+        )
 
         def scheduled() -> list[Object]:
             pods = api.list("Pod", namespace, labelSelector="app=many")
@@ -203,7 +207,7 @@ class TestLifetime:
     def test_a_restarted_webhook_finds_its_templates(
         self, api: Api, webhook: Webhook, namespace: str, how: str
     ) -> None:
-        api.create(pod("before"), namespace)
+        api.create(pod("before", nodeSelector=TRN2), namespace)
         [name] = generated_templates(api, namespace)
         uid = api.get("ResourceClaimTemplate", name, namespace)["metadata"]["uid"]
         if how == "stopped":
@@ -211,7 +215,7 @@ class TestLifetime:
         else:
             webhook.kill()
         webhook.start()
-        stored = api.create(pod("after"), namespace).body
+        stored = api.create(pod("after", nodeSelector=TRN2), namespace).body
         assert template_names(stored) == [name] == generated_templates(api, namespace)
         assert api.get("ResourceClaimTemplate", name, namespace)["metadata"]["uid"] == uid
 

@@ -42,6 +42,7 @@ EVERYTHING: Final[Object] = {
         "dashboard": {"enabled": True},
     },
     "prune": {"enabled": True},
+    "map": {"enabled": True, "nodeSelector": {"role": "system"}, "tolerations": [{"operator": "Exists"}]},
     "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]},
 }
 """Values that enable everything that is off by default."""

@@ -1,5 +1,6 @@
 """Generated claims on the model of the allocator: nodes as the driver publishes them, and claims as objects."""
 
+import functools
 import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -17,21 +18,33 @@ _IDS = re.compile(r"\.deviceId in \[([0-9, ]+)\]")
 def node_of(entry: InstanceType, *, busy: Collection[int] = ()) -> Node:
     """A node of a type with shared cores and windows as the type says. `busy`: ids of devices that others have."""
     count, cores = entry.devices or 1, entry.cores_per_device or 1
-    line = entry.line
     valid = (0, *(1 << power for power in range(cores.bit_length())))
-    devices = []
-    for index in range(count):
-        attributes: dict[str, Any] = dict(windows.attributes(line, index)) if line and entry.windows else {}
-        attributes |= device_groups.group_attributes(entry.name, index)
-        attributes |= {
-            "neuron.aws.com/deviceId": index,
-            "neuron.aws.com/instanceType": entry.name,
-            "neuron.aws.com/resourceType": "neuron_device",
-        }
-        capacity = {CORES: Capacity(cores, valid)} if entry.shares_cores else {}
-        taints = (DeviceTaint("busy"),) if index in busy else ()
-        devices.append(Device(f"d{index}", attributes, entry.shares_cores, capacity, taints=taints))
-    return Node(devices)
+    capacity = {CORES: Capacity(cores, valid)} if entry.shares_cores else {}
+    taint = (DeviceTaint("busy"),)
+    return Node(
+        [
+            Device(
+                f"d{index}",
+                _attributes(entry, index),
+                entry.shares_cores,
+                capacity,
+                taints=taint if index in busy else (),
+            )
+            for index in range(count)
+        ]
+    )
+
+
+@functools.cache
+def _attributes(entry: InstanceType, index: int) -> Mapping[str, Any]:
+    shifts = windows.attributes(entry.line, index) if entry.line and entry.windows else {}
+    return {
+        **shifts,
+        **device_groups.group_attributes(entry.name, index),
+        "neuron.aws.com/deviceId": index,
+        "neuron.aws.com/instanceType": entry.name,
+        "neuron.aws.com/resourceType": "neuron_device",
+    }
 
 
 def claim_of(spec: Mapping[str, Any]) -> Claim:

@@ -1,4 +1,4 @@
-"""`neuron-dra policy`: checks policy files, runs their embedded cases, explains verdicts, and exports policies."""
+"""`neuron-dra policy`: checks policy files, runs their cases, explains verdicts, prints rules, and exports policies."""
 
 import datetime as dt
 import time
@@ -9,6 +9,8 @@ from xml.etree import ElementTree as ET
 
 import click
 
+from webhook.cli.inputs import counted
+
 if TYPE_CHECKING:
     from policies.files.cases import CaseResult
     from policies.judging.policy_set import PolicySet
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 FAULTY: Final = 1
 UNREADABLE: Final = 2
 
-_FOLDER: Final = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+_FOLDER: Final = click.argument("folder", metavar="DIR|FILE", type=click.Path(path_type=Path))
 
 
 @click.group()
@@ -28,7 +30,7 @@ def policy() -> None:
 @_FOLDER
 @click.pass_context
 def check(context: click.Context, folder: Path) -> None:
-    """Read and compile every policy file below DIR. Does not run the embedded cases.
+    """Read and compile every policy file below DIR, or of one FILE. Does not run the embedded cases.
 
     Notes list the policies that a cluster with the shipped webhook configuration would never evaluate.
 
@@ -43,9 +45,28 @@ def check(context: click.Context, folder: Path) -> None:
         "for scheduling hints": len(found.hints),
     }
     counts = ", ".join(f"{count} {words}" for words, count in kinds.items() if count) or "none, only catalogues"
-    click.echo(f"{_counted(found.files, 'file')}: policies: {counts}. No problems.")
-    for note in notes(found.validating):
+    click.echo(f"{counted(found.files, 'file')}: policies: {counts}. No problems.")
+    for note in (*found.notes, *notes(found.validating)):
         click.echo(f"note: {note}", err=True)
+
+
+@policy.command()
+@_FOLDER
+@click.pass_context
+def rules(context: click.Context, folder: Path) -> None:
+    """Print the rules that the policies need beside those of the shipped ValidatingWebhookConfiguration.
+
+    They are in the form of the chart's value validation.extraRules, and of `rules` of a webhook configuration. A rule
+    sends all objects that it matches to the webhook, also those without Neuron.
+
+    Exit code: 0 = printed, 2 = the files cannot be read or compiled.
+    """
+    import yaml
+
+    from policies.judging.coverage import needed_rules
+
+    needed = needed_rules(_load(context, folder, UNREADABLE).validating)
+    click.echo(yaml.safe_dump(needed, sort_keys=False) if needed else "[]\n", nl=False)
 
 
 @policy.command()
@@ -101,8 +122,9 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
 
     Exit code: 0 = nothing would be denied, 1 = an object would be denied, 2 = a file cannot be read.
     """
-    from policies.judging.evaluate import PolicyOutcome, evaluate
+    from policies.judging.evaluate import evaluate
     from policies.judging.explain import explain as explained
+    from policies.judging.verdicts import PolicyOutcome
     from webhook.decisions.pod_templates import path_text
     from webhook.offline.file_policies import FilePolicies
     from webhook.offline.manifest_cluster import ManifestCluster
@@ -111,12 +133,14 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
 
     found = _load(context, folder, UNREADABLE)
     now = dt.datetime.now(dt.UTC)
-    sources, complete = read_sources([filename], lambda line: click.echo(line, err=True))
-    objects = [each for source in sources for document in source.documents for each in manifests(document)]
-    cluster = ManifestCluster(objects)
-    policies = FilePolicies(found, now, time.monotonic, namespace)
+    cluster = ManifestCluster()
+    inputs = read_sources([filename], namespace, cluster.take)
+    for fault in inputs.faults:
+        click.echo(str(fault), err=True)
+    policies = FilePolicies(found, now, time.monotonic)
     denied = False
-    for manifest in objects:
+    objects = (document for source in inputs.sources for document in source.documents)
+    for manifest in (each for document in objects for each in manifests(document, namespace)):
         for path, subject in policies.subjects(manifest, operation, cluster):
             place = f"in {subject.namespace}" if subject.namespace else "in the cluster"
             pods = f"Pods of {path_text(path)} in " if path else ""
@@ -125,7 +149,7 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
                 click.echo(f"  {line}")
             verdicts = evaluate(found.validating, subject, now, time.monotonic)
             denied = denied or any(verdict.outcome is PolicyOutcome.DENY for verdict in verdicts)
-    context.exit(UNREADABLE if not complete else FAULTY if denied else 0)
+    context.exit(UNREADABLE if inputs.faults else FAULTY if denied else 0)
 
 
 @policy.command()
@@ -160,10 +184,11 @@ def export(context: click.Context, folder: Path, target: str) -> None:  # noqa: 
 def _load(context: click.Context, folder: Path, code: int) -> "PolicySet":
     """Load a folder without running its cases; on a problem, end the command with `code`."""
     # Imported here because the engine takes long to import, and --help does not need it.
+    from policies.files.folders import read_file
     from policies.files.loader import PolicyError, load, read_folder
 
     try:
-        files = read_folder(folder)
+        files = read_file(folder) if folder.is_file() else read_folder(folder)
     except PolicyError as error:
         click.echo(str(error), err=True)
         context.exit(UNREADABLE)
@@ -174,7 +199,7 @@ def _load(context: click.Context, folder: Path, code: int) -> "PolicySet":
         return load(files, run_tests=False)
     except PolicyError as error:
         click.echo(str(error), err=True)
-        click.echo(f"{_counted(len(error.problems), 'problem')} in {_counted(len(files), 'file')}.", err=True)
+        click.echo(f"{counted(len(error.problems), 'problem')} in {counted(len(files), 'file')}.", err=True)
         context.exit(code)
 
 
@@ -184,7 +209,7 @@ def table(results: Sequence["CaseResult"]) -> str:
     lines = [f"{'FAIL' if each.failure else 'pass'}  {each.policy:<{width}}  {each.case}" for each in results]
     lines += [f"\n{each.failure}" for each in results if each.failure]
     failed = sum(1 for each in results if each.failure)
-    lines.append(f"{_counted(len(results), 'case')}, {failed} failed.")
+    lines.append(f"{counted(len(results), 'case')}, {failed} failed.")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -218,7 +243,3 @@ def _printable(text: str) -> str:
 
 def _cases(results: Sequence["CaseResult"], name: str) -> list["CaseResult"]:
     return [each for each in results if each.policy == name]
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"

@@ -69,7 +69,8 @@ class TemplateFacts:
     """What is kept of one ResourceClaimTemplate.
 
     Attributes:
-        digest: `templates.digest` of its spec; empty if its name does not have the form of a generated name.
+        digest: `templates.digest` of its spec; empty if neither its name nor an annotation marks it as made by the
+            webhook.
         managed: whether its label marks it as generated.
         device_classes: DeviceClasses that it requests, including alternatives.
         ultraserver_mode: of its UltraServerConfig, if it has a readable one.
@@ -326,14 +327,19 @@ def project_template(item: Mapping[str, Any]) -> TemplateFacts:
     metadata, spec = item["metadata"], item["spec"]
     devices = (spec.get("spec") or {}).get("devices") or {}
     return TemplateFacts(
-        # Only templates with the prefix of generated names are compared.
-        templates.digest(spec) if metadata["name"].startswith(names.TEMPLATE_PREFIX) else "",
+        templates.digest(spec) if _is_compared(metadata) else "",
         (metadata.get("labels") or {}).get(names.LABEL_MANAGED_BY) == names.MANAGER,
         frozenset(_device_classes(devices.get("requests") or ())),
         _ultraserver_mode(devices.get("config") or ()),
         read_claim("ResourceClaimTemplate", _API_VERSION, spec)[0],
         ((metadata.get("annotations") or {}).get(names.ANNOTATION_PRUNE_AFTER) or "")[:_LONGEST_VALUE],
     )
+
+
+def _is_compared(metadata: Mapping[str, Any]) -> bool:
+    """Whether a template can be one that the webhook made. No other one is compared with a demand by its hash."""
+    annotated = names.ANNOTATION_TEMPLATE_DIGEST in (metadata.get("annotations") or {})
+    return annotated or metadata["name"].startswith(names.TEMPLATE_PREFIX)
 
 
 def _device_classes(requests: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -1,39 +1,35 @@
 """Joins the parts: pods of files, and pods of a cluster, to explanations. Pure."""
 
 import dataclasses
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from neuron.selection import SelectorError
-from policies.judging.subjects import CLUSTER_SCOPED
 from webhook.cluster.listing import Unseen
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Outcome
 from webhook.explain.diagnosis import diagnose
+from webhook.explain.estate import Estate, items
 from webhook.explain.explanation import Explanation
 from webhook.explain.facts import Facts
-from webhook.explain.installation import Installation
 from webhook.explain.legacy_placement import place_legacy, requested
 from webhook.explain.model import PodClaim, Selects, UnknownClassError, read_demand
 from webhook.explain.outlook import Outlook, Surroundings, outlooks, stored_outlook
-from webhook.explain.placement import Cluster, items, place
+from webhook.explain.placement import place
 from webhook.explain.reads import Live, PodFacts
 from webhook.explain.verdicts import NodeVerdict
 from webhook.explain.world import World, live_manifest
-from webhook.inspection import device_map
-from webhook.inspection.snapshot import PODS, Snapshot
-from webhook.offline.convert_files import Source
+from webhook.inspection import pools
+from webhook.inspection.snapshot import PODS
+from webhook.offline.documents import Document
 from webhook.offline.manifests import Manifest, manifests
+from webhook.offline.notices import Source
 
 if TYPE_CHECKING:
     from webhook.offline.file_policies import FilePolicies
 
 Object = Mapping[str, Any]
 
-_VERSION: Final = re.compile(r"v?1\.([0-9]{1,4})\.([0-9]{1,4})")
-_LAST_LEAKING: Final = (36, 2)
-"""The last release of Kubernetes 1 with kubernetes/kubernetes#140436."""
 _OTHERS: Final = "Not judged: devices of other drivers ({})."
 
 
@@ -64,17 +60,18 @@ class Explainer:
             chosen: settings and policies.
             files: manifests; their objects count before those of the cluster.
             live: a cluster, or None.
-            namespace: of objects in files that set none; empty: they keep none.
+            namespace: of objects in files that set none.
         """
         self._live = live
-        self._files = [(source, document, _placed(each, namespace)) for source, document, each in _all(files)]
+        self._files = list(_all(files, namespace))
         found = [*(live.objects if live else ()), *(manifest for _, _, manifest in self._files)]
         slices, nodes = (items(live.snapshot.slices), items(live.snapshot.nodes)) if live else ((), ())
         complete = live is not None and not isinstance(live.snapshot.classes, Unseen)
         self._view = World(found, slices, nodes, live=complete)
         # Of two objects with one name, the first counts.
         self._around = Surroundings.of(self._view, chosen.options, chosen.policies, chosen.default, reversed(found))
-        self._cluster = cluster_of(live.snapshot, live.version) if live else None
+        catalogue = chosen.policies.catalogue if chosen.policies else None
+        self._estate = Estate.of(live.snapshot, live.version, catalogue) if live else None
         self._selects = Selects()
         self._claims = {
             (each.namespace, each.name): each.data
@@ -95,6 +92,8 @@ class Explainer:
         manifest = live_manifest(_unbound(pod), PODS, "Pod")
         outlook = stored_outlook(manifest, self._around)
         claims = self._claims_of(pod)
+        namespace = str(pod["metadata"].get("namespace") or "")
+        labels = self._view.namespace_labels(namespace)
         nodes, notes, unknown_class = self._nodes(outlook, pod, claims)
         live = self._live
         diagnosis = diagnose(
@@ -102,14 +101,15 @@ class Explainer:
                 pod,
                 facts.events,
                 outlook,
-                claims,
-                self._templates_of(pod),
-                nodes,
-                self._node_of(pod),
-                self._cluster.nodes if self._cluster else (),
-                items(live.snapshot.slices) if live else (),
-                live.installation if live else Installation(),
-                unknown_class,
+                claims=claims,
+                templates=self._templates_of(pod),
+                nodes=nodes,
+                node=self._node_of(pod),
+                all_nodes=self._estate.nodes if self._estate else (),
+                slices=items(live.snapshot.slices) if live else (),
+                not_called=live.installation.not_called(namespace, labels) if live else "",
+                unknown_class=unknown_class,
+                in_tree=self._in_tree(pod) is not None,
             )
         )
         bound = bool((pod.get("spec") or {}).get("nodeName"))
@@ -133,12 +133,13 @@ class Explainer:
         self, outlook: Outlook, pod: Object, claims: Mapping[str, Object | None]
     ) -> tuple[tuple[NodeVerdict, ...] | None, tuple[str, ...], str]:
         """The verdicts, notes, and a DeviceClass that does not exist."""
-        cluster = self._cluster
-        if cluster is None:
+        estate = self._estate
+        if estate is None:
             return None, (), ""
-        if +requested(outlook.pod) and not outlook.claims:
-            return place_legacy(pod, cluster), (), ""
-        waiting: list[PodClaim] = []
+        implicit = self._in_tree(outlook.pod)
+        if +requested(outlook.pod) and not outlook.claims and implicit is None:
+            return place_legacy(pod, estate), (), ""
+        waiting = [implicit] if implicit else []
         allocated: list[Object] = []
         notes: list[str] = []
         for use in outlook.claims:
@@ -150,7 +151,8 @@ class Explainer:
             if allocation:
                 allocated.append(allocation)
             elif spec is None:
-                notes.append(f"Not judged: claim {use.name}, because its {use.kind} {use.object} is not known.")
+                why = "has the wrong form" if use.known else "is not known"
+                notes.append(f"Nodes are not judged: {use.kind} {use.object} of claim {use.name} {why}.")
             else:
                 waiting.append(PodClaim(use.name, spec))
         if notes:
@@ -162,7 +164,24 @@ class Explainer:
         except SelectorError as error:
             return None, (f"Nodes are not judged: a selector of the claim cannot be evaluated: {error}.",), ""
         others = (_OTHERS.format(", ".join(demand.elsewhere)),) if demand.elsewhere else ()
-        return place(outlook.pod, demand, allocated, cluster), others, ""
+        found = place(outlook.pod, demand, allocated, estate)
+        if implicit:
+            # On a node with a device plugin, its resources count first.
+            plugin = {each.node: each for each in place_legacy(outlook.pod, estate)}
+            offers = {node["metadata"]["name"] for node in estate.nodes if pools.advertised(node)}
+            found = tuple(plugin[each.node] if each.node in offers else each for each in found)
+        return found, others, ""
+
+    def _in_tree(self, pod: Object) -> PodClaim | None:
+        """The claim that the scheduler makes for a pod's limits, if DeviceClasses serve all of them (KEP-5004)."""
+        wanted, serving = +requested(pod), self._around.context.extended_resources
+        if not wanted or any(resource not in serving for resource in wanted):
+            return None
+        requests = [
+            {"name": f"request-{place}", "exactly": {"deviceClassName": serving[resource], "count": amount}}
+            for place, (resource, amount) in enumerate(wanted.items())
+        ]
+        return PodClaim("extended-resources", {"devices": {"requests": requests}})
 
     # --- a pod of the cluster -----------------------------------------------------------------------------------
 
@@ -188,7 +207,7 @@ class Explainer:
 
     def _node_of(self, pod: Object) -> Object | None:
         name = (pod.get("spec") or {}).get("nodeName")
-        nodes = self._cluster.nodes if self._cluster else ()
+        nodes = self._estate.nodes if self._estate else ()
         return next((node for node in nodes if node["metadata"]["name"] == name), None)
 
 
@@ -196,37 +215,14 @@ def _is_template(manifest: Manifest, namespace: str) -> bool:
     return manifest.kind == "ResourceClaimTemplate" and manifest.namespace == namespace
 
 
-def _all(files: Sequence[Source]) -> Iterator[tuple[Source, Any, Manifest]]:
+def _all(files: Sequence[Source], namespace: str) -> Iterator[tuple[Source, Document, Manifest]]:
     for source in files:
         for document in source.documents:
-            for manifest in manifests(document):
+            for manifest in manifests(document, namespace):
                 yield source, document, manifest
-
-
-def _placed(manifest: Manifest, namespace: str) -> Manifest:
-    """The object in its namespace."""
-    if manifest.namespace or not namespace or manifest.kind in CLUSTER_SCOPED:
-        return manifest
-    return dataclasses.replace(manifest, namespace=namespace)
 
 
 def _unbound(pod: Object) -> Object:
     """The pod as it was admitted: conversion leaves a pod with `nodeName` alone."""
     spec = {key: value for key, value in (pod.get("spec") or {}).items() if key != "nodeName"}
     return {**pod, "spec": spec}
-
-
-def cluster_of(seen: Snapshot, kubernetes: str) -> Cluster | None:
-    """The cluster as placement reads it; None if nodes or slices could not be read.
-
-    Args:
-        seen: its objects.
-        kubernetes: version of the API server, which is taken for that of the scheduler.
-    """
-    if isinstance(seen.nodes, Unseen) or isinstance(seen.slices, Unseen):
-        return None
-    version = _VERSION.match(kubernetes)
-    leaks = version is not None and (int(version[1]), int(version[2])) <= _LAST_LEAKING
-    return Cluster(
-        seen.nodes, seen.slices, items(seen.claims), items(seen.pods), device_map.build(seen), counters_leak=leaks
-    )

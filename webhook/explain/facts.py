@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from neuron.findings import short
-from webhook.explain.installation import Installation
 from webhook.explain.outlook import Outlook
 from webhook.explain.verdicts import NodeVerdict
 
@@ -29,8 +28,9 @@ class Facts:
         node: the Node that it is bound to; None if it is not bound, or the Node does not exist.
         all_nodes: all Nodes.
         slices: the driver's ResourceSlices.
-        installation: the webhook.
+        not_called: why the API server does not call the webhook for its namespace; empty if it does.
         unknown_class: a DeviceClass that a claim names and that does not exist; empty if there is none.
+        in_tree: whether DeviceClasses serve the limits that it has (KEP-5004).
     """
 
     pod: Object
@@ -42,8 +42,9 @@ class Facts:
     node: Object | None = None
     all_nodes: Sequence[Object] = ()
     slices: Sequence[Object] = ()
-    installation: Installation = dataclasses.field(default_factory=Installation)
+    not_called: str = ""
     unknown_class: str = ""
+    in_tree: bool = False
 
     @property
     def spec(self) -> Object:

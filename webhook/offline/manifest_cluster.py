@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from neuron import templates
 from neuron.claim_specs import ClaimSpec, ClassSpec
 from neuron.device_shapes import Shape
 from neuron.instances import Observation
@@ -19,10 +20,9 @@ _T = TypeVar("_T")
 
 
 class ManifestCluster:
-    """A `ClusterView` of the objects in manifests. Objects without a namespace share the namespace ""."""
+    """A `ClusterView` of the objects in manifests."""
 
-    def __init__(self, manifests: Iterable[Manifest]) -> None:
-        """Read the objects that concern conversion; unreadable ones are ignored."""
+    def __init__(self, manifests: Iterable[Manifest] = ()) -> None:
         self._namespaces: defaultdict[str, NamespaceFacts] = defaultdict(lambda: NO_FACTS)
         self._labels: dict[str, Mapping[str, str]] = {}
         self._quotas = NamespaceQuotas()
@@ -31,9 +31,10 @@ class ManifestCluster:
         self._classes: dict[str, ClassSpec] = {}
         self._templates: dict[tuple[str, str], TemplateFacts] = {}
         for manifest in manifests:
-            self._take(manifest)
+            self.take(manifest)
 
-    def _take(self, manifest: Manifest) -> None:
+    def take(self, manifest: Manifest) -> None:
+        """Read an object that concerns conversion; others, and unreadable ones, are ignored."""
         data, key = manifest.data, (manifest.namespace, manifest.name)
         match manifest.group, manifest.kind:
             case "", "Namespace" if manifest.name:
@@ -53,7 +54,7 @@ class ManifestCluster:
                 if facts and facts.extended_resource:
                     self._extended_resources[facts.extended_resource] = manifest.name
             case group, "ResourceClaimTemplate" if group == RESOURCE_GROUP:
-                template = _read(cluster.project_template, data)
+                template = _read(_with_digest, data)
                 if template:
                     self._templates[key] = template
 
@@ -115,12 +116,17 @@ class ManifestCluster:
 
     def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
         """Requests of a template in the manifests."""
-        facts = self._templates.get((namespace, name)) or self._templates.get(("", name))
+        facts = self._templates.get((namespace, name))
         return facts.spec if facts else None
 
     def template_digest(self, namespace: str, name: str) -> str | None:
         facts = self._templates.get((namespace, name))
         return facts.digest if facts else None
+
+
+def _with_digest(data: Mapping[str, Any]) -> TemplateFacts:
+    """The facts of a template with its hash, whatever its name: a policy may carry a template of any name."""
+    return dataclasses.replace(cluster.project_template(data), digest=templates.digest(data["spec"]))
 
 
 def _read(project: Callable[[Mapping[str, Any]], _T], data: dict[str, Any]) -> _T | None:

@@ -99,7 +99,7 @@ def test_a_pod_that_shadow_mode_left_alone_names_who_decided() -> None:
             "convert",
             Installation(called=False, why_not="the cluster has no MutatingWebhookConfiguration of neuron-dra"),
             "The cluster has no MutatingWebhookConfiguration of neuron-dra.",
-            "Install the webhook, then delete the pod",
+            "Apply the webhook configuration as shipped (`neuron-dra status` checks it), then delete",
         ),
         (
             "convert",
@@ -139,6 +139,18 @@ def test_a_legacy_pod_waits_where_a_device_plugin_offers_devices() -> None:
     assert (
         found.text
         == "It was not converted, and waits for aws.amazon.com/neuron: 4 of a device plugin, which is on 1 node."
+    )
+
+
+def test_limits_that_a_device_class_serves_wait_for_devices_and_not_for_conversion() -> None:
+    cluster = one_node()
+    cluster.claim("big", "a", range(14))
+    cluster.classes[0]["spec"] = {"extendedResourceName": names.RESOURCE_NEURON}
+    found = diagnosed(legacy(conditions=[UNSCHEDULABLE]), live(cluster), mode="convert-if-enriched")
+    assert (found.case, found.text) == (
+        "held",
+        "None of 1 Neuron node can take it now. Closest: a: 2 of 16 devices free, the pod needs 4 (held by "
+        "team-a/big (14)).",
     )
 
 

@@ -54,8 +54,8 @@ REFUSED = {
     "wrong-type-name": "NEU110: nodeSelector node.kubernetes.io/instance-type=inf2.4xlarge admits no Neuron instance"
     " type. Did you mean 'inf2.48xlarge'?",
 }
-LEFT = {"knative-service": "left unchanged: the place of pod templates in a Service is unknown."}
-"""Kinds that conversion does not know are left, with a message."""
+LEFT = {"knative-service": "NEU220: the Service is left as it is: Knative accepts no claims in it."}
+"""Kinds that cannot hold claims are left, with a message."""
 
 
 def content(name: str) -> str:
