@@ -25,19 +25,14 @@ _FILE: Final = click.Path(allow_dash=True)
 
 
 def filename_option(verb: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """`-f` and arguments, passed to the command as `filenames`: which manifests to `verb`."""
+    """`-f` and arguments: which manifests to `verb`, passed to the command as `filenames`."""
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
-        def with_files(*args: Any, filenames: tuple[str, ...], files: tuple[str, ...], **options: Any) -> None:
-            if not filenames and not files:
-                context = click.get_current_context()
-                raise click.UsageError(
-                    f"No manifests to {verb}: name files or directories, or - for standard input.", context
-                )
-            command(*args, filenames=(*filenames, *files), **options)
+        def with_files(*args: Any, filenames: tuple[str, ...], arguments: tuple[str, ...], **options: Any) -> None:
+            command(*args, filenames=(*filenames, *arguments), **options)
 
-        option = click.option(
+        flag = click.option(
             "-f",
             "--filename",
             "filenames",
@@ -47,9 +42,20 @@ def filename_option(verb: str) -> Callable[[Callable[..., None]], Callable[..., 
             help=f"Manifests to {verb}: a file, a directory (all *.yaml, *.yml, *.json below it), or - for standard"
             " input. May be repeated. The same can be given as arguments.",
         )
-        return option(click.argument("files", nargs=-1, type=_FILE, metavar="[FILE|DIR|-]...")(with_files))
+        return flag(click.argument("arguments", metavar="[FILE|DIR|-]...", nargs=-1, type=_FILE)(with_files))
 
     return add
+
+
+def need_files(verb: str, filenames: Collection[object]) -> None:
+    """Check that there is something to `verb`.
+
+    Raises:
+        click.UsageError: there is nothing.
+    """
+    if not filenames:
+        context = click.get_current_context()
+        raise click.UsageError(f"No manifests to {verb}: name files or directories, or - for standard input.", context)
 
 
 def setting_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -122,3 +128,8 @@ def file_policies(folder: Path | None, families: Collection[str] = ()) -> "FileP
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
     return policies
+
+
+def counted(count: int, word: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{count} {word}{'' if count == 1 else 's'}"

@@ -1,10 +1,13 @@
 """`neuron-dra`: the commands. Each is loaded when it is used, so that `--help` and `convert` start at once."""
 
 import importlib
-from typing import Final
+import sys
+from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
+
+from webhook.cli.streams import INTERRUPTED, OutputError, failing_in_one_line, need_stdout
 
 _COMMANDS: Final = {
     "completion": ("webhook.cli.completion", "Print the completion script of a shell."),
@@ -24,6 +27,10 @@ _COMMANDS: Final = {
 """Name of a command (also its function's name) -> module, help."""
 
 
+_SERVER: Final = "webhook"
+"""The command that needs no standard output."""
+
+
 class LazyGroup(click.Group):
     """A group that imports the module of a command when the command is used."""
 
@@ -34,8 +41,27 @@ class LazyGroup(click.Group):
         """Import the command; None if the name is unknown."""
         if cmd_name not in _COMMANDS:
             return None
+        if cmd_name != _SERVER:
+            need_stdout()
         command: click.Command = getattr(importlib.import_module(_COMMANDS[cmd_name][0]), cmd_name)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an interrupt ends it as shells expect, and unwritable output with one line."""
+        try:
+            with failing_in_one_line():
+                return super().invoke(ctx)
+        except KeyboardInterrupt:
+            return ctx.exit(INTERRUPTED)
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """The same for what click itself prints, such as the help."""
+        try:
+            with failing_in_one_line():
+                return super().main(*args, **options)
+        except OutputError as error:
+            error.show()
+            sys.exit(error.exit_code)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands from the table above: click would import all of them for their help."""
