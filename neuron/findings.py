@@ -211,6 +211,8 @@ CODES: Final = {
     "NEU120": "A policy names a ResourceClaimTemplate that does not exist",
     "NEU121": "A ResourceClaimTemplate that a policy names does not serve the pod",
     "NEU122": "Another ResourceClaimTemplate has the name of one that a policy carries",
+    "NEU123": "A claim can get devices that a locked policy does not allow",
+    "NEU124": "A claim sets another logical NeuronCore than a locked policy",
     # 2xx: warnings of conversion
     "NEU201": "A pod with nodeName is not converted",
     "NEU202": "More cores are allocated than were asked for",
