@@ -191,17 +191,22 @@ async def test_the_command_serves_until_a_signal(world: World, tmp_path: Path) -
             f"--kubeconfig={tmp_path / 'kubeconfig'}",
             stderr=asyncio.subprocess.PIPE,
         )
-        assert process.stderr is not None
-        async with asyncio.timeout(60):
-            said = (await process.stderr.readline()).decode()
-        assert said.startswith("The map is at http://127.0.0.1:")
-        assert said.endswith("/. Ctrl-C stops.\n")
-        address = said.removeprefix("The map is at ").removesuffix("/. Ctrl-C stops.\n")
-        async with httpx.AsyncClient(trust_env=False) as http:
-            answer = await http.get(f"{address}/data.json", timeout=30)
-            assert answer.json()["cluster"] == api.url
-            assert answer.headers["Content-Encoding"] == "gzip"
-        process.send_signal(signal.SIGINT)
-        async with asyncio.timeout(30):
-            _, rest = await process.communicate()
-        assert (process.returncode, rest) == (0, b"")
+        try:
+            assert process.stderr is not None
+            async with asyncio.timeout(60):
+                said = (await process.stderr.readline()).decode()
+            assert said.startswith("The map is at http://127.0.0.1:")
+            assert said.endswith("/. Ctrl-C stops.\n")
+            address = said.removeprefix("The map is at ").removesuffix("/. Ctrl-C stops.\n")
+            async with httpx.AsyncClient(trust_env=False) as http:
+                answer = await http.get(f"{address}/data.json", timeout=30)
+                assert answer.json()["cluster"] == api.url
+                assert answer.headers["Content-Encoding"] == "gzip"
+            process.send_signal(signal.SIGINT)
+            async with asyncio.timeout(30):
+                _, rest = await process.communicate()
+            assert (process.returncode, rest) == (0, b"")
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
