@@ -2,22 +2,14 @@
 
 import contextlib
 import dataclasses
-import errno
-import os
-import sys
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
 from webhook.cli.inputs import REFUSED, UNREADABLE, file_policies, filename_option, load_settings, setting_options
+from webhook.cli.output import write_output
 from webhook.decisions.modes import Mode
-
-
-class OutputError(click.ClickException):
-    """The output cannot be written."""
-
-    exit_code = UNREADABLE
 
 
 @click.command
@@ -72,24 +64,8 @@ def convert(context: click.Context, /, filenames: tuple[str, ...], output: str, 
             text = convert_output.as_diff(conversion, Path.cwd(), _say)
         case _:
             text = convert_output.as_yaml(conversion, _say)
-    _print(text)
+    write_output(text)
     context.exit(UNREADABLE if not complete else REFUSED if conversion.refused else 0)
-
-
-def _print(text: str) -> None:
-    """Write bytes, so that line endings of the input are kept on every platform."""
-    # None if the process was started with standard output closed; its type does not say so.
-    stdout: TextIO | None = sys.stdout
-    if stdout is None:
-        raise OutputError("Standard output is closed.")
-    try:
-        stdout.buffer.write(text.encode())
-        stdout.buffer.flush()
-    except OSError as error:
-        # The interpreter flushes the buffer at exit, and must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
-        if error.errno != errno.EPIPE:
-            raise OutputError(f"Cannot write to standard output: {error.strerror}.") from error
 
 
 def _say(line: str) -> None:

@@ -25,6 +25,7 @@ from neuron.templates import KIND as TEMPLATE
 from policies.files.loader import PolicyError, load_folder
 from policies.judging.evaluate import Verdict, evaluate
 from policies.judging.policy_set import PolicySet
+from policies.judging.rules import HintRule, PodRule, ValidatingRule
 from policies.judging.subjects import CLUSTER_SCOPED, RequestContext, Subject, of_object
 from policies.schema.documents import Problem
 from webhook.decisions.decision import Decision
@@ -92,6 +93,11 @@ class FilePolicies:
         return self._policies.catalogue
 
     @property
+    def rules(self) -> tuple[ValidatingRule | PodRule | HintRule, ...]:
+        """All policies."""
+        return self._policies.rules
+
+    @property
     def unconnected(self) -> bool:
         """Whether a policy allows devices that are not connected."""
         return self._policies.unconnected
@@ -122,15 +128,28 @@ class FilePolicies:
         """Findings about an object on CREATE; None if no policy matches it."""
         return self._judge(self._subject(manifest.data, manifest.namespace, namespaces))
 
+    def object_verdicts(self, manifest: Manifest, namespaces: PolicyView) -> tuple[Verdict, ...]:
+        """Verdicts on an object on CREATE, one for each policy whose resource rules match."""
+        return self._verdicts(self._subject(manifest.data, manifest.namespace, namespaces))
+
+    @property
+    def validating(self) -> tuple[str, ...]:
+        """Names of the policies for validation."""
+        return tuple(rule.name for rule in self._policies.validating)
+
     def judge_pod(
         self, manifest: Manifest, template: dict[str, Any], decision: Decision, namespaces: PolicyView
     ) -> list[Finding] | None:
         """Findings about the pods of a template after conversion; None if no policy matches them."""
-        converted = copy.deepcopy(template)
-        # A copy: values of the patch become part of the pod.
-        jsonpatch.apply_patch(converted, orjson.loads(orjson.dumps(decision.patch)), in_place=True)
-        subject = self._subject(_pod(manifest, converted), manifest.namespace, namespaces)
-        return self._judge(_with_templates(subject, decision))
+        verdicts = self.pod_verdicts(manifest, converted(template, decision), decision, namespaces)
+        return list(self._findings(verdicts)) if verdicts else None
+
+    def pod_verdicts(
+        self, manifest: Manifest, template: dict[str, Any], decision: Decision, namespaces: PolicyView
+    ) -> tuple[Verdict, ...]:
+        """Verdicts on the pods of a converted template, one for each policy whose resource rules match."""
+        subject = self._subject(_pod(manifest, template), manifest.namespace, namespaces)
+        return self._verdicts(_with_templates(subject, decision))
 
     def subjects(self, manifest: Manifest, operation: str, namespaces: PolicyView) -> Iterator[tuple[Path, Subject]]:
         """The admission requests that an object causes: its own, and those of the pods that it would create.
@@ -181,12 +200,23 @@ class FilePolicies:
         return {name: min(quotas[name] for quotas in known if name in quotas) for name in names}
 
     def _judge(self, subject: Subject) -> list[Finding] | None:
-        verdicts = evaluate(self._policies.validating, _named(subject), self._now, self._clock)
+        verdicts = self._verdicts(subject)
         return list(self._findings(verdicts)) if verdicts else None
+
+    def _verdicts(self, subject: Subject) -> tuple[Verdict, ...]:
+        return evaluate(self._policies.validating, _named(subject), self._now, self._clock)
 
     def _findings(self, verdicts: tuple[Verdict, ...]) -> Iterator[Finding]:
         for verdict in verdicts:
             yield from findings(verdict, self._now)
+
+
+def converted(template: dict[str, Any], decision: Decision) -> dict[str, Any]:
+    """A copy of a pod template with the patch of its decision."""
+    changed = copy.deepcopy(template)
+    # A copy: values of the patch become part of the pod.
+    jsonpatch.apply_patch(changed, orjson.loads(orjson.dumps(decision.patch)), in_place=True)
+    return changed
 
 
 def _pod(manifest: Manifest, template: dict[str, Any]) -> dict[str, Any]:

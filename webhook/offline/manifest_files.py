@@ -29,7 +29,7 @@ def read_sources(filenames: Iterable[str], say: Callable[[str], None]) -> tuple[
     """
     sources = []
     complete = True
-    for name, content in _inputs(filenames):
+    for name, content in inputs(filenames):
         try:
             mark, documents = read(content())
         except ManifestError as error:
@@ -43,8 +43,8 @@ def read_sources(filenames: Iterable[str], say: Callable[[str], None]) -> tuple[
     return sources, complete
 
 
-def _inputs(filenames: Iterable[str]) -> Iterator[tuple[str, Reader]]:
-    """Every file once, with a function that reads it."""
+def inputs(filenames: Iterable[str]) -> Iterator[tuple[str, Reader]]:
+    """Every file once: its name, and a function that reads it and may raise OSError."""
     seen = set()
     for filename in filenames:
         if filename == _STDIN:

@@ -28,7 +28,7 @@ def as_text(headline: str, lines: Sequence[Line], *, encoding: str, colour: bool
     """
     marks = MARKS if _encodable("".join(MARKS.values()), encoding) else ASCII_MARKS
     room = max((len(line.check) for line in lines), default=0)
-    out = [_clean(headline, encoding)]
+    out = [clean(headline, encoding)]
     title = ""
     for line in lines:
         shown = line.check if line.check != title else ""
@@ -36,10 +36,10 @@ def as_text(headline: str, lines: Sequence[Line], *, encoding: str, colour: bool
         mark = marks[line.verdict]
         painted = f"\x1b[{_COLOURS[line.verdict]}m{mark}\x1b[0m" if colour else mark
         indent = " " * (room + 4)
-        words = _wrapped(_clean(line.text, encoding), len(indent), width)
+        words = wrapped(clean(line.text, encoding), len(indent), width)
         out.append(f"{painted} {shown:<{room}}  {words}")
         if line.fix:
-            out.append(f"{indent}{_wrapped('-> ' + _clean(line.fix, encoding), len(indent), width)}")
+            out.append(f"{indent}{wrapped('-> ' + clean(line.fix, encoding), len(indent), width)}")
     out.append(_summary(lines))
     return "".join(f"{each}\n" for each in out)
 
@@ -54,14 +54,15 @@ def _summary(lines: Iterable[Line]) -> str:
     return f"{start}{', ' if told else ''}{told}."
 
 
-def _wrapped(text: str, indent: int, width: int | None) -> str:
+def wrapped(text: str, indent: int, width: int | None) -> str:
+    """The text with line breaks; lines after the first one are indented. `width` None: no breaks."""
     if width is None or indent + len(text) <= width:
         return text
     broken = textwrap.wrap(text, max(20, width - indent), break_long_words=False, break_on_hyphens=False)
     return ("\n" + " " * indent).join(broken)
 
 
-def _clean(text: str, encoding: str) -> str:
+def clean(text: str, encoding: str) -> str:
     """Printable text in this encoding: text from a cluster must not control the terminal."""
     line = "".join(letter if letter.isprintable() else " " for letter in text)
     return line if _encodable(line, encoding) else line.encode(encoding, "backslashreplace").decode(encoding)
