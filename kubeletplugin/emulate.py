@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Final
 
 from kubeletplugin import pci, sysfs
-from neuron import pci_addresses
+from neuron import links, pci_addresses
 from neuron.findings import did_you_mean
-from neuron.instances import Catalogue, InstanceType, Topology
+from neuron.instances import Catalogue, InstanceType
 
 DRIVER_VERSION: Final = "2.25.4.0"
 """The kernel driver that the examples of the AWS documentation select by version."""
 
-_TORUS_WIDTH: Final = 4
 _FAMILY: Final = {"inf1": "Inf1", "inf2": "Inf2", "trn1": "Trn1", "trn2": "Trn2", "trn3": "Trn3"}
 _DEVICE: Final = {
     "inf1": "Inferentia",
@@ -117,7 +116,7 @@ def write_device(sysfs_root: Path, entry: InstanceType, index: int, driver_versi
     directory = sysfs_root / sysfs.DEVICES / f"neuron{index}"
     generation = entry.family[:4] if entry.family[:4] in _ARCHITECTURE else _NEWEST
     device, core = _ARCHITECTURE[generation]
-    neighbours = ", ".join(str(other) for other in _neighbours(entry, index))
+    neighbours = ", ".join(str(other) for other in links.neighbours(entry.topology, index, devices_of(entry)))
     _write(directory / "core_count", str(entry.cores_per_device))
     _write(directory / "connected_devices", f"{neighbours}\n")
     if generation != "inf1":
@@ -169,25 +168,6 @@ def _write_ultraserver(directory: Path, entry: InstanceType, server: str, node_i
     for nodes in (2, 4):
         _write(directory / f"server_id_{nodes}", f"{_digest(f'{server}/{nodes}/{node_id // nodes}')}\n")
         _write(directory / f"node_id_{nodes}", f"{node_id % nodes}\n")
-
-
-def _neighbours(entry: InstanceType, index: int) -> tuple[int, ...]:
-    count = devices_of(entry)
-    if entry.topology is Topology.TORUS:
-        row, column = divmod(index, _TORUS_WIDTH)
-        rows = count // _TORUS_WIDTH
-        around = (
-            ((row - 1) % rows, column),
-            ((row + 1) % rows, column),
-            (row, (column - 1) % _TORUS_WIDTH),
-            (row, (column + 1) % _TORUS_WIDTH),
-        )
-        return tuple(r * _TORUS_WIDTH + c for r, c in around)
-    if entry.topology is Topology.RING:
-        return tuple(dict.fromkeys(((index - 1) % count, (index + 1) % count)))
-    if entry.topology is Topology.CHAIN:
-        return tuple(each for each in (index - 1, index + 1) if 0 <= each < count)
-    return ()
 
 
 def _digest(text: str) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from runtime import answers
+from runtime import answers, kubeconfigs
 from runtime.api_errors import (
     UNAUTHORIZED,
     ClusterUnavailableError,
@@ -286,12 +286,12 @@ class Connection:
 
 
 async def load_configuration(
-    kubeconfig: Path | None, context: str | None = None, *, otherwise: str = WITHOUT_CLUSTER
+    kubeconfig: Path | Sequence[Path] | None, context: str | None = None, *, otherwise: str = WITHOUT_CLUSTER
 ) -> "Configuration":
     """Read the API server's address, its CA and the credentials.
 
     Args:
-        kubeconfig: file to read; None: the service account of this pod.
+        kubeconfig: file to read, or files to merge; None or no files: the service account of this pod.
         context: context of the kubeconfig; None: its current one.
         otherwise: what to do if this process does not run in a cluster, for the error.
 
@@ -302,43 +302,66 @@ async def load_configuration(
     from kubernetes.aio.client.configuration import Configuration
     from yaml import YAMLError
 
+    files = (kubeconfig,) if isinstance(kubeconfig, Path) else tuple(kubeconfig or ())
     configuration = Configuration(host="")
     # Python 3.13 and later require key identifiers in certificates (VERIFY_X509_STRICT). The CAs of many clusters have
     # none, and Go, and so kubectl, accepts them.
     configuration.disable_strict_ssl_verification = True
     try:
-        if kubeconfig is None:
+        if not files:
             config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
             return configuration
-        with kubeconfig.open("rb"):  # the client takes a missing file for an empty one
-            await config.load_kube_config(  # type: ignore[no-untyped-call]
-                config_file=str(kubeconfig),
-                context=context,
-                client_configuration=configuration,
-                persist_config=False,
-            )
+        for file in files:
+            file.open("rb").close()  # the client takes a missing file for an empty one
+        await config.load_kube_config(  # type: ignore[no-untyped-call]
+            config_file=os.pathsep.join(map(str, files)),
+            context=_context(files, context),
+            client_configuration=configuration,
+            persist_config=False,
+        )
     except OSError as error:
         raise ClusterUnavailableError(f"cannot read {error.filename}: {error.strerror}") from error
     except YAMLError as error:
-        raise ClusterUnavailableError(f"kubeconfig {kubeconfig} is not YAML: {error}") from error
+        raise ClusterUnavailableError(f"kubeconfig {_named(files)} is not YAML: {error}") from error
     except config.ConfigException as error:
-        raise ClusterUnavailableError(_unusable(kubeconfig, str(error), otherwise)) from error
+        raise ClusterUnavailableError(_unusable(files, str(error), otherwise)) from error
     except (AttributeError, TypeError) as error:  # the client expects mappings and lists, and reads whatever it finds
         raise ClusterUnavailableError(
-            _unusable(kubeconfig, f"the file is empty or is not a kubeconfig ({error})", otherwise)
+            _unusable(files, f"the file is empty or is not a kubeconfig ({error})", otherwise)
         ) from error
     except (KeyError, ValueError) as error:
         why = f"something is missing or malformed ({error})"
-        raise ClusterUnavailableError(_unusable(kubeconfig, why, otherwise)) from error
+        raise ClusterUnavailableError(_unusable(files, why, otherwise)) from error
     if not configuration.host:
-        raise ClusterUnavailableError(f"kubeconfig {kubeconfig}: the cluster has no server: add its URL")
+        raise ClusterUnavailableError(f"kubeconfig {_named(files)}: the cluster has no server: add its URL")
     return configuration
 
 
-def _unusable(kubeconfig: Path | None, why: str, otherwise: str) -> str:
-    if kubeconfig is None:
+def _context(files: Sequence[Path], context: str | None) -> str | None:
+    """The context to use; None: the only file's current one.
+
+    Raises:
+        ClusterUnavailableError: there is no context of that name.
+    """
+    if context is None:
+        # Of several files, kubectl takes the current context of the first that names one, the client that of the last.
+        return kubeconfigs.current_context(files) or None if len(files) > 1 else None
+    known = kubeconfigs.context_names(files)
+    if known and context not in known:
+        raise ClusterUnavailableError(
+            f"kubeconfig {_named(files)} has no context {context!r}: use one of {', '.join(known)}"
+        )
+    return context
+
+
+def _named(files: Sequence[Path]) -> str:
+    return ", ".join(map(str, files))
+
+
+def _unusable(files: Sequence[Path], why: str, otherwise: str) -> str:
+    if not files:
         return f"this process does not run in a cluster ({why}): {otherwise}"
-    return f"kubeconfig {kubeconfig} cannot be used: {why}"
+    return f"kubeconfig {_named(files)} cannot be used: {why}"
 
 
 async def _content_of(response: aiohttp.ClientResponse) -> bytes:

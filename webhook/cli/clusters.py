@@ -1,4 +1,4 @@
-"""Options of commands that read a cluster: which cluster, with which credentials."""
+"""Options of commands that read a cluster: which cluster, with which credentials, which namespace. As kubectl's."""
 
 import contextlib
 import dataclasses
@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+import yaml
+
+from runtime import kubeconfigs
 
 if TYPE_CHECKING:
     from runtime.api_transport import Connection
 
 CANNOT_LOOK: Final = 2
+_WITHOUT_KUBECONFIG: Final = "give --kubeconfig or set $KUBECONFIG"
 
 _NAMESPACE: Final = re.compile(r"(?=.{1,63}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
@@ -29,23 +33,74 @@ class CannotLookError(click.ClickException):
 class ClusterChoice:
     """The cluster that the user chose; None: the default of `kubectl`."""
 
-    kubeconfig: Path | None
-    context: str | None
+    kubeconfig: Path | None = None
+    context: str | None = None
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether the user named a cluster at all: some commands read one only then."""
+        return self.kubeconfig is not None or self.context is not None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The kubeconfig files to merge; empty: the service account of this pod.
+
+        Raises:
+            CannotLookError: a context was chosen, and there is no file that could have it.
+        """
+        found = (self.kubeconfig,) if self.kubeconfig is not None else kubeconfigs.find(os.environ)
+        if self.context is not None and not found:
+            raise CannotLookError(f"--context {self.context} needs a kubeconfig: give --kubeconfig or set $KUBECONFIG")
+        return found
+
+    def namespace(self, chosen: str | None) -> str:
+        """The namespace of `-n`; without it, that of the context, or `default`.
+
+        Raises:
+            CannotLookError: a kubeconfig cannot be read.
+        """
+        if chosen:
+            return chosen
+        try:
+            return kubeconfigs.namespace(self.files, self.context)
+        except OSError as error:
+            raise CannotLookError(f"cannot read {error.filename}: {error.strerror}") from error
+        except yaml.YAMLError as error:
+            named = ", ".join(map(str, self.files))
+            raise CannotLookError(f"kubeconfig {named} is not YAML: {error}") from error
 
 
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     """`--kubeconfig` and `--context`, passed to the command as `cluster`."""
+    return _cluster_options(
+        command,
+        "Cluster and credentials. Default: the files in $KUBECONFIG, merged, else ~/.kube/config, else the cluster that"
+        " this runs in.",
+        "Context of the kubeconfig. Default: its current context.",
+    )
 
+
+def optional_cluster_options(purpose: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The same for a command that reads a cluster only if the user names one (`ClusterChoice.is_chosen`).
+
+    Args:
+        purpose: what the command does with it, as the beginning of a sentence.
+    """
+    return lambda command: _cluster_options(
+        command,
+        f"{purpose} the cluster of this kubeconfig.",
+        f"{purpose} the cluster of this context; without --kubeconfig, of $KUBECONFIG or ~/.kube/config.",
+    )
+
+
+def _cluster_options(command: Callable[..., None], kubeconfig_help: str, context_help: str) -> Callable[..., None]:
     @functools.wraps(command)
     def with_cluster(*args: Any, kubeconfig: Path | None, context_name: str | None, **options: Any) -> None:
         command(*args, cluster=ClusterChoice(kubeconfig, context_name), **options)
 
-    which = click.option("--context", "context_name", metavar="NAME", help="Context of the kubeconfig.")
+    which = click.option("--context", "context_name", metavar="NAME", help=context_help)
     where = click.option(
-        "--kubeconfig",
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="Cluster and credentials. Default: $KUBECONFIG, then ~/.kube/config, then the cluster that this runs in.",
+        "--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help=kubeconfig_help
     )
     return where(which(with_cluster))
 
@@ -63,13 +118,9 @@ def namespace_name(text: str) -> str:
     return text
 
 
-def default_kubeconfig() -> Path | None:
-    """The file that kubectl would use, or None. Of several files in $KUBECONFIG, the first that exists."""
-    named = [Path(each) for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
-    # In a container the user may have no home directory.
-    home = os.environ.get("HOME", "")
-    candidates = named or ([Path(home) / ".kube" / "config"] if home else [])
-    return next((path for path in candidates if path.exists()), None)
+def namespace_option(help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """`-n` / `--namespace`, passed to the command as `namespace`: None if it is not set (`ClusterChoice.namespace`)."""
+    return click.option("-n", "--namespace", type=namespace_name, metavar="NAME", help=help_text)
 
 
 @contextlib.asynccontextmanager
@@ -83,9 +134,11 @@ async def connected(cluster: ClusterChoice) -> AsyncIterator["Connection"]:
     from runtime.api_errors import ClusterUnavailableError
     from runtime.api_transport import Connection, load_configuration
 
-    file = cluster.kubeconfig or default_kubeconfig()
+    files = cluster.files
     try:
-        connection = await Connection.open(lambda: load_configuration(file, cluster.context))
+        connection = await Connection.open(
+            lambda: load_configuration(files, cluster.context, otherwise=_WITHOUT_KUBECONFIG)
+        )
     except ClusterUnavailableError as error:
         raise CannotLookError(str(error)) from error
     try:

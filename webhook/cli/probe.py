@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from webhook.cli.clusters import ClusterChoice, cluster_options, connected
+from webhook.cli.clusters import ClusterChoice, cluster_options, connected, namespace_option
 
 if TYPE_CHECKING:
     from webhook.cluster.probe import ProbeResult
@@ -20,7 +20,7 @@ class NotConvertedError(click.ClickException):
 
 @click.command
 @cluster_options
-@click.option("--namespace", default="default", show_default=True, metavar="NAME", help="Namespace of the pod.")
+@namespace_option("Namespace of the pod. Default: that of the context.")
 @click.option(
     "--timeout",
     type=click.FloatRange(0, 3600),
@@ -29,7 +29,7 @@ class NotConvertedError(click.ClickException):
     metavar="SECONDS",
     help="How long to retry while the webhook does not answer.",
 )
-def probe(cluster: ClusterChoice, namespace: str, timeout: float) -> None:
+def probe(cluster: ClusterChoice, namespace: str | None, timeout: float) -> None:
     """Create a Neuron pod in a dry run, and check whether it is returned converted.
 
     Needs permission to create pods in that namespace. Nothing is stored. The pod requests conversion with an
@@ -37,7 +37,7 @@ def probe(cluster: ClusterChoice, namespace: str, timeout: float) -> None:
 
     Exit codes: 0 if the pod was converted; 1 if not; 2 if the configuration of the cluster cannot be used.
     """
-    result = asyncio.run(_probe(cluster, namespace, timeout))
+    result = asyncio.run(_probe(cluster, cluster.namespace(namespace), timeout))
     if not result.converted:
         raise NotConvertedError(result.message)
     click.echo(f"converted: the pod would use ResourceClaimTemplate {result.message}")

@@ -4,12 +4,12 @@ import asyncio
 import dataclasses
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 import orjson
 
+from webhook.cli.clusters import ClusterChoice, optional_cluster_options
 from webhook.cli.inputs import (
     REFUSED,
     UNREADABLE,
@@ -43,12 +43,7 @@ class NoClusterError(click.ClickException):
     show_default=True,
     help="text: for people; json: for programs; sarif: SARIF 2.1.0 for code hosts.",
 )
-@click.option(
-    "--kubeconfig",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Also compare the manifests with ResourceSlices, DeviceClasses and claims of this cluster.",
-)
+@optional_cluster_options("Also compare the manifests with ResourceSlices, DeviceClasses and claims of")
 @click.option("--notes", is_flag=True, help="Show notes in text output: what policies only write to the audit log.")
 @setting_options("config", "device_class", "exclude_namespace", "families", "policies")
 @click.pass_context
@@ -57,7 +52,7 @@ def validate(
     /,
     filenames: tuple[str, ...],
     output: str,
-    kubeconfig: Path | None,
+    cluster: ClusterChoice,
     *,
     notes: bool,
     **flags: Any,
@@ -78,7 +73,7 @@ def validate(
     from webhook.offline.manifest_files import read_sources
 
     sources, complete = read_sources(filenames, _say)
-    report = asyncio.run(_check(sources, options, kubeconfig, policies))
+    report = asyncio.run(_check(sources, options, cluster, policies))
     shown = report if notes or output != "text" else report.without_notes()
     # Bytes: quotes from files are UTF-8, whatever the encoding of the terminal.
     sys.stdout.buffer.write(FORMATS[output](shown).encode())
@@ -91,19 +86,19 @@ def validate(
 async def _check(
     sources: Sequence["Source"],
     options: "ConversionOptions",
-    kubeconfig: Path | None,
+    cluster: ClusterChoice,
     policies: "FilePolicies | None",
 ) -> "ValidationReport":
     from webhook.offline.validate_files import validate_sources
 
-    if kubeconfig is None:
+    if not cluster.is_chosen:
         return await validate_sources(sources, options, None, policies)
     # The client takes 70 MiB: imported only if there is a cluster.
     from runtime.api_errors import ClusterUnavailableError
     from webhook.cluster import kube
 
     try:
-        async with kube.connect(kubeconfig) as world:
+        async with kube.connect(cluster.files, context=cluster.context) as world:
             return await validate_sources(sources, options, world.view, policies)
     except ClusterUnavailableError as error:
         raise NoClusterError(str(error)) from error

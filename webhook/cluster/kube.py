@@ -56,7 +56,7 @@ class KubeWorld:
 
 @contextlib.asynccontextmanager
 async def connect(
-    kubeconfig: Path | None,
+    kubeconfig: Path | Sequence[Path] | None,
     *,
     context: str | None = None,
     sync_timeout: float = 30.0,
@@ -68,7 +68,7 @@ async def connect(
     """Watch a cluster for as long as the context is open.
 
     Args:
-        kubeconfig: file that names the cluster; None: the cluster in which this process runs.
+        kubeconfig: file that names the cluster, or files to merge; None: the cluster in which this process runs.
         context: context of the kubeconfig; None: its current context.
         sync_timeout: seconds to wait until every cache was filled once, or is at least being filled.
         create_budget: time-out in seconds for the creation of a ResourceClaimTemplate; below that of the webhook.

@@ -22,8 +22,9 @@ from neuron import names
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
 from webhook.cluster.api import JSON, MERGE_PATCH, ApiServer, Resource, loaded_object, rule_text
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES
+from webhook.cluster.listing import TIMEOUT
 from webhook.prune.decide import Generated, Key, candidates, left_over, mark
-from webhook.prune.reads import PODS, TIMEOUT, Reader, message, reason, review
+from webhook.prune.reads import PODS, Reader, message, reason, review
 
 _REVIEWS: Final = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
 _VERBS: Final = ("patch", "delete", "create")

@@ -1,44 +1,29 @@
-"""Lists templates and pods page by page, and keeps only the needed fields.
-
-Lists leave `resourceVersion` unset: they show the most recent state, and all pages of one list show the same state
-(https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks).
-"""
+"""Lists templates and pods page by page, and keeps only the needed fields."""
 
 import asyncio
-import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
 from neuron import names
 from neuron.api_objects import ListMeta, Page, read_page
-from runtime import paging
 from runtime.api_errors import (
     FORBIDDEN,
-    GONE,
     NOT_FOUND,
     UNAUTHORIZED,
     ApiAnswerError,
     ApiServerError,
     StatusError,
-    TooLongError,
 )
-from webhook.cluster.api import OLDEST_KUBERNETES, RESOURCE_GROUP, ApiServer, Resource, decoded, loaded, rule_text
+from webhook.cluster.api import OLDEST_KUBERNETES, RESOURCE_GROUP, ApiServer, Resource, loaded, rule_text
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES
+from webhook.cluster.listing import PAGE_SIZE, Lister
 from webhook.prune.decide import Generated, Key, read_generated
 
 PODS: Final = Resource("", "v1", "pods")
-PAGE_SIZE: Final = 500
-TIMEOUT: Final = 60.0
-"""Seconds that one request may take."""
-
-_ATTEMPTS: Final = 3
-_PAUSE: Final = 1.0
 _OURS: Final = {"labelSelector": f"{names.LABEL_MANAGED_BY}={names.MANAGER}"}
-
-P = TypeVar("P", bound=paging.ListPage)
 
 
 class _Claim(msgspec.Struct, frozen=True):
@@ -78,10 +63,8 @@ class Reader:
         page_size: int = PAGE_SIZE,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        self._server = server
         self._namespace = namespace
-        self._page_size = page_size
-        self._sleep = sleep
+        self._lister = Lister(server, page_size=page_size, sleep=sleep)
 
     async def generated(self) -> tuple[Generated, ...]:
         """The generated templates, by namespace and name."""
@@ -90,7 +73,7 @@ class Reader:
         def take(page: Page) -> None:
             found.extend(filter(None, map(_generated, page.items or ())))
 
-        await self._list(RESOURCE_CLAIM_TEMPLATES, _OURS, read_page, take, found.clear)
+        await self._lister.read(RESOURCE_CLAIM_TEMPLATES.path(self._namespace), _OURS, read_page, take, found.clear)
         return tuple(sorted(found, key=lambda each: each.key))
 
     async def references(self) -> Mapping[Key, tuple[str, ...]]:
@@ -102,51 +85,8 @@ class Reader:
                 for template in _templates(pod):
                     found[pod.metadata.namespace, template].append(pod.metadata.name)
 
-        await self._list(PODS, {}, _decode_pods, take, found.clear)
+        await self._lister.read(PODS.path(self._namespace), {}, _decode_pods, take, found.clear)
         return {key: tuple(sorted(pods)) for key, pods in found.items()}
-
-    async def _list(
-        self,
-        resource: Resource,
-        query: Mapping[str, str],
-        decode: Callable[[bytes], P],
-        take: Callable[[P], None],
-        restart: Callable[[], None],
-    ) -> None:
-        """Call `take` with each page; `restart` before the first page of every attempt."""
-        path = resource.path(self._namespace)
-
-        async def fetch(asked: Mapping[str, str]) -> P:
-            return decoded(decode, await self._get(path, asked))
-
-        for attempt in range(1, _ATTEMPTS + 1):
-            restart()
-            try:
-                async with contextlib.aclosing(paging.pages(fetch, query, self._page_size, TooLongError)) as listed:
-                    async for page in listed:
-                        take(page)
-            except StatusError as error:
-                # The continue token is older than the server's history: only a new list shows one state.
-                if error.code != GONE or attempt == _ATTEMPTS:
-                    raise
-            else:
-                return
-
-    async def _get(self, path: str, query: Mapping[str, str]) -> bytes:
-        for attempt in range(1, _ATTEMPTS):
-            asked_to_wait = 0.0
-            try:
-                return await self._server.request("GET", path, timeout=TIMEOUT, query=query)
-            except StatusError as error:
-                if not error.passing:
-                    raise
-                asked_to_wait = error.retry_after
-            except TooLongError:
-                raise
-            except ApiServerError:
-                pass  # the last attempt raises it
-            await self._sleep(max(asked_to_wait, _PAUSE * attempt))
-        return await self._server.request("GET", path, timeout=TIMEOUT, query=query)
 
 
 def _generated(raw: msgspec.Raw) -> Generated | None:

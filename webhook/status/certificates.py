@@ -11,10 +11,11 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 
+from webhook.cluster.listing import Unseen
 from webhook.cluster.replicas import Replica
 from webhook.cluster.rights import SECRET
 from webhook.status.lines import Line, Verdict, listed
-from webhook.status.snapshot import NAME, Snapshot, Unseen
+from webhook.status.snapshot import NAME, Snapshot
 
 CHECK: Final = "certificate"
 NEAR_END: Final = dt.timedelta(days=7)

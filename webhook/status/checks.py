@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from webhook.cluster.api import OLDEST_KUBERNETES, RESOURCE_GROUP, rule_text
+from webhook.cluster.listing import Unseen
 from webhook.cluster.rights import Rule
 from webhook.status import certificates, hooks, nodes, replicas
 from webhook.status.lines import Line, Verdict
-from webhook.status.snapshot import Snapshot, Unseen
+from webhook.status.snapshot import Snapshot
 
 API_SERVER: Final = "API server"
 PERMISSIONS: Final = "permissions"

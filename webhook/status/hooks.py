@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from neuron import names
+from webhook.cluster.listing import Object, Unseen
 from webhook.status.lines import Line, Verdict, listed
-from webhook.status.snapshot import NAME, Object, Snapshot, Unseen
+from webhook.status.snapshot import NAME, Snapshot
 
 CHECK: Final = "webhooks"
 RELEASES: Final = "releases"

@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 
 from neuron.kubelets import Fault, fault
+from webhook.cluster.listing import Object
 from webhook.status.lines import Line, Verdict, listed
 from webhook.status.offers import NODES
-from webhook.status.snapshot import Object
 
 
 def check(nodes: Collection[Object], publishing: Collection[str], neuron: Collection[str]) -> Iterator[Line]:

@@ -1,17 +1,18 @@
 """Checks of DeviceClass, nodes and devices, and of the namespaces' conversion modes."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
 from neuron import names
 from neuron.instances import Catalogue
-from neuron.quantities import NotACountError, parse_count
+from webhook.cluster.listing import Unseen
 from webhook.decisions.modes import MODE_WORDS, Mode
+from webhook.inspection.pools import advertised, incomplete, instance_type, newest, text_attribute
 from webhook.status import kubelets
 from webhook.status.lines import Line, Verdict, counted, listed
-from webhook.status.offers import NODES, Offers, check_owners, check_ultraservers, newest, text_attribute
-from webhook.status.snapshot import Object, Snapshot, Unseen
+from webhook.status.offers import NODES, Offers, check_owners, check_ultraservers
+from webhook.status.snapshot import Snapshot
 
 CLASSES: Final = "device class"
 CONVERSION: Final = "conversion"
@@ -40,29 +41,21 @@ def check_nodes(snapshot: Snapshot) -> Iterator[Line]:
         return
     offers = Offers(slices)
     yield _driver(offers)
-    if partial := _incomplete(slices):
+    if partial := [f"{pool} ({found} of {wanted})" for pool, (found, wanted) in incomplete(newest(slices)).items()]:
         text = f"incomplete pools, from which the scheduler does not allocate: {listed(partial)}."
         yield Line(NODES, Verdict.NOTE, text, "If it lasts, check the kubelet plugin's pods there.")
     yield from check_ultraservers(offers)
     if isinstance(nodes, Unseen):
         return
-    plugin = {item["metadata"]["name"] for item in nodes if _advertises(item)}
+    plugin = {item["metadata"]["name"] for item in nodes if advertised(item)}
     yield from check_owners(offers, plugin)
     catalogue = Catalogue()
-    neuron = {item["metadata"]["name"] for item in nodes if _instance_type(item) in catalogue}
+    neuron = {item["metadata"]["name"] for item in nodes if instance_type(item) in catalogue}
     yield from kubelets.check(nodes, offers.nodes, neuron)
     idle = neuron - plugin - offers.nodes
     if idle:
         text = f"Neuron nodes with neither driver nor device plugin: {listed(idle)}."
         yield Line(NODES, Verdict.NOTE, text, "Check the kubelet plugin's pods there.")
-
-
-def _incomplete(slices: tuple[Object, ...]) -> list[str]:
-    """Pools with missing slices: the scheduler allocates only from complete pools (KEP-4381)."""
-    pools: defaultdict[str, list[int]] = defaultdict(list)
-    for spec in newest(slices):
-        pools[spec["pool"]["name"]].append(int(spec["pool"].get("resourceSliceCount") or 0))
-    return [f"{name} ({len(each)} of {max(each)})" for name, each in pools.items() if len(each) < max(each)]
 
 
 def _driver(offers: Offers) -> Line:
@@ -76,25 +69,6 @@ def _driver(offers: Offers) -> Line:
     total = counted(sum(map(len, offers.devices.values())), "device")
     drivers = f", driver {listed(versions)}" if versions else ""
     return Line(NODES, Verdict.WELL, f"{total} on {counted(len(offers.nodes), 'node')} ({shown}{drivers}).")
-
-
-def _advertises(node: Object) -> bool:
-    """Whether the node has allocatable legacy resources. A removed device plugin leaves a zero."""
-    allocatable = (node.get("status") or {}).get("allocatable") or {}
-    return any(_positive(allocatable.get(resource, "0")) for resource in names.LEGACY_RESOURCES)
-
-
-def _positive(value: str) -> bool:
-    try:
-        return parse_count(value) > 0
-    except NotACountError:
-        return False
-
-
-def _instance_type(node: Object) -> str:
-    labels = node["metadata"].get("labels") or {}
-    labelled = labels.get(names.LABEL_INSTANCE_TYPE) or labels.get(names.LABEL_INSTANCE_TYPE_BETA) or ""
-    return str(labelled).removeprefix(names.SAGEMAKER_PREFIX)
 
 
 def check_conversion(snapshot: Snapshot) -> Iterator[Line]:

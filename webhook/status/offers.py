@@ -6,8 +6,9 @@ from typing import Final
 
 from neuron import names
 from neuron.instances import Catalogue
+from webhook.cluster.listing import Object
+from webhook.inspection.pools import newest, text_attribute
 from webhook.status.lines import Line, Verdict, listed
-from webhook.status.snapshot import Object
 
 NODES: Final = "nodes"
 
@@ -20,23 +21,6 @@ _ULTRASERVERS: Final = {
     DEVICES: (Verdict.NOTE, "UltraServer nodes that publish only single devices, where no pod gets a whole node"),
     NODE: (Verdict.NOTE, "UltraServer nodes that publish only the whole node, where no pod gets single devices"),
 }
-
-
-def newest(slices: Iterable[Object]) -> list[Object]:
-    """Specs of the slices in the newest generation of each pool."""
-    items = list(slices)
-    generations: dict[str, int] = {}
-    for item in items:
-        pool = item["spec"]["pool"]
-        generations[pool["name"]] = max(generations.get(pool["name"], 0), int(pool.get("generation") or 0))
-    specs = (item["spec"] for item in items)
-    return [spec for spec in specs if int(spec["pool"].get("generation") or 0) == generations[spec["pool"]["name"]]]
-
-
-def text_attribute(attributes: Object, name: str) -> str:
-    """A string or version attribute of the driver; empty without it."""
-    value = attributes.get(f"{names.DRIVER}/{name}") or attributes.get(name) or {}
-    return str(value.get("string") or value.get("version") or "")
 
 
 class Offers:

@@ -5,9 +5,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from webhook.cluster.listing import Object, Unseen
 from webhook.cluster.replicas import LABELS, Replica, read_lease
 from webhook.status.lines import Line, Verdict, counted, listed
-from webhook.status.snapshot import NAME, Object, Snapshot, Unseen
+from webhook.status.snapshot import NAME, Snapshot
 
 CHECK: Final = "replicas"
 SERVICE: Final = "service"

@@ -1,4 +1,4 @@
-"""Reads everything that `neuron-dra status` checks. What cannot be read becomes an `Unseen` with the reason."""
+"""Reads everything that `neuron-dra status` checks."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,6 @@ from neuron import names
 from neuron.api_objects import Page, read_page
 from runtime import paging
 from runtime.api_errors import (
-    FORBIDDEN,
     NOT_FOUND,
     UNAUTHORIZED,
     ApiAnswerError,
@@ -21,8 +20,9 @@ from runtime.api_errors import (
     TooLongError,
     UnreachableError,
 )
-from webhook.cluster.api import RESOURCE_GROUP, ApiServer, Resource, decoded, loaded, loaded_object, rule_text
+from webhook.cluster.api import RESOURCE_GROUP, ApiServer, Resource, decoded, loaded, loaded_object
 from webhook.cluster.caches import DEVICE_CLASSES, NAMESPACES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_SLICES
+from webhook.cluster.listing import Object, Seen, Unseen, unseen
 from webhook.cluster.replicas import LABELS, LEASES
 from webhook.cluster.rights import RULES, SECRET, Rule
 
@@ -43,27 +43,7 @@ _TIMEOUT: Final = 15.0
 _PAGE: Final = 500
 _AT_A_TIME: Final = 8
 
-Object: TypeAlias = Mapping[str, Any]
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Unseen:
-    """Data that could not be read.
-
-    Attributes:
-        why: the reason, one sentence.
-        rule: the missing RBAC rule, as YAML; empty for other reasons.
-    """
-
-    why: str
-    rule: str = ""
-
-    @property
-    def fix(self) -> str:
-        return f"Add this rule to your Role or ClusterRole: {self.rule}" if self.rule else ""
-
-
-Seen: TypeAlias = tuple[Object, ...] | Unseen
 Asked: TypeAlias = tuple[Rule, str, str]
 """A rule, one of its resources and one of its verbs."""
 
@@ -178,7 +158,7 @@ class _Fetcher:
                     # Tenants choose what is in their objects: one that no parser accepts is left out.
                     found += filter(None, map(_object, page.items or ()))
         except ApiServerError as error:
-            return _unseen(error, resource, "list", namespace)
+            return unseen(error, resource, "list", namespace)
         return tuple(found)
 
     async def _get(self, resource: Resource, name: str) -> Seen:
@@ -187,14 +167,14 @@ class _Fetcher:
         except ApiServerError as error:
             if isinstance(error, StatusError) and error.code == NOT_FOUND:
                 return ()
-            return _unseen(error, resource, "get", self._namespace)
+            return unseen(error, resource, "get", self._namespace)
 
     async def _rights(self, account: str) -> Mapping[Asked, bool] | Unseen:
         asked = [(rule, resource, verb) for rule in RULES for resource in rule.resources for verb in rule.verbs]
         try:
             answers = await asyncio.gather(*(self._may(account, each) for each in asked))
         except ApiServerError as error:
-            return _unseen(error, _ACCESS_REVIEWS, "create", "")
+            return unseen(error, _ACCESS_REVIEWS, "create", "")
         return dict(zip(asked, answers, strict=True))
 
     async def _may(self, account: str, asked: Asked) -> bool:
@@ -236,11 +216,3 @@ def _account(deployments: Seen, namespace: str) -> str:
         if each["metadata"]["namespace"] == namespace and LABELS.items() <= labels.items():
             return str(each["spec"]["template"]["spec"].get("serviceAccountName") or "default")
     return NAME
-
-
-def _unseen(error: ApiServerError, resource: Resource, verb: str, namespace: str) -> Unseen:
-    where = f" in namespace {namespace}" if namespace else ""
-    if isinstance(error, StatusError) and error.code == FORBIDDEN and error.missing_right:
-        rule = rule_text(resource.group, (resource.plural,), (verb,))
-        return Unseen(f"you are not allowed to {verb} {resource}{where}.", rule)
-    return Unseen(f"cannot {verb} {resource}{where}: {error}.")

@@ -14,7 +14,6 @@ from click.testing import CliRunner, Result
 
 from tests.support import installation
 from tests.support.fake_api import FakeApi, Handler, answer
-from webhook.cli.clusters import default_kubeconfig
 from webhook.cli.main import main
 from webhook.cluster.replicas import LABELS
 
@@ -208,20 +207,6 @@ def test_a_kubeconfig_that_is_not_there_ends_with_2(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["status", f"--kubeconfig={tmp_path / 'nowhere'}"])
     assert result.exit_code == 2
     assert result.stderr == f"Error: cannot read {tmp_path / 'nowhere'}: No such file or directory\n"
-
-
-def test_the_kubeconfig_is_the_one_that_kubectl_would_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("KUBECONFIG", raising=False)
-    assert default_kubeconfig() is None
-    home = tmp_path / ".kube" / "config"
-    home.parent.mkdir()
-    home.touch()
-    assert default_kubeconfig() == home
-    other = tmp_path / "other"
-    other.touch()
-    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'nowhere'}:{other}")
-    assert default_kubeconfig() == other
 
 
 def test_who_may_see_nothing_cannot_look(api: Api, tmp_path: Path) -> None:

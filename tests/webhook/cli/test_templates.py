@@ -13,7 +13,6 @@ from click.testing import CliRunner, Result
 
 from tests.support.fake_api import FakeApi, answer
 from tests.support.generated import PLURAL, access, forbidden, pod, stored, template
-from webhook.cli import clusters
 from webhook.cli import main as cli
 from webhook.cli import templates as command
 from webhook.cluster.reflector import Timing
@@ -193,19 +192,3 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 def test_the_grace_outlasts_a_silent_watch_and_the_longest_request() -> None:
     longest_request = 60  # --request-timeout of kube-apiserver
     assert command.duration(command.GRACE).total_seconds() > Timing().stall + longest_request
-
-
-def test_the_kubeconfig_is_the_one_that_kubectl_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = tmp_path / ".kube" / "config"
-    home.parent.mkdir()
-    home.touch()
-    other = tmp_path / "other"
-    other.touch()
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("KUBECONFIG", raising=False)
-    assert clusters.default_kubeconfig() == home
-    monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/none:{other}")
-    assert clusters.default_kubeconfig() == other
-    monkeypatch.delenv("KUBECONFIG")
-    monkeypatch.delenv("HOME")
-    assert clusters.default_kubeconfig() is None

@@ -380,3 +380,11 @@ class TestPolicies:
         result = run("-f", "-", "--policies", str(folder), stdin="{}")
         assert (result.stdout, result.exit_code) == ("", 2)
         assert result.stderr.startswith(said.format(folder=folder))
+
+
+def test_a_context_alone_names_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "config"
+    path.write_text("contexts: [{name: a}]\nclusters: []\nusers: []\n")
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    result = run("-f", "-", "--context", "b", stdin=json.dumps(GOOD))
+    assert (result.exit_code, result.stderr) == (2, f"Error: kubeconfig {path} has no context 'b': use one of a\n")

@@ -23,10 +23,11 @@ from tests.support.installation import (
     secret,
     well,
 )
+from webhook.cluster.listing import Unseen
 from webhook.cluster.rights import RULES
 from webhook.status.checks import judge
 from webhook.status.lines import Line, Verdict, overall
-from webhook.status.snapshot import Snapshot, Unseen
+from webhook.status.snapshot import Snapshot
 
 US = "trn2u.48xlarge"
 VALIDATING = "ValidatingWebhookConfiguration"

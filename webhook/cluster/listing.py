@@ -1,0 +1,111 @@
+"""Reads whole lists of the API server page by page, for commands. Retryable errors are retried.
+
+Lists leave `resourceVersion` unset: they show the most recent state, and all pages of one list show the same state
+(https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks).
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeAlias, TypeVar
+
+from runtime import paging
+from runtime.api_errors import FORBIDDEN, GONE, ApiServerError, StatusError, TooLongError
+from webhook.cluster.api import ApiServer, Resource, decoded, rule_text
+
+PAGE_SIZE: Final = 500
+TIMEOUT: Final = 60.0
+"""Seconds that one request may take."""
+
+_ATTEMPTS: Final = 3
+_PAUSE: Final = 1.0
+
+Object: TypeAlias = Mapping[str, Any]
+P = TypeVar("P", bound=paging.ListPage)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unseen:
+    """Data that could not be read.
+
+    Attributes:
+        why: the reason, one sentence.
+        rule: the missing RBAC rule, as YAML; empty for other reasons.
+    """
+
+    why: str
+    rule: str = ""
+
+    @property
+    def fix(self) -> str:
+        return f"Add this rule to your Role or ClusterRole: {self.rule}" if self.rule else ""
+
+
+Seen: TypeAlias = tuple[Object, ...] | Unseen
+
+
+def unseen(error: ApiServerError, resource: Resource, verb: str, namespace: str = "") -> Unseen:
+    """Why a collection or object could not be read."""
+    where = f" in namespace {namespace}" if namespace else ""
+    if isinstance(error, StatusError) and error.code == FORBIDDEN and error.missing_right:
+        rule = rule_text(resource.group, (resource.plural,), (verb,))
+        return Unseen(f"you are not allowed to {verb} {resource}{where}.", rule)
+    return Unseen(f"cannot {verb} {resource}{where}: {error}.")
+
+
+class Lister:
+    """Lists of one cluster. Errors that a retry does not mend are raised as `ApiServerError`."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        *,
+        page_size: int = PAGE_SIZE,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._server = server
+        self._page_size = page_size
+        self._sleep = sleep
+
+    async def read(
+        self,
+        path: str,
+        query: Mapping[str, str],
+        decode: Callable[[bytes], P],
+        take: Callable[[P], None],
+        restart: Callable[[], None],
+    ) -> None:
+        """Call `take` with each page; `restart` before the first page of every attempt."""
+
+        async def fetch(asked: Mapping[str, str]) -> P:
+            return decoded(decode, await self._get(path, asked))
+
+        for attempt in range(1, _ATTEMPTS + 1):
+            restart()
+            try:
+                async with contextlib.aclosing(paging.pages(fetch, query, self._page_size, TooLongError)) as listed:
+                    async for page in listed:
+                        take(page)
+            except StatusError as error:
+                # The continue token is older than the server's history: only a new list shows one state.
+                if error.code != GONE or attempt == _ATTEMPTS:
+                    raise
+            else:
+                return
+
+    async def _get(self, path: str, query: Mapping[str, str]) -> bytes:
+        for attempt in range(1, _ATTEMPTS):
+            asked_to_wait = 0.0
+            try:
+                return await self._server.request("GET", path, timeout=TIMEOUT, query=query)
+            except StatusError as error:
+                if not error.passing:
+                    raise
+                asked_to_wait = error.retry_after
+            except TooLongError:
+                raise
+            except ApiServerError:
+                pass  # the last attempt raises it
+            await self._sleep(max(asked_to_wait, _PAUSE * attempt))
+        return await self._server.request("GET", path, timeout=TIMEOUT, query=query)
