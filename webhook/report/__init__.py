@@ -1,4 +1,4 @@
-"""`neuron-dra report`: every workload with plugin resources: what it becomes, what blocks it, and an order of migration.
+"""`neuron-dra report`: every workload with plugin resources: what it becomes, what blocks it, when to migrate.
 
 Not here: the rules of conversion (they are the webhook's), the command line. Only commands import this.
 

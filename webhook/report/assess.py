@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
+from msgspec import structs
 
 from neuron import names
 from neuron.findings import Finding, Severity
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
 
 _REFUSING_WARNINGS: Final = frozenset({"NEU205"})
 """Warnings of conversion that say that another component denies the converted pod."""
-_ERRORS: Final = ("NEU1", "NEU3")
-"""Codes of errors; in shadow mode the decision has them as warnings."""
-_LEFT_OUT: Final = frozenset({"NEU208"})
 _MOST_REMEMBERED: Final = 16 * 1024 * 1024
 _STAYS: Final = {
     "mode-off-by-pod": f"annotation {names.ANNOTATION_CONVERT} of the pod turns conversion off",
@@ -108,6 +106,7 @@ class Assessor:
         self._context: ConversionContext = conversion_context(self._options, catalogue, view)
         self._decisions: Remembered[Any, Decision] = Remembered(_MOST_REMEMBERED)
         self._amounts: dict[str, Devices] = {}
+        self._types_of: dict[int, tuple[Decision, tuple[str, ...]]] = {}
 
     def assess(self, root: Root, now: PodsNow | None = None) -> Assessment | None:
         """The assessment; None for an object whose pods do not request plugin resources.
@@ -142,7 +141,7 @@ class Assessor:
         if not groups and not found:
             return None if known else self._unknown(ref, manifest, now)
         found += self._of_group_set(manifest)
-        fate, why = _fate(judged, found)
+        fate, why = _fate(judged)
         workload = Workload(ref, fate, why, mode, tuple(groups), now, tuple(dict.fromkeys(found)))
         return Assessment(workload, manifest, tuple(judged))
 
@@ -166,6 +165,8 @@ class Assessor:
         decision = self._decisions.get(key)
         if decision is None:
             decision = convert(pod, facts, self._context, claiming, steering)
+            if decision.outcome is Outcome.SHADOWED:
+                decision = convert(_forced(pod), facts, self._context, claiming, _unlocked(steering))
             self._decisions.put(key, decision, 4096)
         return decision
 
@@ -183,20 +184,13 @@ class Assessor:
         faults: list[Finding],
     ) -> Iterator[Obstacle]:
         """The obstacles of one pod template, with paths in the pod."""
-        denied = decision.shadowed is Outcome.DENIED
         for finding in (*decision.errors, *decision.warnings, *faults):
-            if finding.code in _LEFT_OUT:
-                continue
-            error = finding.severity is Severity.ERROR or (denied and finding.code.startswith(_ERRORS))
-            severity = Severity.ERROR if error else finding.severity
-            blocks = error or finding.code in _REFUSING_WARNINGS
-            yield Obstacle(
-                obstacles.cause_of(finding), dataclasses.replace(finding, severity=severity), blocks=blocks
-            )
+            blocks = finding.severity is Severity.ERROR or finding.code in _REFUSING_WARNINGS
+            yield Obstacle(obstacles.cause_of(finding), finding, blocks=blocks)
         if decision.outcome is Outcome.UNCHANGED:
             return
         scheduler = demand.pod.spec.schedulerName or ""
-        types = _types(decision)
+        types = self._types(decision)
         yield from obstacles.pinned_cores(demand)
         yield from obstacles.queues(data, template, scheduler)
         yield from obstacles.karpenter(template, types, self._estate)
@@ -214,13 +208,23 @@ class Assessor:
         after = None
         if decision.templates:
             after = sum((self._held(each) for each in decision.templates), Devices())
-        return Group(path_text(path), count, _before(demand), after, templates, _types(decision))
+        return Group(path_text(path), count, _before(demand), after, templates, self._types(decision))
+
+    def _types(self, decision: Decision) -> tuple[str, ...]:
+        """`_types_in` of the decision's patch, for equal patches once."""
+        if not decision.patch:
+            return ()
+        key = id(decision)
+        known = self._types_of.get(key)
+        if known is None or known[0] is not decision:
+            known = self._types_of[key] = (decision, _types_in(decision))
+        return known[1]
 
     def _held(self, template: Template) -> Devices:
         """What the claim of a template holds. A share of a device is counted in cores."""
         if template.name not in self._amounts:
             spec = mapping(template.spec.get("spec"))
-            classes = {each: True for each in _classes(spec)}
+            classes = dict.fromkeys(_classes(spec), True)
             holding = of_claim(spec, DeviceKnowledge(self._context.catalogue, classes))
             self._amounts[template.name] = Devices(holding.devices, 0)
         return self._amounts[template.name]
@@ -290,7 +294,7 @@ def _classes(spec: Mapping[str, Any]) -> Iterator[str]:
                 yield str(each["deviceClassName"])
 
 
-def _types(decision: Decision) -> tuple[str, ...]:
+def _types_in(decision: Decision) -> tuple[str, ...]:
     """Instance types to which conversion restricts the pod; empty if it adds no restriction."""
     text = orjson.dumps([operation.get("value") for operation in decision.patch])
     if names.LABEL_INSTANCE_TYPE.encode() not in text:
@@ -308,6 +312,18 @@ def _types(decision: Decision) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _forced(pod: pods.Pod) -> pods.Pod:
+    """The pod with an annotation that asks for conversion: what shadow mode prevents."""
+    metadata = pod.metadata or pods.Metadata()
+    annotations = structs.replace(pod.annotations, convert=Mode.CONVERT.value)
+    return structs.replace(pod, metadata=structs.replace(metadata, annotations=annotations))
+
+
+def _unlocked(steering: Steering) -> Steering:
+    """The steering without shadow mode."""
+    return dataclasses.replace(steering, mode=None if steering.mode is None else Mode.CONVERT)
+
+
 def _mode(pod: pods.Pod, facts: NamespaceFacts, steering: Steering, options: ConversionOptions) -> str:
     settings = combined(modes.resolve(pod.annotations, facts, Mode(options.mode)), steering)
     if settings.source == "flag":
@@ -316,9 +332,9 @@ def _mode(pod: pods.Pod, facts: NamespaceFacts, steering: Steering, options: Con
     return f"{settings.mode} ({source})"
 
 
-def _fate(judged: list[Judged], found: list[Obstacle]) -> tuple[Fate, str]:
+def _fate(judged: list[Judged]) -> tuple[Fate, str]:
     """What becomes of the workload: of its pod templates, the one with the most trouble decides."""
-    outcomes = {(each.decision.shadowed or each.decision.outcome): each.decision for each in judged}
+    outcomes = {each.decision.outcome: each.decision for each in judged}
     if Outcome.DENIED in outcomes or not judged:
         return Fate.REFUSED, ""
     if Outcome.CONVERTED in outcomes:

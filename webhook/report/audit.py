@@ -81,7 +81,8 @@ class Auditor:
 def _violations(ref: Reference, path: str, verdict: Verdict) -> Iterator[Violation]:
     rule, exemption = verdict.rule, verdict.exemption
     if verdict.outcome is PolicyOutcome.EXCEPT:
-        message = f"exception '{exemption.name}' of {exemption.owner} admits it" if exemption else "an exception admits it"
+        who = f"'{exemption.name}' of {exemption.owner}" if exemption else ""
+        message = f"exception {who} admits it".replace("  ", " ")
         yield Violation(ref, path, rule.name, rule.severity, "skip", message)
         return
     action = _ACTIONS[verdict.outcome]

@@ -11,6 +11,7 @@ from webhook.report import plan
 from webhook.report.assess import Assessment, Assessor, NotReadableError
 from webhook.report.inventory import Found, Inventory, Root
 from webhook.report.model import Audit, Estate, Fate, PodsNow, Reference, Report, Shadowed, Workload
+from webhook.report.shadow import by_workload
 from webhook.status.lines import listed
 
 if TYPE_CHECKING:
@@ -50,9 +51,9 @@ class ReportBuilder:
         self._assessor = Assessor(options, view, policies, estate)
         self._auditor: Auditor | None = None
         if policies is not None and policies.validating:
-            from webhook.report.audit import Auditor
+            from webhook.report import audit
 
-            self._auditor = Auditor(policies, view)
+            self._auditor = audit.Auditor(policies, view)
         self._workloads: list[Workload] = []
         self._unreadable: list[str] = []
         self.notes: list[str] = []
@@ -112,7 +113,7 @@ class ReportBuilder:
             steps,
             self._estate and _with_idle(self._estate, on_nodes),
             audit,
-            shadowed,
+            by_workload(shadowed, workloads),
             (*self.notes, *self._unread()),
             self._inventory.finished,
         )

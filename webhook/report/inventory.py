@@ -195,7 +195,7 @@ class Inventory:
         return lambda uid: known.get(uid, PodsNow())
 
     def on_nodes(self) -> Mapping[str, frozenset[str]]:
-        """Node -> uids of the workloads whose pods use the device plugin there. Call it after all objects were taken."""
+        """Node -> uids of workloads whose pods use the device plugin there. Call it after all objects were taken."""
         found: defaultdict[str, set[str]] = defaultdict(set)
         for uid, nodes in self._nodes.items():
             for node in nodes:
@@ -205,7 +205,7 @@ class Inventory:
     def _note_owner(self, metadata: _Metadata) -> Owner | None:
         """The controller of an object; remembered for the objects that this object controls itself."""
         for each in metadata.ownerReferences or ():
-            if each.controller and each.kind != _NODE:
+            if each.controller and each.kind != _NODE and each.uid != metadata.uid:
                 group, _, version = each.apiVersion.rpartition("/")
                 owner = Owner(group, version, each.kind, each.name, each.uid)
                 if metadata.uid:
@@ -246,4 +246,3 @@ class Inventory:
         counts[2] += not node
         if node and not converted:
             self._nodes[uid].add(node)
-

@@ -1,4 +1,4 @@
-"""What conversion itself does not look at, and what stands in the way all the same: queues, Karpenter, cores, nodes. Pure.
+"""Obstacles that conversion itself does not look at: queues, Karpenter, pinned cores, nodes. Pure.
 
 Sources: Kueue counts the resources of the pod template, and claims only through `deviceClassMappings` (KEP-2941);
 Karpenter up to 1.14 ignores pods with claims, and later versions know Neuron devices in static capacity only.
@@ -20,8 +20,8 @@ _SCHEDULERS: Final = {"volcano": "Volcano", "yunikorn": "YuniKorn"}
 _QUEUES: Final = {"Kueue": _KUEUE, "Volcano": _VOLCANO, "YuniKorn": _YUNIKORN}
 _FIXES: Final = {
     "Kueue": "Map the DeviceClass to a resource of the ClusterQueue in deviceClassMappings of Kueue's configuration.",
-    "Volcano": "Check that your version of Volcano supports ResourceClaims, and give the queue a capacity without them.",
-    "YuniKorn": "Check that your version of YuniKorn supports ResourceClaims, and give the queue a capacity without them.",
+    "Volcano": "Check that your version of Volcano supports ResourceClaims, and bound the queue by other resources.",
+    "YuniKorn": "Check that your version of YuniKorn supports ResourceClaims, and bound the queue by other resources.",
 }
 _KARPENTER: Final = ("karpenter.sh/", "karpenter.k8s.aws/")
 _AUTO_MODE: Final = ("eks.amazonaws.com/compute-type", "auto")
@@ -49,8 +49,8 @@ def pinned_cores(demand: PodDemand) -> Iterator[Obstacle]:
         if each.ask.amount and names.ENV_VISIBLE_CORES in each.container.core_variables:
             name = short(each.container.name, 40)
             message = (
-                f"container {name} sets {names.ENV_VISIBLE_CORES}: with a claim, the driver chooses the devices, and the"
-                " container sees only these."
+                f"container {name} sets {names.ENV_VISIBLE_CORES}: with a claim, the driver chooses the devices, and"
+                " the container sees only these."
             )
             path = f"spec.{each.section}[{each.index}].env"
             finding = warning("NEU901", path, message, "Remove the variable; the claim allocates the cores.", name)

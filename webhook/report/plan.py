@@ -80,9 +80,7 @@ def _quota_note(namespace: str, after: Devices, around: Surroundings) -> str:
     return f"a ResourceQuota allows {allowed} of {name}; the workloads need {after.devices}"
 
 
-def _with_nodes(
-    drafts: Sequence[Step], moving: Mapping[str, set[str]], around: Surroundings
-) -> Iterable[Step]:
+def _with_nodes(drafts: Sequence[Step], moving: Mapping[str, set[str]], around: Surroundings) -> Iterable[Step]:
     """The steps with the nodes that become free, and the devices that the driver has free before each."""
     estate = around.estate
     if estate is None:

@@ -23,9 +23,9 @@ _FEW_ROWS: Final = 12
 
 def as_html(report: Report) -> str:
     style, script = _asset("page.css"), _asset("page.js")
-    policy = (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'"
-    )
+    own = f"style-src '{_hash(style)}'; script-src '{_hash(script)}'"
+    policy = f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"
+    made = _text(f"{report.made}, neuron-dra {report.version}")
     title = _text(f"Neuron workloads of {report.origin}")
     return "".join(
         f"{line}\n"
@@ -35,7 +35,7 @@ def as_html(report: Report) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{title}</title><style>{style}</style></head><body>",
             '<a class="skip" href="#workloads">Skip to the workloads</a>',
-            f'<header><h1>{title}</h1><p class="made">{_text(report.made)}, neuron-dra {_text(report.version)}</p></header>',
+            f'<header><h1>{title}</h1><p class="made">{made}</p></header>',
             "<main>",
             *_main(report),
             f"</main><script>{script}</script></body></html>",
@@ -91,19 +91,17 @@ def _table(name: str, table: Table) -> Iterator[str]:
         )
     yield f'<div class="scroll" role="region" aria-labelledby="{name}" tabindex="0"><table id="{name}-table">'
     yield f"<caption>{counted(len(table.rows), 'row')}</caption>"
-    head = "".join(f'<th scope="col">{_text(each)}</th>' for each in table.head)
+    kinds = [' class="number"' if at in table.numbers else "" for at in range(len(table.head))]
+    head = "".join(f'<th scope="col"{kind}>{_text(each)}</th>' for kind, each in zip(kinds, table.head, strict=True))
     yield f"<thead><tr>{head}</tr></thead><tbody>"
     for row in table.rows:
-        cells = (
-            f'<td class="number">{_text(cell)}</td>' if at in table.numbers else f"<td>{_text(cell)}</td>"
-            for at, cell in enumerate(row)
-        )
+        cells = (f"<td{kind}>{_text(cell)}</td>" for kind, cell in zip(kinds, row, strict=True))
         yield f"<tr>{''.join(cells)}</tr>"
     yield "</tbody></table></div>"
 
 
 def _text(text: str) -> str:
-    """Text for an element or an attribute. Characters that could change the direction of other text are shown as spaces."""
+    """Text for an element or an attribute. Characters that could reorder other text are shown as spaces."""
     return html.escape("".join(letter if letter.isprintable() else " " for letter in text))
 
 

@@ -52,7 +52,8 @@ def _topics(title: str, found: Sequence[Topic]) -> Iterable[str]:
     for each in found:
         workloads = escaped(tables.names(each))
         fix = f" *{escaped(each.fix)}*" if each.fix else ""
-        yield f"- **{each.cause}** ({each.code}, {counted(len(each.workloads), 'workload')}): {escaped(each.message)}{fix}"
+        count = counted(len(each.workloads), "workload")
+        yield f"- **{each.cause}** ({each.code}, {count}): {escaped(each.message)}{fix}"
         yield f"  - {workloads}"
 
 

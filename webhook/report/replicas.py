@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 _MOST: Final = 1_000_000
-_NO_PODS: Final = frozenset(
-    {("", "PodTemplate"), ("trainer.kubeflow.org", "TrainingRuntime"), ("trainer.kubeflow.org", "ClusterTrainingRuntime")}
-)
+_TRAINER: Final = "trainer.kubeflow.org"
+_NO_PODS: Final = frozenset({("", "PodTemplate"), (_TRAINER, "TrainingRuntime"), (_TRAINER, "ClusterTrainingRuntime")})
 """Other objects make the pods of these templates."""
 
 
@@ -37,7 +36,7 @@ def pods_of(group: str, kind: str, data: Mapping[str, Any], path: Sequence[str |
     count = 1
     at: Any = data
     for step in path:
-        at = at[step] if isinstance(at, dict | list) else None
+        at = at[step]
         if isinstance(at, dict):
             count = min(_MOST, count * _here(at))
     return count

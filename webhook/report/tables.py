@@ -49,8 +49,8 @@ def summary(report: Report) -> list[str]:
     if estate is not None:
         plugin, driver = sum(estate.plugin.values()), sum(estate.driver.values())
         lines.append(
-            f"The device plugin offers {counted(plugin, 'device')} on {counted(len(estate.plugin), 'node')}; the DRA driver"
-            f" {counted(driver, 'device')} on {counted(len(estate.driver), 'node')}, of which {estate.free} are free."
+            f"The device plugin offers {counted(plugin, 'device')} on {counted(len(estate.plugin), 'node')}; the DRA"
+            f" driver {counted(driver, 'device')} on {counted(len(estate.driver), 'node')}: {estate.free} of them free."
         )
         if estate.idle:
             lines.append(
@@ -64,24 +64,16 @@ def summary(report: Report) -> list[str]:
 def plan(steps: Sequence[Step]) -> Table:
     """The order of migration."""
     with_nodes = any(step.free is not None for step in steps)
-    head = ("step", "namespace", "workloads", "pods", "blocked", "leaves the plugin", "needs of the driver")
+    head = ["step", "namespace", "workloads", "pods", "blocked", "leaves the plugin", "needs of the driver"]
+    head += ["free there before", "frees nodes (devices)"] if with_nodes else []
     rows = []
     for number, step in enumerate(steps, start=1):
-        row = (
-            str(number),
-            step.namespace or NOTHING,
-            str(step.workloads),
-            str(step.pods),
-            str(step.blocked),
-            str(step.before),
-            str(step.after),
-        )
+        row = [str(number), step.namespace or NOTHING, str(step.workloads), str(step.pods), str(step.blocked)]
+        row += [str(step.before), str(step.after)]
         if with_nodes:
-            row += (_free(step), f"{listed(step.nodes, 3)} ({step.freed})" if step.nodes else NOTHING)
+            row += [_free(step), f"{listed(step.nodes, 3)} ({step.freed})" if step.nodes else NOTHING]
         rows.append((*row, step.note or NOTHING))
-    head += ("free there before", "frees nodes (devices)") if with_nodes else ()
-    numbers = frozenset({0, 2, 3, 4})
-    return Table("Order of migration", (*head, "first"), tuple(rows), numbers)
+    return Table("Order of migration", (*head, "first"), tuple(rows), frozenset({0, 2, 3, 4}))
 
 
 def _free(step: Step) -> str:
@@ -135,7 +127,14 @@ def names(topic: Topic, most: int = 5) -> str:
 def shadowed(found: Sequence[Shadowed]) -> Table:
     """What the webhook reported."""
     rows = tuple(
-        (each.namespace, each.name, each.outcome, str(each.pods), ", ".join(each.codes) or NOTHING, each.note or NOTHING)
+        (
+            each.namespace,
+            each.name,
+            each.outcome,
+            str(each.pods),
+            ", ".join(each.codes) or NOTHING,
+            each.note or NOTHING,
+        )
         for each in found
     )
     head = ("namespace", "pods", "outcome", "number", "codes", "message")
@@ -163,4 +162,5 @@ def audit(found: Audit) -> Table:
 def audit_line(found: Audit) -> str:
     """The counts of an audit."""
     counts = ", ".join(f"{found.count(result)} {result}" for result in ("pass", "fail", "warn", "error", "skip"))
-    return f"{counted(found.objects, 'object')} judged by {counted(len(found.policies), 'policy', 'policies')}: {counts}."
+    policies = counted(len(found.policies), "policy", "policies")
+    return f"{counted(found.objects, 'object')} judged by {policies}: {counts}."
