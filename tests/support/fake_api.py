@@ -204,6 +204,20 @@ class FakeApi:
         """How many watches of a collection stand."""
         return sum(watched == plural for watched, _ in self._watchers.values())
 
+    def kubeconfig(self, folder: Path) -> Path:
+        """Write a kubeconfig that names this server."""
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "main",
+            "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": self.url}}],
+            "users": [{"name": "u", "user": {}}],
+        }
+        path = folder / "kubeconfig"
+        path.write_text(json.dumps(config))
+        return path
+
     def calls(self, verb: str, plural: str) -> list[Seen]:
         """Requests of one verb for one collection."""
         return [seen for seen in self.seen if (seen.verb, seen.plural) == (verb, plural)]

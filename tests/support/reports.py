@@ -53,7 +53,9 @@ def owned(item: Object, owner: Object) -> Object:
     return {**item, "metadata": {**item["metadata"], "ownerReferences": [reference]}}
 
 
-def running(name: str, node: str = "node-1", *, namespace: str = "team-a", phase: str = "Running", **spec: Any) -> Object:
+def running(
+    name: str, node: str = "node-1", *, namespace: str = "team-a", phase: str = "Running", **spec: Any
+) -> Object:
     """A pod of the device plugin that exists."""
     return {
         "apiVersion": "v1",
@@ -80,10 +82,7 @@ def report(
     texts = tuple(policies)
     files = FilePolicies(loaded(*texts), NOW, time.monotonic) if texts else None
     facts = [
-        manifest
-        for item in items
-        if item["kind"] in FACTS
-        for manifest in manifests(Document(1, "", 1, item, None))
+        manifest for item in items if item["kind"] in FACTS for manifest in manifests(Document(1, "", 1, item, None))
     ]
     builder = ReportBuilder(trainium(**options), FileView(facts, None), files, estate)
     for item in items:

@@ -85,7 +85,8 @@ def report(
     namespace. Owners stand for what they control: a Deployment for its ReplicaSets and pods. With policy files
     (--policies), existing objects are also judged by the policies for validation. Without -f, a cluster is read.
 
-    Exit codes: 0; 1 if a workload is blocked, or a policy would deny an object; 2 if an input cannot be read.
+    Exit codes: 0; 1 if a workload is blocked, or a policy would deny an object (not with --write-policy-reports); 2 if
+    an input cannot be read, or the results cannot be written.
     """
     if filenames and (cluster.is_chosen or namespace or write_policy_reports):
         raise click.UsageError("-f reads files; --kubeconfig, --context, -n and --write-policy-reports need a cluster.")
@@ -102,7 +103,8 @@ def report(
         source = _Cluster(cluster, namespace or "", records, writes=write_policy_reports)
         made, complete = asyncio.run(source.report(options, policies))
     write_output(_rendered(made, output, line_of))
-    context.exit(UNREADABLE if not complete else REFUSED if made.blocked or made.denied else 0)
+    blocked = not write_policy_reports and (made.blocked or made.denied)
+    context.exit(UNREADABLE if not complete else REFUSED if blocked else 0)
 
 
 def _from_files(

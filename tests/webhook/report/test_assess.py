@@ -68,7 +68,10 @@ class TestFate:
     @pytest.mark.parametrize(
         ("items", "why"),
         [
-            ([deployment(annotations={"neuron.aws.com/convert": "off"})], "annotation neuron.aws.com/convert of the pod"),
+            (
+                [deployment(annotations={"neuron.aws.com/convert": "off"})],
+                "annotation neuron.aws.com/convert of the pod",
+            ),
             ([namespace(convert="off"), deployment()], "annotation neuron.aws.com/convert of the namespace"),
             ([deployment(namespace="kube-system")], "the namespace is excluded"),
         ],
