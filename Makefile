@@ -5,6 +5,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 ARGS   ?=
+# Seconds of `make fuzz` for each target.
+TIME   ?= 60
 # One more than two cores: some tests wait for processes and sockets.
 WORKERS ?= 3
 BUILDER ?= docker
@@ -14,7 +16,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint lint-ruff lint-mypy lint-imports format bench cluster-test manifests images sbom proto lock clean
+.PHONY: help install run test lint lint-ruff lint-mypy lint-imports format bench docs fuzz cluster-test manifests images sbom release proto lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +63,14 @@ bench: $(STAMP) ## run the benchmarks
 cluster-test: $(STAMP) ## run the tests that need a control plane (binaries from KUBEBUILDER_ASSETS)
 	$(BIN)/python -m pytest tests/cluster $(ARGS)
 
+fuzz: $(STAMP) ## fuzz what parses and patches, TIME seconds for each target (Linux; atheris is installed on first use)
+	$(BIN)/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/fuzz.txt
+	$(BIN)/python -m tests.fuzz --seconds $(TIME) $(ARGS)
+
+docs: $(STAMP) ## build the book into docs/_build/html; a link without a target is an error
+	$(BIN)/python -m sphinx -q -W --keep-going -d docs/_build/cache docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
 manifests: $(STAMP) ## render deploy/manifests from the chart, and copy the policy packs into the chart
 	$(BIN)/python deploy/render.py
 
@@ -72,6 +82,12 @@ sbom: $(STAMP) ## write dist/sbom.cdx.json: the locked packages of the images, a
 	@mkdir -p dist
 	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --of JSON -o dist/sbom.cdx.json requirements/runtime.txt
 
+release: $(STAMP) ## write dist/: wheel, chart package, SBOM and SHA256SUMS (images: make images)
+	rm -rf dist build
+	@$(MAKE) --no-print-directory sbom
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m pip --quiet --disable-pip-version-check wheel --no-deps --no-build-isolation --no-index --wheel-dir dist .
+	$(BIN)/python deploy/release.py dist
+
 proto: $(STAMP) ## generate the kubelet's protocols again from their .proto files
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. kubeletplugin/pb/*.proto tests/cluster/pb/*.proto
 
@@ -82,6 +98,8 @@ lock: $(STAMP) ## resolve the requirements again (needs uv)
 	  --no-emit-index-url --no-emit-find-links --upgrade pyproject.toml -o requirements/runtime.txt
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  --no-emit-index-url --no-emit-find-links --upgrade --extra dev pyproject.toml -o requirements/dev.txt
+	echo "atheris>=3.0,<3.1; sys_platform == 'linux'" | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  --no-emit-index-url --no-emit-find-links --upgrade - -o requirements/fuzz.txt
 
 clean: ## remove .venv, caches and build output
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info

@@ -93,7 +93,7 @@ class KubeApi:
             "status": {"devices": list(devices)},
         }
         path = f"{root}/namespaces/{quote(namespace)}/resourceclaims/{quote(name)}/status"
-        # Forced: nobody else manages the entries of this driver.
+        # Forced: no other client manages the entries of this driver.
         query = {"fieldManager": names.DRIVER, "force": "true"}
         try:
             return await self.call("PATCH", path, query, body, _APPLY)

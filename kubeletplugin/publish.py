@@ -135,7 +135,7 @@ class Publisher:
                 delay = min(delay * 2, _LAST_RETRY)
 
     async def withdraw(self) -> None:
-        """Delete the slices when the last instance on the node ends: nobody could prepare what is allocated meanwhile.
+        """Delete the slices when the last instance on the node ends: no driver could prepare new allocations.
 
         `run` must have ended. Another instance that publishes keeps its slices.
         """

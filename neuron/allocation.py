@@ -7,6 +7,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from neuron import names
 from neuron.configs import ConfigEntry, ConfigsInForce, Source, configs_in_force, decode_object
 from neuron.findings import Finding, Severity
@@ -98,25 +100,23 @@ def read_allocation(claim: Mapping[str, Any], driver: str, pool: str, uid: str) 
         uid: the UID in the kubelet's request. A claim with another UID is a different claim.
 
     Raises:
-        AllocationError: for another UID, no allocation, an allocation to another node or without a device of the
-            driver, and configs that cannot be decoded.
+        AllocationError: for a claim of unknown form, another UID, no allocation, an allocation to another node or
+            without a device of the driver, and configs that cannot be decoded.
     """
-    metadata = claim.get("metadata") or {}
-    namespace, name = str(metadata.get("namespace", "")), str(metadata.get("name", ""))
-    claim_text = f"ResourceClaim {namespace}/{name}"
-    if metadata.get("uid") != uid:
+    read = _read(claim)
+    claim_text = f"ResourceClaim {read.metadata.namespace}/{read.metadata.name}"
+    if read.metadata.uid != uid:
         raise AllocationError(
-            f"{claim_text} has UID {metadata.get('uid')}, not {uid}: it was deleted and made again. "
+            f"{claim_text} has UID {read.metadata.uid}, not {uid}: it was deleted and made again. "
             "The kubelet asks again for the new one."
         )
-    allocation = (claim.get("status") or {}).get("allocation")
-    if not allocation:
+    if read.status is None or read.status.allocation is None:
         raise AllocationError(
             f"{claim_text} is not allocated. The scheduler has to allocate it before a node can prepare it; a pod with "
             "spec.nodeName set bypasses the scheduler."
         )
-    section = allocation.get("devices") or {}
-    devices = tuple(_device(result) for result in section.get("results") or () if result["driver"] == driver)
+    section = read.status.allocation.devices or _Devices()
+    devices = tuple(_device(result) for result in section.results or () if result.driver == driver)
     if not devices:
         raise AllocationError(f"{claim_text} is allocated, but has no device of driver {driver}.")
     elsewhere = next((device for device in devices if device.pool != pool), None)
@@ -125,14 +125,23 @@ def read_allocation(claim: Mapping[str, Any], driver: str, pool: str, uid: str) 
             f"{claim_text} is allocated elsewhere: device {elsewhere.device} is in pool {elsewhere.pool}, the pool of "
             f"this node is {pool}."
         )
-    entries, findings = _configs(section.get("config") or (), driver)
+    entries, findings = _configs(section.config or (), driver)
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if errors:
         listed = " ".join(f"{finding.path}: {finding}" for finding in errors)
         message = f"{claim_text} has a config that cannot be used. {listed}{_as_decoders_say(errors)}"
         raise AllocationError(message, errors)
-    ties = _ties(claim.get("spec") or {}, devices)
-    return AllocatedClaim(namespace, name, uid, devices, entries, tuple(findings), ties)
+    ties = _ties(read.spec, devices)
+    return AllocatedClaim(read.metadata.namespace, read.metadata.name, uid, devices, entries, tuple(findings), ties)
+
+
+def _read(claim: Mapping[str, Any]) -> "_Claim":
+    try:
+        return msgspec.convert(claim, _Claim)
+    except msgspec.ValidationError as error:
+        raise AllocationError(
+            f"The API server returned a ResourceClaim that this driver cannot read: {error}. Update the driver."
+        ) from error
 
 
 def _as_decoders_say(errors: Sequence[Finding]) -> str:
@@ -141,20 +150,19 @@ def _as_decoders_say(errors: Sequence[Finding]) -> str:
     return f" (strict decoding error: {', '.join(unknown)})" if unknown else ""
 
 
-def _device(result: Mapping[str, Any]) -> AllocatedDevice:
-    share_id = result.get("shareID")
+def _device(result: "_Result") -> AllocatedDevice:
     return AllocatedDevice(
-        request=result["request"],
-        pool=result["pool"],
-        device=result["device"],
-        admin_access=bool(result.get("adminAccess")),
-        share_id=share_id,
-        cores=None if share_id is None else _cores(result),
+        request=result.request,
+        pool=result.pool,
+        device=result.device,
+        admin_access=bool(result.admin_access),
+        share_id=result.share_id,
+        cores=None if result.share_id is None else _cores(result),
     )
 
 
-def _cores(result: Mapping[str, Any]) -> int | None:
-    consumed = result.get("consumedCapacity") or {}
+def _cores(result: "_Result") -> int | None:
+    consumed = result.consumed_capacity or {}
     amount = next((consumed[name] for name in names.CORES_SPELLINGS if name in consumed), None)
     if amount is None:
         return None
@@ -162,17 +170,18 @@ def _cores(result: Mapping[str, Any]) -> int | None:
         return parse_count(amount)
     except NotACountError as error:
         raise AllocationError(
-            f"Device {result['device']} is allocated with {names.CAPACITY_CORES} {str(amount)[:_LONGEST]!r}, which "
+            f"Device {result.device} is allocated with {names.CAPACITY_CORES} {str(amount)[:_LONGEST]!r}, which "
             f"{error}. The scheduler allocates whole cores; delete the claim to have it allocated again."
         ) from error
 
 
-def _ties(spec: Mapping[str, Any], devices: Sequence[AllocatedDevice]) -> tuple[frozenset[str], ...]:
+def _ties(spec: "_Spec | None", devices: Sequence[AllocatedDevice]) -> tuple[frozenset[str], ...]:
     found = []
-    for constraint in (spec.get("devices") or {}).get("constraints") or ():
-        if not constraint.get("matchAttribute"):
+    section = spec.devices if spec is not None else None
+    for constraint in (section.constraints if section is not None else None) or ():
+        if not constraint.match_attribute:
             continue
-        named = set(constraint.get("requests") or ())
+        named = set(constraint.requests or ())
         # Constraints on an alternative that was not chosen have no result.
         tied = {
             device.parent_request
@@ -184,18 +193,16 @@ def _ties(spec: Mapping[str, Any], devices: Sequence[AllocatedDevice]) -> tuple[
     return tuple(found)
 
 
-def _configs(section: Sequence[Mapping[str, Any]], driver: str) -> tuple[tuple[ConfigEntry, ...], list[Finding]]:
+def _configs(section: Sequence["_Config"], driver: str) -> tuple[tuple[ConfigEntry, ...], list[Finding]]:
     entries, findings = [], []
     for index, config in enumerate(section):
-        opaque = config.get("opaque") or {}
-        if opaque.get("driver") != driver:
+        if config.opaque is None or config.opaque.driver != driver:
             continue
-        decoded = decode_object(opaque.get("parameters"))
+        decoded = decode_object(config.opaque.parameters)
         prefix = f"status.allocation.devices.config[{index}].opaque.parameters"
         findings += [_under(prefix, finding) for finding in decoded.findings]
         if decoded.config is not None:
-            source = Source(config.get("source", Source.FROM_CLAIM))
-            entries.append(ConfigEntry(source, tuple(config.get("requests") or ()), decoded.config))
+            entries.append(ConfigEntry(config.source, tuple(config.requests or ()), decoded.config))
     return tuple(entries), findings
 
 
@@ -243,3 +250,66 @@ def _check_lnc(lnc: int, instance: InstanceType) -> list[Finding]:
         fix = f"Set it to {' or '.join(map(str, sizes))}."
         return [Finding("NEU412", "logicalNeuronCore", message, fix, str(lnc))]
     return []
+
+
+class _Struct(msgspec.Struct, frozen=True, rename="camel"):
+    """The fields that are read here. Other fields are ignored."""
+
+
+class _Metadata(_Struct, frozen=True):
+    uid: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+class _Result(_Struct, frozen=True):
+    request: str
+    driver: str
+    pool: str
+    device: str
+    admin_access: bool | None = None
+    share_id: str | None = msgspec.field(default=None, name="shareID")
+    consumed_capacity: dict[str, str | int] | None = None
+
+
+class _Opaque(_Struct, frozen=True):
+    driver: str
+    parameters: Any = None
+
+
+class _Config(_Struct, frozen=True):
+    source: Source = Source.FROM_CLAIM
+    requests: list[str] | None = None
+    opaque: _Opaque | None = None
+
+
+class _Devices(_Struct, frozen=True):
+    results: list[_Result] | None = None
+    config: list[_Config] | None = None
+
+
+class _Allocation(_Struct, frozen=True):
+    devices: _Devices | None = None
+
+
+class _Status(_Struct, frozen=True):
+    allocation: _Allocation | None = None
+
+
+class _Constraint(_Struct, frozen=True):
+    match_attribute: str | None = None
+    requests: list[str] | None = None
+
+
+class _Requested(_Struct, frozen=True):
+    constraints: list[_Constraint] | None = None
+
+
+class _Spec(_Struct, frozen=True):
+    devices: _Requested | None = None
+
+
+class _Claim(_Struct, frozen=True):
+    metadata: _Metadata
+    spec: _Spec | None = None
+    status: _Status | None = None

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from neuron import names
+from neuron.device_shapes import Value
+from neuron.device_taints import DeviceTaint, DeviceToleration, prevents_allocation
 
-Value = bool | int | str
 MOST_STEPS: Final = 200_000
 """Devices tried before the search is given up. The scheduler stops after a time-out instead."""
 
@@ -56,7 +57,7 @@ class Device:
         shared: `allowMultipleAllocations`.
         capacity: by name.
         counters: shared counters that it consumes, by set and name in one string.
-        tainted: whether it has a taint that stops allocation without a toleration.
+        taints: keep requests without a toleration off it.
     """
 
     name: str
@@ -64,7 +65,7 @@ class Device:
     shared: bool = False
     capacity: Mapping[str, Capacity] = dataclasses.field(default_factory=dict)
     counters: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    tainted: bool = False
+    taints: tuple[DeviceTaint, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Alternative:
         count: devices to allocate; None for `allocationMode: All`.
         capacity: amounts to consume of every device, by name.
         admin_access: whether devices in use are taken as well, and stay free.
-        tolerates: whether taints do not matter.
+        tolerations: of taints of devices.
     """
 
     name: str
@@ -85,7 +86,7 @@ class Alternative:
     count: int | None = 1
     capacity: Mapping[str, int] = dataclasses.field(default_factory=dict)
     admin_access: bool = False
-    tolerates: bool = False
+    tolerations: tuple[DeviceToleration, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -303,7 +304,8 @@ class _Search:
             return False
         if not self._count(device):
             return False
-        if (device.tainted and not alternative.tolerates) or not self._matches(request, alternative, device):
+        tainted = prevents_allocation(device.taints, alternative.tolerations)
+        if tainted or not self._matches(request, alternative, device):
             if not self._node.counters_leak:
                 self._discount(device)
             return False

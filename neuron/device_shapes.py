@@ -222,7 +222,7 @@ def read_slice(spec: Mapping[str, Any]) -> SliceShapes | None:
     for device in spec.get("devices") or ():
         fields = device.get("basic") or device
         raw, sizes = fields.get("attributes") or {}, fields.get("capacity") or {}
-        attributes = {qualified(name): value for name, box in raw.items() if (value := _unboxed(box)) is not None}
+        attributes = {qualified(name): value for name, box in raw.items() if (value := unboxed(box)) is not None}
         fixed = tuple(sorted((name, value) for name, value in attributes.items() if _FIXED.fullmatch(name)))
         instance_type = str(attributes.get(qualified(names.ATTRIBUTE_INSTANCE_TYPE), ""))
         others = {name: value for name, value in attributes.items() if not _FIXED.fullmatch(name)}
@@ -257,7 +257,7 @@ def _read_shares(raw: Mapping[str, Any]) -> tuple[int, ...]:
         return ()
 
 
-def _unboxed(box: object) -> Value | None:
+def unboxed(box: object) -> Value | None:
     """The value of a `DeviceAttribute`; None for lists and types of newer API versions."""
     if not isinstance(box, Mapping):
         return None

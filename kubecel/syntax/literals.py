@@ -99,6 +99,10 @@ def _string(text: str, offset: int) -> str:
 
 def _bytes(text: str, offset: int) -> bytes:
     body, raw = _body(text)
+    try:
+        body.encode()
+    except UnicodeEncodeError:
+        raise CelSyntaxError("a literal with half a surrogate pair has no UTF-8 bytes", offset) from None
     if raw:
         return body.encode()
     data = bytearray()

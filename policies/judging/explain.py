@@ -17,7 +17,7 @@ from policies.judging.subjects import Subject
 
 _LONGEST_VALUE: Final = 200
 _ELSEWHERE: Final = "its selectors, or those of its bindings, select something else"
-_WORDS: Final = {
+OUTCOME_WORDS: Final = {
     PolicyOutcome.ALLOW: "allows it",
     PolicyOutcome.DENY: "denies it",
     PolicyOutcome.WARN: "warns of it",
@@ -106,7 +106,7 @@ def _validating(rule: ValidatingRule, subject: Subject, now: dt.datetime, clock:
         unmet = _unmet(rule.conditions, activation, clock)
         yield f"{rule.name}: does not match: {unmet or _ELSEWHERE}"
         return
-    yield f"{rule.name}: {_WORDS[verdict.outcome]}"
+    yield f"{rule.name}: {OUTCOME_WORDS[verdict.outcome]}"
     yield from (f"    {violation.message}" for violation in verdict.violations)
     if verdict.exemption is not None:
         yield f"    exception '{verdict.exemption.name}' of {verdict.exemption.owner} until {verdict.exemption.expires}"

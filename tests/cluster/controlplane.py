@@ -233,7 +233,7 @@ class ControlPlane:
         return path
 
     def user_kubeconfig(self, user: str, groups: Iterable[str] = ()) -> Path:
-        """A kubeconfig for somebody with no rights but those that RBAC grants to that name or group."""
+        """A kubeconfig for a user with only the rights that RBAC grants to that name or group."""
         return self.kubeconfig(f"user-{user}", self.authority.issue(f"user-{user}", user, organizations=groups))
 
     def node_kubeconfig(self, node: str) -> Path:

@@ -179,9 +179,16 @@ class Fleet:
             self.publish(name, instance_type)
         return name
 
-    def add_publishing(self, instance_type: str, slices: Iterable[Mapping[str, Any]]) -> str:
+    def add_publishing(
+        self,
+        instance_type: str,
+        slices: Iterable[Mapping[str, Any]],
+        *,
+        labels: dict[str, str] | None = None,
+        taints: list[Object] | None = None,
+    ) -> str:
         """Add a Ready node that publishes slices of this content (without driver, node and pool); returns its name."""
-        name = self.add(instance_type, publish=False)
+        name = self.add(instance_type, labels=labels, taints=taints, publish=False)
         bodies = list(slices)
         for number, content in enumerate(bodies):
             pool = {"name": name, "generation": 1, "resourceSliceCount": len(bodies)}

@@ -1,4 +1,4 @@
-"""A second mutating webhook, of somebody else: adds to pods what its owner tells it to."""
+"""A second mutating webhook, of another product: adds given fields to pods."""
 
 import base64
 import json

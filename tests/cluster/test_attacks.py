@@ -116,7 +116,7 @@ class Neighbour:
 
 
 def account(plane: ControlPlane, namespace: str) -> Api:
-    """Somebody who may edit that namespace, and nothing else."""
+    """A user who may edit that namespace only."""
     user = f"tenant-{namespace}"
     subject = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}
     role = {"kind": "ClusterRole", "apiGroup": "rbac.authorization.k8s.io", "name": "edit"}

@@ -190,7 +190,7 @@ def test_a_monitor_with_admin_access_sees_all_devices_beside_their_users(
     run_pod(api, namespace, "monitor", {"devices": {"requests": [{"name": "all", "exactly": request}]}})
     wait_running(api, namespace, "monitor")
     assert indices(started(kubelet, namespace, "monitor")) == list(range(16))
-    assert driver.metric("prepared_devices") == 4, "who only looks holds nothing"
+    assert driver.metric("prepared_devices") == 4, "a claim with adminAccess holds nothing"
     wait_gone(api, namespace, "monitor")
     eventually("the monitor to be unprepared", lambda: len(list(kubelet.cdi_directory.glob("*.json"))) == 1)
     assert driver.metric("prepared_devices") == 4

@@ -1,4 +1,4 @@
-"""Who is converted and who is not: modes, labels that prove nothing, and pods that never reach the webhook."""
+"""Which pods are converted: modes, labels that are not trusted, and pods that do not reach the webhook."""
 
 import copy
 

@@ -218,7 +218,7 @@ def test_a_webhook_that_may_not_patch_says_so(api: Api, namespace: str, kubectl:
 
 
 class Users:
-    """People who create pods, see that their claims are made, and delete them, for as long as they are let."""
+    """Users who create pods, wait for their claims and delete them, until they are stopped."""
 
     def __init__(self, api: Api, namespace: str) -> None:
         self._api = api

@@ -20,6 +20,12 @@ REFUSED = {
     "unknown escape": (r"'a\qb'", CelSyntaxError, "a string does not end, or contains an unknown escape", 1),
     "impossible character": (r"'\ud800'", CelSyntaxError, r"\ud800 is not a character", 1),
     "character in bytes": (r"b'\u0041'", CelSyntaxError, r"\u0041 is not allowed in bytes: write \x", 1),
+    "half a pair in bytes": (
+        "b'a\ud800'",
+        CelSyntaxError,
+        "a literal with half a surrogate pair has no UTF-8 bytes",
+        1,
+    ),
     "backquotes": (
         "object.`a`",
         CelSyntaxError,

@@ -29,7 +29,7 @@ def uid(number: int) -> str:
 
 
 class FakeClock:
-    """Time that passes only when somebody sleeps."""
+    """Time that passes only while a task sleeps."""
 
     def __init__(self) -> None:
         self.time = 1_000_000.0

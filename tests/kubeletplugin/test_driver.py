@@ -12,6 +12,7 @@ from kubeletplugin.driver import ClaimReference, Driver, NodeClaims, PrepareResu
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.metrics import Metrics
 from kubeletplugin.ports import JsonObject, KubeError, UnreadableObjectError
+from neuron.allocation import AllocatedClaim, read_allocation
 from tests.kubeletplugin.fakes import (
     NODE,
     FakeApi,
@@ -82,6 +83,22 @@ def test_a_claim_named_twice_is_prepared_once(driver: Driver, api: FakeApi) -> N
     assert len(prepare(driver, 1, 1)[uid(1)].devices) == 1
 
 
+def test_an_unexpected_error_of_one_claim_does_not_affect_the_others(
+    driver: Driver, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(body: JsonObject, *arguments: Any) -> AllocatedClaim:
+        if body["metadata"]["uid"] == uid(1):
+            raise KeyError("an error that no code expects")
+        return read_allocation(body, *arguments)
+
+    monkeypatch.setattr("kubeletplugin.driver.read_allocation", read)
+    for number in (1, 2):
+        api.add_claim(claim_object(number, *devices(number)))
+    outcomes = prepare(driver, 1, 2)
+    assert outcomes[uid(1)].error == "The driver failed unexpectedly (KeyError); its log has the details."
+    assert [answer.device for answer in outcomes[uid(2)].devices] == ["neuron-device-2"]
+
+
 def without_results(body: JsonObject) -> JsonObject:
     return body | {"status": {}}
 
@@ -100,7 +117,7 @@ BAD: dict[str, tuple[JsonObject | None, str]] = {
         claim_object(1, *devices(0), config=[config("NeuronConfig", logicalNeuronCore=1, turbo=True)]),
         'NEU407: NeuronConfig has no field "turbo".',
     ),
-    "malformed": (claim_object(1, {"driver": "neuron.aws.com"}), "The driver failed unexpectedly (KeyError)"),
+    "malformed": (claim_object(1, {"driver": "neuron.aws.com"}), "Object missing required field `request`"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Slices that somebody deletes or changes are written again, and fields that the cluster drops are reported."""
+"""Slices that another client deletes or changes are written again, and fields that the cluster drops are reported."""
 
 import asyncio
 import contextlib

@@ -41,6 +41,24 @@ def test_only_our_results_and_configs_are_taken() -> None:
     assert allocated.in_force("n0/a") == ConfigsInForce(logical_neuron_core=1)
 
 
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ({"spec": 1}, "Expected `object | null`, got `int` - at `$.spec`"),
+        ({"metadata": {"uid": []}}, "Expected `str`, got `array` - at `$.metadata.uid`"),
+        (claim({"driver": "neuron.aws.com"}), "Object missing required field `request`"),
+        (claim(result("a"), config=[opaque("FromPod")]), "Invalid enum value 'FromPod'"),
+    ],
+    ids=["spec", "metadata", "result", "source"],
+)
+def test_a_claim_of_unknown_form_is_refused_with_the_place(change: dict[str, Any], where: str) -> None:
+    with pytest.raises(AllocationError) as caught:
+        read({**claim(result("a")), **change})
+    assert str(caught.value).startswith("The API server returned a ResourceClaim that this driver cannot read: ")
+    assert where in str(caught.value)
+    assert str(caught.value).endswith("Update the driver.")
+
+
 def test_admin_access_is_read() -> None:
     assert read(claim(result("neuron-device-0", adminAccess=True))).devices[0].admin_access
 

@@ -13,6 +13,7 @@ from neuron.allocator import (
     Request,
     SearchTooLongError,
 )
+from neuron.device_taints import EVERY_TAINT, DeviceTaint
 from neuron.windows import Line
 
 CORES = "neuroncores"
@@ -130,9 +131,9 @@ def test_counters_keep_the_whole_node_and_its_devices_apart() -> None:
 
 
 def test_a_tainted_device_needs_a_toleration() -> None:
-    node = Node([Device("d0", {}, tainted=True)])
+    node = Node([Device("d0", {}, taints=(DeviceTaint("sick"),))])
     assert node.allocate(Claim((exactly(1),))) is None
-    assert node.allocate(Claim((exactly(1, tolerates=True),)))
+    assert node.allocate(Claim((exactly(1, tolerations=(EVERY_TAINT,)),)))
 
 
 def test_a_device_without_the_attribute_does_not_match() -> None:

@@ -226,7 +226,7 @@ def test_hyperpod_labels_are_recognised() -> None:
 
 
 class Counted(str):
-    """A value that counts how often somebody reads it."""
+    """A value that counts how often it is read."""
 
     __slots__ = ()
     reads = 0

@@ -1,4 +1,4 @@
-"""Files that somebody else puts there are read only where that can end."""
+"""Files of other programs are read with limits of size and type."""
 
 import os
 import socket

@@ -6,6 +6,7 @@ from typing import Any
 
 from neuron import device_groups, windows
 from neuron.allocator import Alternative, Capacity, Claim, Constraint, Device, Node, Request
+from neuron.device_taints import DeviceTaint
 from neuron.instances import InstanceType
 
 CORES = "neuroncores"
@@ -30,7 +31,8 @@ def node_of(entry: InstanceType, *, busy: Collection[int] = ()) -> Node:
             "neuron.aws.com/resourceType": "neuron_device",
         }
         capacity = {CORES: Capacity(cores, valid)} if entry.shares_cores else {}
-        devices.append(Device(f"d{index}", attributes, entry.shares_cores, capacity, tainted=index in busy))
+        taints = (DeviceTaint("busy"),) if index in busy else ()
+        devices.append(Device(f"d{index}", attributes, entry.shares_cores, capacity, taints=taints))
     return Node(devices)
 
 

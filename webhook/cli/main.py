@@ -7,6 +7,7 @@ import click
 
 _COMMANDS: Final = {
     "convert": ("webhook.cli.convert", "Rewrite manifests offline, as the webhook would."),
+    "explain": ("webhook.cli.explain", "Explain what becomes of a pod, where it could run, and why it does not run."),
     "validate": ("webhook.cli.validate", "Check manifests offline, before they are applied."),
     "policy": ("webhook.cli.policy", "Check, test, explain and export policy files."),
     "probe": ("webhook.cli.probe", "Test whether a cluster's webhook converts a pod, in a dry run."),

@@ -237,7 +237,7 @@ class KubeCluster(ClusterClaims):
         seen = self._observations
         if after is not None:
             self._pools[after.pool][key] = after
-            seen = _with_pool(seen, self._pools[after.pool].values())
+            seen = with_pool(seen, self._pools[after.pool].values())
         types = self._traits.replace(before.traits if before else (), after.traits if after else ())
         self._learn(self._traits.observed(seen, types))
 
@@ -294,7 +294,7 @@ class KubeCluster(ClusterClaims):
             self._namespaces[namespace] = facts
 
 
-def _with_pool(observations: Mapping[str, Observation], pool: Iterable[SliceFacts]) -> Mapping[str, Observation]:
+def with_pool(observations: Mapping[str, Observation], pool: Iterable[SliceFacts]) -> Mapping[str, Observation]:
     """The observations with the devices and groups of the slices of one pool, of its newest generation."""
     facts = tuple(pool)
     newest = max(each.generation for each in facts)

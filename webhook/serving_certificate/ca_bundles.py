@@ -214,7 +214,7 @@ class CABundles:
         if self._carried.get(resource) == bundle:
             self.repairs += 1
             extra = {"configuration": f"{resource.plural}/{self.name}", "webhooks": webhooks, "repairs": self.repairs}
-            log.warning("caBundle put back: somebody else had changed or removed it", extra=extra)
+            log.warning("caBundle put back: another client had changed or removed it", extra=extra)
         else:
             self._carried[resource] = bundle
             extra = {"configuration": f"{resource.plural}/{self.name}", "webhooks": webhooks}

@@ -282,7 +282,7 @@ async def test_events_are_written_while_it_runs(bench: Bench) -> None:
         running.cancel()
 
 
-# --- who is told ------------------------------------------------------------------------------------------------
+# --- receivers of Events -------------------------------------------------------------------------------------------
 
 
 class Listener:

@@ -1,0 +1,58 @@
+"""Taints of devices and tolerations of requests (KEP-5055).
+
+Source: `ToleratesTaint` of `k8s.io/dynamic-resource-allocation/resourceclaim`, and `taintPreventsAllocation` of the
+structured allocator.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+_PREVENTING: Final = ("NoSchedule", "NoExecute")
+_EXISTS: Final = "Exists"
+_EQUAL: Final = ("", "Equal")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceTaint:
+    """A taint. One with another effect than NoSchedule and NoExecute does not prevent allocation."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+    @classmethod
+    def read(cls, entry: Mapping[str, Any]) -> "DeviceTaint":
+        """A taint of a device in a ResourceSlice."""
+        return cls(str(entry.get("key") or ""), str(entry.get("value") or ""), str(entry.get("effect") or ""))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceToleration:
+    """A toleration; an empty key or effect stands for all of them."""
+
+    key: str = ""
+    operator: str = _EXISTS
+    value: str = ""
+    effect: str = ""
+
+    @classmethod
+    def read(cls, entry: Mapping[str, Any]) -> "DeviceToleration":
+        """A toleration of a request."""
+        return cls(*(str(entry.get(name) or "") for name in ("key", "operator", "value", "effect")))
+
+    def tolerates(self, taint: DeviceTaint) -> bool:
+        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
+            return False
+        return self.operator == _EXISTS or (self.operator in _EQUAL and self.value == taint.value)
+
+
+EVERY_TAINT: Final = DeviceToleration()
+"""Tolerates everything."""
+
+
+def prevents_allocation(taints: Iterable[DeviceTaint], tolerations: Iterable[DeviceToleration]) -> bool:
+    """Whether one of the taints keeps a request with these tolerations off a device."""
+    known = tuple(tolerations)
+    preventing = (taint for taint in taints if taint.effect in _PREVENTING)
+    return any(not any(each.tolerates(taint) for each in known) for taint in preventing)

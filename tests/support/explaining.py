@@ -1,0 +1,100 @@
+"""Pods and clusters for tests of `neuron-dra explain`."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from neuron import names
+from tests.support.emulated import EmulatedCluster
+from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES
+from webhook.decisions.conversion_context import ConversionOptions
+from webhook.explain.explaining import Chosen, Explainer
+from webhook.explain.explanation import Explanation
+from webhook.explain.installation import Installation
+from webhook.explain.reads import Live, PodFacts
+from webhook.explain.world import live_manifest
+from webhook.inspection.snapshot import RESOURCE_CLAIMS
+from webhook.offline.convert_files import Source
+from webhook.offline.file_policies import FilePolicies
+from webhook.offline.manifests import Manifest, read
+
+Object = dict[str, Any]
+
+WELL = Installation(called=True)
+
+
+def pod(limits: Mapping[str, str] | None = None, *, name: str = "train", namespace: str = "", **spec: Any) -> Object:
+    """A pod that requests legacy resources; four devices by default."""
+    metadata: Object = {"name": name, **({"namespace": namespace} if namespace else {})}
+    resources = {"limits": dict(limits if limits is not None else {names.RESOURCE_NEURON: "4"})}
+    container = {"name": "main", "image": "x", "resources": resources}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **spec}}
+
+
+def source(*objects: Mapping[str, Any], name: str = "pod.yaml") -> Source:
+    """A file with these objects."""
+    text = "---\n".join(yaml.safe_dump(dict(each), sort_keys=False) for each in objects)
+    mark, documents = read(text.encode())
+    return Source(name, mark, documents)
+
+
+def live(
+    cluster: EmulatedCluster,
+    objects: Sequence[Manifest] = (),
+    *,
+    installation: Installation = WELL,
+    version: str = "v1.36.3",
+    listed: Sequence[tuple[str, str]] = (("ResourceClaimTemplate", "team-a"),),
+) -> Live:
+    """The cluster as explanations read it."""
+    found = cluster.snapshot()
+    own = [live_manifest(each, DEVICE_CLASSES, "DeviceClass") for each in cluster.classes]
+    own += [live_manifest(each, RESOURCE_CLAIMS, "ResourceClaim") for each in cluster.claims]
+    return Live(found, (*own, *objects), frozenset(listed), installation, {}, version, ())
+
+
+def template(name: str, spec: Mapping[str, Any], namespace: str = "team-a") -> Manifest:
+    """A ResourceClaimTemplate of the cluster."""
+    item = {"metadata": {"name": name, "namespace": namespace}, "spec": {"spec": spec}}
+    return live_manifest(item, RESOURCE_CLAIM_TEMPLATES, "ResourceClaimTemplate")
+
+
+def explained(
+    *objects: Mapping[str, Any],
+    cluster: Live | None = None,
+    options: ConversionOptions = ConversionOptions(),
+    policies: FilePolicies | None = None,
+    namespace: str = "team-a",
+    default: str = "the default",
+) -> list[Explanation]:
+    """Explanations of the pods in a file with these objects."""
+    chosen = Chosen(options, default, policies)
+    return list(Explainer(chosen, [source(*objects)], cluster, namespace).files())
+
+
+def explained_pod(
+    found: Mapping[str, Any],
+    cluster: Live,
+    events: Sequence[Mapping[str, Any]] = (),
+    options: ConversionOptions = ConversionOptions(),
+) -> Explanation:
+    """The explanation of a pod of the cluster."""
+    return Explainer(Chosen(options, "the default"), (), cluster, "team-a").pod(PodFacts(found, tuple(events)))
+
+
+def converted_pod(families: tuple[str, ...] = (), **spec: Any) -> tuple[Object, Manifest]:
+    """A pod for four devices as admission leaves it, and the template that it needs."""
+    options = ConversionOptions(families=families)
+    [explanation] = explained(pod(namespace="team-a", **spec), options=options)
+    made = explanation.outlook.decision.templates[0]
+    found = copy.deepcopy(dict(explanation.outlook.pod))
+    found["metadata"] |= {"uid": "uid"}
+    found["status"] = {"phase": "Pending"}
+    return found, template(made.name, made.spec["spec"])
+
+
+def event(reason: str, message: str, *, seen: str = "2026-11-22T09:00:00Z", kind: str = "Warning") -> Object:
+    """An Event of the pod."""
+    return {"reason": reason, "message": message, "lastTimestamp": seen, "type": kind, "metadata": {"name": "e"}}

@@ -1,0 +1,41 @@
+"""What a cluster's ResourceSlices and Nodes say of instance types and devices, of lists that were read once."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from neuron.device_shapes import Census, Shape
+from neuron.instances import Observation
+from webhook.cluster.caches import SliceFacts, project_slice, with_pool
+from webhook.cluster.device_traits import TraitCounts
+from webhook.cluster.node_types import project_node, with_node
+
+Object = Mapping[str, Any]
+
+
+def observe(slices: Iterable[Object], nodes: Iterable[Object]) -> tuple[Mapping[str, Observation], tuple[Shape, ...]]:
+    """Instance types by name, as a webhook that starts now learns them, and the distinct devices.
+
+    Args:
+        slices: ResourceSlices of the driver.
+        nodes: Nodes; only their labels count.
+    """
+    pools: defaultdict[str, list[SliceFacts]] = defaultdict(list)
+    traits, census = TraitCounts(), Census()
+    seen: Mapping[str, Observation] = {}
+    types: set[str] = set()
+    for item in slices:
+        facts = project_slice(item)
+        if facts is None:
+            continue
+        pools[facts.pool].append(facts)
+        census.replace(None, facts.shapes)
+        types |= set(traits.replace((), facts.traits))
+    for pool in pools.values():
+        seen = with_pool(seen, pool)
+    seen = traits.observed(seen, types)
+    for node in nodes:
+        label = project_node(node)
+        if label is not None:
+            seen = with_node(seen, label)
+    return seen, census.shapes()

@@ -1,0 +1,232 @@
+"""Joins the parts: pods of files, and pods of a cluster, to explanations. Pure."""
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from neuron.selection import SelectorError
+from policies.judging.subjects import CLUSTER_SCOPED
+from webhook.cluster.listing import Unseen
+from webhook.decisions.conversion_context import ConversionOptions
+from webhook.decisions.decision import Outcome
+from webhook.explain.diagnosis import diagnose
+from webhook.explain.explanation import Explanation
+from webhook.explain.facts import Facts
+from webhook.explain.installation import Installation
+from webhook.explain.legacy_placement import place_legacy, requested
+from webhook.explain.model import PodClaim, Selects, UnknownClassError, read_demand
+from webhook.explain.outlook import Outlook, Surroundings, outlooks, stored_outlook
+from webhook.explain.placement import Cluster, items, place
+from webhook.explain.reads import Live, PodFacts
+from webhook.explain.verdicts import NodeVerdict
+from webhook.explain.world import World, live_manifest
+from webhook.inspection import device_map
+from webhook.inspection.snapshot import PODS, Snapshot
+from webhook.offline.convert_files import Source
+from webhook.offline.manifests import Manifest, manifests
+
+if TYPE_CHECKING:
+    from webhook.offline.file_policies import FilePolicies
+
+Object = Mapping[str, Any]
+
+_VERSION: Final = re.compile(r"v?1\.([0-9]{1,4})\.([0-9]{1,4})")
+_LAST_LEAKING: Final = (36, 2)
+"""The last release of Kubernetes 1 with kubernetes/kubernetes#140436."""
+_OTHERS: Final = "Not judged: devices of other drivers ({})."
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Chosen:
+    """Settings of the webhook that explanations assume.
+
+    Attributes:
+        options: of conversion.
+        default: what sets the mode if neither annotations nor policies do.
+        policies: the policies, or None.
+    """
+
+    options: ConversionOptions
+    default: str
+    policies: "FilePolicies | None" = None
+
+
+class Explainer:
+    """Explains pods of files, with or without a cluster, and pods of a cluster."""
+
+    def __init__(
+        self, chosen: Chosen, files: Sequence[Source] = (), live: Live | None = None, namespace: str = ""
+    ) -> None:
+        """Prepare.
+
+        Args:
+            chosen: settings and policies.
+            files: manifests; their objects count before those of the cluster.
+            live: a cluster, or None.
+            namespace: of objects in files that set none; empty: they keep none.
+        """
+        self._live = live
+        self._files = [(source, document, _placed(each, namespace)) for source, document, each in _all(files)]
+        found = [*(live.objects if live else ()), *(manifest for _, _, manifest in self._files)]
+        slices, nodes = (items(live.snapshot.slices), items(live.snapshot.nodes)) if live else ((), ())
+        complete = live is not None and not isinstance(live.snapshot.classes, Unseen)
+        self._view = World(found, slices, nodes, live=complete)
+        # Of two objects with one name, the first counts.
+        self._around = Surroundings.of(self._view, chosen.options, chosen.policies, chosen.default, reversed(found))
+        self._cluster = cluster_of(live.snapshot, live.version) if live else None
+        self._selects = Selects()
+        self._claims = {
+            (each.namespace, each.name): each.data
+            for each in (live.objects if live else ())
+            if each.kind == "ResourceClaim"
+        }
+
+    def files(self) -> Iterator[Explanation]:
+        """The pods of the files, in their order."""
+        for source, document, manifest in self._files:
+            place = f"{source.name}:{document.line_of(manifest.path)}"
+            for outlook in outlooks(manifest, place, self._around):
+                yield self._explanation(outlook)
+
+    def pod(self, facts: PodFacts) -> Explanation:
+        """A pod of the cluster, which exists."""
+        pod = facts.pod or {}
+        manifest = live_manifest(_unbound(pod), PODS, "Pod")
+        outlook = stored_outlook(manifest, self._around)
+        claims = self._claims_of(pod)
+        nodes, notes, unknown_class = self._nodes(outlook, pod, claims)
+        live = self._live
+        diagnosis = diagnose(
+            Facts(
+                pod,
+                facts.events,
+                outlook,
+                claims,
+                self._templates_of(pod),
+                nodes,
+                self._node_of(pod),
+                self._cluster.nodes if self._cluster else (),
+                items(live.snapshot.slices) if live else (),
+                live.installation if live else Installation(),
+                unknown_class,
+            )
+        )
+        bound = bool((pod.get("spec") or {}).get("nodeName"))
+        told = (*notes, *facts.notes, *(live.notes if live else ()))
+        return Explanation(outlook, None if bound else nodes, told, diagnosis)
+
+    # --- where it could run -------------------------------------------------------------------------------------
+
+    def _explanation(self, outlook: Outlook) -> Explanation:
+        notes = self._live.notes if self._live else ()
+        if outlook.refused or not outlook.concerns_us:
+            return Explanation(outlook, None, notes)
+        nodes, more, unknown_class = self._nodes(outlook, outlook.pod, {})
+        if unknown_class:
+            more = (*more, f"DeviceClass {unknown_class} does not exist: no node can take the pod.")
+        if outlook.decision.outcome is Outcome.SHADOWED:
+            more = (*more, "--mode convert explains what conversion would make of it.")
+        return Explanation(outlook, nodes, (*more, *notes))
+
+    def _nodes(
+        self, outlook: Outlook, pod: Object, claims: Mapping[str, Object | None]
+    ) -> tuple[tuple[NodeVerdict, ...] | None, tuple[str, ...], str]:
+        """The verdicts, notes, and a DeviceClass that does not exist."""
+        cluster = self._cluster
+        if cluster is None:
+            return None, (), ""
+        if +requested(outlook.pod) and not outlook.claims:
+            return place_legacy(pod, cluster), (), ""
+        waiting: list[PodClaim] = []
+        allocated: list[Object] = []
+        notes: list[str] = []
+        for use in outlook.claims:
+            own = claims.get(use.name)
+            if own is None and use.kind == "ResourceClaim":
+                own = self._claims.get((outlook.namespace, use.object))
+            allocation = ((own or {}).get("status") or {}).get("allocation")
+            spec = (own or {}).get("spec") or use.spec
+            if allocation:
+                allocated.append(allocation)
+            elif spec is None:
+                notes.append(f"Not judged: claim {use.name}, because its {use.kind} {use.object} is not known.")
+            else:
+                waiting.append(PodClaim(use.name, spec))
+        if notes:
+            return None, tuple(notes), ""
+        try:
+            demand = read_demand(waiting, self._view.device_classes(), self._selects)
+        except UnknownClassError as error:
+            return None, (), str(error)
+        except SelectorError as error:
+            return None, (f"Nodes are not judged: a selector of the claim cannot be evaluated: {error}.",), ""
+        others = (_OTHERS.format(", ".join(demand.elsewhere)),) if demand.elsewhere else ()
+        return place(outlook.pod, demand, allocated, cluster), others, ""
+
+    # --- a pod of the cluster -----------------------------------------------------------------------------------
+
+    def _claims_of(self, pod: Object) -> dict[str, Object | None]:
+        """The claim of each entry of `spec.resourceClaims`; None if it does not exist."""
+        namespace = pod["metadata"].get("namespace") or ""
+        statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+        made = {each.get("name"): each.get("resourceClaimName") for each in statuses}
+        found: dict[str, Object | None] = {}
+        for entry in (pod.get("spec") or {}).get("resourceClaims") or ():
+            name = entry.get("resourceClaimName") or made.get(entry.get("name"))
+            if entry.get("resourceClaimTemplateName") and entry.get("name") in made and not name:
+                continue  # The controller decided that no claim is needed.
+            found[str(entry.get("name"))] = self._claims.get((namespace, name)) if name else None
+        return found
+
+    def _templates_of(self, pod: Object) -> dict[str, bool | None]:
+        namespace = pod["metadata"].get("namespace") or ""
+        listed = self._live is not None and ("ResourceClaimTemplate", namespace) in self._live.listed
+        known = {each.name for each in (self._live.objects if self._live else ()) if _is_template(each, namespace)}
+        wanted = [each.get("resourceClaimTemplateName") for each in (pod.get("spec") or {}).get("resourceClaims") or ()]
+        return {name: name in known if listed else None for name in wanted if name}
+
+    def _node_of(self, pod: Object) -> Object | None:
+        name = (pod.get("spec") or {}).get("nodeName")
+        nodes = self._cluster.nodes if self._cluster else ()
+        return next((node for node in nodes if node["metadata"]["name"] == name), None)
+
+
+def _is_template(manifest: Manifest, namespace: str) -> bool:
+    return manifest.kind == "ResourceClaimTemplate" and manifest.namespace == namespace
+
+
+def _all(files: Sequence[Source]) -> Iterator[tuple[Source, Any, Manifest]]:
+    for source in files:
+        for document in source.documents:
+            for manifest in manifests(document):
+                yield source, document, manifest
+
+
+def _placed(manifest: Manifest, namespace: str) -> Manifest:
+    """The object in its namespace."""
+    if manifest.namespace or not namespace or manifest.kind in CLUSTER_SCOPED:
+        return manifest
+    return dataclasses.replace(manifest, namespace=namespace)
+
+
+def _unbound(pod: Object) -> Object:
+    """The pod as it was admitted: conversion leaves a pod with `nodeName` alone."""
+    spec = {key: value for key, value in (pod.get("spec") or {}).items() if key != "nodeName"}
+    return {**pod, "spec": spec}
+
+
+def cluster_of(seen: Snapshot, kubernetes: str) -> Cluster | None:
+    """The cluster as placement reads it; None if nodes or slices could not be read.
+
+    Args:
+        seen: its objects.
+        kubernetes: version of the API server, which is taken for that of the scheduler.
+    """
+    if isinstance(seen.nodes, Unseen) or isinstance(seen.slices, Unseen):
+        return None
+    version = _VERSION.match(kubernetes)
+    leaks = version is not None and (int(version[1]), int(version[2])) <= _LAST_LEAKING
+    return Cluster(
+        seen.nodes, seen.slices, items(seen.claims), items(seen.pods), device_map.build(seen), counters_leak=leaks
+    )

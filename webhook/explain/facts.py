@@ -1,0 +1,99 @@
+"""What a diagnosis of a pod of the cluster depends on."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from neuron.findings import short
+from webhook.explain.installation import Installation
+from webhook.explain.outlook import Outlook
+from webhook.explain.verdicts import NodeVerdict
+
+Object = Mapping[str, Any]
+
+LONGEST: Final = 600
+"""Characters of a message of the cluster that is quoted."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Facts:
+    """What a diagnosis depends on.
+
+    Attributes:
+        pod: the pod.
+        events: its Events, the oldest first.
+        outlook: what admission would make of it now.
+        claims: the claim of each entry of `spec.resourceClaims`; None if it does not exist.
+        templates: whether the templates that it names exist; None if that is not known.
+        nodes: verdicts; None if nodes cannot be judged.
+        node: the Node that it is bound to; None if it is not bound, or the Node does not exist.
+        all_nodes: all Nodes.
+        slices: the driver's ResourceSlices.
+        installation: the webhook.
+        unknown_class: a DeviceClass that a claim names and that does not exist; empty if there is none.
+    """
+
+    pod: Object
+    events: Sequence[Object]
+    outlook: Outlook
+    claims: Mapping[str, Object | None] = dataclasses.field(default_factory=dict)
+    templates: Mapping[str, bool | None] = dataclasses.field(default_factory=dict)
+    nodes: Sequence[NodeVerdict] | None = None
+    node: Object | None = None
+    all_nodes: Sequence[Object] = ()
+    slices: Sequence[Object] = ()
+    installation: Installation = dataclasses.field(default_factory=Installation)
+    unknown_class: str = ""
+
+    @property
+    def spec(self) -> Object:
+        spec: Object = self.pod.get("spec") or {}
+        return spec
+
+    @property
+    def status(self) -> Object:
+        status: Object = self.pod.get("status") or {}
+        return status
+
+    @property
+    def node_name(self) -> str:
+        return str(self.spec.get("nodeName") or "")
+
+    @property
+    def name(self) -> str:
+        return str(self.pod["metadata"].get("name") or "")
+
+    @property
+    def namespace(self) -> str:
+        return str(self.pod["metadata"].get("namespace") or "")
+
+    def event(self, *reasons: str) -> Object | None:
+        """The newest Event with one of these reasons."""
+        found = [each for each in self.events if each.get("reason") in reasons]
+        return max(found, key=event_time, default=None)
+
+
+def evidence_of(event: Object | None) -> str:
+    if event is None:
+        return ""
+    count = (event.get("series") or {}).get("count") or event.get("count") or 1
+    times = f", {count} times" if count > 1 else ""
+    seen = event_time(event)
+    return f"Event {event.get('reason')}{times}{f', last at {seen}' if seen else ''}: {message_of(event)}"
+
+
+def message_of(event: Object) -> str:
+    return short(str(event.get("message") or ""), LONGEST)
+
+
+def condition(facts: Facts, kind: str) -> Object:
+    conditions = facts.status.get("conditions") or ()
+    found: Object = next((each for each in conditions if each.get("type") == kind), {})
+    return found
+
+
+def event_time(event: Object) -> str:
+    """When an Event was seen last, RFC 3339 in UTC, so that text order is time order."""
+    series = event.get("series") or {}
+    times: Sequence[Any] = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
+    return str(next(filter(None, times), ""))

@@ -1,0 +1,115 @@
+"""The webhook's settings in a cluster, as its Deployment and webhook configuration give them. Pure."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from neuron import names
+from runtime.settings import SettingsError
+from webhook.cluster.replicas import LABELS
+from webhook.decisions.conversion_context import ConversionOptions
+from webhook.server import settings
+
+Object = Mapping[str, Any]
+
+_SETTINGS: Final = (
+    "mode",
+    "device_class",
+    "exclude_namespace",
+    "hint_toleration",
+    "hint_affinity",
+    "hint_scheduler",
+    "families",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Installation:
+    """What is known of the webhook.
+
+    Attributes:
+        options: of conversion; None if its Deployment was not found or has settings that cannot be read.
+        default: what sets the default mode, e.g. `the webhook's default (Deployment neuron-dra/neuron-dra)`.
+        config_maps: namespace and name of the ConfigMaps with its policy files.
+        called: whether the API server calls it for new pods; None if that is not known.
+        why_not: why it does not, as a clause.
+    """
+
+    options: ConversionOptions | None = None
+    default: str = ""
+    config_maps: tuple[tuple[str, str], ...] = ()
+    called: bool | None = None
+    why_not: str = ""
+
+
+def read_installation(deployments: Iterable[Object], configurations: Iterable[Object] | None) -> Installation:
+    """The installation among a cluster's objects.
+
+    Args:
+        deployments: any Deployments.
+        configurations: all MutatingWebhookConfigurations; None if they are not known.
+    """
+    ours = next((each for each in deployments if _is_webhook(each)), None)
+    called, why_not = _called(configurations)
+    if ours is None:
+        return Installation(called=called, why_not=why_not)
+    metadata, pod = ours["metadata"], ours["spec"]["template"]["spec"]
+    container: Object = next(iter(pod.get("containers") or ()), {})
+    place = f"Deployment {metadata['namespace']}/{metadata['name']}"
+    flags = dict(_flags([*(container.get("command") or ()), *(container.get("args") or ())]))
+    variables = {each.variable for each in settings.declarations() if each.name in _SETTINGS}
+    given = (each for each in container.get("env") or () if each.get("name") in variables and each.get("value"))
+    environment = {str(each["name"]): str(each["value"]) for each in given}
+    try:
+        options = settings.load(flags, environment).conversion()
+    except SettingsError:
+        return Installation(called=called, why_not=why_not)
+    maps = tuple((metadata["namespace"], name) for name in _policy_maps(pod))
+    return Installation(options, f"the webhook's default ({place}, --mode)", maps, called, why_not)
+
+
+def _is_webhook(deployment: Object) -> bool:
+    labels = deployment["metadata"].get("labels") or {}
+    return LABELS.items() <= labels.items()
+
+
+def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """The settings of conversion among arguments of the command line, as `settings.load` expects them."""
+    declared = {each.flag: each for each in settings.declarations() if each.name in _SETTINGS}
+    repeated: dict[str, list[str]] = {}
+    for place, argument in enumerate(arguments):
+        flag, given, value = str(argument).partition("=")
+        positive = f"--{flag[5:]}" if flag.startswith("--no-") else flag
+        setting = declared.get(positive)
+        if setting is None:
+            continue
+        if setting.switch:
+            yield setting.name, positive == flag
+            continue
+        text = value if given else str(arguments[place + 1]) if place + 1 < len(arguments) else ""
+        if setting.repeated:
+            repeated.setdefault(setting.name, []).append(text)
+        else:
+            yield setting.name, text
+    for name, values in repeated.items():
+        yield name, tuple(values)
+
+
+def _policy_maps(pod: Object) -> Iterator[str]:
+    for volume in pod.get("volumes") or ():
+        if volume.get("name") != "policies":
+            continue
+        sources = [volume, *((volume.get("projected") or {}).get("sources") or ())]
+        for source in sources:
+            name = (source.get("configMap") or {}).get("name")
+            if name:
+                yield str(name)
+
+
+def _called(configurations: Iterable[Object] | None) -> tuple[bool | None, str]:
+    if configurations is None:
+        return None, ""
+    entries = (entry for each in configurations for entry in each.get("webhooks") or ())
+    if any(str(entry.get("name", "")).endswith(f".{names.DRIVER}") for entry in entries):
+        return True, ""
+    return False, "the cluster has no MutatingWebhookConfiguration of neuron-dra"

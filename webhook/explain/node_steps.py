@@ -1,0 +1,119 @@
+"""Steps of a diagnosis on the node: it answers, the driver prepares the claims, the devices are healthy. Pure."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from neuron import names
+from neuron.findings import short
+from webhook.explain import node_fit
+from webhook.explain.explanation import Diagnosis, State
+from webhook.explain.facts import LONGEST, Facts, event_time, evidence_of
+from webhook.explain.prepare_errors import prepare_failure
+from webhook.explain.schedule_steps import SICK_FIX
+from webhook.inspection import pools
+
+Object = Mapping[str, Any]
+
+_KUBELET: Final = "Correct what the kubelet reports."
+_NOT_PREPARED: Final = "FailedPrepareDynamicResources"
+
+
+def runs_now(facts: Facts) -> bool:
+    statuses = facts.status.get("containerStatuses") or ()
+    return bool(statuses) and all("running" in (each.get("state") or {}) for each in statuses)
+
+
+def lost(facts: Facts) -> Diagnosis | None:
+    if not facts.all_nodes:
+        return None  # Nodes cannot be read.
+    if facts.node is None:
+        text = f"Node {facts.node_name}, to which it is bound, does not exist any more."
+        fix = f"Delete the pod: kubectl -n {facts.namespace} delete pod {facts.name} --force."
+        return Diagnosis("node-lost", State.STUCK, text, fix)
+    if not node_fit.is_ready(facts.node):
+        text = f"Node {facts.node_name} is not ready: its kubelet does not answer, so nothing starts or stops there."
+        fix = "Check the node. If it does not come back, delete it and the pod: the devices of its claims become free."
+        return Diagnosis("node-lost", State.STUCK, text, fix)
+    return None
+
+
+def not_prepared(facts: Facts) -> Diagnosis | None:
+    if runs_now(facts):
+        return None
+    unallocated = [name for name, claim in facts.claims.items() if claim is None or not allocation(claim)]
+    if unallocated and facts.claims:
+        text = (
+            f"It is bound to node {facts.node_name}, and its claim {unallocated[0]} is not allocated: nodeName was set"
+            " without the scheduler, and nothing else allocates claims."
+        )
+        fix = "Remove nodeName, select the node by nodeSelector, and recreate the pod."
+        return Diagnosis("bypassed-scheduler", State.STUCK, text, fix)
+    event = facts.event(_NOT_PREPARED)
+    if event is None:
+        return None
+    publishes = any(pools.node_of(each["spec"]) == facts.node_name for each in facts.slices)
+    failure = prepare_failure(str(event.get("message") or ""), facts.node_name, publishes=publishes)
+    return dataclasses.replace(failure, evidence=evidence_of(event))
+
+
+def allocation(claim: Object) -> Object:
+    allocation: Object = (claim.get("status") or {}).get("allocation") or {}
+    return allocation
+
+
+def _devices(facts: Facts) -> Iterator[Object]:
+    """Results of the pod's claims for our driver."""
+    for claim in facts.claims.values():
+        for result in (allocation(claim or {}).get("devices") or {}).get("results") or ():
+            if result.get("driver") == names.DRIVER:
+                yield result
+
+
+def sick(facts: Facts) -> Diagnosis | None:
+    """Devices of the pod that the driver reports as unhealthy."""
+    held = {str(each["device"]) for each in _devices(facts)}
+    for claim in facts.claims.values():
+        for entry in ((claim or {}).get("status") or {}).get("devices") or ():
+            for condition in entry.get("conditions") or ():
+                if condition.get("type") == "Healthy" and condition.get("status") == "False":
+                    device = f"{entry.get('device')} on {facts.node_name}"
+                    text = f"It uses {device}, which is unhealthy: {condition.get('reason')}."
+                    evidence = f"status.devices of its claim: {condition.get('message') or ''}"
+                    return Diagnosis("device-unhealthy", State.STUCK, text, SICK_FIX, evidence)
+    for spec in (each["spec"] for each in facts.slices if pools.node_of(each["spec"]) == facts.node_name):
+        for device in spec.get("devices") or ():
+            taints = [each for each in device.get("taints") or () if each.get("key") != names.TAINT_DEVICE_PLUGIN]
+            if device.get("name") in held and taints:
+                taint = node_fit.taint_text(taints[0])
+                text = f"It uses {device['name']} on {facts.node_name}, which has the taint {taint}."
+                return Diagnosis("device-tainted", State.STUCK, text, SICK_FIX)
+    return None
+
+
+def elsewhere(facts: Facts) -> Diagnosis | None:
+    """A pod that has its devices, and waits for something else."""
+    if runs_now(facts):
+        return None
+    statuses = (*(facts.status.get("initContainerStatuses") or ()), *(facts.status.get("containerStatuses") or ()))
+    for each in statuses:
+        waiting = (each.get("state") or {}).get("waiting") or {}
+        reason = str(waiting.get("reason") or "")
+        if reason not in ("", "ContainerCreating", "PodInitializing"):
+            said = short(str(waiting.get("message") or ""), LONGEST)
+            text = f"It has its devices; container {each.get('name')} waits: {reason}{f': {said}' if said else ''}."
+            return Diagnosis("not-about-devices", State.STUCK, text, _KUBELET)
+    failed = [
+        each for each in facts.events if each.get("type") == "Warning" and each.get("reason") != "FailedScheduling"
+    ]
+    newest = max(failed, key=event_time, default=None)
+    if newest is not None:
+        text = f"It has its devices on node {facts.node_name}, and the kubelet reports {newest.get('reason')}."
+        return Diagnosis("not-about-devices", State.STUCK, text, _KUBELET, evidence_of(newest))
+    return Diagnosis("starting", State.WAITS, f"It is bound to node {facts.node_name}, and its containers start.")
+
+
+def runs(facts: Facts) -> Diagnosis:
+    used = [str(each["device"]) for each in _devices(facts)]
+    what = f" with {', '.join(used)}" if used else ""
+    return Diagnosis("runs", State.WELL, f"It runs on node {facts.node_name}{what}.")

@@ -1,0 +1,60 @@
+"""A view of files and of the objects of a cluster that were read once, for decisions about them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from neuron.claim_specs import ClassSpec
+from neuron.device_shapes import Shape
+from neuron.instances import Observation
+from webhook.cluster.api import Resource
+from webhook.cluster.observing import observe
+from webhook.offline.manifests import Manifest
+from webhook.offline.validate_files import FileView
+
+Object = Mapping[str, Any]
+
+
+class World(FileView):
+    """A `WorldView` of manifests; with a cluster, also of its slices and Nodes."""
+
+    def __init__(
+        self,
+        found: Sequence[Manifest],
+        slices: Iterable[Object] = (),
+        nodes: Iterable[Object] = (),
+        *,
+        live: bool = False,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            found: objects; of two with one name, the later one counts.
+            slices: ResourceSlices of the driver.
+            nodes: Nodes.
+            live: whether `found` has all DeviceClasses of a cluster.
+        """
+        super().__init__(found, None)
+        self._observations, self._shapes = observe(slices, nodes)
+        self._complete = live
+
+    def observations(self) -> Mapping[str, Observation]:
+        """Instance types of the cluster's slices and Nodes."""
+        return self._observations
+
+    def device_shapes(self) -> Sequence[Shape]:
+        """The distinct devices of the cluster."""
+        return self._shapes
+
+    def device_classes(self) -> Mapping[str, ClassSpec] | None:
+        """All DeviceClasses; None if they are not known."""
+        return self.file_classes() if self._complete else None
+
+
+def live_manifest(item: Object, resource: Resource, kind: str) -> Manifest:
+    """An object of a list or answer of the API server, whose items have no kind."""
+    version = f"{resource.group}/{resource.version}" if resource.group else resource.version
+    metadata = item.get("metadata") or {}
+    data = {"apiVersion": version, "kind": kind, **item}
+    return Manifest(
+        (), data, resource.group, kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
+    )
