@@ -9,7 +9,8 @@ Not here: the rules of conversion (they are the webhook's), the command line. On
 | one workload to an assessment; pure | `assess`, `obstacles` |
 | existing objects against policies; pure | `audit` |
 | all assessments to an order of migration; pure | `plan` |
-| what the webhook logged in shadow mode; pure | `shadow` |
+| all of it, object by object; pure | `build` |
+| what the webhook logged in shadow mode | `shadow`, `webhook_records` |
 | text, Markdown, HTML, JSON, SARIF | `render_*` |
 | PolicyReport objects | `policy_reports`, `publish` |
 """

@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import orjson
 from msgspec import structs
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 _REFUSING_WARNINGS: Final = frozenset({"NEU205"})
 """Warnings of conversion that say that another component denies the converted pod."""
+_LEGACY: Final = frozenset(names.LEGACY_RESOURCES)
 _MOST_REMEMBERED: Final = 16 * 1024 * 1024
 _STAYS: Final = {
     "mode-off-by-pod": f"annotation {names.ANNOTATION_CONVERT} of the pod turns conversion off",
@@ -130,7 +132,9 @@ class Assessor:
                     continue
                 facts = self._view.namespace(manifest.namespace)
                 steering, faults = self._steering(manifest, template)
-                decision = self._decide(pod, manifest.namespace, facts, claiming, steering)
+                # Policies judge the patched pod. Without them other resources do not matter, and many pods are equal.
+                view = pod if self._policies else _only_neuron(demand)
+                decision = self._decide(view, manifest.namespace, facts, claiming, steering)
                 mode = mode or _mode(pod, facts, steering, self._options)
             except pods.UnreadableError as error:
                 found.append(_unreadable(path, manifest.kind, error))
@@ -310,6 +314,21 @@ def _types_in(decision: Decision) -> tuple[str, ...]:
                 found |= dict.fromkeys(str(each).removeprefix(names.SAGEMAKER_PREFIX) for each in part["values"])
             waiting += part.values()
     return tuple(found)
+
+
+def _only_neuron(demand: PodDemand) -> pods.Pod:
+    """The pod without CPU, memory and other resources of its containers, on which no finding depends."""
+    sections: dict[str, list[pods.Container]] = {"initContainers": [], "containers": []}
+    for each in demand.containers:
+        resources = each.resources or {}
+        kept = {
+            field: {name: amount for name, amount in (resources.get(field) or {}).items() if name in _LEGACY}
+            for field in ("limits", "requests")
+        }
+        reduced = orjson.dumps({**kept, "claims": resources.get("claims")})
+        sections[each.section].append(structs.replace(each.container, resources=msgspec.Raw(reduced)))
+    pod = demand.pod
+    return structs.replace(pod, spec=structs.replace(pod.spec, **sections))
 
 
 def _forced(pod: pods.Pod) -> pods.Pod:

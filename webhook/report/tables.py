@@ -73,7 +73,7 @@ def plan(steps: Sequence[Step]) -> Table:
         if with_nodes:
             row += [_free(step), f"{listed(step.nodes, 3)} ({step.freed})" if step.nodes else NOTHING]
         rows.append((*row, step.note or NOTHING))
-    return Table("Order of migration", (*head, "first"), tuple(rows), frozenset({0, 2, 3, 4}))
+    return Table("Order of migration", (*head, "change first"), tuple(rows), frozenset({0, 2, 3, 4}))
 
 
 def _free(step: Step) -> str:

@@ -17,6 +17,7 @@ _LOG: Final = Resource("", "v1", "pods/log")
 _CONTAINER: Final = "webhook"
 _LINES: Final = 20_000
 """Of each replica: about 6 MiB."""
+_MOST_REPLICAS: Final = 16
 _TIMEOUT: Final = 60.0
 
 
@@ -42,7 +43,7 @@ async def _logged(server: ApiServer, webhook_namespace: str, notes: list[str]) -
         for item in await _list(server, PODS, webhook_namespace, {"labelSelector": selector}, notes)
     ]
     lines: list[bytes] = []
-    for name in names:
+    for name in names[:_MOST_REPLICAS]:
         path = f"{PODS.path(webhook_namespace, name)}/log"
         query = {"container": _CONTAINER, "tailLines": str(_LINES)}
         try:

@@ -221,3 +221,13 @@ class TestObstacles:
         }
         assert obstacles(item) == [("device settings", "NEU710", False)]
         assert workload(item).after == Devices(48)
+
+
+def test_other_resources_change_nothing() -> None:
+    plain, rich = deployment(**TRN1), deployment(**TRN1)
+    resources = rich["spec"]["template"]["spec"]["containers"][0]["resources"]
+    resources["limits"] |= {"memory": "8Gi", "vpc.amazonaws.com/efa": "4"}
+    resources["requests"] = {"cpu": "4", "aws.amazon.com/neuron": "4"}
+    assert workload(rich) == workload(plain)
+    resources["requests"]["aws.amazon.com/neuron"] = "2"
+    assert obstacles(rich) == [("device counts", "NEU103", True)]
