@@ -9,6 +9,8 @@ ARGS   ?=
 TIME   ?= 60
 # One more than two cores: some tests wait for processes and sockets.
 WORKERS ?= 3
+# Each worker has a control plane of its own.
+CLUSTER_WORKERS ?= 2
 BUILDER ?= docker
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
@@ -61,8 +63,8 @@ bench: $(STAMP) ## run the benchmarks
 	$(BIN)/python -m benchmarks.packing
 	$(BIN)/python -m benchmarks.report
 
-cluster-test: $(STAMP) ## run the tests that need a control plane (binaries from KUBEBUILDER_ASSETS)
-	$(BIN)/python -m pytest tests/cluster $(ARGS)
+cluster-test: $(STAMP) ## run the tests that need a control plane (binaries from KUBEBUILDER_ASSETS; ARGS="--shuffle 1" for a random order)
+	$(BIN)/python -m pytest tests/cluster -n $(CLUSTER_WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 fuzz: $(STAMP) ## fuzz what parses and patches, TIME seconds for each target (Linux; atheris is installed on first use)
 	$(BIN)/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/fuzz.txt

@@ -1,10 +1,11 @@
 """`python -m benchmarks.scheduling`: what consecutive devices cost a real scheduler, in pods per second and in seconds.
 
 Starts etcd, kube-apiserver, kube-controller-manager and kube-scheduler (KUBEBUILDER_ASSETS) with 100 nodes that have no
-kubelet. The same pods are scheduled with windows and with counts that nothing constrains, in turns; the scheduler is
-stopped while they are created. Then one pod that fits on no node is refused.
+kubelet. The same pods are scheduled with the claims that conversion generates and with counts that nothing constrains,
+in turns; the scheduler is stopped while they are created. Then one pod that fits on no node is refused.
 """
 
+import dataclasses
 import itertools
 import signal
 import statistics
@@ -17,6 +18,11 @@ from typing import Final
 import click
 
 from benchmarks.__main__ import _cpu_seconds
+from neuron import names
+from neuron.claims import Claim, make_claim
+from neuron.demand import Ask, Role
+from neuron.instances import Catalogue
+from neuron.serving import DeviceConfig
 from neuron.windows import Line
 from tests.cluster.allocating import claim, claiming_pod, refusal
 from tests.cluster.api import Api
@@ -144,56 +150,63 @@ def _share_id(number: int) -> str:
 
 
 def _counts(size: int) -> Object:
-    return {"devices": {"requests": [request("n0", count=size)]}}
+    return {"devices": {"requests": [request("n0", count=size, selector="")]}}
 
 
-def _windows(line: Line) -> Claims:
-    return lambda size: mixtures.window(line, size)
+def _converted(hardware: Hardware) -> Claims:
+    """The claims that conversion generates for containers that request devices of such nodes."""
+    known = Catalogue().get(hardware.name)
+    if known is None:
+        raise click.ClickException(f"{hardware.name} is not in the catalogue")
+    entry = dataclasses.replace(known, shares_cores=hardware.shared)
+
+    def spec(size: int) -> Object:
+        ask = Ask("main", Role.APP, "spec.containers[0]", names.RESOURCE_NEURON, size)
+        claim = make_claim([ask], [entry], DeviceConfig(), DRIVER, pin_types=False)
+        if not isinstance(claim, Claim):
+            raise click.ClickException(str(claim.findings[0]))
+        return dict(claim.template.spec["spec"])
+
+    return spec
 
 
-def _fours(parts: int) -> Object:
-    """A whole node in requests for four devices by their ids."""
-    return {"devices": {"requests": [request(f"n{part}", count=4, selector=_ids(4 * part)) for part in range(parts)]}}
+ROWS: Final = (
+    ("empty", False, ()),
+    ("empty, cores shared", True, ()),
+    ("half of them with no two neighbours free", False, tuple(range(0, 12, 2))),
+    ("the same, cores shared", True, tuple(range(0, 12, 2))),
+)
+"""Name, whether cores are shared, and the devices in use on half of the nodes."""
 
 
-def _ids(first: int) -> str:
-    chosen = ", ".join(map(str, range(first, first + 4)))
-    return f'device.attributes["{DRIVER}"].?deviceId.orValue(-1) in [{chosen}]'
-
-
-def _throughput(cluster: Cluster, nodes: int, pods: int, rounds: int) -> None:
-    line = Line(12, wraps=True)
+def _throughput(cluster: Cluster, nodes: int, pods: int, rounds: int, rows: Sequence[int]) -> None:
     click.echo(f"\n{nodes} x inf2.48xlarge, {pods} pods of 2, 3 and 5 devices; pods/s, medians of {rounds} in turns")
-    click.echo(f"{'':44} {'pods/s':>8} {'':8} {'':6} {'scheduler CPU ms/pod':>21}")
-    click.echo(f"{'nodes':44} {'counts':>8} {'windows':>8} {'ratio':>6} {'counts':>10} {'windows':>10}")
-    for name, shared, busy in (
-        ("empty", False, ()),
-        ("empty, cores shared", True, ()),
-        ("half of them with no two neighbours free", False, tuple(range(0, 12, 2))),
-        ("the same, cores shared", True, tuple(range(0, 12, 2))),
-    ):
-        found = cluster.nodes(Hardware("inf2.48xlarge", line, 2, shared), nodes)
+    click.echo(f"{'':44} {'pods/s':>8} {'':9} {'':6} {'scheduler CPU ms/pod':>21}")
+    click.echo(f"{'nodes':44} {'counts':>8} {'converted':>9} {'ratio':>6} {'counts':>10} {'converted':>10}")
+    for name, shared, busy in (ROWS[row] for row in rows):
+        hardware = Hardware("inf2.48xlarge", Line(12, wraps=True), 2, shared)
+        kinds = {"counts": _counts, "converted": _converted(hardware)}
+        found = cluster.nodes(hardware, nodes)
         if busy:
             cluster.hold(found[::2], busy, {mixtures.CORES: "2"} if shared else {})
-        measured: dict[str, list[tuple[float, float]]] = {"counts": [], "windows": []}
+        measured: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
         for _ in range(rounds):
-            measured["counts"].append(cluster.schedule(_counts, pods))
-            measured["windows"].append(cluster.schedule(_windows(line), pods))
+            for kind, claims in kinds.items():
+                measured[kind].append(cluster.schedule(claims, pods))
         rates, costs = (
-            [statistics.median(each[figure] for each in measured[kind]) for kind in ("counts", "windows")]
-            for figure in (0, 1)
+            [statistics.median(each[figure] for each in measured[kind]) for kind in kinds] for figure in (0, 1)
         )
         click.echo(
-            f"{name:44} {rates[0]:8.1f} {rates[1]:8.1f} {rates[1] / rates[0]:6.2f} {costs[0]:10.0f} {costs[1]:10.0f}"
+            f"{name:44} {rates[0]:8.1f} {rates[1]:9.1f} {rates[1] / rates[0]:6.2f} {costs[0]:10.0f} {costs[1]:10.0f}"
         )
         cluster.clear()
 
 
-def _refusals(cluster: Cluster, nodes: int, rounds: int) -> None:
+def _refusals(cluster: Cluster, nodes: int, rounds: int, rows: Sequence[int]) -> None:
     click.echo(
         f"\none pod that fits on none of {nodes} nodes; seconds until the scheduler says so, medians of {rounds}"
     )
-    for name, hardware, busy, claims in _refused():
+    for name, hardware, busy, claims in [list(_refused())[row] for row in rows]:
         found = cluster.nodes(hardware, nodes)
         cluster.hold(found, busy, {mixtures.CORES: str(hardware.cores)} if hardware.shared else {})
         click.echo(name)
@@ -208,27 +221,32 @@ def _refused() -> Iterator[tuple[str, Hardware, tuple[int, ...], list[tuple[str,
     sixteen = Hardware("trn2.48xlarge", Line(16, wraps=False), 8, logical=2)
     whole: list[tuple[str, Object]] = [
         ("one request for 16", _counts(16)),
-        ("four requests for 4, by device ids", _fours(4)),
+        ("converted: four requests for 4, by device ids", _converted(sixteen)(16)),
         ("allocationMode: All", {"devices": {"requests": [request("n0", allocationMode="All")]}}),
     ]
     yield "15 of 16 devices free, claims for the node", sixteen, (15,), whole
     yield "15 of 16 devices free, device 0 in use", sixteen, (0,), whole[:2]
-    ring = Line(12, wraps=True)
-
-    def consecutive(*sizes: int) -> list[tuple[str, Object]]:
-        return [(f"{size} consecutive devices", mixtures.window(ring, size)) for size in sizes]
-
     for shared in (False, True):
-        inf2 = Hardware("inf2.48xlarge", ring, 2, shared)
+        inf2 = Hardware("inf2.48xlarge", Line(12, wraps=True), 2, shared)
+        converted = _converted(inf2)
+
+        def consecutive(*sizes: int, claims: Claims = converted) -> list[tuple[str, Object]]:
+            return [(f"{size} consecutive devices", claims(size)) for size in sizes]
+
         title = f"every other device of 12 in use{', cores shared' if shared else ''}"
         yield title, inf2, tuple(range(0, 12, 2)), [*consecutive(2, 3, 5, 6, 9), ("7 devices", _counts(7))]
         title = f"devices 3 and 9 of 12 in use{', cores shared' if shared else ''}"
-        yield (
-            title,
-            inf2,
-            (3, 9),
-            [*consecutive(8, 11), ("12 devices", _counts(12)), ("12 devices in fours", _fours(3))],
-        )
+        of_twelve = [("one request for 12", _counts(12)), ("converted: 12 devices in fours", converted(12))]
+        yield title, inf2, (3, 9), [*consecutive(8, 11), *of_twelve]
+
+
+_ALL: Final = "0,1,2,3,4,5"
+
+
+def _rows(_: click.Context, __: click.Parameter, value: str) -> list[int]:
+    if not set(value.split(",")) <= set(_ALL.split(",")):
+        raise click.BadParameter("write row numbers such as 0,2")
+    return [int(part) for part in value.split(",")]
 
 
 @click.command()
@@ -236,8 +254,9 @@ def _refused() -> Iterator[tuple[str, Hardware, tuple[int, ...], list[tuple[str,
 @click.option("--pods", default=120, show_default=True, help="Pods of one measurement.")
 @click.option("--rounds", default=3, show_default=True, help="Measurements of each case.")
 @click.option("--only", type=click.Choice(["throughput", "refusals"]), help="One of the two parts.")
-def main(nodes: int, pods: int, rounds: int, only: str | None) -> None:
-    """Measure a real scheduler with windows and with unconstrained counts."""
+@click.option("--rows", default=_ALL, callback=_rows, help="Rows of each part, from 0; default: all.")
+def main(nodes: int, pods: int, rounds: int, only: str | None, rows: list[int]) -> None:
+    """Measure a real scheduler with the claims of conversion and with unconstrained counts."""
     try:
         assets = Assets.locate()
     except AssetsMissingError as error:
@@ -248,9 +267,9 @@ def main(nodes: int, pods: int, rounds: int, only: str | None) -> None:
             plane.start()
             plane.admin.create(device_class())
             if only != "refusals":
-                _throughput(Cluster(plane), nodes, pods, rounds)
+                _throughput(Cluster(plane), nodes, pods, rounds, [row for row in rows if row < len(ROWS)])
             if only != "throughput":
-                _refusals(Cluster(plane), nodes, rounds)
+                _refusals(Cluster(plane), nodes, rounds, rows)
         finally:
             plane.stop()
 

@@ -50,6 +50,10 @@ FILES: Final = {
         "Every night, removes generated templates that no pod needs. Needs rbac.yaml.",
         ("prune/cronjob.yaml",),
     ),
+    "map.yaml": (
+        "The page of `neuron-dra map`, for `kubectl port-forward`. Needs rbac.yaml.",
+        ("map/deployment.yaml",),
+    ),
 }
 """File -> its first line, and its templates."""
 
@@ -59,6 +63,7 @@ VALUES: Final[dict[str, dict[str, Any]]] = {
         "policies": {"packs": sorted(path.stem for path in PACKS.glob("*.yaml"))},
     },
     "prune.yaml": {"prune": {"enabled": True}},
+    "map.yaml": {"map": {"enabled": True}},
 }
 """File -> values of the chart that differ from the defaults."""
 

@@ -48,6 +48,7 @@ DURATION: Final = Type("google.protobuf.Duration")
 QUANTITY: Final = Type("kubernetes.Quantity")
 SEMVER: Final = Type("kubernetes.Semver")
 URL: Final = Type("kubernetes.URL")
+FORMAT: Final = Type("kubernetes.NamedFormat")
 IP: Final = Type("net.IP")
 CIDR: Final = Type("net.CIDR")
 
@@ -56,7 +57,7 @@ A: Final = Type("<A>")
 B: Final = Type("<B>")
 
 _NULLABLE: Final = frozenset(
-    {"optional_type", *(t.name for t in (TIMESTAMP, DURATION, QUANTITY, SEMVER, URL, IP, CIDR))}
+    {"optional_type", *(t.name for t in (TIMESTAMP, DURATION, QUANTITY, SEMVER, URL, FORMAT, IP, CIDR))}
 )
 
 

@@ -7,6 +7,7 @@ it or if another prepared claim holds what it needs.
 import dataclasses
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Final
 
 import msgspec
 
@@ -86,6 +87,10 @@ class Others:
         return next((each.cores for each in mine if each.share is not None and each.share.id == share_id), None)
 
 
+_SHARED_DEVICE: Final = tuple(field.name for field in dataclasses.fields(AllocatedDevice))
+_WHOLE_DEVICE: Final = tuple(name for name in _SHARED_DEVICE if name not in ("share_id", "cores"))
+
+
 def allocation_digest(claim: AllocatedClaim) -> str:
     """A digest of the allocated devices and their configs; for claims without shares, that of older versions."""
     devices = [_content(device) for device in claim.devices]
@@ -94,10 +99,8 @@ def allocation_digest(claim: AllocatedClaim) -> str:
 
 
 def _content(device: AllocatedDevice) -> dict[str, object]:
-    content = dataclasses.asdict(device)
-    if device.share_id is None:
-        del content["share_id"], content["cores"]
-    return content
+    fields = _WHOLE_DEVICE if device.share_id is None else _SHARED_DEVICE
+    return {name: getattr(device, name) for name in fields}
 
 
 def decide(claim: AllocatedClaim, view: NodeView, others: Others) -> PreparedClaim:

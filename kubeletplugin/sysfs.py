@@ -209,23 +209,23 @@ def _device(directory: Path, dev_root: Path, index: int) -> NeuronDevice | None:
     return device if directory.is_dir() else None
 
 
-def _files_by_name(directory: Path) -> dict[str, Path]:
+def _files_by_name(directory: Path) -> dict[str, str]:
     """The path of each file of a device. A counter may be a directory with the file `total`."""
-    found: dict[str, Path] = {}
-    for parent, directories, files in os.walk(directory):
-        here = Path(parent)
-        depth = len(here.relative_to(directory).parts)
+    found: dict[str, str] = {}
+    root = str(directory)
+    for parent, directories, files in os.walk(root):
+        depth = parent.count(os.sep, len(root))
         if depth >= _MAX_DEPTH:
             directories.clear()
         directories[:] = sorted(name for name in directories if not _OTHER_DIRECTORIES.fullmatch(name))
         if "total" in files:
-            found.setdefault(here.name, here / "total")
+            found.setdefault(parent.rpartition(os.sep)[2], f"{parent}{os.sep}total")
         for name in files:
-            found.setdefault(name, here / name)
+            found.setdefault(name, f"{parent}{os.sep}{name}")
     return found
 
 
-def _read(path: Path) -> str | None:
+def _read(path: Path | str) -> str | None:
     """A sysfs file without surrounding blanks; None if it does not exist or only root may read it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -324,6 +324,8 @@ class _Search:
 
         Admin access makes no difference: of a shared device that is used up, only a request for 0 is served.
         """
+        if not alternative.capacity and not device.shared:
+            return {}  # the whole device, by default
         if not alternative.capacity.keys() <= device.capacity.keys():
             return None
         wanted = {name: each.consumed(alternative.capacity.get(name)) for name, each in device.capacity.items()}

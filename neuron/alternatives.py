@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from neuron import names
-from neuron.arrangement import Member, Option, Tie, fits_empty_node, in_one_place
+from neuron.arrangement import Arrangement, Member, Option, Tie, arrange, fits_empty_node, in_one_place
 from neuron.serving import Serving
 
 
@@ -21,12 +21,14 @@ class Alternative:
         option: what it requests.
         constraints: attribute and requests of each constraint on it.
         types: names of the instance types that it is for.
+        others: whether the request has other alternatives.
     """
 
     name: str
     option: Option
     constraints: frozenset[tuple[str, tuple[int, ...]]]
     types: tuple[str, ...]
+    others: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,10 +77,16 @@ def merge(servings: Sequence[Serving], order: Sequence[int]) -> Merged | TooMany
         if cramped.layout.shares:
             del again[place]
         else:
-            fixed = in_one_place(cramped.layout, cramped.connected_sets)
-            again[place] = dataclasses.replace(cramped, arrangement=fixed)
+            again[place] = dataclasses.replace(cramped, arrangement=_with_one_option(cramped))
         found = _merge(again, order)
     return found
+
+
+def _with_one_option(serving: Serving) -> Arrangement:
+    """The arrangement with one alternative for each request: a place on the line, or device groups by attribute."""
+    if serving.entry.line is not None:
+        return in_one_place(serving.layout, serving.connected_sets)
+    return arrange(dataclasses.replace(serving.entry, counters=False), serving.layout, serving.connected_sets)
 
 
 def _cramped(merged: Merged, order: Sequence[int]) -> Serving | None:
@@ -97,7 +105,9 @@ def _cramped(merged: Merged, order: Sequence[int]) -> Serving | None:
             for identity in order
         }
         left_out = any(len(options[identity]) < len(all_options[identity]) for identity in order)
-        if left_out and not fits_empty_node(serving.entry, serving.layout, serving.connected_sets, options):
+        # In device groups, requests that containers use together have no alternatives.
+        connected_sets = serving.connected_sets if serving.entry.line is not None else ()
+        if left_out and not fits_empty_node(serving.entry, serving.layout, connected_sets, options):
             return serving
     return None
 
@@ -208,4 +218,4 @@ def _named(
         family = members[0].family
         taken[family] = taken.get(family, 0) + 1
         name = family if taken[family] == 1 else f"{family}-{taken[family]}"
-        yield Alternative(name, *shape, tuple(entry.name for entry in members))
+        yield Alternative(name, *shape, tuple(entry.name for entry in members), len(kept) > 1)

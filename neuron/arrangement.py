@@ -4,6 +4,7 @@ On rings and chains devices are consecutive (`neuron.windows`); elsewhere device
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
@@ -87,12 +88,30 @@ def arrange(entry: InstanceType, layout: Layout, connected_sets: Sequence[Connec
         if found is not None and fits_empty_node(entry, layout, connected_sets, found.options):
             return found
         return in_one_place(layout, connected_sets)
-    ties = [
-        Tie(names.device_group_attribute(each.group), tuple((identity, 0) for identity in each.requests))
-        for each in connected_sets
-        if each.group is not None
-    ]
-    return Arrangement(_untied(layout), tuple(ties))
+    return _grouped(entry, layout, connected_sets)
+
+
+def _grouped(entry: InstanceType, layout: Layout, connected_sets: Sequence[ConnectedSet]) -> Arrangement:
+    """Sets in device groups: by the attribute of the group, or one alternative for each group by its device ids.
+
+    The latter is for nodes whose devices consume counters. There, up to Kubernetes 1.36.2, a constraint fails if one
+    device of the node is in use (kubernetes/kubernetes#140436). Requests that several containers use together keep the
+    attribute: each request chooses its alternative alone.
+    """
+    options, ties = _untied(layout), []
+    spanned = [identity for each in connected_sets for identity in each.requests if len(each.requests) > 1]
+    for each in connected_sets:
+        if each.group is None:
+            continue
+        (first, *_) = each.requests
+        groups = [tuple(range(start, start + each.group)) for start in range(0, entry.devices or 0, each.group)]
+        if entry.counters and first not in spanned and 1 < len(groups) <= names.MAX_FIRST_AVAILABLE:
+            count = layout.counts[first]
+            options[first] = tuple(Option(count, ids=ids, places=((mask(ids), 0),)) for ids in groups)
+        else:
+            attribute = names.device_group_attribute(each.group)
+            ties.append(Tie(attribute, tuple((identity, 0) for identity in each.requests)))
+    return Arrangement(options, tuple(ties))
 
 
 def fits_empty_node(
@@ -146,10 +165,7 @@ def _consecutive(
         first, second = _ordered(layout, each.requests)
         paired.update(each.requests)
         found = neighbours.beside(line, layout.size((first,)), layout.size((second,))).alternatives
-        options[first] = tuple(
-            Option(layout.counts[first], ids=_sorted(alternative.own), places=_masks(alternative.places))
-            for alternative in found
-        )
+        options[first] = _beside(line, layout.counts[first], layout.size((first,)), layout.size((second,)))
         for position, alternative in enumerate(found):
             ties.append(Tie(alternative.union, ((first, position), (second, 0))))
             ties += _own_tie(alternative.own, (first, position))
@@ -159,16 +175,28 @@ def _consecutive(
         if count == line.devices:
             options[identity] = (Option(count, places=(((1 << count) - 1, 0),)),)
             continue
-        places = windows.placements(line, count, entry.windows)
-        options[identity] = tuple(
-            Option(
-                count, ids=_sorted(place), places=tuple((mask(ids), 0) for ids in windows.allowed(line, count, place))
-            )
-            for place in places
-        )
-        for position, place in enumerate(places):
+        options[identity] = _runs(line, count, entry.windows)
+        for position, place in enumerate(windows.placements(line, count, entry.windows)):
             ties += _own_tie(place, (identity, position))
     return Arrangement(options, tuple(ties))
+
+
+@functools.lru_cache(maxsize=256)
+def _runs(line: Line, count: int, published: bool) -> tuple[Option, ...]:
+    """The alternatives of a request for consecutive devices."""
+    return tuple(
+        Option(count, ids=_sorted(place), places=tuple((mask(ids), 0) for ids in windows.allowed(line, count, place)))
+        for place in windows.placements(line, count, published)
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _beside(line: Line, count: int, first: int, second: int) -> tuple[Option, ...]:
+    """The alternatives of the larger of two requests beside each other, of the sizes `first` and `second`."""
+    return tuple(
+        Option(count, ids=_sorted(alternative.own), places=_masks(alternative.places))
+        for alternative in neighbours.beside(line, first, second).alternatives
+    )
 
 
 def _masks(places: Iterable[tuple[frozenset[int], frozenset[int]]]) -> tuple[Place, ...]:

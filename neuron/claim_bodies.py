@@ -53,13 +53,15 @@ class Body:
         *,
         by_type: bool,
     ) -> None:
-        """Args: `order` as of `ordered`; `by_type`: whether all requests select instance types."""
+        """Args: `order` as of `ordered`; `by_type`: whether all requests must select instance types."""
         self._alternatives = merged.alternatives
         self._ties = merged.ties
         self._sets_lnc = servings[0].sets_lnc
         self._config = config
         self._device_class = device_class
         self._by_type = by_type
+        self._counters = any(each.entry.counters for each in servings)
+        self._consecutive = {each.entry.name for each in servings if each.entry.consecutive}
         self._names: Mapping[int, tuple[str, ...]] = _named(order, self._ranges(servings))
 
     def _ranges(self, servings: Sequence[Serving]) -> int:
@@ -120,20 +122,29 @@ class Body:
 
     def _devices(self, alternative: Alternative, option: Option) -> dict[str, Any]:
         whole_node = self._config.ultraserver_mode is not None
-        expressions = [selectors.whole_node() if whole_node else selectors.single_device()]
-        if self._by_type:
-            expressions.append(selectors.instance_types(alternative.types))
-        if option.ids:
-            expressions.append(selectors.device_ids(option.ids))
         devices: dict[str, Any] = {
             "deviceClassName": self._device_class,
             "allocationMode": "ExactCount",
             "count": 1 if whole_node else option.count,
-            "selectors": [{"cel": {"expression": expression}} for expression in expressions],
         }
+        if expressions := self._selectors(alternative, option):
+            devices["selectors"] = [{"cel": {"expression": expression}} for expression in expressions]
         if option.cores:
             devices["capacity"] = {"requests": {names.CAPACITY_CORES: str(option.cores)}}
         return devices
+
+    def _selectors(self, alternative: Alternative, option: Option) -> list[str]:
+        if self._config.ultraserver_mode is not None:
+            return [selectors.whole_node(), *([selectors.instance_types(alternative.types)] if self._by_type else ())]
+        untied = not alternative.constraints and (option.ids or alternative.others)
+        # Where devices consume counters, a device that does not match a constraint makes later alternatives fail.
+        if self._by_type or untied or (self._counters and alternative.others):
+            return [selectors.single_devices(alternative.types, option.ids)]
+        if option.ids:
+            return [selectors.single_devices((), option.ids)]
+        # Devices with one value of a window are consecutive on any type, and a whole node has no window.
+        windowed = alternative.constraints and self._consecutive.issuperset(alternative.types)
+        return [] if windowed else [selectors.single_devices()]
 
     def _constraints(self) -> list[dict[str, Any]]:
         if self._config.ultraserver_mode is not None:

@@ -109,7 +109,7 @@ def _make(
     long_lived = sum(1 for ask in asks if ask.amount and ask.role is not Role.INIT)
     if long_lived > names.MAX_REQUESTS_PER_CLAIM:
         return Refusal((_too_many_requests(long_lived),))
-    answers = [serve(entry, asks, config, unconnected=unconnected) for entry in candidates]
+    answers = _answers(types, asks, config, unconnected=unconnected)
     servings = [answer for answer in answers if isinstance(answer, Serving)]
     refusals = [
         (entry, answer) for entry, answer in zip(candidates, answers, strict=True) if isinstance(answer, TypeRefusal)
@@ -144,6 +144,31 @@ def _make(
         ),
         warnings=(*_waste(asks, servings, config), *_unconnected(asks, servings), *_left_out(left_out)),
     )
+
+
+@functools.lru_cache(maxsize=64)
+def _alike(types: _Types) -> tuple[int, ...]:
+    """For each candidate, the position of the first one that differs from it only in what does not matter here."""
+    first: dict[InstanceType, int] = {}
+    kinds = (
+        dataclasses.replace(entry, name="", family="", memory_gib=None, accelerator=None, released=True)
+        for entry in types.entries
+    )
+    return tuple(first.setdefault(kind, place) for place, kind in enumerate(kinds))
+
+
+def _answers(
+    types: _Types, asks: Sequence[Ask], config: DeviceConfig, *, unconnected: bool
+) -> list[Serving | TypeRefusal]:
+    """How each candidate serves the pod. Types of one kind serve it alike; a refusal names its type."""
+    answers: list[Serving | TypeRefusal] = []
+    for entry, place in zip(types.entries, _alike(types), strict=True):
+        known = answers[place] if place < len(answers) else None
+        if isinstance(known, Serving):
+            answers.append(dataclasses.replace(known, entry=entry))
+        else:
+            answers.append(serve(entry, asks, config, unconnected=unconnected))
+    return answers
 
 
 # Controllers create the same pod many times.
@@ -181,13 +206,12 @@ def _unused(serving: Serving, asks: Sequence[Ask], config: DeviceConfig) -> int:
 
 
 def _needs_types(merged: Merged, first: Serving, asks: Sequence[Ask]) -> bool:
-    """Whether requests must select instance types, because a device of another type would be wrong.
+    """Whether all requests must select instance types, because a device of another type would be wrong.
 
-    A device group exists only on types that publish it, and a single device is right on any type. Alternatives, cores,
-    LNC and a whole node without groups are right only on the types for which they were computed.
+    A device group or window exists only on types that publish it, and a single device is right on any type. Cores, LNC
+    and a whole node without groups are right only on the types for which they were computed.
     """
-    several = any(len(alternatives) > 1 for alternatives in merged.alternatives.values())
-    if several or first.sets_lnc or any(ask.in_cores and ask.amount for ask in asks):
+    if first.sets_lnc or any(ask.in_cores and ask.amount for ask in asks):
         return True
     tied = {identity for tie in merged.ties for identity, _ in tie.members}
     return any(count > 1 and identity not in tied for identity, count in first.layout.counts.items())

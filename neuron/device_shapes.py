@@ -87,6 +87,7 @@ class Shape:
         published: whether ResourceSlices have it, or only the catalogue.
         capacity: quantities by qualified name.
         shares: if several claims can share it, the amounts of cores that a claim can consume (empty: any); else None.
+        counted: whether it consumes shared counters; only ResourceSlices tell.
     """
 
     instance_type: str
@@ -96,6 +97,7 @@ class Shape:
     published: bool = False
     capacity: Mapping[str, str] = dataclasses.field(default_factory=dict)
     shares: tuple[int, ...] | None = None
+    counted: bool = False
 
     @property
     def shared(self) -> bool:
@@ -188,12 +190,14 @@ class SliceDevice:
         others: names of its other attributes, sorted.
         capacity: quantities by qualified name, sorted.
         shares: as of `Shape`.
+        counted: as of `Shape`.
     """
 
     fixed: tuple[tuple[str, Value], ...]
     others: tuple[str, ...]
     capacity: tuple[tuple[str, str], ...] = ()
     shares: tuple[int, ...] | None = None
+    counted: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -228,7 +232,8 @@ def read_slice(spec: Mapping[str, Any]) -> SliceShapes | None:
         others = {name: value for name, value in attributes.items() if not _FIXED.fullmatch(name)}
         shares = _read_shares(sizes) if fields.get("allowMultipleAllocations") is True else None
         capacity = tuple(sorted(dict(_quantities(sizes)).items()))
-        devices.add(SliceDevice(fixed, tuple(sorted(others)), capacity, shares))
+        counted = bool(fields.get("consumesCounters"))
+        devices.add(SliceDevice(fixed, tuple(sorted(others)), capacity, shares, counted))
         values.update((instance_type, name, value) for name, value in others.items())
     return SliceShapes(_shared(frozenset(devices)), frozenset(values)) if devices else None
 
@@ -337,4 +342,4 @@ def _shape(device: SliceDevice, values: Mapping[tuple[str, str], Varying]) -> Sh
     resource_type = str(attributes.get(qualified(names.ATTRIBUTE_RESOURCE_TYPE), names.RESOURCE_TYPE_DEVICE))
     varying = {name: values[instance_type, name] for name in device.others}
     capacity = dict(device.capacity)
-    return Shape(instance_type, resource_type, attributes, varying, True, capacity, device.shares)
+    return Shape(instance_type, resource_type, attributes, varying, True, capacity, device.shares, device.counted)

@@ -208,6 +208,9 @@ CODES: Final = {
     "NEU114": "The object is not a readable Pod",
     "NEU115": "The Neuron devices of a converted pod cannot change",
     "NEU118": "The UltraServer nodes publish another kind of device than the pod needs",
+    "NEU120": "A policy names a ResourceClaimTemplate that does not exist",
+    "NEU121": "A ResourceClaimTemplate that a policy names does not serve the pod",
+    "NEU122": "Another ResourceClaimTemplate has the name of one that a policy carries",
     # 2xx: warnings of conversion
     "NEU201": "A pod with nodeName is not converted",
     "NEU202": "More cores are allocated than were asked for",
@@ -226,6 +229,7 @@ CODES: Final = {
     "NEU215": "Devices of one container need not be connected",
     "NEU216": "Nothing says which instance types there are",
     "NEU217": "A value of the node selection is taken as a hint to families",
+    "NEU230": "A ResourceClaimTemplate that a policy names was not checked",
     # 3xx: ResourceClaimTemplates
     "NEU301": "The API server refused to create the ResourceClaimTemplate",
     "NEU302": "The API server cannot be reached",
@@ -280,6 +284,9 @@ CODES: Final = {
     "NEU537": "adminAccess fails on shared devices that are used up",
     "NEU538": "No device that the cluster publishes now has the attribute of a constraint",
     "NEU539": "Cores are requested of devices that are not shared",
+    "NEU540": "adminAccess waits for free devices where they consume shared counters",
+    "NEU541": "A constraint fails beside devices in use where they consume shared counters",
+    "NEU542": "One request for a whole node of many devices costs the scheduler seconds",
     # 6xx: device selectors
     "NEU601": "A device selector is not CEL",
     "NEU602": "A device selector can never be evaluated",

@@ -48,6 +48,7 @@ class InstanceType:
         single_devices: whether nodes publish their devices one by one.
         whole_node: whether UltraServer nodes publish the whole node. Without shared counters (Kubernetes 1.34 and 1.35)
             a node publishes one of both.
+        counters: whether single devices consume shared counters; only ResourceSlices tell.
     """
 
     name: str
@@ -66,6 +67,7 @@ class InstanceType:
     windows: bool = True
     single_devices: bool = True
     whole_node: bool = True
+    counters: bool = False
 
     @property
     def consecutive(self) -> bool:
@@ -181,6 +183,7 @@ class Observation:
         labels: values of the Nodes' instance-type labels; SageMaker HyperPod writes `ml.<type>`.
         single_devices: whether a node published single devices when slices of the type were seen last.
         whole_node: whether a node published the whole node then.
+        counters: whether its single devices consumed shared counters then.
     """
 
     devices: int
@@ -190,6 +193,7 @@ class Observation:
     labels: tuple[str, ...] = ()
     single_devices: bool = True
     whole_node: bool = False
+    counters: bool = False
 
 
 class Catalogue:
@@ -247,8 +251,9 @@ class Catalogue:
                     found = dataclasses.replace(found, devices=seen.devices, groups=entry.groups or seen.groups)
             shares = bool(alike) and all(each.shares_cores for each in alike)
             windows = all(each.windows for each in alike)
-            if (shares, windows) != (found.shares_cores, found.windows):
-                found = dataclasses.replace(found, shares_cores=shares, windows=windows)
+            counters = entry.name in published and published[entry.name].counters
+            if (shares, windows, counters) != (found.shares_cores, found.windows, found.counters):
+                found = dataclasses.replace(found, shares_cores=shares, windows=windows, counters=counters)
             found = _with_offers(found, observations.get(entry.name))
             if found is not entry:
                 additions.append(found)
@@ -257,7 +262,11 @@ class Catalogue:
                 topology = Topology.SINGLE if seen.devices == 1 else Topology.SWITCH
                 family = name.partition(".")[0]
                 found = InstanceType(name, family, seen.devices or None, None, (), 1, None, topology, seen.groups)
-                additions.append(dataclasses.replace(found, shares_cores=seen.shares_cores, windows=seen.windows))
+                additions.append(
+                    dataclasses.replace(
+                        found, shares_cores=seen.shares_cores, windows=seen.windows, counters=seen.counters
+                    )
+                )
         return self.extended(additions) if additions else self
 
 

@@ -54,6 +54,9 @@ TEMPLATE_PREFIX: Final = "neuron-"
 ANNOTATION_PRUNE_AFTER: Final = "neuron.aws.com/prune-after"
 """On a generated template: the time (RFC 3339) at which it is deleted, unless the annotation is removed before."""
 
+ANNOTATION_TEMPLATE_DIGEST: Final = "neuron.aws.com/template-digest"
+"""On a template that a ConversionPolicy carries: the hash of its spec."""
+
 # --- attributes that the driver publishes in ResourceSlices ----------------------------------------------
 
 ATTRIBUTE_INSTANCE_TYPE: Final = "instanceType"

@@ -179,6 +179,7 @@ class DeviceIndex:
         self.published = self._mask(lambda shape: shape.published)
         self.whole_nodes = self._mask(lambda shape: shape.resource_type == names.RESOURCE_TYPE_NODE)
         self.shared = self._mask(lambda shape: shape.shared)
+        self.counted = self._mask(lambda shape: shape.counted)
         self._types: dict[str, int] = {}
         self._having: dict[str, int] = {}
         self._with_capacity: dict[str, int] = {}

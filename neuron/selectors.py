@@ -4,11 +4,14 @@ All lookups have a guard: a missing attribute is a run-time error, and an error 
 scheduling of the pod (dynamic-resource-allocation/cel).
 """
 
+import re
 from collections.abc import Sequence
+from typing import Final
 
 from neuron import names
 
-_ATTRIBUTES = f'device.attributes["{names.DRIVER}"]'
+_ATTRIBUTES: Final = f'device.attributes["{names.DRIVER}"]'
+_AND: Final = " && "
 
 
 def single_device() -> str:
@@ -26,17 +29,53 @@ def whole_node() -> str:
     return f'"{attribute}" in {_ATTRIBUTES} && {_ATTRIBUTES}.{attribute} == "{names.RESOURCE_TYPE_NODE}"'
 
 
-def device_ids(ids: Sequence[int]) -> str:
-    """Selects devices by their index on the node."""
-    attribute = names.ATTRIBUTE_DEVICE_ID
-    listed = ", ".join(map(str, ids))
-    return f'"{attribute}" in {_ATTRIBUTES} && {_ATTRIBUTES}.{attribute} in [{listed}]'
+def single_devices(types: Sequence[str] = (), ids: Sequence[int] = ()) -> str:
+    """Selects single devices of EC2 instance types, by their index on the node. Empty: any type, any index.
+
+    It is one expression: for each selector and device the allocator converts all attributes of the device, which costs
+    more than to evaluate the expression. The parts that exclude most devices come first.
+
+    Args:
+        types: names of the catalogue or the cluster, not user input.
+        ids: indexes on the node.
+    """
+    parts = []
+    if ids:
+        parts.append(_one_of(names.ATTRIBUTE_DEVICE_ID, [str(index) for index in ids], always_list=True))
+    if types:
+        parts.append(instance_types(types))
+    return _AND.join([*parts, f"({single_device()})"]) if parts else single_device()
 
 
 def instance_types(types: Sequence[str]) -> str:
     """Selects EC2 instance types. `types` are names of the catalogue or the cluster, not user input."""
-    attribute = names.ATTRIBUTE_INSTANCE_TYPE
+    return _one_of(names.ATTRIBUTE_INSTANCE_TYPE, [f'"{name}"' for name in types])
+
+
+def _one_of(attribute: str, values: Sequence[str], *, always_list: bool = False) -> str:
     lookup = f"{_ATTRIBUTES}.{attribute}"
-    quoted = [f'"{name}"' for name in types]
-    test = f"{lookup} == {quoted[0]}" if len(quoted) == 1 else f"{lookup} in [{', '.join(quoted)}]"
-    return f'"{attribute}" in {_ATTRIBUTES} && {test}'
+    single = len(values) == 1 and not always_list
+    test = f"{lookup} == {values[0]}" if single else f"{lookup} in [{', '.join(values)}]"
+    return f'"{attribute}" in {_ATTRIBUTES}{_AND}{test}'
+
+
+def _pattern(attribute: str, value: str) -> str:
+    lookup = re.escape(f'"{attribute}" in {_ATTRIBUTES}{_AND}{_ATTRIBUTES}.{attribute} ')
+    return rf"(?:{lookup}(?:== {value}|in \[{value}(?:, {value})*\]){re.escape(_AND)})?"
+
+
+_SINGLE_DEVICES: Final = re.compile(
+    _pattern(names.ATTRIBUTE_DEVICE_ID, "[0-9]+")
+    + _pattern(names.ATTRIBUTE_INSTANCE_TYPE, '"[A-Za-z0-9._-]+"')
+    + re.escape(f"({single_device()})"),
+    re.ASCII,
+)
+_LONGEST: Final = 4096
+"""Characters of an expression that is compared."""
+
+
+def selects_single_devices(expression: str) -> bool:
+    """Whether `single_devices` can make an expression, which then matches no whole node."""
+    return expression == single_device() or (
+        len(expression) <= _LONGEST and _SINGLE_DEVICES.fullmatch(expression) is not None
+    )

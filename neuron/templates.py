@@ -57,25 +57,32 @@ def is_generated(name: str) -> bool:
     return len(name) <= _LONGEST_NAME and _NAME.fullmatch(name) is not None
 
 
-def names_itself(name: str, spec: Mapping[str, Any]) -> bool:
-    """Whether `Template.make` makes `name` for `spec`: it has our pattern and the hash of the spec."""
+def is_unchanged(name: str, annotations: Mapping[str, str], spec: Mapping[str, Any]) -> bool:
+    """Whether a template has the spec with which it was created: the hash in its name, or in its annotation, fits."""
     match = _NAME.fullmatch(name) if len(name) <= _LONGEST_NAME else None
-    return match is not None and match["digest"] == digest(spec)
+    recorded = match["digest"] if match is not None else annotations.get(names.ANNOTATION_TEMPLATE_DIGEST)
+    return recorded is not None and recorded == digest(spec)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Template:
-    """A generated ResourceClaimTemplate: the same demand gives the same name, in any namespace.
+    """A ResourceClaimTemplate that the webhook creates. The same demand gives a generated one the same name everywhere.
 
     Attributes:
-        name: `neuron-<summary>-<digest>`, at most 63 characters.
+        name: `neuron-<summary>-<digest>`, at most 63 characters; or the name that a ConversionPolicy gives.
         spec: the ResourceClaimTemplateSpec (`resource.k8s.io/v1`), JSON-like.
         digest: `digest(spec)`.
+        policy: the ConversionPolicy that carries it; empty for a generated template.
+        labels: of a policy's template.
+        annotations: of a policy's template.
     """
 
     name: str
     spec: Mapping[str, Any]
     digest: str
+    policy: str = ""
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    annotations: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def make(cls, summary: str, spec: Mapping[str, Any]) -> "Template":
@@ -86,7 +93,11 @@ class Template:
 
     def manifest(self, namespace: str = "") -> dict[str, Any]:
         """The object to create. Empty `namespace`: not set."""
-        metadata: dict[str, Any] = {"name": self.name, "labels": {names.LABEL_MANAGED_BY: names.MANAGER}}
+        labels = {**self.labels, names.LABEL_MANAGED_BY: names.MANAGER}
+        metadata: dict[str, Any] = {"name": self.name, "labels": labels}
+        if self.policy:
+            # Its name does not say what it contains. Prune removes only what was not changed since.
+            metadata["annotations"] = {**self.annotations, names.ANNOTATION_TEMPLATE_DIGEST: self.digest}
         if namespace:
             metadata["namespace"] = namespace
         return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": dict(self.spec)}

@@ -12,6 +12,7 @@ from neuron.check_attributes import check_attributes
 from neuron.check_capacity import CapacityRules, spare_alternatives
 from neuron.check_configs import Placed
 from neuron.check_counts import CountRules
+from neuron.check_scheduling import check_scheduling
 from neuron.check_selectors import Judged, JudgedSelectors
 from neuron.claim_reader import read_claim, read_class, shown
 from neuron.claim_specs import ClaimSpec, ClassSpec, DeviceRequest, Leaf, Selector
@@ -178,6 +179,8 @@ def judge_claim(claim: ClaimSpec, context: ClaimContext) -> ClaimJudgement:
     entries = [matcher.class_entries(leaf.devices.device_class) for leaf in leaves]
     found += spare_alternatives((leaf, shares.check(leaf, each)) for leaf, each in zip(leaves, entries, strict=True))
     found += rules.findings()
+    if not any(each.severity is Severity.ERROR for each in found):
+        found += check_scheduling(claim, rules.leaves, context.index, context.catalogue)
     findings.add(finding for finding in found if matcher.certain or _holds_for_fewer(finding))
     return ClaimJudgement(claim, tuple(rules.leaves), tuple(findings))
 

@@ -1,6 +1,8 @@
 """Fixtures for every test: a directory of certificates made once, since each costs a key."""
 
 import gc
+import os
+import sys
 from pathlib import Path
 
 import hypothesis
@@ -13,10 +15,23 @@ hypothesis.settings.register_profile("neuron-dra", deadline=None)
 hypothesis.settings.load_profile("neuron-dra")
 
 
+# jsonschema imports this checker of IRIs if it is there; that takes three seconds, and no schema here has IRIs.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+
+# Each client of an API server reads the machine's CAs, which takes 60 ms. No test trusts any of them.
+os.environ["SSL_CERT_FILE"] = os.devnull
+
+
+def pytest_collection() -> None:
+    """Do not look for garbage among modules and collected tests, which live until the end."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """Exempt modules and collected tests, which live until the end, from garbage collection."""
+    """Exempt them from garbage collection for good."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

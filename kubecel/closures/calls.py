@@ -11,7 +11,7 @@ from kubecel.closures.operators import CALL_COST
 from kubecel.errors import CelBudgetExceededError, CelRuntimeError, CelTypeError, CelUnsupportedError
 from kubecel.syntax import nodes as syntax
 from kubecel.types import A
-from kubecel.values import Optional, name_of
+from kubecel.values import Optional
 
 _CLAUSE: Final = re.compile(r"%%|%")
 _OPTIONAL_ALTERNATIVES: Final = frozenset({"or", "orValue"})
@@ -201,7 +201,10 @@ _BUDGETED: Final = {1: _one_budgeted, 2: _two_budgeted}
 
 
 def _alternative(compiler: Compiler, node: syntax.Call, target: syntax.Node) -> Code:
-    """`optional.or(other)` and `optional.orValue(value)`: the argument is computed only if it is needed."""
+    """`optional.or(other)` and `optional.orValue(value)`: the argument is computed only if it is needed.
+
+    A value of unknown type that is no optional is the result (cel-go cel/library.go, evalOptionalOrValue).
+    """
     operand, other = compiler.compile(target), compiler.compile(node.arguments[0])
     name, offset, unwraps = f"'{node.function}'", node.offset, node.function == "orValue"
     found, result = compiler.types.result(OR_VALUE if unwraps else OR, (operand.type, other.type))
@@ -214,7 +217,7 @@ def _alternative(compiler: Compiler, node: syntax.Call, target: syntax.Node) -> 
     def choose(frame: Frame) -> Any:
         value = base(frame)
         if type(value) is not Optional:
-            raise CelRuntimeError(f"{name} requires an optional, not {name_of(value)}", offset)
+            return value
         if value.present:
             return value.value if unwraps else value
         if cost:

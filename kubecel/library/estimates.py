@@ -198,6 +198,14 @@ def _sets(factor: float) -> Rule:
     return lambda call: Estimate(capped(call.size(0).times(call.size(1)).cost(factor) + 1))
 
 
+_FORMAT_PATTERN: Final = 128
+"""Characters of a pattern that the API server assumes for every named format (k8s.io/apiserver/pkg/cel/limits.go)."""
+
+
+def _validate(call: Call) -> Estimate:
+    return Estimate(scaled(call.size(0).cost(TRAVERSAL), _FORMAT_PATTERN * PATTERN))
+
+
 _METHODS: Final[dict[str, Rule]] = {
     **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"), _each),
     **dict.fromkeys(("lowerAscii", "upperAscii", "substring", "trim"), _same_size(-1)),
@@ -212,6 +220,7 @@ _METHODS: Final[dict[str, Rule]] = {
     "flatten": _flatten,
     "distinct": _distinct,
     "sort": _pairs(-1),
+    "validate": _validate,
     "@sortByAssociatedKeys": _pairs(0),
 }
 _FUNCTIONS: Final[dict[str, Rule]] = {

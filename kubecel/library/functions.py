@@ -1,13 +1,13 @@
 """All functions of expressions: the CEL standard library and the libraries of Kubernetes 1.36.
 
-Calls of other functions are compile errors. These functions of Kubernetes are missing: `authorizer`, `format.*` (named
-string formats) and `jsonpatch.escapeKey`.
+Calls of other functions are compile errors. These functions of Kubernetes are missing: `authorizer` and
+`jsonpatch.escapeKey`.
 """
 
 from typing import Final
 
 from kubecel.checking.overloads import Library
-from kubecel.library import formatting, kubernetes, lists, network, optionals, standard, strings, times, urls
+from kubecel.library import formats, formatting, kubernetes, lists, network, optionals, standard, strings, times, urls
 
 LIBRARY: Final = Library(
     (
@@ -15,6 +15,7 @@ LIBRARY: Final = Library(
         *times.OVERLOADS,
         *strings.OVERLOADS,
         *formatting.OVERLOADS,
+        *formats.OVERLOADS,
         *lists.OVERLOADS,
         *optionals.OVERLOADS,
         *kubernetes.OVERLOADS,

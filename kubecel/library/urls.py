@@ -66,6 +66,15 @@ def parse_url(budget: Budget, text: str) -> Url:
     if len(text) > _MAX_LENGTH:
         raise CelBudgetExceededError(f"a URL has {len(text)} characters, {_MAX_LENGTH} are allowed")
     budget.work(1 + len(text) // 4)
+    return split(text)
+
+
+def split(text: str) -> Url:
+    """Parse a URL without a budget; the caller charges it.
+
+    Raises:
+        CelRuntimeError: the text is not a URL.
+    """
     if not text:
         raise _not_a_url(text, "it is empty")
     if _CONTROL.search(text):

@@ -11,11 +11,12 @@ from neuron import names, scheduling
 from neuron.claim_reader import read_claim, read_class
 from neuron.claim_specs import ClaimSpec
 from policies.judging import holdings, matching
-from policies.judging.evaluate import UndecidedError, Verdict, evaluate, first_match
+from policies.judging.evaluate import UndecidedError, evaluate, first_match
 from policies.judging.fields import mapping, mappings
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.rules import HintRule, PodRule, ValidatingRule
 from policies.judging.subjects import RequestContext, Subject, of_object
+from policies.judging.verdicts import Verdict
 from policies.schema import kinds as schema
 from policies.schema.documents import Path, Problem
 from policies.schema.hints import Gets
@@ -78,6 +79,7 @@ def _knowledge(case: schema.Case, data: Mapping[str, Any]) -> DeviceKnowledge:
     specs: dict[str, dict[str, ClaimSpec]] = {"ResourceClaim": {}, "ResourceClaimTemplate": {}}
     classes: dict[str, bool | None] = {}
     lncs: dict[str, tuple[int, ...]] = {}
+    extended: dict[str, str] = {}
     for each in case.objects:
         kind, version = str(each.get("kind", "")), str(each.get("apiVersion", ""))
         name = str(mapping(each.get("metadata")).get("name", ""))
@@ -87,12 +89,16 @@ def _knowledge(case: schema.Case, data: Mapping[str, Any]) -> DeviceKnowledge:
             spec, _ = read_class(version, each.get("spec"))
             classes[name] = any(names.DRIVER in selector.expression for selector in spec.selectors)
             lncs[name] = holdings.lncs_of(spec.configs)
+            resource = mapping(each.get("spec")).get("extendedResourceName")
+            if isinstance(resource, str) and resource:
+                extended[resource] = name
     record = holdings.read_record(data) if case.converted else None
     claims = mappings(mapping(data.get("spec")).get("resourceClaims"))
     generated = [str(each.get("name")) for each in claims if each.get("name") in _GENERATED]
     return DeviceKnowledge(
         classes=classes or None,
         class_lncs=lncs,
+        extended=extended,
         templates=specs["ResourceClaimTemplate"],
         claims=specs["ResourceClaim"],
         record=record,

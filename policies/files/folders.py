@@ -39,12 +39,37 @@ def read_folder(folder: Path) -> dict[str, bytes]:
     Raises:
         PolicyError: the folder or a file cannot be read, or a file is too large.
     """
+    files, problems = read_files(folder)
+    if problems:
+        raise PolicyError(problems)
+    return files
+
+
+def read_files(folder: Path) -> tuple[dict[str, bytes], list[Problem]]:
+    """The files that can be read, and the problems of the others; see `read_folder`.
+
+    Raises:
+        PolicyError: the folder cannot be read, or is too large.
+    """
     generation = folder / _CONFIG_MAP_DATA
     root = Path(os.path.realpath(generation)) if generation.is_dir() else folder
     if not root.is_dir():
         raise PolicyError([Problem(str(folder), 0, "this is not a directory. Give the folder of the policy files.")])
     reader = _FolderReader(folder, root)
     reader.read()
+    if reader.incomplete:
+        raise PolicyError(reader.problems)
+    return reader.found, reader.problems
+
+
+def read_file(path: Path) -> dict[str, bytes]:
+    """One policy file, in the form of `read_folder`.
+
+    Raises:
+        PolicyError: it cannot be read, or is too large.
+    """
+    reader = _FolderReader(path.parent, path.parent)
+    reader.take(path)
     if reader.problems:
         raise PolicyError(reader.problems)
     return reader.found
@@ -59,6 +84,8 @@ class _FolderReader:
         self._size = 0
         self.found: dict[str, bytes] = {}
         self.problems: list[Problem] = []
+        self.incomplete = False
+        """Whether there may be files that were not seen."""
 
     def read(self) -> None:
         """Read all files, or as many as the limits allow."""
@@ -68,15 +95,16 @@ class _FolderReader:
             seen += len(directories) + len(names)
             wanted = sorted(name for name in names if not name.startswith(".") and name.endswith(_SUFFIXES))
             over = len(self.found) + len(wanted) > _MOST_FILES or seen > _MOST_ENTRIES
-            if over or not all(self._take(Path(directory, name)) for name in wanted):
+            if over or not all(self.take(Path(directory, name)) for name in wanted):
                 message = (
                     f"a folder of policies has at most {_MOST_FILES} policy files of {_LARGEST_FOLDER} bytes together,"
                     f" and {_MOST_ENTRIES} entries; move other files out of this folder."
                 )
                 self.problems.append(Problem(_shown(self._folder), 0, message))
+                self.incomplete = True
                 return
 
-    def _take(self, path: Path) -> bool:
+    def take(self, path: Path) -> bool:
         """Read one file; False if the folder is too large."""
         if self._size > _LARGEST_FOLDER:
             return False
@@ -93,6 +121,7 @@ class _FolderReader:
         return self._size <= _LARGEST_FOLDER
 
     def _unreadable(self, error: OSError) -> None:
+        self.incomplete = True
         self.problems.append(Problem(_shown(error.filename), 0, f"this cannot be read: {error.strerror}."))
 
 

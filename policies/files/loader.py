@@ -3,21 +3,26 @@
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 from kubecel.budget import Clock
 from kubecel.compile import Cel
 from kubecel.engine import CelEngine
 from neuron.findings import did_you_mean
 from neuron.instances import Topology
-from policies.files import catalogues, reading
+from policies.files import catalogues, mapped_templates, reading
 from policies.files.cases import run_cases
 from policies.files.folders import PolicyError, digest, read_folder
+from policies.judging.parameters import name_of
 from policies.judging.policy_set import PolicySet
-from policies.judging.rules import Binding, ExpressionCompiler, HintRule, PodRule, ValidatingRule
+from policies.judging.rules import Binding, ExpressionCompiler, HintRule, Parameters, PodRule, ValidatingRule
+from policies.judging.sharing import Sharing
 from policies.schema import documents
 from policies.schema import kinds as schema
 from policies.schema.documents import Document, Problem
+
+_MOST_NAMED: Final = 3
+"""Files that a note names."""
 
 __all__ = ["PolicyError", "digest", "load", "load_folder", "read_folder"]
 
@@ -53,7 +58,15 @@ def load(
     loaded = _Assembly(engine or Cel(hint=did_you_mean), reader)
     if reader.problems:
         raise PolicyError(reader.problems)
-    found = PolicySet(loaded.validating, loaded.conversions, loaded.catalogue, digest(files), len(files), loaded.hints)
+    found = PolicySet(
+        loaded.validating,
+        loaded.conversions,
+        loaded.catalogue,
+        digest(files),
+        len(files),
+        loaded.hints,
+        tuple(reader.notes),
+    )
     results = [result for rule in found.rules for result in run_cases(rule, clock)] if run_tests else []
     failures = [result.failure for result in results if result.failure is not None]
     if failures:
@@ -68,22 +81,49 @@ class _Reader:
     """Parses files to models, and collects the problems."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
+        self._seen: dict[tuple[str, str], str] = {}
         self.problems: list[Problem] = []
         self.found: list[tuple[Document, schema.AnyPolicy]] = []
-        seen: dict[tuple[str, str], str] = {}
-        path: documents.Path = ("metadata", "name")
-        for document, policy in reading.read(files, self.problems):
-            key = (policy.kind, policy.metadata.name)
-            if key in seen:
-                message = f"{key[0]} '{key[1]}' is already in {seen[key]}; rename one."
-                self.problems.append(document.problem(path, message))
+        documents_read = list(reading.read_documents(files, self.problems))
+        self.param_kinds = reading.param_kinds(documents_read)
+        self.parameters: dict[reading.Kind, list[Mapping[str, Any]]] = {}
+        older: dict[str, None] = {}
+        for document in documents_read:
+            kind = reading.kind_of(document)
+            if kind in self.param_kinds and kind not in schema.KINDS:
+                self.parameters.setdefault(kind, []).append(document.data)
             else:
-                seen[key] = f"{document.file}:{document.line(path)}"
-                self.found.append((document, policy))
+                self._take(document)
+                if reading.is_older(document):
+                    older[document.file] = None
+        self.notes = [_older(list(older))] if older else []
+
+    def _take(self, document: Document) -> None:
+        path: documents.Path = ("metadata", "name")
+        try:
+            policy = reading.parse(document)
+        except reading.RefusedError as error:
+            self.problems += error.problems
+            return
+        key = (policy.kind, policy.metadata.name)
+        if key in self._seen:
+            message = f"{key[0]} '{key[1]}' is already in {self._seen[key]}; rename one."
+            self.problems.append(document.problem(path, message))
+        else:
+            self._seen[key] = f"{document.file}:{document.line(path)}"
+            self.found.append((document, policy))
 
     def of(self, kind: type[Kind]) -> list[tuple[Document, Kind]]:
         """The documents of one kind, in the order of files."""
         return [(document, policy) for document, policy in self.found if isinstance(policy, kind)]
+
+
+def _older(files: Sequence[str]) -> str:
+    more = f" and {len(files) - _MOST_NAMED} more" if len(files) > _MOST_NAMED else ""
+    return (
+        f"{', '.join(files[:_MOST_NAMED])}{more}: read as {schema.VAP_API_VERSION}; the API server no longer serves"
+        " older versions by default."
+    )
 
 
 class _Assembly:
@@ -91,6 +131,7 @@ class _Assembly:
 
     def __init__(self, engine: CelEngine, reader: _Reader) -> None:
         self._engine = engine
+        self._sharing = Sharing()
         self._problems = reader.problems
         bindings = self._bindings(reader)
         self.validating = tuple(
@@ -103,6 +144,7 @@ class _Assembly:
         self.catalogue, problems = catalogues.assemble(reader.of(schema.InstanceTypeCatalog))
         self._problems += problems
         self._families(reader.of(schema.ConversionPolicy))
+        self._problems += mapped_templates.check(reader.of(schema.ConversionPolicy), self.catalogue)
 
     def _say(self, document: Document, path: documents.Path, message: str) -> None:
         self._problems.append(document.problem(path, message))
@@ -110,20 +152,39 @@ class _Assembly:
     # --- validation -----------------------------------------------------------------------------------------
 
     def _bindings(self, reader: _Reader) -> dict[str, list[Binding]]:
-        known = [policy.metadata.name for _, policy in reader.of(schema.ValidatingAdmissionPolicy)]
+        policies = {policy.metadata.name: policy for _, policy in reader.of(schema.ValidatingAdmissionPolicy)}
         bindings: dict[str, list[Binding]] = {}
         for document, policy in reader.of(schema.ValidatingAdmissionPolicyBinding):
             spec = policy.spec
-            if spec.policy_name not in known:
+            bound = policies.get(spec.policy_name)
+            if bound is None:
                 message = f"spec.policyName is '{spec.policy_name}', but no file has a policy of that name."
-                self._say(document, ("spec", "policyName"), message + did_you_mean(spec.policy_name, known))
-            if spec.param_ref is not None:
-                message = "spec.paramRef is not supported; use params of a ValidatingPolicy."
-                self._say(document, ("spec", "paramRef"), message)
+                self._say(document, ("spec", "policyName"), message + did_you_mean(spec.policy_name, policies))
+            parameters = self._parameters(document, spec.param_ref, bound, reader)
             self._check_actions(document, spec.validation_actions)
-            binding = Binding(policy.metadata.name, spec.match_resources, spec.validation_actions)
+            binding = Binding(policy.metadata.name, spec.match_resources, spec.validation_actions, parameters)
             bindings.setdefault(spec.policy_name, []).append(binding)
         return bindings
+
+    def _parameters(
+        self,
+        document: Document,
+        ref: schema.ParamRef | None,
+        bound: schema.ValidatingAdmissionPolicy | None,
+        reader: _Reader,
+    ) -> Parameters | None:
+        """The parameter objects of a binding, from the same files; as in the API server, `paramRef` needs a kind."""
+        kind = bound.spec.param_kind if bound is not None else None
+        if ref is None or kind is None:
+            return None
+        objects = tuple(reader.parameters.get((kind.api_version, kind.kind), ()))
+        exists = ref.name is None or any(name_of(each) == ref.name for each in objects)
+        if not exists and ref.parameter_not_found_action == "Deny":
+            known = [name_of(each) for each in objects]
+            message = f"spec.paramRef.name is '{ref.name}', but no file has a {kind.kind} of that name."
+            message += did_you_mean(ref.name or "", known) or " Every request would be denied."
+            self._say(document, ("spec", "paramRef", "name"), message)
+        return Parameters(ref, objects)
 
     def _check_actions(self, document: Document, actions: Sequence[str]) -> None:
         path: documents.Path = ("spec", "validationActions")
@@ -139,8 +200,8 @@ class _Assembly:
         bindings: Mapping[str, list[Binding]],
     ) -> ValidatingRule:
         spec = policy.spec
-        if spec.param_kind is not None:
-            message = "spec.paramKind is not supported; use params of a ValidatingPolicy."
+        if spec.param_kind is not None and isinstance(policy, schema.ValidatingPolicy):
+            message = "spec.paramKind needs a binding; use params of the ValidatingPolicy."
             self._say(document, ("spec", "paramKind"), message)
         if not spec.match_constraints.resource_rules:
             self._say(document, ("spec", "matchConstraints"), "spec.matchConstraints.resourceRules is missing.")
@@ -153,7 +214,7 @@ class _Assembly:
             self._check_actions(document, policy.spec.validation_actions)
         else:
             bound = tuple(bindings.get(policy.metadata.name, ())) or (Binding("", None, ("Deny",)),)
-        compiler = ExpressionCompiler(self._engine, document)
+        compiler = ExpressionCompiler(self._engine, document, self._sharing)
         rule = compiler.validating(policy, bound)
         self._problems += compiler.problems
         return rule
@@ -166,7 +227,7 @@ class _Assembly:
         for document, policy in found:
             if policy.spec.locked and policy.spec.mode is None:
                 self._say(document, ("spec", "locked"), "spec.locked locks spec.mode, but spec.mode is missing.")
-            compiler = ExpressionCompiler(self._engine, document)
+            compiler = ExpressionCompiler(self._engine, document, self._sharing)
             rules.append(compiler.pods(policy))
             self._problems += compiler.problems
         return tuple(sorted(rules, key=lambda rule: rule.spec.order))
@@ -180,7 +241,7 @@ class _Assembly:
                 (spec.tolerations, spec.node_affinity, spec.scheduler_name, spec.labels, spec.leader_worker_set)
             ):
                 self._say(document, ("spec",), "spec sets no hint: the policy would do nothing.")
-            compiler = ExpressionCompiler(self._engine, document)
+            compiler = ExpressionCompiler(self._engine, document, self._sharing)
             rules.append(compiler.hints(policy))
             self._problems += compiler.problems
         return tuple(sorted(rules, key=lambda rule: rule.spec.order))

@@ -1,7 +1,7 @@
 """Validates YAML documents as models, and reports all problems at once, each with file and line."""
 
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 from neuron.findings import did_you_mean
 from policies.schema import documents
 from policies.schema.documents import Document, Problem
-from policies.schema.kinds import API_VERSION, KINDS, VAP_API_VERSION, AnyPolicy
+from policies.schema.kinds import API_VERSION, KINDS, OLDER_VAP_API_VERSIONS, VAP_API_VERSION, AnyPolicy
 
 _LONGEST_VALUE: Final = 64
 _SAID: Final = {
@@ -50,17 +50,47 @@ def read(
         problems: gets what is wrong with files and wanted documents.
         wanted: whether a document is read.
     """
+    for document in filter(wanted, read_documents(files, problems)):
+        try:
+            policy = parse(document)
+        except RefusedError as error:
+            problems += error.problems
+        else:
+            yield document, policy
+
+
+def read_documents(files: Mapping[str, bytes], problems: list[Problem]) -> Iterator[Document]:
+    """The documents of files, in their order; what is wrong with the text is added to `problems`."""
     for name, content in sorted(files.items()):
         try:
-            for document in filter(wanted, documents.read(name, content)):
-                try:
-                    policy = parse(document)
-                except RefusedError as error:
-                    problems += error.problems
-                else:
-                    yield document, policy
+            yield from documents.read(name, content)
         except documents.DocumentError as error:
             problems.append(Problem(name, error.line, error.message))
+
+
+Kind = tuple[object, object]
+"""apiVersion and kind of an object."""
+
+
+def param_kinds(found: Iterable[Document]) -> frozenset[Kind]:
+    """The kinds of parameter objects that ValidatingAdmissionPolicies in these documents name."""
+    kinds: set[Kind] = set()
+    for document in found:
+        data = document.data
+        if not isinstance(data, dict) or data.get("kind") != "ValidatingAdmissionPolicy":
+            continue
+        spec = data.get("spec")
+        named = spec.get("paramKind") if isinstance(spec, dict) else None
+        if isinstance(named, dict) and all(isinstance(named.get(field), str) for field in ("apiVersion", "kind")):
+            kinds.add((named["apiVersion"], named["kind"]))
+    return frozenset(kinds)
+
+
+def kind_of(document: Document) -> Kind | None:
+    """apiVersion and kind of a document; None if they are not text."""
+    data = document.data
+    version, kind = (data.get("apiVersion"), data.get("kind")) if isinstance(data, dict) else (None, None)
+    return (version, kind) if isinstance(version, str) and isinstance(kind, str) else None
 
 
 def parse(document: Document) -> AnyPolicy:
@@ -72,15 +102,24 @@ def parse(document: Document) -> AnyPolicy:
     data = document.data
     if not isinstance(data, dict):
         raise RefusedError([document.problem((), f"a policy is a mapping of fields, not a {_name(data)}.")])
-    model = _model(document)
+    if is_older(document):
+        data = {**data, "apiVersion": VAP_API_VERSION}
+    model = _model(document, data.get("apiVersion"))
     try:
         return model.model_validate(data)
     except ValidationError as error:
         raise RefusedError([_problem(document, model, each) for each in _causes(error)]) from error
 
 
-def _model(document: Document) -> type[AnyPolicy]:
-    version, kind = document.data.get("apiVersion"), document.data.get("kind")
+def is_older(document: Document) -> bool:
+    """Whether a document is a ValidatingAdmissionPolicy or binding of an older API version, which is read as v1."""
+    data = document.data
+    older = isinstance(data, dict) and data.get("apiVersion") in OLDER_VAP_API_VERSIONS
+    return older and (VAP_API_VERSION, data.get("kind")) in KINDS
+
+
+def _model(document: Document, version: object) -> type[AnyPolicy]:
+    kind = document.data.get("kind")
     model = KINDS.get((version, kind)) if isinstance(version, str) and isinstance(kind, str) else None
     if model is not None:
         return model

@@ -1,17 +1,19 @@
-"""Keeps the policies in force: loads them from a folder, watches it, and replaces the whole set.
+"""Keeps the policies in force: loads them from a folder, watches it, and replaces the set.
 
-A new set is read, compiled and tested in a thread while reviews go on; then one assignment replaces the old set. If the
-new set has a problem, the old set stays, and log, metrics and readiness report the problem.
+A new set is read, compiled and tested in a thread while reviews go on; then one assignment replaces the old set. If a
+file has a problem, its last good version stays (or the whole old set, if the admin says so), and log, metrics and
+readiness report the problem.
 """
 
 import asyncio
 import datetime as dt
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from policies.files.folders import Fingerprint, PolicyError, digest, fingerprint, read_folder
+from policies.files.each_file import Loaded, load_each
+from policies.files.folders import Fingerprint, PolicyError, digest, fingerprint, read_files, read_folder
 from policies.files.loader import load
 from policies.judging.policy_set import PolicySet
 from policies.schema.documents import Problem
@@ -30,23 +32,34 @@ class PolicyStore:
     Attributes:
         current: the set. A reload replaces it, so keep one reference during a review.
         loaded_at: when it was loaded.
-        problems: why a newer set was rejected; empty if none was.
+        problems: why newer files were rejected; empty if none was.
         reloads: number of reloads by result, "success" or "failure".
     """
 
-    def __init__(self, folder: Path, now: WallClock, first: PolicySet, seen: str, look: Fingerprint) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        now: WallClock,
+        first: Loaded,
+        look: Fingerprint,
+        *,
+        together: bool = False,
+    ) -> None:
         self._folder = folder
         self._now = now
-        self._seen = seen
+        self._together = together
+        self._good = first.files
+        self._seen = digest(first.files)
         self._look = look
-        self.current = first
+        self.current = first.policies
         self.loaded_at = now()
         self.problems: tuple[Problem, ...] = ()
+        self._keeps_all = True
         self.reloads = {"success": 0, "failure": 0}
 
     @classmethod
-    def open(cls, folder: Path, now: WallClock) -> "PolicyStore":
-        """Load a folder for the first time.
+    def open(cls, folder: Path, now: WallClock, *, together: bool = False) -> "PolicyStore":
+        """Load a folder for the first time. `together`: a later change is loaded completely or not at all.
 
         Raises:
             PolicyError: a file has a problem; there is no older set to keep.
@@ -55,14 +68,14 @@ class PolicyStore:
         files = read_folder(folder)
         found = load(files)
         log.info("policies loaded", extra={"folder": str(folder), "files": found.files, "policies": len(found.rules)})
-        return cls(folder, now, found, digest(files), look)
+        return cls(folder, now, Loaded(found, files), look, together=together)
 
     def check(self) -> tuple[bool, str]:
         """For `/readyz`: always ready; the detail says if the folder's policies were rejected."""
         since = self.loaded_at.isoformat(timespec="seconds")
         known = f"{len(self.current.rules)} in force since {since}"
         problem = self.problem
-        return True, f"{known}; the folder has changed and was rejected: {problem}" if problem else known
+        return True, f"{known}; {problem}" if problem else known
 
     @property
     def digest(self) -> str:
@@ -70,12 +83,24 @@ class PolicyStore:
         return self.current.digest
 
     @property
+    def rejected(self) -> tuple[str, ...]:
+        """Names of the files in the folder that are not in force."""
+        return tuple(dict.fromkeys(problem.file for problem in self.problems))
+
+    @property
     def problem(self) -> str:
-        """Why the current content of the folder was rejected, in one line; empty if it was not."""
+        """Why files in the folder are not in force, in one line; empty if all are."""
         if not self.problems:
             return ""
         first = str(self.problems[0]).partition("\n")[0]
-        return first + (f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else "")
+        more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
+        if self._keeps_all:
+            return f"the folder has changed and was rejected: {first}{more}"
+        kept = sum(1 for name in self.rejected if name in self._good)
+        left_out = len(self.rejected) - kept
+        parts = [f"the last good version of {_counted(kept)} stays"] if kept else []
+        parts += [f"{_counted(left_out, 'new ')} {'is' if left_out == 1 else 'are'} left out"] if left_out else []
+        return f"{', '.join(parts)}: {first}{more}"
 
     async def watch(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         """Poll the folder until cancelled.
@@ -96,13 +121,9 @@ class PolicyStore:
                 pending = look
 
     async def reload(self) -> None:
-        """Load the folder, or keep the set in force and report why."""
+        """Load the folder, or keep in force what was, and report why."""
         try:
-            files = await asyncio.to_thread(read_folder, self._folder)
-            content = digest(files)
-            if content == self._seen and not self.problems:
-                return
-            found = await asyncio.to_thread(load, files)
+            loaded = await asyncio.to_thread(self._load)
         except PolicyError as error:
             self._refuse(error.problems)
         except Exception:
@@ -110,16 +131,55 @@ class PolicyStore:
             log.exception("policies not reloaded", extra={"folder": str(self._folder)})
             self._refuse((Problem(str(self._folder), 0, "loading failed; see the log."),), logged=True)
         else:
-            self._seen = content
-            self.current, self.loaded_at, self.problems = found, self._now(), ()
-            self.reloads["success"] += 1
-            log.info("policies reloaded", extra={"files": found.files, "policies": len(found.rules)})
+            if loaded is not None:
+                self._take(loaded)
 
-    def _refuse(self, problems: tuple[Problem, ...], *, logged: bool = False) -> None:
+    def _load(self) -> Loaded | None:
+        """The files of the folder, loaded; None if they are those in force.
+
+        Raises:
+            PolicyError: the set in force has to stay.
+        """
+        files, unreadable = read_files(self._folder)
+        if not unreadable and digest(files) == self._seen:
+            return None if not self.problems else Loaded(self.current, files)
+        if not self._together:
+            return load_each(files, unreadable, self._good, self._load_files)
+        if unreadable:
+            raise PolicyError(unreadable)
+        return Loaded(load(files), files)
+
+    def _load_files(self, files: Mapping[str, bytes]) -> PolicySet:
+        """The set of these files; the one in force if the files are the same."""
+        if digest(files) == self._seen:
+            return self.current
+        return load(files)
+
+    def _take(self, loaded: Loaded) -> None:
+        if loaded.policies is not self.current:
+            self.current, self.loaded_at = loaded.policies, self._now()
+            self._good, self._seen = loaded.files, digest(loaded.files)
+        if loaded.problems:
+            self._refuse(loaded.problems, all_stay=False)
+            return
+        self.problems = ()
+        self.reloads["success"] += 1
+        extra = {"files": self.current.files, "policies": len(self.current.rules)}
+        log.info("policies reloaded", extra=extra)
+
+    def _refuse(self, problems: tuple[Problem, ...], *, all_stay: bool = True, logged: bool = False) -> None:
         self.problems = problems
+        self._keeps_all = all_stay
         self.reloads["failure"] += 1
-        if not logged:
-            shown = [str(problem) for problem in problems[:_PROBLEMS_LOGGED]]
-            log.error(
-                "policies not reloaded: the set in force stays", extra={"problems": shown, "number": len(problems)}
-            )
+        if logged:
+            return
+        shown = [str(problem) for problem in problems[:_PROBLEMS_LOGGED]]
+        extra = {"problems": shown, "number": len(problems)}
+        if all_stay:
+            log.error("policies not reloaded: the set in force stays", extra=extra)
+        else:
+            log.error("policy files not loaded: last good versions stay, new files are left out", extra=extra)
+
+
+def _counted(count: int, kind: str = "") -> str:
+    return f"{count} {kind}file{'' if count == 1 else 's'}"

@@ -4,9 +4,10 @@ A policy for other requests is valid but never evaluated. This is not a fault of
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
 
+from neuron.findings import did_you_mean
 from policies.judging.rules import ValidatingRule
 from policies.schema.kinds import ResourceRule
 
@@ -56,6 +57,20 @@ SENT: Final = (
 and pods, matchConditions there select only objects that name Neuron."""
 
 _ANY: Final = "*"
+_WRITES_AND_MORE: Final = ("CREATE", "UPDATE", "DELETE", "CONNECT")
+_MOST_NAMED: Final = 8
+"""Policies, or resources, that one note names."""
+_RESOURCES: Final = {
+    "": (
+        *("pods", "services", "secrets", "configmaps", "namespaces", "nodes", "events", "endpoints", "serviceaccounts"),
+        *("persistentvolumes", "persistentvolumeclaims", "replicationcontrollers", "resourcequotas", "limitranges"),
+        *("podtemplates", "bindings", "componentstatuses"),
+    ),
+    "apps": ("deployments", "daemonsets", "replicasets", "statefulsets", "controllerrevisions"),
+    "batch": ("jobs", "cronjobs"),
+    "resource.k8s.io": ("resourceclaims", "resourceclaimtemplates", "deviceclasses", "resourceslices"),
+}
+"""The resources of Kubernetes' groups that policies are most often about."""
 _OF_PODS: Final = (
     "the shipped ValidatingWebhookConfiguration sends only pods that request Neuron's extended resources, were "
     "converted, or have claims and name Neuron"
@@ -65,41 +80,99 @@ _CLAIMS: Final = ("resourceclaims", "resourceclaimtemplates", "deviceclasses")
 
 
 def notes(rules: Iterable[ValidatingRule]) -> Iterator[str]:
-    """One line for each policy that matches requests that the shipped configuration does not send.
+    """Notes on policies that match requests which the shipped configuration does not send: one for each reason.
 
-    One more line for pods, and one for claims, because the configuration sends only a part of them.
+    Pods and claims have notes of their own, because the configuration sends only a part of them.
     """
     about_pods: list[str] = []
     about_claims: list[str] = []
     counting: list[str] = []
+    missing: dict[str, dict[str, None]] = {}
+    misspelt: dict[str, str] = {}
     for rule in rules:
-        missing = [text for each in rule.match.resource_rules for text in _missing(each)]
-        if missing:
-            kinds = ", ".join(dict.fromkeys(missing))
-            yield (
-                f"policy '{rule.name}' matches {kinds}, which the shipped ValidatingWebhookConfiguration does not "
-                "send: add its resourceRules to the rules there."
-            )
+        for text in (text for each in rule.match.resource_rules for text in _missing(each)):
+            missing.setdefault(text, {})[rule.name] = None
+        misspelt |= {text: hint for each in rule.match.resource_rules for text, hint in _misspelt(each)}
         reads = _reads_neuron(rule)
         if any(_is_about(each, "", ("pods",)) for each in rule.match.resource_rules):
             (counting if reads else about_pods).append(f"'{rule.name}'")
         if not reads and any(_is_about(each, _DEVICES, _CLAIMS) for each in rule.match.resource_rules):
             about_claims.append(f"'{rule.name}'")
+    yield from (f"no resource is called {text}.{hint}" for text, hint in misspelt.items())
+    if missing:
+        names = list(dict.fromkeys(f"'{name}'" for found in missing.values() for name in found))
+        yield (
+            f"{'policies' if len(names) > 1 else 'policy'} {_listed(names)} {'match' if len(names) > 1 else 'matches'}"
+            f" {_listed(list(missing))}, which the shipped"
+            " ValidatingWebhookConfiguration does not send: `neuron-dra policy rules` prints the rules to add."
+        )
     if counting:
         yield (
             f"{_OF_PODS} (in names of claims, node selectors, images, variables); pods whose claims have other names do"
-            f" not reach {', '.join(counting)}, which read 'neuron': install with Helm and policies"
+            f" not reach {_listed(counting)}, which read 'neuron': install with Helm and policies"
             " (admission.workloads.scope All), or begin its matchCondition 'claims' with (request.kind.kind == 'Pod'"
             " && object.spec.?resourceClaims.orValue([]).size() > 0) ||"
         )
     if about_pods:
-        yield f"{_OF_PODS}; widen its matchCondition 'claims' where {', '.join(about_pods)} must match others."
+        yield f"{_OF_PODS}; widen its matchCondition 'claims' where {_listed(about_pods)} must match others."
     if about_claims:
         yield (
             "the shipped ValidatingWebhookConfiguration sends only claims, templates and DeviceClasses that name"
-            f" Neuron; widen its matchCondition 'neuron' where {', '.join(about_claims)} must match those of other"
+            f" Neuron; widen its matchCondition 'neuron' where {_listed(about_claims)} must match those of other"
             " drivers."
         )
+
+
+def needed_rules(rules: Iterable[ValidatingRule]) -> list[dict[str, Any]]:
+    """The `rules` of a ValidatingWebhookConfiguration for requests that policies match and the shipped one lacks.
+
+    One rule for each group, versions, scope and operations; resources are merged.
+    """
+    wanted: dict[tuple[str, tuple[str, ...], str, str], set[str]] = {}
+    for rule in rules:
+        for each in rule.match.resource_rules:
+            operations = _WRITES_AND_MORE if _ANY in each.operations else each.operations
+            for group in each.api_groups:
+                for resource in each.resources:
+                    for operation in operations:
+                        if not _is_sent(group, resource, operation):
+                            key = (group, tuple(sorted(each.api_versions)), each.scope, resource)
+                            wanted.setdefault(key, set()).add(operation)
+    merged: dict[tuple[str, tuple[str, ...], str, tuple[str, ...]], list[str]] = {}
+    for (group, versions, scope, resource), missing in sorted(wanted.items()):
+        listed = tuple(each for each in _WRITES_AND_MORE if each in missing)
+        merged.setdefault((group, versions, scope, listed), []).append(resource)
+    return [
+        {
+            "apiGroups": [group],
+            "apiVersions": list(versions),
+            "operations": list(operations),
+            "resources": resources,
+            "scope": scope,
+        }
+        for (group, versions, scope, operations), resources in merged.items()
+    ]
+
+
+def _is_sent(group: str, resource: str, operation: str) -> bool:
+    return any(group in each.groups and resource in each.resources and operation in each.operations for each in SENT)
+
+
+def _listed(items: Sequence[str]) -> str:
+    more = f" and {len(items) - _MOST_NAMED} more" if len(items) > _MOST_NAMED else ""
+    return ", ".join(items[:_MOST_NAMED]) + more
+
+
+def _misspelt(rule: ResourceRule) -> Iterator[tuple[str, str]]:
+    """Resources of Kubernetes' own groups that do not exist, with the closest one."""
+    for group in rule.api_groups:
+        known = _RESOURCES.get(group)
+        for resource in rule.resources if known is not None else ():
+            name = resource.partition("/")[0]
+            if known is not None and name not in (_ANY, *known):
+                hint = did_you_mean(name, known)
+                if hint:
+                    yield (f"'{name}' of {group}" if group else f"'{name}'"), hint
 
 
 def _missing(rule: ResourceRule) -> Iterator[str]:

@@ -10,10 +10,12 @@ from kubecel.errors import CelError
 from kubecel.values import kind_of
 from policies.judging import matching
 from policies.judging.conditions import Variables, all_hold
-from policies.judging.evaluate import PolicyOutcome, evaluate
+from policies.judging.evaluate import evaluate
+from policies.judging.parameters import name_of
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import Condition, HintRule, PodRule, ValidatingRule
 from policies.judging.subjects import Subject
+from policies.judging.verdicts import PolicyOutcome, Verdict
 
 _LONGEST_VALUE: Final = 200
 _ELSEWHERE: Final = "its selectors, or those of its bindings, select something else"
@@ -97,23 +99,30 @@ def _validating(rule: ValidatingRule, subject: Subject, now: dt.datetime, clock:
     if not verdicts:
         yield f"{rule.name}: is not about {subject.operation} of {subject.resource}"
         return
-    (verdict,) = verdicts
-    budget = Budget(clock, POLICY_LIMITS)
-    activation = subject.activation(rule.params)
+    for verdict in verdicts:
+        yield from _verdict(verdict, subject, clock)
+
+
+def _verdict(verdict: Verdict, subject: Subject, clock: Clock) -> Iterator[str]:
+    rule, budget = verdict.rule, Budget(clock, POLICY_LIMITS)
+    name = rule.name
+    if rule.params is None and verdict.params is not None:
+        name += f" with {verdict.params.get('kind')} '{name_of(verdict.params)}'"
+    activation = subject.activation(verdict.params)
     variables = Variables(rule.variables, activation, budget)
     activation["variables"] = variables
     if verdict.outcome is PolicyOutcome.NO_MATCH:
         unmet = _unmet(rule.conditions, activation, clock)
-        yield f"{rule.name}: does not match: {unmet or _ELSEWHERE}"
+        yield f"{name}: does not match: {unmet or _ELSEWHERE}"
         return
-    yield f"{rule.name}: {OUTCOME_WORDS[verdict.outcome]}"
+    yield f"{name}: {OUTCOME_WORDS[verdict.outcome]}"
     yield from (f"    {violation.message}" for violation in verdict.violations)
     if verdict.exemption is not None:
         yield f"    exception '{verdict.exemption.name}' of {verdict.exemption.owner} until {verdict.exemption.expires}"
     if verdict.expired is not None:
         yield f"    exception '{verdict.expired.name}' of {verdict.expired.owner} ended {verdict.expired.expires}"
-    for name in rule.variables:
-        yield f"    variables.{name} = {_value(variables, name)}"
+    for each in rule.variables:
+        yield f"    variables.{each} = {_value(variables, each)}"
 
 
 def _unmet(conditions: tuple[Condition, ...], activation: dict[str, object], clock: Clock) -> str:
@@ -137,7 +146,8 @@ def _value(variables: Variables, name: str) -> str:
     try:
         value = variables[name]
     except CelError as error:
-        return f"error: {error}"
+        # The line names the variable already.
+        return f"error: {error.__cause__ or error}"
     try:
         text = json.dumps(value)
     except (TypeError, ValueError):

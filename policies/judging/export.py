@@ -1,14 +1,26 @@
 """Exports policies as ValidatingAdmissionPolicy and bindings, which the API server evaluates itself."""
 
 import itertools
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from pydantic import BaseModel
+
 from kubecel.engine import Program
+from kubecel.types import BOOL, STRING, Type
 from policies.judging.rules import ValidatingRule
 from policies.schema.kinds import VAP_API_VERSION, ValidationSpec
 
-_ONLY_OURS: Final = ("neuron", "claim", "template", "params")
+_ONLY_OURS: Final = ("neuron", "claim", "template")
+_BIND: Final = re.compile(r"\bcel\s*\.\s*bind\s*\(")
+_RESERVED: Final = frozenset(
+    (
+        *("true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import"),
+        *("let", "loop", "package", "namespace", "return", "var", "void", "while"),
+    )
+)
+"""Words that cannot name a variable (k8s.io/apiserver/pkg/cel/escaping.go)."""
 _SPEC_FIELDS: Final = frozenset(info.alias or name for name, info in ValidationSpec.model_fields.items())
 
 
@@ -39,9 +51,15 @@ def to_vap(rule: ValidatingRule) -> list[dict[str, Any]]:
     for binding in rule.bindings:
         body: dict[str, Any] = {"policyName": rule.name, "validationActions": list(binding.actions)}
         if binding.match is not None:
-            body["matchResources"] = binding.match.model_dump(by_alias=True, exclude_unset=True, mode="json")
+            body["matchResources"] = _dumped(binding.match)
+        if binding.parameters is not None:
+            body["paramRef"] = _dumped(binding.parameters.ref)
         bindings.append(_object("ValidatingAdmissionPolicyBinding", binding.name or rule.name, body))
     return [policy, *bindings]
+
+
+def _dumped(model: BaseModel) -> dict[str, Any]:
+    return model.model_dump(by_alias=True, exclude_unset=True, mode="json")
 
 
 def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -49,15 +67,46 @@ def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _reasons(rule: ValidatingRule) -> Iterator[str]:
+    yield from _refused(rule)
     if rule.exemptions:
         yield "it has exceptions, which the API server does not support"
-    read = {".".join(path[:2]) for program in _programs(rule) for path in program.references if path[0] in _ONLY_OURS}
+    ours = _ONLY_OURS if rule.params is None else (*_ONLY_OURS, "params")
+    read = {".".join(path[:2]) for program in _programs(rule) for path in program.references if path[0] in ours}
     for condition in rule.conditions:
         # k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions/matcher.go does not pass it.
         if any(path[0] == "namespaceObject" for path in condition.program.references):
             yield f"match condition '{condition.name}' reads namespaceObject, which the API server leaves empty there"
     for path in sorted(read):
         yield f"it reads {path}, which the API server does not have"
+
+
+def _refused(rule: ValidatingRule) -> Iterator[str]:
+    """What the API server refuses when the policy is created.
+
+    Source: k8s.io/kubernetes/pkg/apis/admissionregistration/validation/validation.go.
+    """
+    validations = rule.document.data["spec"].get("validations") or ()
+    for at, validation in enumerate(validations):
+        if "\n" in (validation.get("message") or ""):
+            yield f"message of validations[{at}] has a line break, which the API server refuses"
+    for what, program, wanted in _typed(rule):
+        if program.result != wanted:
+            yield f"{what} is of type {program.result} for the API server, which needs {wanted}"
+    for name in rule.variables:
+        if name in _RESERVED:
+            yield f"variable '{name}' has a reserved name, which the API server refuses"
+    if any(_BIND.search(program.source) for program in _programs(rule)):
+        yield "it calls cel.bind, which the API server has only for device selectors"
+
+
+def _typed(rule: ValidatingRule) -> Iterator[tuple[str, Program, Type]]:
+    """Expressions whose static type the API server checks exactly."""
+    for condition in rule.conditions:
+        yield f"match condition '{condition.name}'", condition.program, BOOL
+    for at, check in enumerate(rule.checks):
+        yield f"expression of validations[{at}]", check.program, BOOL
+        if check.message_program is not None:
+            yield f"messageExpression of validations[{at}]", check.message_program, STRING
 
 
 def _programs(rule: ValidatingRule) -> Iterator[Program]:

@@ -73,9 +73,25 @@ def matches(match: MatchResources | None, subject: Subject) -> bool:
 
 def pod_matches(match: PodMatch, subject: Subject) -> bool:
     """Whether namespaces and selectors match a pod; its conditions in CEL are not evaluated."""
-    if match.namespaces and subject.namespace not in match.namespaces:
+    if match.namespaces and not any(_names(pattern, subject.namespace) for pattern in match.namespaces):
         return False
     return _namespace_matches(match.namespace_selector, subject) and _object_matches(match.object_selector, subject)
+
+
+def _names(pattern: str, namespace: str) -> bool:
+    """Whether a pattern, in which `*` stands for any characters, matches a namespace."""
+    if "*" not in pattern:
+        return pattern == namespace
+    first, *middle, last = pattern.split("*")
+    if len(namespace) < len(first) + len(last) or not (namespace.startswith(first) and namespace.endswith(last)):
+        return False
+    at, end = len(first), len(namespace) - len(last)
+    for part in middle:
+        found = namespace.find(part, at, end)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
 
 
 def _namespace_matches(selector: LabelSelector | None, subject: Subject) -> bool:

@@ -18,6 +18,7 @@ class PolicySet:
         catalogue: instance types, with those that policies add or change.
         digest: of all files; empty if there are none.
         files: number of files.
+        notes: about files that are read in another way than they are written.
     """
 
     validating: tuple[ValidatingRule, ...] = ()
@@ -26,6 +27,7 @@ class PolicySet:
     digest: str = ""
     files: int = 0
     hints: tuple[HintRule, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def rules(self) -> tuple[ValidatingRule | PodRule | HintRule, ...]:

@@ -2,26 +2,38 @@
 
 import dataclasses
 import datetime as dt
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from kubecel.engine import CelEngine, Program
-from kubecel.errors import CelError
+from kubecel.errors import CelError, CelTypeError
 from kubecel.types import BOOL, DYN, STRING, Type
-from neuron import names
+from neuron import names, templates
+from neuron.claim_reader import read_claim
+from neuron.mapped_templates import MappedTemplate
 from neuron.scheduling import SchedulingHints
+from neuron.templates import Template
+from policies.judging.sharing import Shared, Sharing
 from policies.judging.subjects import types_with
 from policies.schema import kinds as schema
+from policies.schema.conversion import TemplateMapping
 from policies.schema.documents import Document, Path, Problem
 from policies.schema.hints import PreferredSchedulingTerm, manifest
+
+_AUTHORIZER: Final = re.compile(r"\bauthorizer\s*\.")
+_NO_AUTHORIZER: Final = (
+    "'authorizer' is not supported: only the API server knows the permissions of its users. Leave this policy to it"
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Condition:
-    """A match condition."""
+    """A match condition; `shared`: its identity, if other policies may have it too."""
 
     name: str
     program: Program
+    shared: Shared | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,6 +44,7 @@ class Check:
     message: str
     message_program: Program | None
     reason: str
+    shared: Shared | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,12 +59,29 @@ class Exemption:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Parameters:
+    """The parameter objects of a binding (`paramRef`).
+
+    Attributes:
+        ref: name or selector, and what happens without a parameter object.
+        objects: all objects of the policy's `paramKind`.
+    """
+
+    ref: schema.ParamRef
+    objects: tuple[Mapping[str, Any], ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Binding:
-    """Where a policy applies, and its actions there. `name` is empty for a policy without binding object."""
+    """Where a policy applies, and its actions there. `name` is empty for a policy without binding object.
+
+    `parameters` is None for a binding without parameters.
+    """
 
     name: str
     match: schema.MatchResources | None
     actions: tuple[str, ...]
+    parameters: Parameters | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,9 +100,10 @@ class ValidatingRule:
         checks: the validations.
         audit: audit annotations by key.
         fails_closed: whether an expression that cannot be evaluated counts as a violation.
-        params: the value of `params`.
+        params: the value of `params`, unless bindings name parameter objects; None with `paramKind`.
         exemptions: the exceptions.
         tests: embedded cases.
+        shared: identities of the variables, by name.
     """
 
     name: str
@@ -86,19 +117,21 @@ class ValidatingRule:
     checks: tuple[Check, ...]
     audit: Mapping[str, Program]
     fails_closed: bool
-    params: Mapping[str, Any]
+    params: Mapping[str, Any] | None
     exemptions: tuple[Exemption, ...]
     tests: tuple[schema.Case, ...]
+    shared: Mapping[str, Shared | None] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PodRule:
-    """A compiled policy for conversion."""
+    """A compiled policy for conversion; `templates` are its mappings as conversion reads them."""
 
     name: str
     document: Document
     conditions: tuple[Condition, ...]
     spec: schema.ConversionPolicySpec
+    templates: tuple[MappedTemplate, ...] = ()
 
     @property
     def fails_closed(self) -> bool:
@@ -128,10 +161,12 @@ class HintRule:
 class ExpressionCompiler:
     """Compiles the expressions of one document, and collects problems with file and line."""
 
-    def __init__(self, engine: CelEngine, document: Document) -> None:
+    def __init__(self, engine: CelEngine, document: Document, sharing: Sharing | None = None) -> None:
         self._engine = engine
         self._document = document
+        self._sharing = sharing or Sharing()
         self._variables: dict[str, Type] = {}
+        self._identities: dict[str, Shared | None] = {}
         self.problems: list[Problem] = []
 
     def validating(
@@ -143,10 +178,12 @@ class ExpressionCompiler:
         variables: dict[str, Program] = {}
         for at, variable in enumerate(spec.variables):
             program = self._compile(("spec", "variables", at, "expression"), variable.expression, DYN)
-            if variable.name in variables:
+            # The API server accepts it in its own kind; the last one counts.
+            if variable.name in variables and isinstance(policy, schema.ValidatingPolicy):
                 self._say(("spec", "variables", at, "name"), f"the variable '{variable.name}' is declared twice.")
             if program is not None:
                 variables[variable.name] = program
+                self._identities[variable.name] = self._sharing.identity(program, DYN, self._identities)
             # If it does not compile, the expressions that read it must not be reported as well.
             self._variables[variable.name] = DYN if program is None else program.result
         checks = [self._check(at, validation) for at, validation in enumerate(spec.validations)]
@@ -167,22 +204,23 @@ class ExpressionCompiler:
             policy.kind,
             self._document,
             ours.severity,
-            spec.match_constraints,
+            self._sharing.match(spec.match_constraints),
             bindings,
             conditions,
             variables,
             tuple(check for check in checks if check is not None),
             audit,
             spec.failure_policy == "Fail",
-            ours.params,
+            None if spec.param_kind is not None else ours.params,
             exemptions,
             ours.tests,
+            self._identities,
         )
 
     def pods(self, policy: schema.ConversionPolicy) -> PodRule:
         """Compile a policy for conversion. The result is valid only if `problems` stays empty."""
         conditions = self._conditions(("spec", "match", "conditions"), policy.spec.match.conditions)
-        return PodRule(policy.metadata.name, self._document, conditions, policy.spec)
+        return PodRule(policy.metadata.name, self._document, conditions, policy.spec, mapped_templates(policy))
 
     def hints(self, policy: schema.SchedulingHintPolicy) -> HintRule:
         """Compile a policy for scheduling hints. The result is valid only if `problems` stays empty."""
@@ -195,7 +233,8 @@ class ExpressionCompiler:
         for at, condition in enumerate(conditions):
             program = self._compile((*path, at, "expression"), condition.expression, BOOL)
             if program is not None:
-                compiled.append(Condition(condition.name, program))
+                shared = self._sharing.identity(program, BOOL, self._identities)
+                compiled.append(Condition(condition.name, program, shared))
         return tuple(compiled)
 
     def _check(self, at: int, validation: schema.Validation) -> Check | None:
@@ -206,7 +245,8 @@ class ExpressionCompiler:
         if program is None:
             return None
         message = validation.message or f"failed expression: {validation.expression.strip()}"
-        return Check(program, message, wording_program or None, validation.reason)
+        shared = self._sharing.identity(program, BOOL, self._identities)
+        return Check(program, message, wording_program or None, validation.reason, shared)
 
     def _audit(self, annotations: tuple[schema.AuditAnnotation, ...]) -> dict[str, Program]:
         compiled = {}
@@ -221,8 +261,17 @@ class ExpressionCompiler:
 
     def _compile(self, path: Path, source: str, result: Type) -> Program | None:
         try:
-            return self._engine.compile(source, types_with(self._variables), result=result)
-        except CelError as error:
+            return self._sharing.compiled(
+                source,
+                result,
+                self._variables,
+                lambda: self._engine.compile(source, types_with(self._variables), result=result),
+            )
+        except CelError as caught:
+            error = caught
+            authorizer = _AUTHORIZER.search(source)
+            if authorizer is not None:
+                error = CelTypeError(_NO_AUTHORIZER, authorizer.start(), source)
             line = self._document.text_lines.get(path, self._document.line(path)) + error.line - 1
             where = "" if error.offset is None else f" (column {error.column} of that line of the expression)"
             end = "" if error.message.endswith((".", "?")) else "."
@@ -233,6 +282,31 @@ class ExpressionCompiler:
 
     def _say(self, path: Path, message: str) -> None:
         self.problems.append(self._document.problem(path, message))
+
+
+def mapped_templates(policy: schema.ConversionPolicy) -> tuple[MappedTemplate, ...]:
+    """The templates that a policy maps to demands."""
+    return tuple(_mapped(policy.metadata.name, each) for each in policy.spec.templates)
+
+
+def _mapped(policy: str, mapping: TemplateMapping) -> MappedTemplate:
+    demand, inline = mapping.demand, mapping.template
+    made = spec = None
+    if inline is not None:
+        metadata = inline.metadata
+        fingerprint = templates.digest(inline.spec)
+        made = Template(metadata.name, inline.spec, fingerprint, policy, metadata.labels, metadata.annotations)
+        spec = read_claim(templates.KIND, templates.API_VERSION, inline.spec)[0]
+    return MappedTemplate(
+        policy,
+        mapping.template_name,
+        (names.RESOURCE_NEURONCORE,) if demand.cores else (names.RESOURCE_NEURON, names.RESOURCE_NEURONDEVICE),
+        demand.cores or demand.devices or 0,
+        demand.logical_neuron_core,
+        demand.ultraserver_mode,
+        made,
+        spec,
+    )
 
 
 def scheduling_hints(name: str, spec: schema.SchedulingHintPolicySpec) -> SchedulingHints:

@@ -23,6 +23,9 @@ REQUEST: Final = record(
         "kind": _GROUP_KIND,
         "resource": _GROUP_RESOURCE,
         "subResource": STRING,
+        "requestKind": _GROUP_KIND,
+        "requestResource": _GROUP_RESOURCE,
+        "requestSubResource": STRING,
         "name": STRING,
         "namespace": STRING,
         "operation": STRING,
@@ -45,6 +48,7 @@ NEURON: Final = record(
         "converted": BOOL,
         "quotas": map_of(STRING, INT),
         "quotasKnown": BOOL,
+        "extendedResources": map_of(STRING, STRING),
     },
 )
 VARIABLES: Final[Mapping[str, Type]] = {
@@ -79,6 +83,8 @@ class Subject:
         user_info: `authentication.k8s.io/v1` UserInfo.
         dry_run: the object will not be stored.
         options: `request.options`.
+        sent_as: kind, resource and subresource of the original request, if the API server converted the object to
+            another API version; None: the same.
         quotas: devices that the namespace's ResourceQuotas allow, by resource; None if they are not known.
         knowledge: facts that counting the devices needs.
     """
@@ -97,41 +103,66 @@ class Subject:
     user_info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     dry_run: bool = False
     options: Any = None
+    sent_as: "SentAs | None" = None
     quotas: Mapping[str, int] | None = None
     knowledge: DeviceKnowledge = NOTHING_KNOWN
 
-    def activation(self, params: Mapping[str, Any], time: ParsingTime | None = None) -> dict[str, Any]:
+    def activation(self, params: Mapping[str, Any] | None, time: ParsingTime | None = None) -> dict[str, Any]:
         """A value for every variable of `VARIABLES`; `time` bounds the counting of devices."""
-        user = self.user_info
         return {
             "object": self.object,
             "oldObject": self.old_object,
-            "request": {
-                "kind": {"group": self.group, "version": self.version, "kind": self.kind},
-                "resource": {"group": self.group, "version": self.version, "resource": self.resource},
-                "subResource": self.subresource,
-                "name": self.name,
-                "namespace": self.namespace,
-                "operation": self.operation,
-                "userInfo": {
-                    "username": _text(user.get("username")),
-                    "uid": _text(user.get("uid")),
-                    "groups": _texts(user.get("groups")),
-                    "extra": {key: _texts(values) for key, values in mapping(user.get("extra")).items()},
-                },
-                "dryRun": self.dry_run,
-                "options": self.options,
-            },
+            "request": self._request(),
             "namespaceObject": self.namespace_object,
             "params": params,
             "neuron": {
                 **neuron_values(self, time),
                 "quotas": dict(self.quotas or {}),
                 "quotasKnown": self.quotas is not None,
+                "extendedResources": dict(self.knowledge.extended),
             },
             "claim": claim_spec(self.kind, self.object),
             "template": self.object if self.kind == "ResourceClaimTemplate" else None,
         }
+
+    def _request(self) -> dict[str, Any]:
+        """The variable `request`. As in the API server, empty fields are absent (k8s.io/api/admission/v1)."""
+        kind = {"group": self.group, "version": self.version, "kind": self.kind}
+        resource = {"group": self.group, "version": self.version, "resource": self.resource}
+        sent_as = self.sent_as or SentAs(kind, resource, self.subresource)
+        user = self.user_info
+        extra = {key: _texts(values) for key, values in mapping(user.get("extra")).items()}
+        # Every user of an API server has a name and groups. Offline they are empty.
+        information: dict[str, Any] = {"username": _text(user.get("username")), "groups": _texts(user.get("groups"))}
+        optional: dict[str, Any] = {"uid": _text(user.get("uid")), "extra": extra}
+        information |= {name: value for name, value in optional.items() if value}
+        request = {
+            "kind": kind,
+            "resource": resource,
+            "requestKind": dict(sent_as.kind),
+            "requestResource": dict(sent_as.resource),
+            "operation": self.operation,
+            "userInfo": information,
+            "dryRun": self.dry_run,
+            "options": self.options,
+        }
+        optional = {
+            "subResource": self.subresource,
+            "requestSubResource": sent_as.subresource,
+            "name": self.name,
+            "namespace": self.namespace,
+        }
+        request.update({name: value for name, value in optional.items() if value})
+        return request
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SentAs:
+    """What the user sent: `requestKind`, `requestResource` and `requestSubResource` of a request."""
+
+    kind: Mapping[str, str]
+    resource: Mapping[str, str]
+    subresource: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,23 +1,48 @@
 """Base model and field types of all kinds of policy files."""
 
+import datetime as dt
+import re
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
 
 _SUBDOMAIN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 
 Name = Annotated[str, StringConstraints(pattern=_SUBDOMAIN, max_length=253)]
+NamePattern = Annotated[
+    str,
+    StringConstraints(pattern=r"^[a-z0-9*]([-a-z0-9*]*[a-z0-9*])?$", max_length=253),
+    Field(description="A name; * stands for any characters."),
+]
 Text = Annotated[str, StringConstraints(min_length=1)]
 Expression = Annotated[str, StringConstraints(min_length=1), Field(description="A CEL expression.")]
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=63)]
 Object = dict[str, Any]
 
 
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ]", re.ASCII)
+
+
 def _end_of_day(value: object) -> object:
-    """A date means its last second, in UTC."""
-    if isinstance(value, str) and len(value) == len("2026-12-31"):
+    """A date means its last second, in UTC.
+
+    Raises:
+        PydanticCustomError: the text is neither a date nor the beginning of a time.
+    """
+    if not isinstance(value, str):
+        return value
+    if _DATE.fullmatch(value):
+        try:
+            dt.date.fromisoformat(value)
+        except ValueError as error:
+            raise PydanticCustomError("date", "{said}", {"said": f"this is no date: {error}"}) from None
         return f"{value}T23:59:59Z"
+    if not _TIME.match(value):
+        said = "write a date as YYYY-MM-DD, such as 2027-03-31, or a time as YYYY-MM-DDThh:mm:ssZ"
+        raise PydanticCustomError("date", "{said}", {"said": said})
     return value
 
 

@@ -6,21 +6,26 @@ The models check single fields; `files.loader` checks combinations of fields and
 """
 
 import datetime as dt
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     Field,
     StrictBool,
     StrictInt,
     StringConstraints,
+    model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from neuron.instances import Topology
 from policies.schema import hints as schema_hints
-from policies.schema.base import Expression, Identifier, Metadata, Mode, Model, Moment, Name, Object, Text
+from policies.schema.base import Expression, Identifier, Metadata, Mode, Model, Moment, Name, NamePattern, Object, Text
+from policies.schema.conversion import TemplateMapping
 
 API_VERSION: Final = "policy.neuron.aws.com/v1alpha1"
 VAP_API_VERSION: Final = "admissionregistration.k8s.io/v1"
+OLDER_VAP_API_VERSIONS: Final = ("admissionregistration.k8s.io/v1beta1", "admissionregistration.k8s.io/v1alpha1")
+"""Their fields have the same meaning (k8s.io/api/admissionregistration)."""
 
 # --- matching -----------------------------------------------------------------------------------------------
 
@@ -94,10 +99,33 @@ class Variable(Model):
     expression: Expression
 
 
+class ParamKind(Model):
+    """`ParamKind`: the kind of the parameter objects."""
+
+    api_version: Text
+    kind: Text
+
+
+class ParamRef(Model):
+    """`ParamRef`: the parameter objects of a binding, by name or by labels."""
+
+    name: Text | None = None
+    namespace: Name | None = None
+    selector: LabelSelector | None = None
+    parameter_not_found_action: Literal["Allow", "Deny"]
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.name is None) == (self.selector is None):
+            said = "set either name or selector"
+            raise PydanticCustomError("paramRef", "{said}", {"said": said})
+        return self
+
+
 class ValidationSpec(Model):
     """`ValidatingAdmissionPolicySpec`."""
 
-    param_kind: Object | None = None
+    param_kind: ParamKind | None = None
     match_constraints: MatchResources
     match_conditions: Annotated[tuple[MatchCondition, ...], Field(max_length=64)] = ()
     variables: tuple[Variable, ...] = ()
@@ -126,7 +154,7 @@ class BindingSpec(Model):
     policy_name: Name
     validation_actions: Actions
     match_resources: MatchResources | None = None
-    param_ref: Object | None = None
+    param_ref: ParamRef | None = None
 
 
 class ValidatingAdmissionPolicyBinding(Model):
@@ -206,7 +234,7 @@ class ValidatingPolicy(Model):
 class PodMatch(Model):
     """The pods that a policy matches: those that match every field that is set."""
 
-    namespaces: tuple[Name, ...] = ()
+    namespaces: tuple[NamePattern, ...] = ()
     namespace_selector: LabelSelector | None = None
     object_selector: LabelSelector | None = None
     conditions: Annotated[tuple[MatchCondition, ...], Field(max_length=64)] = ()
@@ -250,6 +278,10 @@ class ConversionPolicySpec(Model):
             description="Allow: counts that no connected group has are allocated as devices that need not be connected."
         ),
     ] = "Deny"
+    templates: Annotated[
+        tuple[TemplateMapping, ...],
+        Field(max_length=64, description="Templates of operators, used instead of generated ones."),
+    ] = ()
 
 
 class ConversionPolicy(Model):

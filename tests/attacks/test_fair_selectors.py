@@ -13,7 +13,7 @@ from tests.support.serving import review
 
 ATTRIBUTES = "device.attributes['neuron.aws.com']"
 CONNECTIONS = 16
-SECONDS = 3.0
+SECONDS = 1.0
 ALLOWED = 1.5
 """Maximum seconds for the other namespace; measured 0.2, and 4 to 7 without the bounds."""
 OF_ONE_OBJECT = 2.5
@@ -62,13 +62,12 @@ def test_another_namespaces_first_selector_does_not_wait(
         for thread in threads:
             thread.join()
         assert sent
-        assert len(waits) >= 3
         assert max(waits) < ALLOWED
 
 
 def _first_selectors(server: Victim) -> list[float]:
     waits, end = [], time.monotonic() + SECONDS
-    while time.monotonic() < end:
+    while time.monotonic() < end or len(waits) < 3:
         body = claims(f"{ATTRIBUTES}.cores == {10_000 + len(waits)}", namespace="neighbour")
         reply, seconds = server.attack("/validate", body)
         assert reply is not None

@@ -1,22 +1,106 @@
-"""Fixtures: one control plane for the whole session; a namespace and its fake nodes for each test."""
+"""Fixtures: a control plane that files use in turn; a webhook per file; a namespace and its fake nodes per test.
+
+Options: `--shuffle SEED` runs the files, and the tests in each, in a random order; `--logs DIR` says where what fails
+leaves its logs.
+"""
 
 import itertools
+import shutil
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests.cluster import failure_logs, ordering
 from tests.cluster.allocating import Allocating
 from tests.cluster.api import Api
 from tests.cluster.controlplane import Assets, AssetsMissingError, ControlPlane
 from tests.cluster.kubectl import Kubectl
-from tests.cluster.nodes import INSTANCE_TYPE, Fleet, device_class
+from tests.cluster.nodes import INSTANCE_TYPE, Fleet
+from tests.cluster.planes import Planes, started
 from tests.cluster.webhooks import Webhook, install_rbac
 
 if TYPE_CHECKING:
     from tests.cluster.kubelet import Kubelet
 
 _NUMBERS = itertools.count(1)
+_HERE: Final = Path(__file__).parent
+_SECONDS: Final = 300
+"""Time-out of a test that sets none: it waits for processes that share two cores with another worker's."""
+_STARTED: Final = pytest.StashKey[dict[Path, float]]()
+"""When the first test of each file began, in seconds since the epoch."""
+_DIRECTORY: Final = pytest.StashKey[Path]()
+"""Holds the directories of all processes."""
+
+
+# --- options, order, logs -----------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("cluster", "tests on a control plane")
+    group.addoption("--shuffle", type=int, metavar="SEED", help="run files, and tests in each, in a random order")
+    group.addoption("--logs", type=Path, metavar="DIR", help="folder for logs of what fails (build/cluster-logs)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "in_order: each test of the file begins where the one before ended")
+    config.stash[_STARTED] = {}
+    if not hasattr(config, "workerinput") and not config.option.collectonly:
+        shutil.rmtree(_logs(config), ignore_errors=True)
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    seed = config.getoption("--shuffle", None)
+    return None if seed is None else f"random order: --shuffle {seed}"
+
+
+def _logs(config: pytest.Config) -> Path:
+    chosen: Path | None = config.getoption("--logs", None)
+    return (chosen or config.rootpath / "build" / "cluster-logs").absolute()
+
+
+class _Item:
+    """A collected test, as `ordering` sees it."""
+
+    def __init__(self, item: pytest.Item) -> None:
+        self.item = item
+        self.file = item.path.stem
+        self.in_order = item.get_closest_marker("in_order") is not None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    seed = config.getoption("--shuffle", None)
+    ours = [_Item(item) for item in items if item.path.parent == _HERE]
+    others = [item for item in items if item.path.parent != _HERE]
+    for each in ours:
+        if each.item.get_closest_marker("timeout") is None:
+            each.item.add_marker(pytest.mark.timeout(_SECONDS))
+    ordered = ordering.long_first(ours) if seed is None else ordering.shuffled(ours, seed)
+    items[:] = [*others, *(each.item for each in ordered)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[None]:
+    report: pytest.TestReport = yield
+    if item.path.parent == _HERE:
+        began = item.config.stash[_STARTED].setdefault(item.path, call.start)
+        if report.failed:
+            folder = _logs(item.config) / failure_logs.folder_name(item.nodeid)
+            failure_logs.collect(folder, item.config.stash[_DIRECTORY], began, ControlPlane.running)
+            report.sections.append(("Logs of all processes", str(folder)))
+    return report  # type: ignore[return-value]
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    folder = _logs(config)
+    if folder.is_dir():
+        terminalreporter.section("logs")
+        terminalreporter.line(f"What failed left its logs in {folder}: a folder for each test.")
+
+
+# --- fixtures -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
@@ -27,20 +111,35 @@ def assets() -> Assets:
         pytest.skip(str(error))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds the directories of all processes."""
+    request.config.stash[_DIRECTORY] = tmp_path_factory.getbasetemp()
+    return tmp_path_factory.getbasetemp()
+
+
 @pytest.fixture(scope="session")
-def control_plane(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    plane = ControlPlane(assets, tmp_path_factory.mktemp("control-plane"))
+def planes(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planes]:
+    planes = Planes(lambda: started(assets, tmp_path_factory.mktemp("control-plane")))
     try:
-        plane.start()
-        plane.admin.create(device_class())
-        yield plane
+        yield planes
     finally:
-        plane.stop()
+        planes.stop()
+
+
+@pytest.fixture(scope="module")
+def control_plane(planes: Planes, request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+    """The control plane that files use in turn; a file leaves it as it was."""
+    yield planes.take()
+    left = planes.give_back()
+    if left:
+        what = "; ".join(left)
+        pytest.fail(f"{request.path.name} left its control plane changed: {what}. Undo it in the fixture that did it.")
 
 
 @pytest.fixture(scope="module")
 def own_control_plane(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """For modules that change what belongs to the whole cluster: webhook configurations, their CA, a release."""
+    """For files that change what belongs to the whole cluster: webhook configurations, their CA, a release."""
     plane = ControlPlane(assets, tmp_path_factory.mktemp("own-control-plane"))
     try:
         plane.start()
@@ -49,21 +148,22 @@ def own_control_plane(assets: Assets, tmp_path_factory: pytest.TempPathFactory) 
         plane.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def api(control_plane: ControlPlane) -> Api:
     """The API as system:masters."""
     return control_plane.admin
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def installed_webhook(control_plane: ControlPlane) -> Iterator[Webhook]:
-    """The webhook with its default settings, installed as its manifests say."""
+    """The webhook with its default settings, installed as its manifests say; it knows nothing of files before."""
     webhook = Webhook(control_plane, install_rbac(control_plane))
     try:
         webhook.start()
         webhook.install()
         yield webhook
     finally:
+        webhook.uninstall()
         webhook.stop()
 
 

@@ -9,7 +9,7 @@ import os
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import httpx
 
@@ -52,9 +52,10 @@ class Assets:
         """
         folder = Path(os.environ.get("KUBEBUILDER_ASSETS", _DEFAULT_ASSETS))
         missing = [name for name in _SERVERS if not os.access(folder / name, os.X_OK)]
-        kubectl = shutil.which("kubectl") or shutil.which("kubectl", path=str(folder))
+        # Its own version first: older ones print and parse differently.
+        kubectl = shutil.which("kubectl", path=str(folder)) or shutil.which("kubectl")
         if kubectl is None:
-            missing.append("kubectl (on the PATH or there)")
+            missing.append("kubectl (there or on the PATH)")
         if kubectl is None or missing:
             raise AssetsMissingError(
                 f"no control plane to test on: {folder} lacks {', '.join(missing)}; "
@@ -69,6 +70,9 @@ class Assets:
 
 class ControlPlane:
     """Starts and stops the four processes, and hands out identities."""
+
+    running: ClassVar[list["ControlPlane"]] = []
+    """All that were started and not stopped."""
 
     def __init__(self, assets: Assets, directory: Path, gates: Mapping[str, bool] | None = None) -> None:
         """`gates`: feature gates of all components that differ from their defaults."""
@@ -172,6 +176,7 @@ class ControlPlane:
 
     def start(self) -> None:
         """Start everything; return when pods can be created and scheduled."""
+        self.running.append(self)
         self.etcd.start()
         self.etcd.wait_ready(self._etcd_healthy)
         self.apiserver.start()
@@ -182,6 +187,8 @@ class ControlPlane:
 
     def stop(self) -> None:
         """Stop in the order in which they depend on each other."""
+        if self in self.running:
+            self.running.remove(self)
         self.admin.close()
         for process in (self.scheduler, self.controller_manager, self.apiserver, self.etcd):
             process.stop()

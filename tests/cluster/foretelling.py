@@ -17,7 +17,7 @@ from tests.cluster.nodes import Fleet
 from tests.cluster.processes import eventually
 from tests.support import mixtures
 from tests.support.mixtures import Case
-from webhook.explain.explaining import cluster_of
+from webhook.explain.estate import Estate
 from webhook.explain.model import PodClaim, Selects, read_demand, read_results
 from webhook.explain.placement import place
 from webhook.explain.verdicts import Block, NodeVerdict
@@ -179,9 +179,9 @@ class Foretelling:
         )
 
     def _explained(self, pod: Object, spec: Mapping[str, Any], found: Snapshot) -> Sequence[NodeVerdict]:
-        cluster = cluster_of(found, self._version)
-        assert cluster is not None
-        return place(pod, read_demand([PodClaim("neuron", spec)], self._classes, self._selects), (), cluster)
+        estate = Estate.of(found, self._version)
+        assert estate is not None
+        return place(pod, read_demand([PodClaim("neuron", spec)], self._classes, self._selects), (), estate)
 
     def _outcomes(
         self, wanted: Mapping[str, tuple[Object, Mapping[str, Any]]]

@@ -68,7 +68,9 @@ class Kubectl:
 
     def feed(self, verb: str, *objects: Mapping[str, Any], flags: tuple[str, ...] = ()) -> Result:
         """`kubectl <verb> -f -` of some objects, whatever comes of it."""
-        return self.run(*verb.split(), *flags, "-f", "-", stdin="\n---\n".join(map(json.dumps, objects)))
+        # A stream that begins with a brace is JSON for kubectl before 1.33, and ends at the first `---`.
+        documents = "".join(f"---\n{json.dumps(each)}\n" for each in objects)
+        return self.run(*verb.split(), *flags, "-f", "-", stdin=documents)
 
     def get(self, *arguments: str) -> Object:
         """`kubectl get … -o json`."""

@@ -1,12 +1,13 @@
 """Child processes with a log file each, and waiting for what they promise."""
 
 import contextlib
+import itertools
 import os
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -14,22 +15,42 @@ T = TypeVar("T")
 
 _TAIL: Final = 4000
 _INTERVAL: Final = 0.05
+_FIRST_PORT: Final = 12_000
+_PORTS: Final = 2_000
+_WORKERS: Final = 8
 
 
 class ProcessFailedError(RuntimeError):
     """A child ended, or did not get ready; the message carries the end of its log."""
 
 
-def free_ports(count: int) -> list[int]:
-    """Free loopback ports. All are held until the last is found, so they differ."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+def own_ports(worker: str, pid: int) -> Iterator[int]:
+    """The ports of one pytest process, again and again.
+
+    They are below those that the kernel gives to outgoing connections, and no worker of a run has those of another:
+    so nothing takes a port between its choice and the start of the process that listens on it.
+    """
+    number = int(worker.removeprefix("gw") or 0) % _WORKERS
+    first = _FIRST_PORT + _PORTS * number
+    return itertools.cycle(first + (pid + each) % _PORTS for each in range(_PORTS))
 
 
-def eventually(what: str, attempt: Callable[[], T | None], *, timeout: float = 20.0, interval: float = _INTERVAL) -> T:
+_OWN_PORTS: Final = own_ports(os.environ.get("PYTEST_XDIST_WORKER", ""), os.getpid())
+
+
+def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
+    """Ports of an address of this host that nothing listens on."""
+    found: list[int] = []
+    for port in itertools.islice(_OWN_PORTS, _PORTS):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((address, port))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise OSError(f"{_PORTS} ports of {address} are all in use")
+
+
+def eventually(what: str, attempt: Callable[[], T | None], *, timeout: float = 60.0, interval: float = _INTERVAL) -> T:
     """Call `attempt` until it returns something true, and return that.
 
     Args:

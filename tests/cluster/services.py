@@ -9,7 +9,6 @@ controller do, `Endpoints` does here, because no container runs.
 import contextlib
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -23,7 +22,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cluster.api import Api, ApiError, Object
-from tests.cluster.processes import Process, eventually
+from tests.cluster.processes import Process, eventually, free_ports
 from tests.support.trainium import ENVIRONMENT
 
 _SLICES: Final = "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices"
@@ -36,13 +35,6 @@ def host_address() -> str | None:
     return next((address for address in found if "." in address and not address.startswith("127.")), None)
 
 
-def free_port(address: str) -> int:
-    """A free port of that address."""
-    with socket.create_server((address, 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
 class Replica:
     """One pod's worth of `neuron-dra webhook`."""
 
@@ -51,8 +43,8 @@ class Replica:
     ) -> None:
         self.name = name
         self.address = address
-        self.port = free_port(address)
-        self.metrics_port = free_port("127.0.0.1")
+        [self.port] = free_ports(1, address)
+        [self.metrics_port] = free_ports(1)
         self._frozen = False
         argv: list[str | Path] = [
             Path(sys.executable).parent / "neuron-dra",

@@ -381,17 +381,19 @@ ESCAPES: dict[str, Callable[[], Object]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def limited(installed_webhook: Webhook, installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+@pytest.fixture
+def limited(webhook: Webhook, installed: None, tmp_path: Path) -> Iterator[None]:
     """Four devices a pod, denied above."""
-    directory: Path = tmp_path_factory.mktemp("policies")
-    (directory / "limit.yaml").write_text(LIMIT)
-    with installed_webhook.running_with(f"--policies={directory}"):
+    (tmp_path / "limit.yaml").write_text(LIMIT)
+    with webhook.running_with(f"--policies={tmp_path}"):
         yield
 
 
-@pytest.mark.usefixtures("limited")
 class TestPolicies:
+    @pytest.fixture
+    def neighbour(self, limited: None, neighbour: Neighbour) -> Neighbour:  # noqa: ARG002 - before its first pod
+        return neighbour
+
     @pytest.mark.parametrize("escape", ESCAPES.values(), ids=ESCAPES.keys())
     def test_a_limit_is_not_escaped_by_how_devices_are_asked_for(
         self, tenant: Api, webhook: Webhook, namespace: str, escape: Callable[[], Object]
@@ -410,5 +412,5 @@ class TestPolicies:
             assert "no more than four devices" in said, said or "it is admitted"
             return True
 
-        eventually("the policy to see the template", denied, timeout=10)
+        eventually("the policy to see the template", denied)
         assert webhook.running

@@ -26,6 +26,7 @@ from tests.cluster.manifests import (
     wait_scheduled,
 )
 from tests.cluster.nodes import DRIVER, INSTANCE_TYPE, Fleet
+from tests.cluster.processes import eventually
 from tests.cluster.webhooks import Webhook
 
 pytestmark = pytest.mark.usefixtures("webhook")
@@ -237,16 +238,25 @@ class TestHints:
         api.create(pod("tolerant"), namespace)
         assert wait_scheduled(api, namespace, "tolerant")["spec"]["nodeName"] == node
 
-    def test_the_pod_goes_to_instance_types_that_can_serve_it(self, api: Api, namespace: str, fleet: Fleet) -> None:
+    def test_the_pod_goes_to_instance_types_that_can_serve_it(
+        self, api: Api, webhook: Webhook, namespace: str, fleet: Fleet
+    ) -> None:
         fleet.add("trn2.3xlarge")
         serving = fleet.add("trn1.32xlarge")
-        api.create(pod("picky", container(neuron=8)), namespace)
-        bound = wait_scheduled(api, namespace, "picky")
-        assert bound["spec"]["nodeName"] == serving
-        required = bound["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-        values = required["nodeSelectorTerms"][0]["matchExpressions"][0]["values"]
-        assert "trn1.32xlarge" in values
-        assert "trn2.3xlarge" not in values
+        picky = pod("picky", container(neuron=8))
+
+        def types() -> list[str]:
+            """Those of the affinity; none while the webhook does not know the nodes."""
+            affinity = webhook.preview(picky, namespace).body["spec"].get("affinity")
+            if affinity is None:
+                return []
+            required = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+            return list(required["nodeSelectorTerms"][0]["matchExpressions"][0]["values"])
+
+        eventually("the webhook to know the type that serves it", lambda: "trn1.32xlarge" in types())
+        assert "trn2.3xlarge" not in types()
+        api.create(picky, namespace)
+        assert wait_scheduled(api, namespace, "picky")["spec"]["nodeName"] == serving
 
     def test_the_users_own_affinity_is_kept(self, api: Api, namespace: str, fleet: Fleet) -> None:
         fleet.add("trn1.32xlarge", labels={"zone": "a"})

@@ -14,7 +14,6 @@ from tests.cluster.driver import (
     indices,
     neuron_environment,
     running,
-    started,
     wait_gone,
     wait_running,
     wait_unprepared,
@@ -70,7 +69,7 @@ def test_an_example_gets_its_devices_and_variables(
             api.create(each, namespace)
         pod = objects[-1]["metadata"]["name"]
         wait_running(api, namespace, pod)
-        seen = started(kubelet, namespace, pod)
+        [seen] = kubelet.runtime.created(namespace, pod).values()
         assert len(indices(seen)) == devices, name
         assert neuron_environment(seen) == variables, name
         wait_gone(api, namespace, pod)

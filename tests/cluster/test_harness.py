@@ -1,10 +1,18 @@
 """The control plane under the other tests is a real one: what they rely on, shown without the webhook."""
 
+import dataclasses
+import itertools
+import os
+import socket
 from pathlib import Path
+from typing import cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.cluster.api import Api, ApiError, Object
+from tests.cluster import failure_logs, ordering
+from tests.cluster.api import Answer, Api, ApiError, Object
 from tests.cluster.controlplane import Assets, AssetsMissingError, ControlPlane
 from tests.cluster.manifests import (
     claim_of,
@@ -18,7 +26,10 @@ from tests.cluster.manifests import (
     wait_scheduled,
 )
 from tests.cluster.nodes import DRIVER, Fleet
-from tests.cluster.processes import eventually
+from tests.cluster.planes import Planes
+from tests.cluster.processes import eventually, free_ports, own_ports
+
+HERE = Path(__file__).parent
 
 
 def test_absent_binaries_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,9 +40,108 @@ def test_absent_binaries_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         Assets.locate()
     assert str(refused.value) == (
         f"no control plane to test on: {tmp_path} lacks kube-apiserver, kube-controller-manager, "
-        "kube-scheduler, kubectl (on the PATH or there); "
+        "kube-scheduler, kubectl (there or on the PATH); "
         "set KUBEBUILDER_ASSETS to a folder that has them (setup-envtest makes one)"
     )
+
+
+# --- order, ownership, logs ---------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Listed:
+    """A collected test."""
+
+    file: str
+    number: int
+    in_order: bool
+
+
+FILES = st.lists(st.tuples(st.integers(1, 6), st.booleans()), max_size=8)
+
+
+@given(FILES, st.integers(0, 2**32))
+def test_a_seed_gives_one_order_in_which_files_stay_together(files: list[tuple[int, bool]], seed: int) -> None:
+    tests = [Listed(f"f{file}", n, ordered) for file, (count, ordered) in enumerate(files) for n in range(count)]
+    found = ordering.shuffled(tests, seed)
+    assert sorted(found, key=lambda each: (each.file, each.number)) == tests
+    assert found == ordering.shuffled(tests, seed)
+    blocks = [file for file, _ in itertools.groupby(found, key=lambda each: each.file)]
+    assert len(blocks) == len(set(blocks))
+    for file, (count, ordered) in enumerate(files):
+        numbers = [each.number for each in found if each.file == f"f{file}"]
+        assert not ordered or numbers == list(range(count))
+
+
+def test_another_seed_gives_another_order() -> None:
+    tests = [Listed(f"f{file}", number, file == 0) for file in range(6) for number in range(6)]
+    orders = {tuple(ordering.shuffled(tests, seed)) for seed in range(5)}
+    assert len(orders) == 5
+
+
+def test_long_files_come_first() -> None:
+    tests = [Listed(file, number, False) for file in ("a", *reversed(ordering.LONG), "b") for number in range(2)]
+    found = [file for file, _ in itertools.groupby(ordering.long_first(tests), key=lambda each: each.file)]
+    assert found == [*ordering.LONG, "a", "b"]
+    assert all((HERE / f"{file}.py").is_file() for file in ordering.LONG)
+
+
+class FakePlane:
+    """A control plane that holds Nodes only; the API as the inventory needs it."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Object] = []
+        self.stopped = False
+        self.admin = self
+
+    def request(self, _method: str, path: str) -> Answer:
+        return Answer({"items": self.nodes if path == "/api/v1/nodes" else []}, ())
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def test_a_file_that_leaves_something_is_told_and_the_next_one_gets_another_control_plane() -> None:
+    made = [FakePlane(), FakePlane()]
+    rest = iter(made)
+    planes = Planes(lambda: cast("ControlPlane", next(rest)), going=0)
+    made[0].nodes = [{"metadata": {"name": name}, "spec": {}} for name in ("kept", "changed", "removed")]
+    assert planes.take() is planes.take()
+    made[0].nodes[0]["status"] = {"phase": "other"}
+    made[0].nodes[0]["metadata"]["resourceVersion"] = "2"
+    assert planes.give_back() == []
+    assert not made[0].stopped
+    added = {"metadata": {"name": "added"}}
+    made[0].nodes = [made[0].nodes[0], {**made[0].nodes[1], "spec": {"unschedulable": True}}, added]
+    assert planes.give_back() == ["added: nodes added", "changed: nodes changed", "removed: nodes removed"]
+    assert made[0].stopped
+    assert planes.take() is cast("ControlPlane", made[1])
+
+
+def test_logs_that_were_written_to_lie_in_a_folder_of_the_test(tmp_path: Path) -> None:
+    source, target = tmp_path / "run", tmp_path / "logs"
+    (source / "plane").mkdir(parents=True)
+    for name, written in (("plane/apiserver.log", 2), ("plane/old.log", 1), ("plane/etcd.db", 2)):
+        (source / name).write_text(name)
+        os.utime(source / name, (written, written))
+    name = failure_logs.folder_name("tests/cluster/test_modes.py::test_a_mode[of a/b, c]")
+    assert name == "test_modes/test_a_mode-of-a-b-c"
+    failure_logs.collect(target / name, source, 1.5, [])
+    assert [str(each.relative_to(target)) for each in target.rglob("*.log")] == [f"{name}/plane-apiserver.log"]
+    assert (target / name / "plane-apiserver.log").read_text() == "plane/apiserver.log"
+
+
+def test_workers_take_ports_from_ranges_of_their_own() -> None:
+    mine, theirs = (set(itertools.islice(own_ports(f"gw{number}", 7), 5_000)) for number in range(2))
+    assert len(mine) == len(theirs) == 2_000
+    assert not mine & theirs
+    [taken] = free_ports(1)
+    with socket.create_server(("127.0.0.1", taken)):
+        # As many as there may be, beside those that control planes of this process listen on.
+        assert taken not in free_ports(1_900)
+
+
+# --- the control plane --------------------------------------------------------------------------------------------
 
 
 def connected(count: int, *, request: str = "n0") -> Object:

@@ -190,6 +190,6 @@ def test_an_unconnected_count_is_admitted_with_its_template_and_workload(api: Ap
     deployed = kubectl.feed("create", workload("Deployment", "d", seven))
     assert deployed.ok, deployed.stderr
     assert not any("NEU701" in warning for warning in deployed.warnings), deployed.stderr
-    refused = kubectl.feed("create", pod("other", container(neuron=7)))
+    refused = kubectl.feed("create", pod("other", container(neuron=7), nodeSelector={INSTANCE_TYPE: "trn1.32xlarge"}))
     assert not refused.ok
     assert "NEU105" in refused.stderr

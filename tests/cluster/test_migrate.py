@@ -26,6 +26,8 @@ from tests.cluster.manifests import (
 from tests.cluster.migration import GUIDE, NAMESPACE, PLUGIN, Journey
 from tests.cluster.processes import eventually
 
+pytestmark = pytest.mark.in_order
+
 OLD = f"requests.{NEURON}"
 NEW = "neuron.aws.com.deviceclass.resource.k8s.io/devices"
 FIRST, SECOND = "trn2-a", "trn2-b"

@@ -73,9 +73,9 @@ def test_a_namespace_in_shadow_mode_leaves_its_pods_alone_but_says_so(
 
 
 def test_shadow_mode_admits_what_would_be_refused_and_says_so(kubectl: Kubectl) -> None:
-    result = kubectl.feed("create", pod("seven", container(neuron=7), annotations={CONVERT: "shadow"}))
+    result = kubectl.feed("create", pod("many", container(neuron=17), annotations={CONVERT: "shadow"}))
     assert result.ok, result.stderr
-    assert any("does not support requests for device: 7" in warning for warning in result.warnings), result.stderr
+    assert any("does not support requests for device: 17" in warning for warning in result.warnings), result.stderr
 
 
 def test_an_unknown_mode_is_refused(kubectl: Kubectl) -> None:

@@ -52,5 +52,7 @@ def test_types_are_known_from_nodes_without_a_driver(own_control_plane: ControlP
             async with asyncio.timeout(10):
                 while "trn1.2xlarge" not in world.view.observations():  # noqa: ASYNC110 - the view has no event
                     await asyncio.sleep(0.01)
+        # TLS connections end a moment after their session (aiohttp's "Graceful Shutdown"), if the loop still runs.
+        await asyncio.sleep(0.5)
 
     asyncio.run(watch())

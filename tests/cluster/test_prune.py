@@ -55,11 +55,13 @@ class Prune:
 
 
 @pytest.fixture(scope="module")
-def prune(control_plane: ControlPlane, installed_webhook: Webhook) -> Prune:
+def prune(control_plane: ControlPlane, installed_webhook: Webhook) -> Iterator[Prune]:
     kubectl = control_plane.kubectl().within("neuron-dra")
-    kubectl.must("apply", "-f", str(MANIFESTS / "prune.yaml"))
+    manifest = str(MANIFESTS / "prune.yaml")
+    kubectl.must("apply", "-f", manifest)
     token = kubectl.must("create", "token", "neuron-dra-prune", "--duration=2h").stdout.strip()
-    return Prune(control_plane.token_kubeconfig("neuron-dra-prune", token))
+    yield Prune(control_plane.token_kubeconfig("neuron-dra-prune", token))
+    kubectl.must("delete", "-f", manifest, "--wait=false")
 
 
 def unused(api: Api, namespace: str, devices: int = 4) -> str:

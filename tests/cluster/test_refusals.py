@@ -47,11 +47,15 @@ def test_an_unsupported_count_is_refused_with_the_schedulers_sentence_and_the_ne
     assert generated_templates(api, namespace) == []
 
 
-def test_without_a_narrowing_the_first_candidate_is_named(webhook: Webhook, kubectl: Kubectl) -> None:
+def test_where_nothing_says_the_type_only_what_no_type_serves_is_refused(webhook: Webhook, kubectl: Kubectl) -> None:
     # Candidates are the instance types that were ever seen: start with none.
     webhook.restart()
+    result = kubectl.feed("create", pod("seventeen", container(neuron=17)))
+    assert not result.ok
+    assert SENTENCE.replace("7", "17") in result.stderr
     result = kubectl.feed("create", pod("seven", container(neuron=7)))
-    assert SENTENCE in result.stderr
+    assert result.ok, result.stderr
+    assert any("NEU216" in warning and "inf2.48xlarge" in warning for warning in result.warnings), result.stderr
 
 
 @pytest.mark.parametrize("kind", ["ReplicaSet", "Job", "StatefulSet"])

@@ -20,7 +20,7 @@ from tests.cluster.manifests import (
     template_names,
     workload,
 )
-from tests.cluster.nodes import Fleet
+from tests.cluster.nodes import INSTANCE_TYPE, Fleet
 from tests.cluster.processes import eventually
 from tests.cluster.webhooks import Webhook
 
@@ -150,15 +150,16 @@ class TestDryRun:
         assert api.find("Pod", "legacy", namespace) is None
 
     def test_a_dry_run_does_not_warn_where_the_template_exists(self, kubectl: Kubectl) -> None:
-        assert kubectl.feed("create", pod("real")).ok
+        here = {INSTANCE_TYPE: "trn2.48xlarge"}
+        assert kubectl.feed("create", pod("real", nodeSelector=here)).ok
 
         def quiet() -> bool:
-            return kubectl.feed("create", pod("trial"), flags=("--dry-run=server",)).warnings == ()
+            return kubectl.feed("create", pod("trial", nodeSelector=here), flags=("--dry-run=server",)).warnings == ()
 
         eventually("the webhook to know its own template", quiet)
 
     def test_a_dry_run_is_refused_as_the_real_one_would_be(self, kubectl: Kubectl) -> None:
-        result = kubectl.feed("create", pod("seven", container(neuron=7)), flags=("--dry-run=server",))
+        result = kubectl.feed("create", pod("many", container(neuron=17)), flags=("--dry-run=server",))
         assert not result.ok
         assert "NEU105" in result.stderr
 

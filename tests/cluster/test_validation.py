@@ -246,7 +246,7 @@ class TestWorkloads:
         using["resources"] = {"claims": [{"name": "neurons"}]}
         claims = [{"name": "neurons", "resourceClaimTemplateName": "big"}]
         result = kubectl.feed("apply", claim_template("big", devices(1, TRN2)), pod("p", using, resourceClaims=claims))
-        assert (result.ok, result.warnings) == (True, ())
+        assert (result.ok, result.warnings) == (True, ()), result.stderr
 
     def test_one_that_does_not_exist_is(self, kubectl: Kubectl) -> None:
         using = container()
@@ -260,7 +260,7 @@ class TestWorkloads:
         )
 
     def test_converted_pods_pass(self, kubectl: Kubectl) -> None:
-        result = applied(kubectl, pod("legacy"))
+        result = applied(kubectl, pod("legacy", nodeSelector={INSTANCE_TYPE: "trn2.48xlarge"}))
         assert (result.ok, result.warnings) == (True, ())
 
 

@@ -1,6 +1,7 @@
 """Workloads keep their templates as their owners wrote them; the pods that come of them are converted."""
 
 import datetime as dt
+from collections.abc import Iterator
 
 import pytest
 
@@ -98,7 +99,7 @@ def test_a_pod_with_a_generated_name_is_converted(api: Api, namespace: str) -> N
 
 
 @pytest.fixture(scope="module")
-def leader_worker_sets(api: Api) -> None:
+def leader_worker_sets(api: Api) -> Iterator[None]:
     """A CustomResourceDefinition with which LeaderWorkerSets can be stored as they are."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     names = {"kind": "LeaderWorkerSet", "plural": "leaderworkersets", "singular": "leaderworkerset"}
@@ -122,6 +123,8 @@ def leader_worker_sets(api: Api) -> None:
 
     eventually("the LeaderWorkerSet API", established)
     eventually("the LeaderWorkerSet endpoint", lambda: api.list("LeaderWorkerSet") == [])
+    yield
+    api.delete("CustomResourceDefinition", crd["metadata"]["name"])
 
 
 def leader_worker_set(name: str, worker: Object, annotations: dict[str, str] | None = None) -> Object:

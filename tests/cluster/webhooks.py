@@ -7,6 +7,7 @@ import resource
 import signal
 import ssl
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,7 @@ from tests.cluster.processes import Process, eventually, free_ports
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MANIFESTS: Final = ROOT / "deploy" / "manifests"
+NAMESPACE: Final = "neuron-dra"
 CONFIGURATION_KINDS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 
@@ -35,9 +37,9 @@ class Webhook:
 
     def __init__(self, plane: ControlPlane, kubeconfig: Path) -> None:
         self._plane = plane
-        self._directory = plane.directory / "webhook"
+        self._directory = Path(tempfile.mkdtemp(prefix="webhook-", dir=plane.directory))
         self._tls = self._directory / "tls"
-        self._tls.mkdir(parents=True)
+        self._tls.mkdir()
         self._kubeconfig = kubeconfig
         self.port, self._metrics_port = free_ports(2)
         serving = plane.authority.issue("webhook", "neuron-dra", hosts=["127.0.0.1"])
@@ -153,6 +155,11 @@ class Webhook:
         for configuration in self.configurations():
             self._plane.admin.create(configuration)
         eventually("the API server to call the webhook", lambda: is_converted(self.preview(pod("canary")).body))
+
+    def uninstall(self) -> None:
+        """Remove the configurations."""
+        for configuration in self.configurations():
+            self._plane.admin.delete(configuration["kind"], configuration["metadata"]["name"])
 
     def preview(self, obj: Object, namespace: str = "default") -> Answer:
         """What would become of an object: a dry run."""

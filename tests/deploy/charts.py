@@ -43,6 +43,7 @@ EVERYTHING: Final[Object] = {
     },
     "prune": {"enabled": True},
     "audit": {"enabled": True},
+    "map": {"enabled": True, "nodeSelector": {"role": "system"}, "tolerations": [{"operator": "Exists"}]},
     "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]},
 }
 """Values that enable everything that is off by default."""

@@ -16,7 +16,11 @@ from neuron import names
 from policies.judging.subjects import plural
 from tests.deploy.charts import AUDIT, CHART, EVERYTHING, Object, find, flags, pod_specs, render
 from webhook.cli.main import main
+from webhook.cli.map import map as map_command
+from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_SLICES
+from webhook.cluster.node_types import NODES
 from webhook.decisions.pod_templates import POD_TEMPLATES
+from webhook.inspection.snapshot import PODS, RESOURCE_CLAIMS
 
 DRIVER = "neuron-dra-kubelet-plugin"
 NEEDED: list[Object] = [
@@ -277,7 +281,7 @@ def test_what_is_switched_off_is_not_there(default: list[Object], values: Object
     ids=["default", "registry", "digest"],
 )
 def test_images_come_from_where_values_say(values: Object, image: str) -> None:
-    specs = pod_specs(render({**values, "prune": {"enabled": True}}))
+    specs = pod_specs(render({**values, "prune": {"enabled": True}, "map": {"enabled": True}}))
     images = {name: spec["containers"][0]["image"] for name, spec in specs.items()}
     assert {images[name] for name in images if not name.startswith("DaemonSet")} == {image}
 
@@ -372,6 +376,38 @@ def test_the_audit_may_list_every_kind_whose_pods_are_known() -> None:
     allowed = {(group, resource) for rule in rules for group in rule["apiGroups"] for resource in rule["resources"]}
     wanted = {(group, plural(kind)) for group, kind in POD_TEMPLATES if group != "extensions"}
     assert wanted - allowed == set()
+
+
+def test_the_map_is_off_by_default_and_has_no_part_in_admission(default: list[Object]) -> None:
+    objects = render({"map": {"enabled": True, "intervalSeconds": 30}})
+    added = {
+        (each["kind"], each["metadata"]["name"]): each
+        for each in objects
+        if each["metadata"]["name"] not in {one["metadata"]["name"] for one in default}
+    }
+    kinds_added = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Deployment"}
+    assert set(added) == {(kind, "neuron-dra-map") for kind in kinds_added}
+    assert [each for each in objects if each["kind"] not in kinds_added] == [
+        each for each in default if each["kind"] not in kinds_added
+    ]
+
+
+def test_the_map_may_only_list_and_serves_on_loopback() -> None:
+    objects = render({"map": {"enabled": True, "intervalSeconds": 30}})
+    rules = find(objects, "ClusterRole", "neuron-dra-map")["rules"]
+    assert {verb for rule in rules for verb in rule["verbs"]} == {"list"}
+    read = {resource for rule in rules for resource in rule["resources"]}
+    assert read == {str(each.plural) for each in (NODES, PODS, RESOURCE_SLICES, RESOURCE_CLAIMS, DEVICE_CLASSES)}
+    spec = pod_specs(objects)["Deployment/neuron-dra-map"]
+    assert spec["serviceAccountName"] == "neuron-dra-map"
+    [container] = spec["containers"]
+    assert "ports" not in container
+    context = map_command.make_context("map", list(container["command"][2:]))
+    assert (context.params["serve"], context.params["host"], context.params["interval"]) == (True, "127.0.0.1", 30)
+    policies = [each for each in objects if each["kind"] == "NetworkPolicy"]
+    [policy] = [each for each in policies if "map" in str(each["spec"]["podSelector"].get("matchExpressions", ""))]
+    assert "ingress" not in policy["spec"]
+    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
 
 
 def test_the_test_runs_a_command_that_exists(default: list[Object]) -> None:

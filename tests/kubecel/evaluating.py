@@ -1,5 +1,6 @@
 """Shared by the tests of the engine: compile and evaluate in one call."""
 
+import functools
 import time
 from collections.abc import Mapping
 
@@ -12,8 +13,13 @@ ENGINE = Cel(hint=did_you_mean)
 
 
 def compiled(source: str, names: Mapping[str, object] | None = None) -> CelProgram:
-    """A program; the type of all variables is dyn."""
-    variables: dict[str, Type] = dict.fromkeys(names or {}, DYN)
+    """A program; the type of all variables is dyn. The same program is compiled once."""
+    return _compiled(source, tuple(names or ()))
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(source: str, names: tuple[str, ...]) -> CelProgram:
+    variables: dict[str, Type] = dict.fromkeys(names, DYN)
     return ENGINE.compile(source, variables)
 
 

@@ -186,7 +186,7 @@ def test_every_step_looks_at_the_clock(source: str) -> None:
     with contextlib.suppress(CelCostExceededError, CelCompileError):
         compile_selector(Cel(SELECTOR_LIMITS), source, Deadline(whole, 1e9))
     assert whole.looks >= 8
-    for end in range(2, whole.looks - 1, max(1, whole.looks // 20)):
+    for end in range(2, whole.looks - 1, max(1, whole.looks // 10)):
         clock = Counting()
         with pytest.raises(CelTimeExceededError):
             compile_selector(Cel(SELECTOR_LIMITS), source, Deadline(clock, float(end)))

@@ -242,7 +242,6 @@ FAILING = {
         "the optional has no value: give a default with .orValue(…)",
         8,
     ),
-    "orValue": ("s.orValue(1)", "'orValue' requires an optional, not string", 3),
     "optMap": ("s.optMap(x, x)", "'optMap' requires an optional, not string", 3),
     "optFlatMap": (
         "o.?a.optFlatMap(x, x)",

@@ -32,7 +32,6 @@ DIFFERENCES = {
     "{dyn(1): 'a', dyn(1u): 'b'}": "the specification makes a repeated key an error",
     "- -9223372036854775808": "fails when it is evaluated, not when it is compiled",
     "object.metadata.labels[dyn(null)]": "fails when it is evaluated, not when it is compiled",
-    "dyn(1).orValue(2)": "an int is no optional",
     "[1, 2, 2].existsOne(x, x == 1)": "later versions of Kubernetes have it",
     "cel.bind(a, 1, a + 1)": "only device selectors have it in Kubernetes",
     "[1, 2].includes(1)": "only device selectors have it in Kubernetes 1.36",

@@ -1,10 +1,15 @@
 """The world of the plugin, in memory or in a directory, and nothing of its own logic."""
 
 import asyncio
+import atexit
 import contextlib
 import copy
 import dataclasses
+import functools
 import itertools
+import shutil
+import subprocess
+import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -126,6 +131,15 @@ def devices(*indices: int, request: str = "n0") -> tuple[JsonObject, ...]:
     return tuple(result(f"neuron-device-{index}", request) for index in indices)
 
 
+@functools.cache
+def _emulated(instance_type: str, driver_version: str) -> Path:
+    """An emulated node to copy: that takes a tenth of the time of writing it."""
+    root = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, root)
+    emulate.write_tree(root, emulate.emulated_type(instance_type), driver_version=driver_version)
+    return root
+
+
 @dataclasses.dataclass
 class Node:
     """An emulated node in a directory, and what runs on it."""
@@ -138,8 +152,12 @@ class Node:
     lock_timeout: float = 10.0
 
     def __post_init__(self) -> None:
-        entry = emulate.emulated_type(self.instance_type)
-        emulate.write_tree(self.root, entry, driver_version=self.driver_version)
+        if self.root.exists() and any(self.root.iterdir()):
+            entry = emulate.emulated_type(self.instance_type)
+            emulate.write_tree(self.root, entry, driver_version=self.driver_version)
+        else:
+            tree = _emulated(self.instance_type, self.driver_version)
+            subprocess.run(["cp", "-a", f"{tree}/.", self.root], check=True)
 
     @property
     def sysfs(self) -> Path:

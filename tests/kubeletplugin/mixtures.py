@@ -22,7 +22,7 @@ from neuron.allocation import AllocatedClaim, read_allocation
 from neuron.allocator import Alternative, Capacity, Claim, Constraint, Device, Request, Result
 from neuron.allocator import Node as Model
 from neuron.instances import InstanceType
-from tests.kubeletplugin.fakes import BOOT, DRIVER, NODE, Node, config, uid
+from tests.kubeletplugin.fakes import BOOT, DRIVER, NODE, config, uid
 
 CORES: Final = "neuroncores"
 TYPES: Final = ("inf1.6xlarge", "inf2.48xlarge", "inf2.24xlarge", "trn2.3xlarge", "trn2u.48xlarge", "inf2.xlarge")
@@ -208,10 +208,10 @@ class Life:
         steps: how many things happened.
     """
 
-    def __init__(self, seed: int, nodes: Mapping[str, Node], state_dir: Path) -> None:
+    def __init__(self, seed: int, views: Mapping[str, NodeView], state_dir: Path) -> None:
         self.chance = random.Random(seed)  # noqa: S311 - a test
         self.name = self.chance.choice(TYPES)
-        self.view: Final = nodes[self.name].view()
+        self.view: Final = views[self.name]
         assert self.view.instance is not None
         self.instance: Final = self.view.instance
         self.shared = self.chance.random() < 0.85

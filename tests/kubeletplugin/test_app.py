@@ -23,6 +23,7 @@ from kubeletplugin.pb import dra_v1_pb2, health_v1_pb2, registration_v1_pb2
 from runtime import logs
 from tests.kubeletplugin.fakes import NODE, claim_object, devices, uid, until
 from tests.kubeletplugin.test_kube import Server, kubeconfig
+from tests.support.forked import Forked
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 TYPES = {"fixed": "", "own": "beef"}
@@ -55,13 +56,9 @@ class Plugin:
             "pod-uid": pod_uid,
         } | {key.replace("_", "-"): value for key, value in flags.items()}
         self.log = root / "log"
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "kubeletplugin", *(f"--{key}={value}" for key, value in arguments.items())],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-            )
+        given = [f"--{key}={value}" for key, value in arguments.items()]
+        with self.log.open("ab") as log, Path(os.devnull).open() as nothing:
+            self.process = Forked("kubeletplugin", given, (nothing.fileno(), log.fileno(), log.fileno()))
 
     @property
     def sockets(self) -> tuple[Path, Path]:

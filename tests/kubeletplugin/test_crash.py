@@ -4,9 +4,7 @@ Every point of death is tried: nothing leaks, nothing is lost, nothing is handed
 where doing it undisturbed would have ended.
 """
 
-import multiprocessing
 import signal
-from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pytest
@@ -14,16 +12,9 @@ import pytest
 from kubeletplugin.decide import PrepareError
 from tests.kubeletplugin.crash import CLAIM, OTHER, PHASES, SCENARIOS, node_at, run, steps_of
 from tests.kubeletplugin.fakes import Node, allocated, devices, spec_name, uid
+from tests.support import forked
 
 DAMAGED_BEFORE = {"recover-damaged", "complete"}
-
-
-@pytest.fixture(scope="module")
-def processes() -> ForkServerContext:
-    """Makes processes quickly: they are forked from one that has everything loaded, and no threads."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.kubeletplugin.crash"])
-    return context
 
 
 def state(node: Node) -> tuple[set[str], dict[str, bytes]]:
@@ -61,15 +52,13 @@ def check_nothing_twice(node: Node) -> None:
 
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_crash_at_any_write_is_survived(
-    tmp_path: Path, processes: ForkServerContext, scenario: str, phase: str
-) -> None:
+def test_a_crash_at_any_write_is_survived(tmp_path: Path, scenario: str, phase: str) -> None:
     expected = node_at(tmp_path / "undisturbed", scenario)
     steps = steps_of(expected, scenario)
     assert steps >= 3
     for step in range(steps):
         node = node_at(tmp_path / f"killed-{step}", scenario)
-        child = processes.Process(target=run, args=(node.root, node.boot_id, scenario, step, phase))
+        child = forked.CONTEXT.Process(target=run, args=(node.root, node.boot_id, scenario, step, phase))
         child.start()
         child.join()
         assert child.exitcode == -signal.SIGKILL, f"step {step}"
@@ -88,12 +77,12 @@ def test_a_crash_at_any_write_is_survived(
         assert {name: content.replace(*ours) for name, content in specs.items()} == state(expected)[1]
 
 
-def test_a_claim_that_died_while_it_was_prepared_can_be_given_up(tmp_path: Path, processes: ForkServerContext) -> None:
+def test_a_claim_that_died_while_it_was_prepared_can_be_given_up(tmp_path: Path) -> None:
     """The pod may be deleted before the kubelet tries again; it unprepares what it never saw prepared."""
     steps = steps_of(node_at(tmp_path / "undisturbed", "prepare"), "prepare")
     for step in range(steps):
         node = node_at(tmp_path / f"killed-{step}", "prepare")
-        child = processes.Process(target=run, args=(node.root, node.boot_id, "prepare", step, "after"))
+        child = forked.CONTEXT.Process(target=run, args=(node.root, node.boot_id, "prepare", step, "after"))
         child.start()
         child.join()
         preparer = node.preparer()

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from kubeletplugin.checkpoint import PreparedClaim, PreparedDevice, decode, encode
+from kubeletplugin.decide import NodeView
 from tests.kubeletplugin.fakes import Node
 from tests.kubeletplugin.mixtures import TYPES, Life, Pod, physical_cores
 
@@ -20,15 +21,15 @@ PARTS = 10
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Node]:
-    return {name: Node(tmp_path_factory.mktemp(name), name) for name in TYPES}
+def views(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, NodeView]:
+    return {name: Node(tmp_path_factory.mktemp(name), name).view() for name in TYPES}
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_no_core_belongs_to_two_claims(nodes: Mapping[str, Node], tmp_path: Path, part: int) -> None:
+def test_no_core_belongs_to_two_claims(views: Mapping[str, NodeView], tmp_path: Path, part: int) -> None:
     prepared = shares = refused = 0
     for seed in range(part * LIVES, (part + 1) * LIVES):
-        life = Life(seed, nodes, tmp_path)
+        life = Life(seed, views, tmp_path)
         for number in range(STEPS):
             life.step()
             try:

@@ -345,7 +345,8 @@ class TestCounts:
 
     @pytest.mark.parametrize("spec", FINE.values(), ids=FINE)
     def test_what_works_is_not_spoken_of(self, spec: Any) -> None:
-        assert judge(spec) == ()
+        # NEU542 is about the cost of a whole node, not about its count.
+        assert [code for code in codes(judge(spec)) if code != "NEU542"] == []
 
     @pytest.mark.parametrize("count", range(1, 20))
     def test_on_trn1_only_the_documented_counts_pass(self, count: int) -> None:
@@ -402,7 +403,7 @@ class TestCounts:
         old, new = published(INF2, 12, node="old"), published(INF2, 12, node="new", cores=2)
         where = world([old, new])
         assert codes(judge(asks(13, on(INF2)), where)) == ["NEU521"]
-        assert judge(asks(12, on(INF2)), where) == ()
+        assert codes(judge(asks(12, on(INF2)), where)) == ["NEU542"]
         assert codes(judge(asks(6, on(INF2), constraint="neuron.aws.com/window5_0"), where)) == ["NEU522"]
 
 

@@ -89,12 +89,13 @@ def test_connected_sets_match_on_their_device_group(count: int) -> None:
 )
 def test_a_whole_node_is_requested_in_ranges_of_device_ids(name: str, ranges: list[str]) -> None:
     claim = make([ask(4 * len(ranges))], types(name))
-    found = [expressions(request["exactly"])[-1] for request in devices(claim)["requests"]]
     assert counts(claim) == [4] * len(ranges)
-    assert found == [
-        f'"deviceId" in device.attributes["neuron.aws.com"] && device.attributes["neuron.aws.com"].deviceId in [{ids}]'
-        for ids in ranges
-    ]
+    for request, ids in zip(devices(claim)["requests"], ranges, strict=True):
+        (expression,) = expressions(request["exactly"])
+        assert expression.startswith(
+            '"deviceId" in device.attributes["neuron.aws.com"]'
+            f' && device.attributes["neuron.aws.com"].deviceId in [{ids}] && '
+        )
     assert claim.uses == ((),)
     assert claim.template.name.startswith(f"neuron-{4 * len(ranges)}-")
 
@@ -147,10 +148,11 @@ def test_a_whole_ring_node_is_connected_without_a_group_but_names_its_type() -> 
     claim = make([ask(12)], types("inf2.48xlarge"))
     assert "constraints" not in devices(claim)
     for request in devices(claim)["requests"]:
-        assert expressions(request["exactly"])[1] == (
-            '"instanceType" in device.attributes["neuron.aws.com"]'
-            ' && device.attributes["neuron.aws.com"].instanceType == "inf2.48xlarge"'
-        )
+        (expression,) = expressions(request["exactly"])
+        assert (
+            ' && "instanceType" in device.attributes["neuron.aws.com"]'
+            ' && device.attributes["neuron.aws.com"].instanceType == "inf2.48xlarge" && '
+        ) in expression
 
 
 def test_families_that_need_different_requests_become_alternatives() -> None:
@@ -206,7 +208,9 @@ def test_cores_on_different_families_become_alternatives_with_their_own_counts()
     (request,) = devices(claim)["requests"]
     # The least waste first: one device of trn2 has 4 cores, and 4 devices of trn1 have 8.
     assert [(each["name"], each["count"]) for each in request["firstAvailable"]] == [("trn2", 1), ("trn1", 4)]
-    assert all(len(each["selectors"]) == 2 for each in request["firstAvailable"])
+    for each, name in zip(request["firstAvailable"], ("trn2.48xlarge", "trn1.32xlarge"), strict=True):
+        (expression,) = expressions(each)
+        assert f'.instanceType == "{name}" && ' in expression
     assert claim.types == ("trn1.32xlarge", "trn2.48xlarge")
     assert claim.template.name.startswith("neuron-1or4-")
 

@@ -122,6 +122,13 @@ def test_what_ultraserver_nodes_publish_is_known_from_their_slices_only(
     assert (found.single_devices, found.whole_node) == offered
 
 
+def test_shared_counters_are_known_from_the_slices_of_the_type_only() -> None:
+    known = CATALOGUE.observed({"trn2u.48xlarge": Observation(16, counters=True), "trn4.large": Observation(4)})
+    assert [each.name for each in known if each.counters] == ["trn2u.48xlarge"]
+    known = CATALOGUE.observed({"trn4u.large": Observation(16, (4, 8), counters=True)})
+    assert [each.name for each in known if each.counters] == ["trn4u.large"]
+
+
 def test_types_that_were_not_seen_are_as_those_of_their_kind() -> None:
     seen = CATALOGUE.observed({"inf1.6xlarge": Observation(4, shares_cores=True), "trn1.32xlarge": Observation(16)})
     assert {known.name for known in seen if known.shares_cores} == {

@@ -1,39 +1,50 @@
 """Generated claims on the model of the allocator: nodes as the driver publishes them, and claims as objects."""
 
+import functools
 import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from neuron import device_groups, windows
+from neuron import device_groups, selectors, windows
 from neuron.allocator import Alternative, Capacity, Claim, Constraint, Device, Node, Request
 from neuron.device_taints import DeviceTaint
 from neuron.instances import InstanceType
 
 CORES = "neuroncores"
-_SINGLE = re.compile(r'!\("resourceType" in .*\) \|\| .*\.resourceType == "neuron_device"')
-_TYPE = re.compile(r'"instanceType" in .* && .*\.instanceType == "([^"]+)"')
-_TYPES = re.compile(r'"instanceType" in .* && .*\.instanceType in \[([^]]+)\]')
-_IDS = re.compile(r'"deviceId" in .* && .*\.deviceId in \[([0-9, ]+)\]')
+_TYPES = re.compile(r'\.instanceType (?:== |in \[)("[^]&]*")')
+_IDS = re.compile(r"\.deviceId in \[([0-9, ]+)\]")
 
 
 def node_of(entry: InstanceType, *, busy: Collection[int] = ()) -> Node:
     """A node of a type with shared cores and windows as the type says. `busy`: ids of devices that others have."""
     count, cores = entry.devices or 1, entry.cores_per_device or 1
-    line = entry.line
     valid = (0, *(1 << power for power in range(cores.bit_length())))
-    devices = []
-    for index in range(count):
-        attributes: dict[str, Any] = dict(windows.attributes(line, index)) if line and entry.windows else {}
-        attributes |= device_groups.group_attributes(entry.name, index)
-        attributes |= {
-            "neuron.aws.com/deviceId": index,
-            "neuron.aws.com/instanceType": entry.name,
-            "neuron.aws.com/resourceType": "neuron_device",
-        }
-        capacity = {CORES: Capacity(cores, valid)} if entry.shares_cores else {}
-        taints = (DeviceTaint("busy"),) if index in busy else ()
-        devices.append(Device(f"d{index}", attributes, entry.shares_cores, capacity, taints=taints))
-    return Node(devices)
+    capacity = {CORES: Capacity(cores, valid)} if entry.shares_cores else {}
+    taint = (DeviceTaint("busy"),)
+    return Node(
+        [
+            Device(
+                f"d{index}",
+                _attributes(entry, index),
+                entry.shares_cores,
+                capacity,
+                taints=taint if index in busy else (),
+            )
+            for index in range(count)
+        ]
+    )
+
+
+@functools.cache
+def _attributes(entry: InstanceType, index: int) -> Mapping[str, Any]:
+    shifts = windows.attributes(entry.line, index) if entry.line and entry.windows else {}
+    return {
+        **shifts,
+        **device_groups.group_attributes(entry.name, index),
+        "neuron.aws.com/deviceId": index,
+        "neuron.aws.com/instanceType": entry.name,
+        "neuron.aws.com/resourceType": "neuron_device",
+    }
 
 
 def claim_of(spec: Mapping[str, Any]) -> Claim:
@@ -54,20 +65,24 @@ def claim_of(spec: Mapping[str, Any]) -> Claim:
 
 
 def _alternative(name: str, devices: Mapping[str, Any]) -> Alternative:
-    tests = [_test(each["cel"]["expression"]) for each in devices["selectors"]]
+    tests = [_test(each["cel"]["expression"]) for each in devices.get("selectors", ())]
     capacity = {key: int(value) for key, value in devices.get("capacity", {}).get("requests", {}).items()}
     return Alternative(name, lambda device: all(test(device) for test in tests), devices["count"], capacity)
 
 
 def _test(expression: str) -> Callable[[Device], bool]:
-    if _SINGLE.fullmatch(expression):
-        return lambda device: device.attributes.get("neuron.aws.com/resourceType") in (None, "neuron_device")
-    if found := _TYPE.fullmatch(expression):
-        return lambda device, name=found[1]: device.attributes.get("neuron.aws.com/instanceType") == name  # type: ignore[misc]
-    if found := _TYPES.fullmatch(expression):
-        types = {each.strip('" ') for each in found[1].split(",")}
-        return lambda device: device.attributes.get("neuron.aws.com/instanceType") in types
-    if found := _IDS.fullmatch(expression):
-        ids = {int(each) for each in found[1].split(",")}
-        return lambda device: device.attributes.get("neuron.aws.com/deviceId") in ids
-    raise ValueError(expression)
+    if not selectors.selects_single_devices(expression):
+        raise ValueError(expression)
+    types, ids = _TYPES.search(expression), _IDS.search(expression)
+    names = {each.strip('" ') for each in types[1].split(",")} if types else None
+    numbers = {int(each) for each in ids[1].split(",")} if ids else None
+
+    def selects(device: Device) -> bool:
+        attributes = device.attributes
+        return (
+            attributes.get("neuron.aws.com/resourceType") in (None, "neuron_device")
+            and (names is None or attributes.get("neuron.aws.com/instanceType") in names)
+            and (numbers is None or attributes.get("neuron.aws.com/deviceId") in numbers)
+        )
+
+    return selects

@@ -13,11 +13,12 @@ from neuron.instances import Observation
 from neuron.templates import Template
 from policies.judging.policy_set import NO_POLICIES, PolicySet
 from tests.support.trainium import trainium
-from webhook.decisions.ports import NO_FACTS, NamespaceFacts, TemplateUnavailableError
+from webhook.decisions.ports import NO_FACTS, FoundTemplate, NamespaceFacts, TemplateUnavailableError
 from webhook.decisions.wire import ABSENT, AdmissionRequest, GroupVersionKind
 from webhook.reviews.lane import Lane
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_steering import PolicySteer
+from webhook.reviews.template_checks import TemplateChecks
 
 
 @dataclasses.dataclass
@@ -68,12 +69,24 @@ class FakeCluster:
 class FakeTemplates:
     """Remembers what it was asked to make; refuses if told to."""
 
-    def __init__(self, refusal: TemplateUnavailableError | None = None) -> None:
+    def __init__(
+        self,
+        refusal: TemplateUnavailableError | None = None,
+        operators: Mapping[tuple[str, str], ClaimSpec] | None = None,
+    ) -> None:
         self.made: dict[tuple[str, str], Template] = {}
+        self.operators = operators or {}
         self.refusal = refusal
 
     def holds(self, namespace: str, template: Template) -> bool:
         return (namespace, template.name) in self.made
+
+    async def read(self, namespace: str, name: str) -> FoundTemplate:
+        if self.refusal is not None:
+            raise self.refusal
+        found = self.operators.get((namespace, name))
+        elsewhere = any(other == name for _, other in self.operators)
+        return FoundTemplate(found, missing=found is None, elsewhere=found is None and elsewhere)
 
     async def check(self, namespace: str, template: Template) -> bool:
         if self.refusal is not None:
@@ -96,7 +109,8 @@ def mutator(
     cluster = cluster or FakeCluster()
     steer = PolicySteer(policies, cluster)
     store = templates or FakeTemplates()
-    return Mutator(trainium(**options), policies.catalogue, cluster, store, steer, lane=lane)
+    checks = TemplateChecks(trainium(**options), policies.catalogue, cluster, store, lane)
+    return Mutator(trainium(**options), policies.catalogue, cluster, store, steer, lane=lane, checks=checks)
 
 
 def request(

@@ -15,9 +15,10 @@ import jsonpatch
 import msgspec
 
 from neuron import names
+from neuron.claim_reader import read_claim
 from neuron.instances import Observation
 from policies.files.loader import load
-from tests.support.clusters import FakeCluster, mutator
+from tests.support.clusters import FakeCluster, FakeTemplates, mutator
 from webhook.decisions.ports import LegacyQuota, NamespaceFacts
 from webhook.decisions.wire import AdmissionReview
 
@@ -55,7 +56,13 @@ def outcome(case: Path) -> dict[str, Any]:
         name: tuple(value) if isinstance(value, list) else value for name, value in setup.get("options", {}).items()
     }
     files = {path.name: path.read_bytes() for path in case.glob("policies.yaml")}
-    decision = asyncio.run(mutator(cluster, policies=load(files), **options).review(review.request))
+    operators = {
+        (namespace, name): read_claim("ResourceClaimTemplate", "resource.k8s.io/v1", spec)[0]
+        for namespace, templates in setup.get("templates", {}).items()
+        for name, spec in templates.items()
+    }
+    subject = mutator(cluster, FakeTemplates(operators=operators), policies=load(files), **options)
+    decision = asyncio.run(subject.review(review.request))
     manifest = json.loads(text)["request"]["object"]
     return {
         "decision.json": {

@@ -20,12 +20,13 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 from urllib.parse import urlsplit
 
 import uvloop
 
 from certs import files, issue
+from tests.support.forked import Forked
 from webhook.decisions import wire
 from webhook.decisions.decision import Decision, unchanged
 from webhook.edge import logs, server
@@ -251,17 +252,52 @@ def serving(
         listener.close()
 
 
+def _pipe() -> tuple[BinaryIO, BinaryIO]:
+    """The ends to read from and to write to."""
+    ends = os.pipe()
+    return open(ends[0], "rb"), open(ends[1], "wb")  # noqa: PTH123
+
+
+def _start(
+    arguments: list[str], streams: tuple[int, int, int], cwd: Path, environment: Mapping[str, str], *, forked: bool
+) -> "subprocess.Popen[bytes] | Forked":
+    if forked:
+        option, module, *rest = arguments
+        assert option == "-m"
+        return Forked(module, rest, streams, cwd=cwd, environment=environment)
+    stdin, stdout, stderr = streams
+    return subprocess.Popen(
+        [sys.executable, *arguments], stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=environment
+    )
+
+
 class Process:
     """The command in a subprocess, with its log lines as they come."""
 
-    def __init__(self, arguments: list[str], *, cwd: Path, environment: Mapping[str, str] | None = None) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, *arguments],
-            cwd=cwd,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], **(environment or {})},
-        )
+    def __init__(
+        self,
+        arguments: list[str],
+        *,
+        cwd: Path,
+        environment: Mapping[str, str] | None = None,
+        forked: bool = False,
+    ) -> None:
+        """Start Python.
+
+        Args:
+            arguments: of Python.
+            cwd: directory to run in.
+            environment: variables beside those that every process needs.
+            forked: fork it from a process with the imports done (`tests.support.forked`); `arguments` begin with `-m`.
+        """
+        variables = {name: os.environ[name] for name in ("PATH", "SSL_CERT_FILE")}
+        variables |= {"PYTHONPATH": str(ROOT), **(environment or {})}
+        self.output, stdout = _pipe()
+        self._stderr, stderr = _pipe()
+        with stdout, stderr, Path(os.devnull).open() as nothing:
+            self.process = _start(
+                arguments, (nothing.fileno(), stdout.fileno(), stderr.fileno()), cwd, variables, forked=forked
+            )
         self._lines: queue.Queue[str | None] = queue.Queue()
         self.seen: list[str] = []
         self._reader = threading.Thread(target=self._read, name="stderr")
@@ -275,8 +311,7 @@ class Process:
             self.process.kill()
         self.process.wait()
         self._reader.join()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        self.output.close()
 
     def event(self, name: str) -> dict[str, Any]:
         """The next log line with that event."""
@@ -307,12 +342,10 @@ class Process:
         return "\n".join(self.seen)
 
     def stdout(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.read().decode()
+        return self.output.read().decode()
 
     def _read(self) -> None:
-        assert self.process.stderr is not None
-        with self.process.stderr as stream:
+        with self._stderr as stream:
             for line in stream:
                 self.seen.append(line.decode().rstrip("\n"))
                 self._lines.put(self.seen[-1])

@@ -23,10 +23,17 @@ def node_of(slices: Iterable[Mapping[str, Any]], *, counters_leak: bool = False,
     return Node(devices, read_counters(specs), counters_leak=counters_leak, hurry=hurry)
 
 
+_known: Final[dict[int, tuple[Mapping[str, Any], Device]]] = {}
+"""By identity of the entry, which the value keeps alive."""
+
+
 def _device_of(entry: Mapping[str, Any]) -> Device:
     """Equal entries are one object, so that a selector is evaluated once for them."""
-    key = json.dumps(entry, sort_keys=True)
-    return _devices.get(key) or _devices.setdefault(key, read_device(entry))
+    known = _known.get(id(entry))
+    if known is None:
+        key = json.dumps(entry, sort_keys=True)
+        known = _known[id(entry)] = entry, _devices.get(key) or _devices.setdefault(key, read_device(entry))
+    return known[1]
 
 
 def claim_of(spec: Mapping[str, Any]) -> Claim:

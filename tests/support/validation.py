@@ -157,9 +157,13 @@ def published(
     without: Sequence[str] = (),
     cores: int = 0,
     capacity: Mapping[str, str] | None = None,
+    counters: bool = False,
     **extra: Any,
 ) -> dict[str, Any]:
-    """The spec of a ResourceSlice of one node; with `cores`, several claims can share that many cores of a device."""
+    """The spec of a ResourceSlice of one node.
+
+    With `cores`, several claims can share that many cores of a device; with `counters`, it consumes a shared counter.
+    """
     entry = CATALOGUE.get(instance_type)
     made = []
     for index in range(count):
@@ -178,6 +182,8 @@ def published(
         attributes |= extra
         sizes: dict[str, Any] = {name: {"value": value} for name, value in (capacity or {}).items()}
         device: dict[str, Any] = {"name": f"neuron-device-{index}", "attributes": attributes}
+        if counters:
+            device["consumesCounters"] = [{"counterSet": "devices", "counters": {device["name"]: {"value": "1"}}}]
         if cores:
             policy = {"default": str(cores), "validValues": [str(each) for each in (0, 1, 2, 4, 8) if each <= cores]}
             device["allowMultipleAllocations"] = True

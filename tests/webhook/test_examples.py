@@ -1,14 +1,15 @@
 """Every folder of deploy/examples does what it says."""
 
 import dataclasses
+import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support import forked
 from webhook.offline.manifests import manifests, read
 
 ROOT = Path(__file__).parents[2]
@@ -38,11 +39,11 @@ NEURON_CONFIG = {"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig", "log
 ULTRASERVER_CONFIG = {"apiVersion": "neuron.aws.com/v1", "kind": "UltraServerConfig", "ultraserverMode": 4}
 FACTS = {
     "legacy-pod": Facts("neuron-4-fdc84041cb55", [4], ["devicegroup4_id"], {"train": ["neuron"]}),
-    "mpi-worker-efa": Facts("neuron-16-a50fb87d6aa9", [4] * 4, ["devicegroup16_id"], {"mpitest": ["neuron"]}),
+    "mpi-worker-efa": Facts("neuron-16-2a2f431bd5a9", [4] * 4, ["devicegroup16_id"], {"mpitest": ["neuron"]}),
     "four-connected-devices": Facts("neuron-4-fdc84041cb55", [4], ["devicegroup4_id"], {"vllm": ["neuron"]}),
     "single-device": Facts("neuron-1-bd1d3ece8d31", [1], [], {"embed": ["neuron"]}),
-    "cores-on-trn2": Facts("neuron-4-44d00a6aca8c", [4], ["devicegroup4_id"], {"server": ["neuron"]}),
-    "lnc-1": Facts("neuron-4-lnc1-8837369d58f3", [4], ["devicegroup4_id"], {"server": ["neuron"]}, NEURON_CONFIG),
+    "cores-on-trn2": Facts("neuron-4-efada2a63f3d", [4], ["devicegroup4_id"], {"server": ["neuron"]}),
+    "lnc-1": Facts("neuron-4-lnc1-7c602cec66d6", [4], ["devicegroup4_id"], {"server": ["neuron"]}, NEURON_CONFIG),
     "compile-init-container": Facts(
         "neuron-8-76b58b96e680", [8], ["devicegroup8_id"], {"compile": ["neuron"], "train": ["neuron"]}
     ),
@@ -66,8 +67,8 @@ def manifest_of(case: str) -> Path:
 
 
 def run(path: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "webhook", "convert", "--families", FAMILIES, "-f", str(path), *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, timeout=100, check=False)
+    command = ["convert", "--families", FAMILIES, "-f", str(path), *arguments]
+    return forked.run("webhook", command, cwd=ROOT, environment=os.environ)
 
 
 def expected(case: str, name: str, default: bytes) -> bytes:
@@ -111,10 +112,9 @@ def test_every_other_example_is_refused_or_left_as_it_is() -> None:
 
 @pytest.mark.parametrize("case", sorted(UNCHANGED))
 def test_an_example_for_dra_is_valid(case: str) -> None:
-    command = [sys.executable, "-m", "webhook", "validate", "-f", str(manifest_of(case))]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=100, check=False, text=True)
+    done = forked.run("webhook", ["validate", "-f", str(manifest_of(case))], cwd=ROOT, environment=os.environ)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "warning" not in done.stdout
+    assert b"warning" not in done.stdout
 
 
 @pytest.mark.parametrize("case", CASES)

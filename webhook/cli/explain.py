@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from runtime import terminal
 from webhook.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
 from webhook.cli.inputs import REFUSED, UNREADABLE, file_policies, load_settings, setting_options
 
@@ -95,9 +96,8 @@ def explain(
     if output == "json":
         text = render.as_json(found)
     else:
-        terminal = sys.stdout.isatty()
-        colour = terminal and "NO_COLOR" not in os.environ
-        width = render.terminal_width() if terminal else None
+        colour = terminal.has_colour(sys.stdout, os.environ)
+        width = terminal.width() if sys.stdout.isatty() else None
         text = render.as_text(found, render.Style(sys.stdout.encoding or "ascii", colour, width))
     click.echo(text, nl=False)
     context.exit(UNREADABLE if not complete or run.missing else REFUSED if any(each.blocked for each in found) else 0)

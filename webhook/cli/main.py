@@ -9,6 +9,7 @@ _COMMANDS: Final = {
     "convert": ("webhook.cli.convert", "Rewrite manifests offline, as the webhook would."),
     "explain": ("webhook.cli.explain", "Explain what becomes of a pod, where it could run, and why it does not run."),
     "validate": ("webhook.cli.validate", "Check manifests offline, before they are applied."),
+    "map": ("webhook.cli.map", "Show which Neuron devices there are, and who holds them."),
     "policy": ("webhook.cli.policy", "Check, test, explain and export policy files."),
     "probe": ("webhook.cli.probe", "Test whether a cluster's webhook converts a pod, in a dry run."),
     "report": ("webhook.cli.report", "Report on workloads with plugin resources: what they become, what blocks them."),

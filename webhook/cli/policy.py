@@ -1,4 +1,4 @@
-"""`neuron-dra policy`: checks policy files, runs their embedded cases, explains verdicts, and exports policies."""
+"""`neuron-dra policy`: checks policy files, runs their cases, explains verdicts, prints rules, and exports policies."""
 
 import datetime as dt
 import time
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FAULTY: Final = 1
 UNREADABLE: Final = 2
 
-_FOLDER: Final = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+_FOLDER: Final = click.argument("folder", metavar="DIR|FILE", type=click.Path(path_type=Path))
 
 
 @click.group()
@@ -28,7 +28,7 @@ def policy() -> None:
 @_FOLDER
 @click.pass_context
 def check(context: click.Context, folder: Path) -> None:
-    """Read and compile every policy file below DIR. Does not run the embedded cases.
+    """Read and compile every policy file below DIR, or of one FILE. Does not run the embedded cases.
 
     Notes list the policies that a cluster with the shipped webhook configuration would never evaluate.
 
@@ -44,8 +44,27 @@ def check(context: click.Context, folder: Path) -> None:
     }
     counts = ", ".join(f"{count} {words}" for words, count in kinds.items() if count) or "none, only catalogues"
     click.echo(f"{_counted(found.files, 'file')}: policies: {counts}. No problems.")
-    for note in notes(found.validating):
+    for note in (*found.notes, *notes(found.validating)):
         click.echo(f"note: {note}", err=True)
+
+
+@policy.command()
+@_FOLDER
+@click.pass_context
+def rules(context: click.Context, folder: Path) -> None:
+    """Print the rules that the policies need beside those of the shipped ValidatingWebhookConfiguration.
+
+    They are in the form of the chart's value validation.extraRules, and of `rules` of a webhook configuration. A rule
+    sends all objects that it matches to the webhook, also those without Neuron.
+
+    Exit code: 0 = printed, 2 = the files cannot be read or compiled.
+    """
+    import yaml
+
+    from policies.judging.coverage import needed_rules
+
+    needed = needed_rules(_load(context, folder, UNREADABLE).validating)
+    click.echo(yaml.safe_dump(needed, sort_keys=False) if needed else "[]\n", nl=False)
 
 
 @policy.command()
@@ -101,8 +120,9 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
 
     Exit code: 0 = nothing would be denied, 1 = an object would be denied, 2 = a file cannot be read.
     """
-    from policies.judging.evaluate import PolicyOutcome, evaluate
+    from policies.judging.evaluate import evaluate
     from policies.judging.explain import explain as explained
+    from policies.judging.verdicts import PolicyOutcome
     from webhook.decisions.pod_templates import path_text
     from webhook.offline.file_policies import FilePolicies
     from webhook.offline.manifest_cluster import ManifestCluster
@@ -160,10 +180,11 @@ def export(context: click.Context, folder: Path, target: str) -> None:  # noqa: 
 def _load(context: click.Context, folder: Path, code: int) -> "PolicySet":
     """Load a folder without running its cases; on a problem, end the command with `code`."""
     # Imported here because the engine takes long to import, and --help does not need it.
+    from policies.files.folders import read_file
     from policies.files.loader import PolicyError, load, read_folder
 
     try:
-        files = read_folder(folder)
+        files = read_file(folder) if folder.is_file() else read_folder(folder)
     except PolicyError as error:
         click.echo(str(error), err=True)
         context.exit(UNREADABLE)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from runtime import terminal
 from webhook.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
 from webhook.cli.inputs import REFUSED, UNREADABLE, file_policies, load_settings, setting_options
 from webhook.cli.output import write_output
@@ -150,7 +151,7 @@ class _Cluster:
             CannotLookError: the cluster cannot be read, or the results cannot be written.
         """
         # The client takes 70 MiB: imported only if there is a cluster.
-        from runtime.api_errors import ClusterUnavailableError
+        from runtime.api_errors import ApiServerError, ClusterUnavailableError
         from webhook.cluster import kube
 
         with Counter(sys.stderr) as counter:
@@ -158,7 +159,7 @@ class _Cluster:
                 try:
                     async with kube.connect(self.cluster.files, context=self.cluster.context) as world:
                         made, complete = await self._read(server, world.view, options, policies, counter)
-                except ClusterUnavailableError as error:
+                except (ClusterUnavailableError, ApiServerError) as error:
                     raise CannotLookError(str(error)) from error
                 if self.writes:
                     await self._write(server, made, counter)
@@ -227,7 +228,6 @@ def _rendered(made: "Report", output: str, line_of: LineOf) -> str:
 
             return as_sarif(made, line_of)
     from webhook.report.render_text import as_text
-    from webhook.status.render import terminal_width
 
-    width = terminal_width() if sys.stdout.isatty() else None
-    return as_text(made, encoding=sys.stdout.encoding or "utf-8", width=width)
+    columns = terminal.width() if sys.stdout.isatty() else None
+    return as_text(made, encoding=sys.stdout.encoding or "utf-8", width=columns)

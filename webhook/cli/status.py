@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from runtime import terminal
 from webhook.cli.clusters import CANNOT_LOOK, CannotLookError, ClusterChoice, cluster_options, connected, namespace_name
 
 if TYPE_CHECKING:
@@ -52,13 +53,12 @@ def status(context: click.Context, /, cluster: ClusterChoice, namespace: str, ou
     if output == "json":
         text = render.as_json(snapshot.address, namespace, lines)
     else:
-        terminal = sys.stdout.isatty()
         text = render.as_text(
             f"neuron-dra in namespace {namespace} of {snapshot.address}",
             lines,
             encoding=sys.stdout.encoding or "ascii",
-            colour=terminal and "NO_COLOR" not in os.environ,
-            width=render.terminal_width() if terminal else None,
+            colour=terminal.has_colour(sys.stdout, os.environ),
+            width=terminal.width() if sys.stdout.isatty() else None,
         )
     click.echo(text, nl=False)
     if overall(lines) is Verdict.WRONG:

@@ -1,22 +1,19 @@
 """The webhook's view of the cluster: indexes over watch caches. Watch events update them; reading them does no I/O."""
 
 import dataclasses
-import functools
 import itertools
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from neuron import configs, names, templates
 from neuron.claim_reader import read_claim, read_class
 from neuron.claim_specs import ClaimSpec, ClassSpec
-from neuron.device_shapes import SliceShapes, read_slice
 from neuron.instances import Observation
 from webhook.cluster.api import RESOURCE_GROUP, ApiServer, Resource
 from webhook.cluster.claims import ClusterClaims
-from webhook.cluster.device_traits import Trait, TraitCounts, TypeTraits, read_traits
+from webhook.cluster.device_traits import TraitCounts
 from webhook.cluster.footprints import footprint
 from webhook.cluster.holdings import Bounds, Key
 from webhook.cluster.node_types import NODE_METADATA, project_node, with_node
@@ -24,6 +21,7 @@ from webhook.cluster.object_reader import Projection
 from webhook.cluster.pages import Collection
 from webhook.cluster.quotas import NamespaceQuotas, QuotaFacts, project_quota
 from webhook.cluster.reflector import Reflector, Timing
+from webhook.cluster.slice_facts import SliceFacts, project_slice, with_pool
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts
 
 NAMESPACES: Final = Resource("", "v1", "namespaces")
@@ -38,7 +36,6 @@ _OUR_ANNOTATIONS: Final = f"{names.DRIVER}/"
 _LIMITED_TYPES: Final = ("Container", "Pod")
 # Each of the three denies a pod without a limit of that name (plugin/pkg/admission/limitranger).
 _LIMITS: Final = ("min", "max", "maxLimitRequestRatio")
-_DEVICE_GROUP: Final = re.compile(r"resource\.aws\.com/devicegroup([0-9]{1,3})_id", re.ASCII)
 
 
 LONGEST_TEMPLATE: Final = 128 * 1024
@@ -50,30 +47,6 @@ _MOST_ANNOTATIONS: Final = 64
 _MOST_LABELS: Final = 1024
 _LONGEST_VALUE: Final = 256
 """Characters of an annotation. No valid value is longer, and a shortened one stays invalid."""
-
-_Devices: TypeAlias = tuple[tuple[str, frozenset[str]], ...]
-_Groups: TypeAlias = tuple[tuple[str, frozenset[int]], ...]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SliceFacts:
-    """What is kept of one ResourceSlice of the driver.
-
-    Attributes:
-        pool: name of its pool; by the driver's convention, the node's name.
-        generation: of the pool.
-        devices: names of its devices, by instance type.
-        groups: sizes above 1 of the device groups of these devices, by instance type.
-        traits: what else it publishes, by instance type.
-        shapes: the attributes that selectors can distinguish.
-    """
-
-    pool: str
-    generation: int
-    devices: _Devices
-    groups: _Groups
-    traits: TypeTraits
-    shapes: SliceShapes | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,7 +69,8 @@ class TemplateFacts:
     """What is kept of one ResourceClaimTemplate.
 
     Attributes:
-        digest: `templates.digest` of its spec; empty if its name does not have the form of a generated name.
+        digest: `templates.digest` of its spec; empty if neither its name nor an annotation marks it as made by the
+            webhook.
         managed: whether its label marks it as generated.
         device_classes: DeviceClasses that it requests, including alternatives.
         ultraserver_mode: of its UltraServerConfig, if it has a readable one.
@@ -294,27 +268,6 @@ class KubeCluster(ClusterClaims):
             self._namespaces[namespace] = facts
 
 
-def with_pool(observations: Mapping[str, Observation], pool: Iterable[SliceFacts]) -> Mapping[str, Observation]:
-    """The observations with the devices and groups of the slices of one pool, of its newest generation."""
-    facts = tuple(pool)
-    newest = max(each.generation for each in facts)
-    devices: defaultdict[str, set[str]] = defaultdict(set)
-    groups: defaultdict[str, set[int]] = defaultdict(set)
-    for each in facts:
-        if each.generation == newest:
-            for instance_type, device_names in each.devices:
-                devices[instance_type] |= device_names
-            for instance_type, group_sizes in each.groups:
-                groups[instance_type] |= group_sizes
-    seen = dict(observations)
-    for instance_type, together in devices.items():
-        known = observations.get(instance_type, Observation(0))
-        sizes = groups[instance_type].union(known.groups)
-        most = max(known.devices, len(together))
-        seen[instance_type] = dataclasses.replace(known, devices=most, groups=tuple(sorted(sizes)))
-    return seen
-
-
 def _servant(servants: Mapping[str, str]) -> str:
     """The class that serves an extended resource: the newest one, then the first by name (KEP-5004)."""
     newest = max(servants.values())
@@ -327,57 +280,6 @@ def _with(members: tuple[str, ...], member: str, *, present: bool) -> tuple[str,
 
 
 # --- what is kept of an object ----------------------------------------------------------------------------
-
-
-def project_slice(item: Mapping[str, Any]) -> SliceFacts | None:
-    """Devices of a ResourceSlice by instance type; None if it has no devices of the driver."""
-    spec = item["spec"]
-    if spec.get("driver") != names.DRIVER:
-        return None
-    devices: defaultdict[str, set[str]] = defaultdict(set)
-    groups: defaultdict[str, set[int]] = defaultdict(set)
-    traits: set[tuple[str, Trait]] = set()
-    for device in spec.get("devices") or ():
-        attributes = device.get("attributes") or {}
-        instance_type = _text(attributes, names.ATTRIBUTE_INSTANCE_TYPE)
-        if not instance_type:
-            continue
-        kind = _text(attributes, names.ATTRIBUTE_RESOURCE_TYPE)
-        if kind in ("", names.RESOURCE_TYPE_DEVICE):
-            if instance_type not in devices:
-                traits.update((instance_type, trait) for trait in read_traits(device))
-            devices[instance_type].add(device["name"])
-            groups[instance_type].update(_group_sizes(attributes))
-        elif kind == names.RESOURCE_TYPE_NODE:
-            traits.add((instance_type, Trait.WHOLE))
-    if not traits:
-        return None
-    pool = spec["pool"]
-    shared = _shared(
-        tuple((name, frozenset(devices[name])) for name in sorted(devices)),
-        tuple((name, frozenset(groups[name])) for name in sorted(groups)),
-        tuple(sorted(traits)),
-    )
-    return SliceFacts(pool["name"], int(pool.get("generation") or 0), *shared, read_slice(spec))
-
-
-# Thousands of nodes of one type have equal values: one copy is kept.
-@functools.lru_cache(maxsize=256)
-def _shared(devices: _Devices, groups: _Groups, traits: TypeTraits) -> tuple[_Devices, _Groups, TypeTraits]:
-    return devices, groups, traits
-
-
-def _text(attributes: Mapping[str, Any], name: str) -> str:
-    """A string attribute of the driver; its name may have the driver's domain as prefix."""
-    value = attributes.get(f"{names.DRIVER}/{name}") or attributes.get(name) or {}
-    return str(value.get("string") or "")
-
-
-def _group_sizes(attributes: Iterable[str]) -> Iterator[int]:
-    for attribute in attributes:
-        match = _DEVICE_GROUP.fullmatch(attribute)
-        if match and int(match[1]) > 1:
-            yield int(match[1])
 
 
 def project_class(item: Mapping[str, Any]) -> ClassFacts:
@@ -425,14 +327,19 @@ def project_template(item: Mapping[str, Any]) -> TemplateFacts:
     metadata, spec = item["metadata"], item["spec"]
     devices = (spec.get("spec") or {}).get("devices") or {}
     return TemplateFacts(
-        # Only templates with the prefix of generated names are compared.
-        templates.digest(spec) if metadata["name"].startswith(names.TEMPLATE_PREFIX) else "",
+        templates.digest(spec) if _is_compared(metadata) else "",
         (metadata.get("labels") or {}).get(names.LABEL_MANAGED_BY) == names.MANAGER,
         frozenset(_device_classes(devices.get("requests") or ())),
         _ultraserver_mode(devices.get("config") or ()),
         read_claim("ResourceClaimTemplate", _API_VERSION, spec)[0],
         ((metadata.get("annotations") or {}).get(names.ANNOTATION_PRUNE_AFTER) or "")[:_LONGEST_VALUE],
     )
+
+
+def _is_compared(metadata: Mapping[str, Any]) -> bool:
+    """Whether a template can be one that the webhook made. No other one is compared with a demand by its hash."""
+    annotated = names.ANNOTATION_TEMPLATE_DIGEST in (metadata.get("annotations") or {})
+    return annotated or metadata["name"].startswith(names.TEMPLATE_PREFIX)
 
 
 def _device_classes(requests: Iterable[Mapping[str, Any]]) -> Iterator[str]:

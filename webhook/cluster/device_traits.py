@@ -1,4 +1,4 @@
-"""What the nodes of an instance type publish now: single devices, whole nodes, shares of cores, windows.
+"""What the nodes of an instance type publish now: single devices, whole nodes, shares of cores, windows, counters.
 
 Unlike the number of devices this follows the slices: if a driver no longer shares cores, claims for shares would wait
 for ever.
@@ -33,6 +33,8 @@ class Trait(enum.StrEnum):
     WINDOWS = "windows"
     """Single devices with attributes of windows or groups, or with the capacity that drivers with windows publish for
     devices that are alone on their node. Without windows, consecutive devices are requested by device id."""
+    COUNTERS = "counters"
+    """Single devices that consume shared counters. Device groups are requested by device id."""
 
 
 TypeTraits: TypeAlias = tuple[tuple[str, Trait], ...]
@@ -47,6 +49,8 @@ def read_traits(device: Mapping[str, Any]) -> Iterator[Trait]:
         yield Trait.SHARES
     if cores or any(map(_CONNECTS.fullmatch, device.get("attributes") or ())):
         yield Trait.WINDOWS
+    if device.get("consumesCounters"):
+        yield Trait.COUNTERS
 
 
 class TraitCounts:
@@ -78,6 +82,10 @@ class TraitCounts:
             if whole or (single and known.devices):
                 seen[name] = dataclasses.replace(known, single_devices=single, whole_node=whole)
             if single and name in seen:
-                shares, windows = Trait.SHARES in has, Trait.WINDOWS in has
-                seen[name] = dataclasses.replace(seen[name], shares_cores=shares, windows=windows)
+                seen[name] = dataclasses.replace(
+                    seen[name],
+                    shares_cores=Trait.SHARES in has,
+                    windows=Trait.WINDOWS in has,
+                    counters=Trait.COUNTERS in has,
+                )
         return seen

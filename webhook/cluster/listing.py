@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
 from runtime import paging
-from runtime.api_errors import FORBIDDEN, GONE, ApiServerError, StatusError, TooLongError
-from webhook.cluster.api import ApiServer, Resource, decoded, rule_text
+from runtime.api_errors import FORBIDDEN, GONE, NOT_FOUND, ApiServerError, StatusError, TooLongError
+from webhook.cluster.api import OLDEST_KUBERNETES, RESOURCE_GROUP, ApiServer, Resource, decoded, rule_text
 
 PAGE_SIZE: Final = 500
 TIMEOUT: Final = 60.0
@@ -51,6 +51,11 @@ def unseen(error: ApiServerError, resource: Resource, verb: str, namespace: str 
     if isinstance(error, StatusError) and error.code == FORBIDDEN and error.missing_right:
         rule = rule_text(resource.group, (resource.plural,), (verb,))
         return Unseen(f"you are not allowed to {verb} {resource}{where}.", rule)
+    if isinstance(error, StatusError) and error.code == NOT_FOUND and resource.group == RESOURCE_GROUP:
+        return Unseen(
+            f"the API server does not serve {resource.group}/{resource.version}: Kubernetes >= {OLDEST_KUBERNETES} is"
+            " needed."
+        )
     return Unseen(f"cannot {verb} {resource}{where}: {error}.")
 
 

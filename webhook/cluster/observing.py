@@ -6,9 +6,9 @@ from typing import Any
 
 from neuron.device_shapes import Census, Shape
 from neuron.instances import Observation
-from webhook.cluster.caches import SliceFacts, project_slice, with_pool
 from webhook.cluster.device_traits import TraitCounts
 from webhook.cluster.node_types import project_node, with_node
+from webhook.cluster.slice_facts import SliceFacts, project_slice, with_pool
 
 Object = Mapping[str, Any]
 

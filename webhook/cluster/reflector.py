@@ -136,6 +136,10 @@ class Reflector(Generic[T]):
     def values(self) -> tuple[T, ...]:
         return tuple(self._objects.values())
 
+    def namespaces_of(self, name: str) -> list[str]:
+        """Namespaces that have an object of this name. Takes time for each object."""
+        return [namespace for namespace, each in self._objects.keys() if each == name]  # noqa: SIM118 - no dict
+
     @property
     def age(self) -> float:
         """Seconds since the last list, event or bookmark (about one a minute); infinite before the first list."""

@@ -16,33 +16,27 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from neuron import names
-from neuron.findings import Finding
-from neuron.templates import Template, digest
+from neuron.claim_reader import read_claim
+from neuron.templates import API_VERSION, KIND, Template, digest
 from runtime.api_errors import (
     CONFLICT,
-    FORBIDDEN,
     NOT_FOUND,
-    UNAUTHORIZED,
     ApiAnswerError,
     ApiServerError,
     StatusError,
     TooLongError,
     UnreachableError,
 )
-from webhook.cluster.api import MERGE_PATCH, OLDEST_KUBERNETES, ApiServer, loaded_object, rule_text
+from webhook.cluster import template_errors
+from webhook.cluster.api import MERGE_PATCH, ApiServer, loaded_object
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts
 from webhook.cluster.reflector import Key, Reflector
-from webhook.decisions.ports import TemplateUnavailableError
+from webhook.decisions.ports import FoundTemplate, TemplateUnavailableError
 
-_PATH: Final = "spec.resourceClaims"
-"""The field of the pod that needs the template."""
 _ATTEMPTS: Final = 2
 _REMEMBERED: Final = 60.0
 _MOST_REMEMBERED: Final = 10_000
 """Templates that count as existing before the watch reports them: about 4 MiB, since names are bounded."""
-_UNPROCESSABLE: Final = (422, "Invalid")
-_CONFLICT: Final = (CONFLICT, "Conflict")
-_UNAVAILABLE: Final = (503, "ServiceUnavailable")
 # Removes any mark. Without a mark, the patch does not change the resourceVersion.
 _UNMARKED: Final = {"metadata": {"annotations": {names.ANNOTATION_PRUNE_AFTER: None}}}
 _CREATED: Final = "created"
@@ -158,10 +152,31 @@ class KubeTemplates:
         except ApiServerError as error:
             if isinstance(error, StatusError) and error.code == NOT_FOUND:
                 return False
-            raise _unavailable(error, namespace, template, _READ) from error
+            raise template_errors.unavailable(error, namespace, template, _READ) from error
         if found is None or _digest(found) != template.digest:
-            raise _foreign(namespace, template, found)
+            raise template_errors.foreign(namespace, template, found)
         return True
+
+    async def read(self, namespace: str, name: str) -> FoundTemplate:
+        """The template of an operator, from the cache or else from the API server.
+
+        Raises:
+            TemplateUnavailableError: the request failed.
+        """
+        facts = self._cache.get(namespace, name)
+        if facts is not None and facts.spec is not None:
+            return FoundTemplate(facts.spec)
+        path = RESOURCE_CLAIM_TEMPLATES.path(namespace, name)
+        try:
+            found = _stored(await self._server.request("GET", path, timeout=self._budget))
+        except TooLongError:
+            found = None
+        except ApiServerError as error:
+            if isinstance(error, StatusError) and error.code == NOT_FOUND:
+                elsewhere = set(self._cache.namespaces_of(name)) - {namespace}
+                return FoundTemplate(missing=True, elsewhere=bool(elsewhere))
+            raise template_errors.unavailable(error, namespace, Template(name, {}, ""), _READ) from error
+        return FoundTemplate() if found is None else FoundTemplate(read_claim(KIND, API_VERSION, found["spec"])[0])
 
     async def close(self) -> None:
         """Cancel all creations."""
@@ -211,7 +226,7 @@ class KubeTemplates:
             else:
                 self._remember(key, template, mark)
                 return
-        raise _unavailable(failure, namespace, template, _CREATED) from failure
+        raise template_errors.unavailable(failure, namespace, template, _CREATED) from failure
 
     async def _keep(self, namespace: str, template: Template, deadline: float) -> bool:
         """Remove the mark of a template; False if the template does not exist."""
@@ -229,10 +244,10 @@ class KubeTemplates:
                 return False
             if _worth_a_retry(error):
                 raise
-            raise _unavailable(error, namespace, template, _KEPT) from error
+            raise template_errors.unavailable(error, namespace, template, _KEPT) from error
         found = _stored(kept)
         if found is None or _digest(found) != template.digest:
-            raise _foreign(namespace, template, found)
+            raise template_errors.foreign(namespace, template, found)
         return True
 
     async def _post(self, namespace: str, template: Template, deadline: float) -> None:
@@ -249,7 +264,7 @@ class KubeTemplates:
                 raise
         else:
             if _digest(_loaded(stored)) != template.digest:
-                raise _changed(namespace, template)
+                raise template_errors.changed(namespace, template)
             self.counters.created += 1
             return
         try:
@@ -262,7 +277,7 @@ class KubeTemplates:
                 raise UnreachableError("it existed, and was deleted before it could be read") from error
             raise
         if found is None or _digest(found) != template.digest:
-            raise _foreign(namespace, template, found)
+            raise template_errors.foreign(namespace, template, found)
         self.counters.found += 1
         marked = names.ANNOTATION_PRUNE_AFTER in (found["metadata"].get("annotations") or {})
         if marked and not await self._keep(namespace, template, deadline):
@@ -307,76 +322,3 @@ def _digest(item: dict[str, Any]) -> str:
         return digest(item["spec"])
     except (ValueError, RecursionError):
         return ""
-
-
-# --- errors for the user --------------------------------------------------------------------------
-
-
-def _error(code: str, status: tuple[int, str], template: Template, message: str, fix: str) -> TemplateUnavailableError:
-    return TemplateUnavailableError(Finding(code, _PATH, message, fix, template.name), *status)
-
-
-def _foreign(namespace: str, template: Template, found: dict[str, Any] | None) -> TemplateUnavailableError:
-    labels = ((found or {}).get("metadata") or {}).get("labels") or {}
-    ours = labels.get(names.LABEL_MANAGED_BY) == names.MANAGER
-    labelled = f"it is {'' if ours else 'not '}labelled {names.LABEL_MANAGED_BY}={names.MANAGER}"
-    return _error(
-        "NEU303",
-        _CONFLICT,
-        template,
-        f"ResourceClaimTemplate {namespace}/{template.name} exists with another spec than its name's hash; "
-        f"{'it cannot be read' if found is None else labelled}.",
-        "If nothing else uses it, delete it; it is then created again with the right spec: "
-        f"kubectl delete resourceclaimtemplate {template.name} -n {namespace}",
-    )
-
-
-def _changed(namespace: str, template: Template) -> TemplateUnavailableError:
-    return _error(
-        "NEU301",
-        _UNPROCESSABLE,
-        template,
-        f"ResourceClaimTemplate {namespace}/{template.name} was not stored as it was sent: the API server "
-        "dropped fields whose feature gates are off, or another admission webhook changed them.",
-        "Turn on the feature gates of Dynamic Resource Allocation that the pod needs, or exempt templates labelled "
-        f"{names.LABEL_MANAGED_BY}={names.MANAGER} from that webhook; then delete the template.",
-    )
-
-
-def _unavailable(error: ApiServerError, namespace: str, template: Template, done: str) -> TemplateUnavailableError:
-    start = f"ResourceClaimTemplate {namespace}/{template.name} could not be {done}: "
-    if not isinstance(error, StatusError) or error.passing:
-        fix = "Try again. If the error lasts, check the API server and the network between it and the webhook."
-        return _error("NEU302", _UNAVAILABLE, template, f"{start}{_words(error)}", fix)
-    if error.code == UNAUTHORIZED:
-        # Not returned as 401: the webhook's credentials are refused, not the user's.
-        why = "the API server does not accept the webhook's credentials."
-        return _error("NEU302", _UNAVAILABLE, template, start + why, "Restart the webhook or fix its kubeconfig.")
-    why, fix = _refusal(error, namespace)
-    return _error("NEU301", (error.code, error.reason or "Unknown"), template, start + why, fix)
-
-
-def _refusal(error: StatusError, namespace: str) -> tuple[str, str]:
-    """Reason and fix for a refusal that a retry does not change."""
-    if error.cause("NamespaceTerminating"):
-        return f'namespace "{namespace}" is being deleted.', "Wait until it is deleted, create it again and try again."
-    if error.code == FORBIDDEN and "exceeded quota" in error.message:
-        fix = "Raise count/resourceclaimtemplates.resource.k8s.io there, or delete unused templates."
-        return _words(error), fix
-    if error.missing_right:
-        user, verb = error.missing_right
-        denied = f'is not allowed to {verb} {RESOURCE_CLAIM_TEMPLATES} in namespace "{namespace}".'
-        why = f'the webhook runs as "{user}", which {denied}'
-        rule = rule_text(RESOURCE_CLAIM_TEMPLATES.group, (RESOURCE_CLAIM_TEMPLATES.plural,), (verb,))
-        return why, f"An administrator has to add this rule to its ClusterRole: {rule}"
-    if error.code == NOT_FOUND and error.details.get("kind") == "namespaces":
-        return f'namespace "{namespace}" does not exist.', f"Create it: kubectl create namespace {namespace}"
-    if error.code == NOT_FOUND:
-        why = "the API server does not serve resource.k8s.io/v1."
-        return why, f"Kubernetes >= {OLDEST_KUBERNETES} is needed."
-    return _words(error), "Change what the API server names, or the policy that refuses it."
-
-
-def _words(error: ApiServerError) -> str:
-    text = str(error).rstrip(".")
-    return f"{text}."

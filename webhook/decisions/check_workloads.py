@@ -20,7 +20,8 @@ from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Outcome
 from webhook.decisions.modes import Mode
 from webhook.decisions.ports import NamespaceFacts
-from webhook.decisions.steering import NO_STEERING, Steering
+from webhook.decisions.steering import NO_STEERING, Steering, combined
+from webhook.decisions.template_findings import NO_TEMPLATES, KnownTemplates
 
 _LWS: Final = "LeaderWorkerSet"
 
@@ -33,11 +34,13 @@ class TemplateContext:
         facts: settings of the namespace.
         conversion: context of conversion.
         claims: context for checks of claims.
+        templates: those that policies may name.
     """
 
     facts: NamespaceFacts
     conversion: ConversionContext
     claims: ClaimContext
+    templates: KnownTemplates = NO_TEMPLATES
 
 
 def check_template(
@@ -62,6 +65,9 @@ def check_template(
     own_claims = [name for name, claim in known.items() if claim.judgement is not None and claim.judgement.leaves]
     decision = convert(template, context.facts, context.conversion, own_claims, steering)
     findings = [*decision.errors, *decision.warnings]
+    shadowed = decision.shadowed is not None
+    for found in (context.templates.find(need, context.claims) for need in decision.needs):
+        findings += [] if found is None else [as_warning(found) if shadowed else found]
     if decision.outcome is Outcome.SHADOWED and decision.shadowed is not Outcome.DENIED:
         findings = [finding for finding in findings if finding.code != "NEU208"]
     both_ways = any(finding.code == "NEU206" for finding in findings)
@@ -93,17 +99,22 @@ def as_warnings(kind: str, findings: Iterable[Finding]) -> list[Finding]:
 
 
 def ultraserver_modes(
-    template: pods.Pod, known: Mapping[str, KnownClaim], facts: NamespaceFacts, default: Mode
+    template: pods.Pod,
+    known: Mapping[str, KnownClaim],
+    context: TemplateContext,
+    steering: Steering = NO_STEERING,
 ) -> set[int]:
-    """UltraServer modes that pods of a template get by annotation or by their claims."""
+    """UltraServer modes that pods of a template get by annotation, if they are converted, or by their claims."""
     found = set()
     for claim in known.values():
         for config in claim.judgement.spec.configs if claim.judgement is not None else ():
             decoded = decode_parameters(config.parameters).config if config.driver == names.DRIVER else None
             if isinstance(decoded, UltraServerConfig):
                 found.add(decoded.ultraserver_mode)
-    settings = modes.resolve(template.annotations, facts, default)
-    if settings.device_config.ultraserver_mode is not None and template.concerns_us:
+    annotated = modes.resolve(template.annotations, context.facts, Mode(context.conversion.options.mode))
+    settings = combined(annotated, steering)
+    converted = settings.mode not in (Mode.OFF, Mode.SHADOW) and template.concerns_us
+    if settings.device_config.ultraserver_mode is not None and converted:
         found.add(settings.device_config.ultraserver_mode)
     return found
 

@@ -6,10 +6,10 @@ from neuron.selection import DeviceIndex
 from neuron.validate_claims import ClaimContext
 from policies.selectors.engine import DeviceSelectors, JudgedSelectors
 from webhook.decisions.conversion_context import ConversionOptions
-from webhook.decisions.ports import ClaimView
+from webhook.decisions.ports import DeviceView
 
 
-def claim_context(options: ConversionOptions, catalogue: Catalogue, cluster: ClaimView) -> ClaimContext:
+def claim_context(options: ConversionOptions, catalogue: Catalogue, cluster: DeviceView) -> ClaimContext:
     """Build the context.
 
     Args:

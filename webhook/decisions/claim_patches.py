@@ -83,15 +83,15 @@ def _refer(demand: ContainerDemand, entries: list[dict[str, str]]) -> list[Opera
     return [remove(f"{path}/{index}") for index in reversed(stale)] + append(path, current, missing)
 
 
-def encode_record(demand: PodDemand, added: AddedHints, claim: str) -> str:
-    """The value of the annotation `converted-from`. `claim`: see `Record.claim`."""
+def encode_record(demand: PodDemand, added: AddedHints, claim: str, template: str = "") -> str:
+    """The value of the annotation `converted-from`. `claim` and `template`: see `Record`."""
     amounts = {
         section: {
             each.container.name: each.amounts for each in demand.containers if each.section == section and each.amounts
         }
         for section in ("containers", "initContainers")
     }
-    return Record(amounts["containers"], amounts["initContainers"], added, claim).encode()
+    return Record(amounts["containers"], amounts["initContainers"], added, claim, template).encode()
 
 
 def mark(pod: pods.Pod, record: str | None) -> list[Operation]:

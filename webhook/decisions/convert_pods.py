@@ -12,8 +12,10 @@ from neuron import candidates
 from neuron.candidates import Candidates
 from neuron.claims import Claim, Refusal, make_claim
 from neuron.findings import as_warning, warning
+from neuron.mapped_templates import Need
 from neuron.scheduling import with_required
 from neuron.serving import DeviceConfig
+from neuron.templates import Template
 from webhook.decisions import hints, modes, patches, pod_findings, pods, records
 from webhook.decisions.added_hints import NOTHING_ADDED
 from webhook.decisions.claim_patches import claim_patch, encode_record, free_name, mark
@@ -137,17 +139,27 @@ def _decide(
     )
     if isinstance(claim, Refusal):
         return denied("unservable", *claim.findings, warnings=found.warnings)
-    in_tree = settings.mode is Mode.CONVERT_IF_ENRICHED and conversion is None
+    asks, config = demand.asks, settings.device_config
+    mapped = next((each for each in steering.templates if each.is_for(asks, config, claim)), None)
+    in_tree = settings.mode is Mode.CONVERT_IF_ENRICHED and conversion is None and mapped is None
     if in_tree and _served_in_tree(demand, claim, settings, context):
         return unchanged("served-by-extended-resource-name")
+    needs: tuple[Need, ...] = ()
+    if mapped is not None:
+        types = tuple(entry for entry in found.types if entry.name in claim.types)
+        device_class = context.options.device_class
+        needs = (Need(mapped, tuple(asks), types, config, device_class, steering.unconnected),)
+        claim = dataclasses.replace(claim, template=mapped.inline or Template(mapped.name, {}, ""))
+    templates = (claim.template,) if mapped is None or mapped.inline is not None else ()
     claim_name = conversion.claim if conversion else free_name(demand)
     if claim_name is None:
         return denied("claim-names-taken", pod_findings.names_taken())
     enough = not found.known or (candidates.pins_types(selection) and len(claim.types) == len(found.types))
-    types = None if enough else context.label_values(claim.types)
+    labels = None if enough else context.label_values(claim.types)
     recorded = conversion.record.hints if conversion else NOTHING_ADDED
-    hint = hints.hint_patch(pod, selection, types, context.options, steering, recorded)
-    record = encode_record(demand, hint.added, records.claim_to_record(pod, claim_name))
+    hint = hints.hint_patch(pod, selection, labels, context.options, steering, recorded)
+    named = mapped.name if mapped is not None else ""
+    record = encode_record(demand, hint.added, records.claim_to_record(pod, claim_name, named), named)
     if len(record) > records.MOST_BYTES:
         return denied(
             "too-large", pod_findings.too_large(_large("the record of its conversion", len(record), records.MOST_BYTES))
@@ -159,7 +171,7 @@ def _decide(
         )
     if not patch:
         # The template must exist all the same: the pod may come from another namespace or from a backup.
-        return Decision(Outcome.UNCHANGED, "already-converted", templates=(claim.template,))
+        return Decision(Outcome.UNCHANGED, "already-converted", templates=templates, needs=needs)
     own_claims = [name for name in demand.claiming if name != claim_name]
     unknown = [pod_findings.unknown_types(claim.types)] if found.all_known_types else found.warnings
     warnings = (*unknown, *claim.warnings, *hint.warnings, *pod_findings.side_effects(facts, context, own_claims))
@@ -168,7 +180,8 @@ def _decide(
         outcome,
         reason,
         patch=tuple(patch),
-        templates=(claim.template,),
+        templates=templates,
+        needs=needs,
         # The warnings were shown when the pod was converted first.
         warnings=() if conversion and conversion.template == claim.template.name else warnings,
         audit={"template": claim.template.name},
@@ -216,12 +229,13 @@ def _shadow(decision: Decision) -> Decision:
     if decision.errors:
         message = "shadow mode: this pod would be refused."
     elif decision.patch:
-        message = f"shadow mode: this pod would be converted, with template {decision.templates[0].name}."
+        message = f"shadow mode: this pod would be converted, with template {decision.audit['template']}."
     else:
-        return dataclasses.replace(decision, templates=())
+        return dataclasses.replace(decision, templates=(), needs=())
     return Decision(
         Outcome.SHADOWED,
         f"would-be-{decision.outcome.value}",
+        needs=decision.needs,
         warnings=(warning("NEU208", "", message), *errors, *decision.warnings),
         audit={"shadow": decision.outcome.value, **decision.audit},
         shadowed=decision.outcome,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, TypedDict
 
 from neuron.findings import Finding
+from neuron.mapped_templates import Need
 from neuron.templates import Template
 
 _MOST_FINDINGS: Final = 64
@@ -47,6 +48,7 @@ class Decision:
         reason: reason for logs and metrics, e.g. `legacy-resources` or `mode-off-by-pod`.
         patch: JSON patch operations (RFC 6902) on the object exactly as it was sent.
         templates: ResourceClaimTemplates that must exist in the object's namespace first.
+        needs: what templates of operators must serve; the reviewer checks them after the decision.
         warnings: shown to the user.
         errors: if not empty, the object is refused.
         status_code: `status.code` of the refusal.
@@ -61,6 +63,7 @@ class Decision:
     reason: str
     patch: tuple[Operation, ...] = ()
     templates: tuple[Template, ...] = ()
+    needs: tuple[Need, ...] = ()
     warnings: tuple[Finding, ...] = ()
     errors: tuple[Finding, ...] = ()
     status_code: int = 422

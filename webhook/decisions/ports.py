@@ -90,6 +90,30 @@ class TemplateStore(Protocol):
                 answer.
         """
 
+    async def read(self, namespace: str, name: str) -> "FoundTemplate":
+        """Find the template of an operator. Reads the cache first.
+
+        Raises:
+            TemplateUnavailableError: the API server does not answer.
+        """
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FoundTemplate:
+    """The template of an operator.
+
+    Attributes:
+        spec: its requests; None if it does not exist, cannot be read, or is not known.
+        missing: whether it does not exist in the namespace.
+        elsewhere: whether a missing template exists in another namespace.
+        known: whether there is a cluster to ask.
+    """
+
+    spec: ClaimSpec | None = None
+    missing: bool = False
+    elsewhere: bool = False
+    known: bool = True
+
 
 class TemplateUnavailableError(Exception):
     """A template that a pod needs does not exist and cannot be created.
@@ -107,18 +131,22 @@ class TemplateUnavailableError(Exception):
         self.status_reason = status_reason
 
 
-class ClaimView(Protocol):
-    """Facts that `/validate` needs in addition to `ClusterView`. Reads caches, except for `exist`."""
-
-    @property
-    def claim_version(self) -> int:
-        """Grows whenever `device_shapes` or `device_classes` changes."""
+class DeviceView(Protocol):
+    """Facts about devices by which claims are checked. Reads caches."""
 
     def device_shapes(self) -> Sequence[Shape]:
         """The distinct devices in our driver's ResourceSlices (`neuron.device_shapes.Census`)."""
 
     def device_classes(self) -> Mapping[str, ClassSpec] | None:
         """All DeviceClasses by name; None if they cannot be known."""
+
+
+class ClaimView(DeviceView, Protocol):
+    """Facts that `/validate` needs in addition to `ClusterView`. Reads caches, except for `exist`."""
+
+    @property
+    def claim_version(self) -> int:
+        """Grows whenever `device_shapes` or `device_classes` changes."""
 
     def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
         """The claim spec of a ResourceClaimTemplate; None if it is unknown."""

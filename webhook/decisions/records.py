@@ -3,7 +3,8 @@
 `{"containers": {"main": {"aws.amazon.com/neuron": "4"}}, "initContainers": {…}}`, in canonical whole numbers.
 Containers that requested zero are included: a LimitRange default may add the resource again between two passes, and a
 container that is not in the record counts as new. Member `hints`: what a SchedulingHintPolicy added. Member `claim`:
-the name of our claim, if the user's own claim `neuron` looks like ours.
+the name of our claim, if the user's own claim `neuron` looks like ours. Member `template`: the template, if a
+ConversionPolicy named it.
 
 Users can forge a record. `find_conversion` alone decides by the pod whether it was converted. `verified_conversion`
 also checks the template.
@@ -17,7 +18,9 @@ import msgspec
 import orjson
 
 from neuron import demand, names, selectors, templates
-from neuron.claim_specs import ClaimSpec, DeviceRequest
+from neuron.check_connections import group_size
+from neuron.claim_specs import ClaimSpec, Constraint, DeviceRequest
+from neuron.configs import covers
 from neuron.demand import Ask, Role
 from webhook.decisions import added_hints, nesting, pods
 from webhook.decisions.added_hints import NOTHING_ADDED, AddedHints
@@ -27,14 +30,14 @@ Amounts: TypeAlias = Mapping[str, str]
 MOST_BYTES: Final = 128 * 1024
 """Of a record. The API server takes 256 KiB for all annotations of an object together."""
 
-_MEMBERS: Final = frozenset({"containers", "initContainers", "hints", "claim"})
+_MEMBERS: Final = frozenset({"containers", "initContainers", "hints", "claim", "template"})
+_LONGEST_NAME: Final = 253
 _CLAIM_NAMES: Final = (names.POD_CLAIM, names.POD_CLAIM_FALLBACK)
 _COUNTS: Final = (1, 4, 8, 16)
 """Device counts to which conversion rounds cores up (docs/conversion.md). Above, each core counts as a device."""
 _DEVICES_OF_A_NODE: Final = 16
 """Devices of a `neuron_node`; only UltraServer nodes publish one."""
 _LEGACY: Final = frozenset(names.LEGACY_RESOURCES)
-_SINGLE_DEVICE: Final = selectors.single_device()
 _WHOLE_NODE: Final = selectors.whole_node()
 
 
@@ -47,12 +50,14 @@ class Record:
         init_containers: requests of init containers.
         hints: what a SchedulingHintPolicy added.
         claim: name of our entry in `spec.resourceClaims`; empty: `neuron`, or `neuron-dra` if there is no `neuron`.
+        template: the template that a policy named; empty: a generated one.
     """
 
     containers: Mapping[str, Amounts]
     init_containers: Mapping[str, Amounts]
     hints: AddedHints = NOTHING_ADDED
     claim: str = ""
+    template: str = ""
 
     def of(self, container: str) -> Amounts:
         """Requests of one container; names are unique in a pod."""
@@ -67,6 +72,8 @@ class Record:
             value["hints"] = added_hints.encode(self.hints)
         if self.claim:
             value["claim"] = self.claim
+        if self.template:
+            value["template"] = self.template
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 
@@ -82,9 +89,12 @@ def decode(text: str) -> Record | None:
         return None
     containers, init_containers = _amounts(value.get("containers", {})), _amounts(value.get("initContainers", {}))
     claim = value.get("claim", "")
+    template = value.get("template", "")
     if containers is None or init_containers is None or claim not in ("", *_CLAIM_NAMES):
         return None
-    return Record(containers, init_containers, added_hints.decode(value.get("hints", {})), claim)
+    if not isinstance(template, str) or len(template) > _LONGEST_NAME:
+        return None
+    return Record(containers, init_containers, added_hints.decode(value.get("hints", {})), claim, template)
 
 
 def _amounts(section: object) -> dict[str, Amounts] | None:
@@ -129,7 +139,8 @@ def find_conversion(pod: pods.Pod) -> Converted | None:
 
     - It has the label, and a record of at most `MOST_BYTES` that can be decoded.
     - Each container in the record is in the pod, each amount is valid, and at least one container requests devices.
-    - `spec.resourceClaims` has an entry of the record's name, with the name of a generated template.
+    - `spec.resourceClaims` has an entry of the record's name, with the template of the record, or with the name of a
+      generated template if the record has none.
     - No container with recorded devices has its limits and lacks the claim. A container without both has lost its
       reference, most likely to another webhook: it is in `lost`.
 
@@ -197,18 +208,23 @@ def _entry(pod: pods.Pod, record: Record) -> tuple[int, str, str] | None:
                 return None  # The API server refuses two entries with one name.
             found[name] = (index, name, template)
     wanted = (record.claim,) if record.claim else _CLAIM_NAMES
-    return next((found[name] for name in wanted if name in found and templates.is_generated(found[name][2])), None)
+    return next((found[name] for name in wanted if name in found and _is_ours(found[name][2], record.template)), None)
 
 
-def claim_to_record(pod: pods.Pod, claim: str) -> str:
-    """`Record.claim` for a pod whose entry has this name."""
-    return claim if claim == names.POD_CLAIM_FALLBACK and _resembles_ours(pod) else ""
+def _is_ours(template: str, recorded: str) -> bool:
+    """Whether a template can be that of a conversion. `recorded`: `Record.template`."""
+    return template == recorded if recorded else templates.is_generated(template)
 
 
-def _resembles_ours(pod: pods.Pod) -> bool:
-    """Whether a claim `neuron` of the user looks like a generated one."""
+def claim_to_record(pod: pods.Pod, claim: str, template: str) -> str:
+    """`Record.claim` for a pod whose entry has this name. `template`: `Record.template`."""
+    return claim if claim == names.POD_CLAIM_FALLBACK and _resembles_ours(pod, template) else ""
+
+
+def _resembles_ours(pod: pods.Pod, template: str) -> bool:
+    """Whether a claim `neuron` of the user looks like that of the conversion."""
     return any(
-        entry.get("name") == names.POD_CLAIM and templates.is_generated(entry.get("resourceClaimTemplateName") or "")
+        entry.get("name") == names.POD_CLAIM and _is_ours(entry.get("resourceClaimTemplateName") or "", template)
         for entry in pod.decode_claims() or ()
     )
 
@@ -247,19 +263,25 @@ def _is_covered(spec: ClaimSpec, asks: Sequence[Ask]) -> bool:
     """Whether a claim requests at most the devices that conversion requests for these asks, on any instance type."""
     held = 0
     for request in spec.requests:
-        most = [_held(alternative) for alternative in request.alternatives]
+        most = [_held(alternative, spec.constraints) for alternative in request.alternatives]
         if None in most:
             return False
         held += max((each for each in most if each is not None), default=0)
     return held <= _most_devices(asks)
 
 
-def _held(request: DeviceRequest) -> int | None:
+def _held(request: DeviceRequest, constraints: Sequence[Constraint]) -> int | None:
     """Devices of one request of a generated template; None if the request is not generated."""
-    first = request.selectors[0].expression if request.selectors else ""
-    if request.everything or request.admin_access or first not in (_SINGLE_DEVICE, _WHOLE_NODE):
+    if request.everything or request.admin_access:
         return None
-    return request.count * (_DEVICES_OF_A_NODE if first == _WHOLE_NODE else 1)
+    first = request.selectors[0].expression if request.selectors else ""
+    if first == _WHOLE_NODE:
+        return request.count * _DEVICES_OF_A_NODE
+    # A whole node is in no window.
+    grouped = not first and any(
+        group_size(each.match_attribute) and covers(frozenset(each.requests), request.reference) for each in constraints
+    )
+    return request.count if grouped or selectors.selects_single_devices(first) else None
 
 
 def _most_devices(asks: Sequence[Ask]) -> int:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from neuron import names
 from neuron.candidates import Candidates
 from neuron.findings import Finding, warning
+from neuron.mapped_templates import MappedTemplate
 from neuron.scheduling import NO_HINTS, SchedulingHints
 from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.modes import Mode, ModeSettings
@@ -27,6 +28,7 @@ class Steering:
         unconnected: whether counts that cannot be connected are allowed.
         hints: settings of the SchedulingHintPolicy.
         labels: labels of `hints` that this pod must get. The view of a pod does not have its labels.
+        templates: templates of operators, used for the demands that they serve.
     """
 
     policy: str = ""
@@ -38,6 +40,7 @@ class Steering:
     unconnected: bool = False
     hints: SchedulingHints = NO_HINTS
     labels: tuple[tuple[str, str], ...] = ()
+    templates: tuple[MappedTemplate, ...] = ()
 
 
 NO_STEERING = Steering()

@@ -41,6 +41,9 @@ class AdmissionRequest(Struct, frozen=True):
     object: Raw = ABSENT
     oldObject: Raw = ABSENT  # noqa: N815
     resource: Raw = ABSENT
+    requestKind: Raw = ABSENT  # noqa: N815
+    requestResource: Raw = ABSENT  # noqa: N815
+    requestSubResource: str = ""  # noqa: N815
     userInfo: Raw = ABSENT  # noqa: N815
     options: Raw = ABSENT
 

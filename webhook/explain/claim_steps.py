@@ -56,9 +56,9 @@ def _offers(node: Object, wanted: Mapping[str, int]) -> bool:
 
 
 def _why_not_converted(facts: Facts) -> str:
-    installation, outlook = facts.installation, facts.outlook
-    if installation.called is False:
-        return f"{installation.why_not[:1].upper()}{installation.why_not[1:]}."
+    outlook = facts.outlook
+    if facts.not_called:
+        return facts.not_called
     if outlook.decision.reason == "excluded-namespace":
         return f"Namespace {facts.namespace} is excluded from conversion."
     if outlook.decision.outcome is Outcome.SHADOWED:
@@ -72,8 +72,8 @@ def _why_not_converted(facts: Facts) -> str:
 
 def _conversion_fix(facts: Facts) -> str:
     again = "delete the pod, so that its controller makes it again, or apply it again."
-    if facts.installation.called is False:
-        return f"Install the webhook, then {again}"
+    if facts.not_called:
+        return f"Apply the webhook configuration as shipped (`neuron-dra status` checks it), then {again}"
     if facts.outlook.decision.reason == "excluded-namespace":
         return f"Remove the namespace from --exclude-namespace and the webhook's namespaceSelector, then {again}"
     if facts.outlook.decision.errors:

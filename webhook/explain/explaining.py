@@ -1,7 +1,6 @@
 """Joins the parts: pods of files, and pods of a cluster, to explanations. Pure."""
 
 import dataclasses
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,18 +10,17 @@ from webhook.cluster.listing import Unseen
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Outcome
 from webhook.explain.diagnosis import diagnose
+from webhook.explain.estate import Estate, items
 from webhook.explain.explanation import Explanation
 from webhook.explain.facts import Facts
-from webhook.explain.installation import Installation
 from webhook.explain.legacy_placement import place_legacy, requested
 from webhook.explain.model import PodClaim, Selects, UnknownClassError, read_demand
 from webhook.explain.outlook import Outlook, Surroundings, outlooks, stored_outlook
-from webhook.explain.placement import Cluster, items, place
+from webhook.explain.placement import place
 from webhook.explain.reads import Live, PodFacts
 from webhook.explain.verdicts import NodeVerdict
 from webhook.explain.world import World, live_manifest
-from webhook.inspection import device_map
-from webhook.inspection.snapshot import PODS, Snapshot
+from webhook.inspection.snapshot import PODS
 from webhook.offline.convert_files import Source
 from webhook.offline.manifests import Manifest, manifests
 
@@ -31,9 +29,6 @@ if TYPE_CHECKING:
 
 Object = Mapping[str, Any]
 
-_VERSION: Final = re.compile(r"v?1\.([0-9]{1,4})\.([0-9]{1,4})")
-_LAST_LEAKING: Final = (36, 2)
-"""The last release of Kubernetes 1 with kubernetes/kubernetes#140436."""
 _OTHERS: Final = "Not judged: devices of other drivers ({})."
 
 
@@ -74,7 +69,8 @@ class Explainer:
         self._view = World(found, slices, nodes, live=complete)
         # Of two objects with one name, the first counts.
         self._around = Surroundings.of(self._view, chosen.options, chosen.policies, chosen.default, reversed(found))
-        self._cluster = cluster_of(live.snapshot, live.version) if live else None
+        catalogue = chosen.policies.catalogue if chosen.policies else None
+        self._estate = Estate.of(live.snapshot, live.version, catalogue) if live else None
         self._selects = Selects()
         self._claims = {
             (each.namespace, each.name): each.data
@@ -95,6 +91,7 @@ class Explainer:
         manifest = live_manifest(_unbound(pod), PODS, "Pod")
         outlook = stored_outlook(manifest, self._around)
         claims = self._claims_of(pod)
+        namespace = str(pod["metadata"].get("namespace") or "")
         nodes, notes, unknown_class = self._nodes(outlook, pod, claims)
         live = self._live
         diagnosis = diagnose(
@@ -106,9 +103,9 @@ class Explainer:
                 self._templates_of(pod),
                 nodes,
                 self._node_of(pod),
-                self._cluster.nodes if self._cluster else (),
+                self._estate.nodes if self._estate else (),
                 items(live.snapshot.slices) if live else (),
-                live.installation if live else Installation(),
+                live.installation.not_called(namespace, self._view.namespace_labels(namespace)) if live else "",
                 unknown_class,
             )
         )
@@ -133,11 +130,11 @@ class Explainer:
         self, outlook: Outlook, pod: Object, claims: Mapping[str, Object | None]
     ) -> tuple[tuple[NodeVerdict, ...] | None, tuple[str, ...], str]:
         """The verdicts, notes, and a DeviceClass that does not exist."""
-        cluster = self._cluster
-        if cluster is None:
+        estate = self._estate
+        if estate is None:
             return None, (), ""
         if +requested(outlook.pod) and not outlook.claims:
-            return place_legacy(pod, cluster), (), ""
+            return place_legacy(pod, estate), (), ""
         waiting: list[PodClaim] = []
         allocated: list[Object] = []
         notes: list[str] = []
@@ -150,7 +147,8 @@ class Explainer:
             if allocation:
                 allocated.append(allocation)
             elif spec is None:
-                notes.append(f"Not judged: claim {use.name}, because its {use.kind} {use.object} is not known.")
+                why = "has the wrong form" if use.known else "is not known"
+                notes.append(f"Nodes are not judged: {use.kind} {use.object} of claim {use.name} {why}.")
             else:
                 waiting.append(PodClaim(use.name, spec))
         if notes:
@@ -162,7 +160,7 @@ class Explainer:
         except SelectorError as error:
             return None, (f"Nodes are not judged: a selector of the claim cannot be evaluated: {error}.",), ""
         others = (_OTHERS.format(", ".join(demand.elsewhere)),) if demand.elsewhere else ()
-        return place(outlook.pod, demand, allocated, cluster), others, ""
+        return place(outlook.pod, demand, allocated, estate), others, ""
 
     # --- a pod of the cluster -----------------------------------------------------------------------------------
 
@@ -188,7 +186,7 @@ class Explainer:
 
     def _node_of(self, pod: Object) -> Object | None:
         name = (pod.get("spec") or {}).get("nodeName")
-        nodes = self._cluster.nodes if self._cluster else ()
+        nodes = self._estate.nodes if self._estate else ()
         return next((node for node in nodes if node["metadata"]["name"] == name), None)
 
 
@@ -214,19 +212,3 @@ def _unbound(pod: Object) -> Object:
     """The pod as it was admitted: conversion leaves a pod with `nodeName` alone."""
     spec = {key: value for key, value in (pod.get("spec") or {}).items() if key != "nodeName"}
     return {**pod, "spec": spec}
-
-
-def cluster_of(seen: Snapshot, kubernetes: str) -> Cluster | None:
-    """The cluster as placement reads it; None if nodes or slices could not be read.
-
-    Args:
-        seen: its objects.
-        kubernetes: version of the API server, which is taken for that of the scheduler.
-    """
-    if isinstance(seen.nodes, Unseen) or isinstance(seen.slices, Unseen):
-        return None
-    version = _VERSION.match(kubernetes)
-    leaks = version is not None and (int(version[1]), int(version[2])) <= _LAST_LEAKING
-    return Cluster(
-        seen.nodes, seen.slices, items(seen.claims), items(seen.pods), device_map.build(seen), counters_leak=leaks
-    )

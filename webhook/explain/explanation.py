@@ -3,6 +3,7 @@
 import dataclasses
 import enum
 
+from neuron.findings import Severity
 from webhook.explain.outlook import Outlook
 from webhook.explain.verdicts import NodeVerdict
 
@@ -55,4 +56,6 @@ class Explanation:
         """Whether the pod or its claim is refused, or the pod does not run."""
         if self.diagnosis is not None:
             return self.diagnosis.state is not State.WELL
-        return self.outlook.refused or any(effect.exceeded for effect in self.outlook.quotas)
+        outlook = self.outlook
+        wrong = any(each.severity is Severity.ERROR for claim in outlook.claims for each in claim.findings)
+        return outlook.refused or wrong or any(effect.exceeded for effect in outlook.quotas)

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from neuron.findings import short
-from webhook.explain.installation import Installation
 from webhook.explain.outlook import Outlook
 from webhook.explain.verdicts import NodeVerdict
 
@@ -29,7 +28,7 @@ class Facts:
         node: the Node that it is bound to; None if it is not bound, or the Node does not exist.
         all_nodes: all Nodes.
         slices: the driver's ResourceSlices.
-        installation: the webhook.
+        not_called: why the API server does not call the webhook for its namespace; empty if it does.
         unknown_class: a DeviceClass that a claim names and that does not exist; empty if there is none.
     """
 
@@ -42,7 +41,7 @@ class Facts:
     node: Object | None = None
     all_nodes: Sequence[Object] = ()
     slices: Sequence[Object] = ()
-    installation: Installation = dataclasses.field(default_factory=Installation)
+    not_called: str = ""
     unknown_class: str = ""
 
     @property

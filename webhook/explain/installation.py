@@ -4,7 +4,11 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from pydantic import ValidationError
+
 from neuron import names
+from policies.judging.matching import selects
+from policies.schema.kinds import LabelSelector
 from runtime.settings import SettingsError
 from webhook.cluster.replicas import LABELS
 from webhook.decisions.conversion_context import ConversionOptions
@@ -12,6 +16,8 @@ from webhook.server import settings
 
 Object = Mapping[str, Any]
 
+_ENTRY: Final = f"mutate.{names.DRIVER}"
+_NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 _SETTINGS: Final = (
     "mode",
     "device_class",
@@ -33,6 +39,7 @@ class Installation:
         config_maps: namespace and name of the ConfigMaps with its policy files.
         called: whether the API server calls it for new pods; None if that is not known.
         why_not: why it does not, as a clause.
+        namespaces: the namespaceSelector of its entry for pods.
     """
 
     options: ConversionOptions | None = None
@@ -40,6 +47,20 @@ class Installation:
     config_maps: tuple[tuple[str, str], ...] = ()
     called: bool | None = None
     why_not: str = ""
+    namespaces: LabelSelector = dataclasses.field(default_factory=LabelSelector)
+
+    def not_called(self, namespace: str, labels: Mapping[str, str] | None) -> str:
+        """Why the API server does not call it for pods of a namespace, as a sentence; empty if it does.
+
+        Args:
+            namespace: its name.
+            labels: of the namespace; None if they are not known.
+        """
+        if self.called is False:
+            return f"{self.why_not[:1].upper()}{self.why_not[1:]}."
+        if labels is None or selects(self.namespaces, {_NAMESPACE_NAME: namespace, **labels}):
+            return ""
+        return f"The namespaceSelector of the webhook configuration leaves namespace {namespace} out."
 
 
 def read_installation(deployments: Iterable[Object], configurations: Iterable[Object] | None) -> Installation:
@@ -50,9 +71,9 @@ def read_installation(deployments: Iterable[Object], configurations: Iterable[Ob
         configurations: all MutatingWebhookConfigurations; None if they are not known.
     """
     ours = next((each for each in deployments if _is_webhook(each)), None)
-    called, why_not = _called(configurations)
+    called = _called(configurations)
     if ours is None:
-        return Installation(called=called, why_not=why_not)
+        return called
     metadata, pod = ours["metadata"], ours["spec"]["template"]["spec"]
     container: Object = next(iter(pod.get("containers") or ()), {})
     place = f"Deployment {metadata['namespace']}/{metadata['name']}"
@@ -63,9 +84,10 @@ def read_installation(deployments: Iterable[Object], configurations: Iterable[Ob
     try:
         options = settings.load(flags, environment).conversion()
     except SettingsError:
-        return Installation(called=called, why_not=why_not)
+        return called
     maps = tuple((metadata["namespace"], name) for name in _policy_maps(pod))
-    return Installation(options, f"the webhook's default ({place}, --mode)", maps, called, why_not)
+    default = f"the webhook's default ({place}, --mode)"
+    return dataclasses.replace(called, options=options, default=default, config_maps=maps)
 
 
 def _is_webhook(deployment: Object) -> bool:
@@ -106,10 +128,16 @@ def _policy_maps(pod: Object) -> Iterator[str]:
                 yield str(name)
 
 
-def _called(configurations: Iterable[Object] | None) -> tuple[bool | None, str]:
+def _called(configurations: Iterable[Object] | None) -> Installation:
+    """What the webhook configurations say."""
     if configurations is None:
-        return None, ""
+        return Installation()
     entries = (entry for each in configurations for entry in each.get("webhooks") or ())
-    if any(str(entry.get("name", "")).endswith(f".{names.DRIVER}") for entry in entries):
-        return True, ""
-    return False, "the cluster has no MutatingWebhookConfiguration of neuron-dra"
+    ours = next((entry for entry in entries if str(entry.get("name", "")) == _ENTRY), None)
+    if ours is None:
+        return Installation(called=False, why_not="the cluster has no MutatingWebhookConfiguration of neuron-dra")
+    try:
+        selector = LabelSelector.model_validate(ours.get("namespaceSelector") or {})
+    except ValidationError:
+        selector = LabelSelector()
+    return Installation(called=True, namespaces=selector)

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from neuron import demand
-from neuron.instances import Catalogue
-from webhook.explain.placement import Cluster, node_block
+from webhook.explain.estate import Estate
+from webhook.explain.placement import node_block
 from webhook.explain.verdicts import Block, Blocked, NodeVerdict
 from webhook.inspection import pools
 
@@ -39,23 +39,22 @@ def _amounts(container: Object) -> Counter[str]:
     return Counter({resource: pools.count(amount) for resource, amount in found.items()})
 
 
-def place_legacy(pod: Object, cluster: Cluster) -> tuple[NodeVerdict, ...]:
+def place_legacy(pod: Object, estate: Estate) -> tuple[NodeVerdict, ...]:
     """The verdict for each node, by name."""
     wanted = requested(pod)
     used: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for each in cluster.pods:
+    for each in estate.pods:
         node = (each.get("spec") or {}).get("nodeName")
         if node and (each.get("status") or {}).get("phase") not in _ENDED:
             used[node].update(requested(each))
-    verdicts = (_verdict(pod, node, wanted, used[node["metadata"]["name"]], cluster) for node in cluster.nodes)
+    verdicts = (_verdict(pod, node, wanted, used[node["metadata"]["name"]], estate) for node in estate.nodes)
     return tuple(sorted(verdicts, key=lambda each: each.node))
 
 
-def _verdict(pod: Object, node: Object, wanted: Counter[str], used: Counter[str], cluster: Cluster) -> NodeVerdict:
+def _verdict(pod: Object, node: Object, wanted: Counter[str], used: Counter[str], estate: Estate) -> NodeVerdict:
     name = node["metadata"]["name"]
-    mapped = cluster.devices.node(name)
-    instance_type = (mapped.instance_type if mapped else "") or pools.instance_type(node)
-    if mapped is None and instance_type not in Catalogue():
+    instance_type = estate.instance_type(node)
+    if estate.map_of(name) is None and instance_type not in estate.catalogue:
         return NodeVerdict(name, instance_type, block=Block.NOT_NEURON, reason="no Neuron devices")
     found = node_block(pod, node, instance_type) or _missing(node, wanted, used)
     return NodeVerdict(name, instance_type) if found is None else found.verdict(name, instance_type)

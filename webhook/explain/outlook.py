@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 from neuron import names
 from neuron.findings import Finding
 from neuron.instances import Catalogue
-from policies.judging.evaluate import PolicyOutcome, Verdict
+from neuron.validate_claims import ClaimContext
 from policies.judging.explain import OUTCOME_WORDS
 from policies.judging.rules import HintRule, PodRule, ValidatingRule
+from policies.judging.verdicts import PolicyOutcome, Verdict
 from webhook.decisions import modes, pods
+from webhook.decisions.claim_context import claim_context
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision, denied, unchanged
@@ -23,6 +25,7 @@ from webhook.decisions.pod_demand import PodDemand
 from webhook.decisions.pod_templates import Path, path_text
 from webhook.decisions.ports import WorldView
 from webhook.decisions.steering import NO_STEERING, Steering, combined
+from webhook.explain.claim_objects import ClaimObjects
 from webhook.explain.quotas import QuotaEffect, effects
 from webhook.offline.file_policies import converted
 from webhook.offline.manifests import Manifest
@@ -62,8 +65,10 @@ class ClaimUse:
         name: of the entry.
         kind: ResourceClaimTemplate or ResourceClaim.
         object: name of the template or claim.
-        spec: spec of the claim; None if it is not known.
+        spec: spec of the claim; None if it is not known, or its form is wrong.
         generated: whether conversion generates the template.
+        known: whether the template or claim is among the objects.
+        findings: of its validation.
     """
 
     name: str
@@ -71,6 +76,8 @@ class ClaimUse:
     object: str
     spec: Object | None = None
     generated: bool = False
+    known: bool = True
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -131,7 +138,7 @@ class Surroundings:
         context: of conversion.
         policies: the policies, or None.
         default: what sets the mode if neither annotations nor policies do.
-        specs: specs of claims and templates, by kind, namespace and name.
+        claims: claims and templates.
         quotas: ResourceQuotas by namespace.
     """
 
@@ -139,7 +146,7 @@ class Surroundings:
     context: ConversionContext
     policies: "FilePolicies | None"
     default: str
-    specs: Mapping[tuple[str, str, str], Object]
+    claims: ClaimObjects
     quotas: Mapping[str, Sequence[Object]]
 
     @classmethod
@@ -152,24 +159,18 @@ class Surroundings:
         objects: Iterable[Manifest],
     ) -> "Surroundings":
         """The surroundings with the claims, templates and quotas among objects."""
-        specs: dict[tuple[str, str, str], Object] = {}
+        found = tuple(objects)
         quotas: dict[str, list[Object]] = {}
-        for each in objects:
-            spec = each.data.get("spec")
-            if not isinstance(spec, Mapping):
-                continue
-            if each.kind == "ResourceClaimTemplate":
-                spec = spec.get("spec") or {}
-            if each.kind in ("ResourceClaim", "ResourceClaimTemplate"):
-                specs.setdefault((each.kind, each.namespace, each.name), spec)
-            elif each.kind == "ResourceQuota":
+        for each in found:
+            if each.kind == "ResourceQuota" and not each.group:
                 quotas.setdefault(each.namespace, []).append(each.data)
-        catalogue = policies.catalogue if policies else Catalogue()
-        return cls(view, conversion_context(options, catalogue, view), policies, default, specs, quotas)
+        conversion = conversion_context(options, policies.catalogue if policies else Catalogue(), view)
 
-    def spec(self, kind: str, namespace: str, name: str) -> Object | None:
-        """Spec of a claim or template; one in a file without a namespace is in every namespace."""
-        return self.specs.get((kind, namespace, name)) or self.specs.get((kind, "", name))
+        def context() -> ClaimContext:
+            made = claim_context(options, conversion.catalogue, view)
+            return dataclasses.replace(made, unconnected=policies is not None and policies.unconnected)
+
+        return cls(view, conversion, policies, default, ClaimObjects(found, context), quotas)
 
 
 def outlooks(manifest: Manifest, place: str, around: Surroundings) -> Iterator[Outlook]:
@@ -188,7 +189,7 @@ def stored_outlook(manifest: Manifest, around: Surroundings) -> Outlook:
 def _outlook(manifest: Manifest, path: Path, template: dict[str, Any], place: str, around: Surroundings) -> Outlook:
     subject = f"pods of {path_text(path)} in {manifest}" if path else str(manifest)
     try:
-        pod = pods.view(template)
+        pod = _read(template)
         asks = tuple(_asks(pod))
         annotated = modes.resolve(
             pod.annotations, around.view.namespace(manifest.namespace), Mode(_options(around).mode)
@@ -222,6 +223,18 @@ def _outlook(manifest: Manifest, path: Path, template: dict[str, Any], place: st
         tuple(_hits(manifest, after, decision, steering, around)),
         tuple(effects(quotas, created, around.context.extended_resources)),
     )
+
+
+def _read(template: dict[str, Any]) -> pods.Pod:
+    """The view of a pod, of which all parts that are read later have the right types.
+
+    Raises:
+        webhook.decisions.pods.UnreadableError: a field has the wrong type.
+    """
+    pod = pods.view(template)
+    for part in (pod.decode_claims, pod.decode_node_selector, pod.decode_affinity, pod.decode_tolerations):
+        part()
+    return pod
 
 
 def _options(around: Surroundings) -> ConversionOptions:
@@ -318,14 +331,14 @@ def _claims(after: Object, namespace: str, decision: Decision | None, around: Su
     generated = {template.name: template for template in decision.templates} if decision else {}
     spec = after.get("spec")
     entries = spec.get("resourceClaims") if isinstance(spec, Mapping) else None
-    for entry in entries if isinstance(entries, list) else ():
+    for entry in entries or ():
         name = str(entry.get("name") or "")
         template, claim = entry.get("resourceClaimTemplateName"), entry.get("resourceClaimName")
         if template in generated:
             yield ClaimUse(name, "ResourceClaimTemplate", template, generated[template].spec["spec"], generated=True)
-        elif template:
-            found = around.spec("ResourceClaimTemplate", namespace, template)
-            yield ClaimUse(name, "ResourceClaimTemplate", template, found)
-        elif claim:
-            found = around.spec("ResourceClaim", namespace, claim)
-            yield ClaimUse(name, "ResourceClaim", claim, found)
+            continue
+        kind, named = ("ResourceClaimTemplate", template) if template else ("ResourceClaim", claim)
+        if named:
+            found = around.claims.find(kind, namespace, str(named))
+            spec, findings = (found.spec, found.findings) if found else (None, ())
+            yield ClaimUse(name, kind, str(named), spec, known=found is not None, findings=findings)

@@ -4,63 +4,36 @@ The devices are those that the allocator's model (`neuron.allocator`) gives the 
 """
 
 import dataclasses
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from neuron import names
 from neuron.allocator import Result
 from neuron.findings import short
-from neuron.instances import Catalogue
-from webhook.cluster.listing import Object, Seen, Unseen
+from webhook.cluster.listing import Object
 from webhook.explain import node_fit
-from webhook.explain.lnc import Cores, conflict, lnc_of
-from webhook.explain.model import Demand, read_hardware, read_result
+from webhook.explain.estate import Estate, NodeDevices
+from webhook.explain.lnc import conflict, lnc_of
+from webhook.explain.model import Demand
 from webhook.explain.questions import Question
 from webhook.explain.verdicts import Block, Blocked, NodeVerdict
 from webhook.inspection import pools
-from webhook.inspection.devices import DeviceMap, Holding, NodeMap
+from webhook.inspection.devices import Holding, NodeMap
 
 _MOST_HOLDERS: Final = 3
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Cluster:
-    """The cluster as placement reads it.
-
-    Attributes:
-        nodes: all Nodes.
-        slices: the driver's ResourceSlices.
-        claims: all ResourceClaims.
-        pods: pods that use Neuron devices.
-        devices: the device map of the same objects.
-        counters_leak: whether its scheduler has kubernetes/kubernetes#140436.
-    """
-
-    nodes: tuple[Object, ...]
-    slices: tuple[Object, ...]
-    claims: tuple[Object, ...]
-    pods: tuple[Object, ...]
-    devices: DeviceMap
-    counters_leak: bool = False
-
-
-def items(seen: Seen) -> tuple[Object, ...]:
-    """The objects; none if they could not be read."""
-    return () if isinstance(seen, Unseen) else seen
-
-
-def place(pod: Object, demand: Demand, allocated: Sequence[Object], cluster: Cluster) -> tuple[NodeVerdict, ...]:
+def place(pod: Object, demand: Demand, allocated: Sequence[Object], estate: Estate) -> tuple[NodeVerdict, ...]:
     """The verdict for each node, by name.
 
     Args:
         pod: after conversion: node selection, tolerations.
         demand: the claims that are not allocated yet.
         allocated: `status.allocation` of the pod's claims that are allocated already.
-        cluster: nodes, devices and holders.
+        estate: nodes, devices and holders.
     """
-    placer = _Placer(pod, demand, allocated, cluster)
-    return tuple(sorted((placer.verdict(node) for node in cluster.nodes), key=lambda each: each.node))
+    placer = _Placer(pod, demand, allocated, estate)
+    return tuple(sorted((placer.verdict(node) for node in estate.nodes), key=lambda each: each.node))
 
 
 def node_block(pod: Object, node: Object, instance_type: str) -> Blocked | None:
@@ -88,47 +61,28 @@ def _unmet(unmet: Sequence[Object], instance_type: str) -> Blocked:
 
 
 class _Placer:
-    def __init__(self, pod: Object, demand: Demand, allocated: Sequence[Object], cluster: Cluster) -> None:
+    def __init__(self, pod: Object, demand: Demand, allocated: Sequence[Object], estate: Estate) -> None:
         self._pod = pod
         self._demand = demand
         self._allocated = allocated
-        self._cluster = cluster
-        self._catalogue = Catalogue()
-        specs = pools.newest(cluster.slices)
-        self._partial = pools.incomplete(specs)
-        self._specs: defaultdict[str, list[Object]] = defaultdict(list)
-        for spec in specs:
-            self._specs[pools.node_of(spec)].append(spec)
-        self._held: defaultdict[str, list[Result]] = defaultdict(list)
-        self._cores: defaultdict[tuple[str, str], list[Cores]] = defaultdict(list)
-        for claim in cluster.claims:
-            self._hold(claim)
-        self._maps = {node.name: node for node in cluster.devices.nodes}
+        self._estate = estate
         self._known: dict[Any, tuple[Result, ...] | Blocked] = {}
 
-    def _hold(self, claim: Object) -> None:
-        allocation = (claim.get("status") or {}).get("allocation") or {}
-        for entry in (allocation.get("devices") or {}).get("results") or ():
-            if entry.get("driver") != names.DRIVER:
-                continue
-            self._held[entry["pool"]].append(read_result(entry))
-            if entry.get("shareID"):
-                self._cores[entry["pool"], entry["device"]].append(Cores.of_claim(claim, entry))
-
     def verdict(self, node: Object) -> NodeVerdict:
-        name = node["metadata"]["name"]
-        specs = self._specs.get(name, [])
-        mapped = self._maps.get(name)
-        published = mapped.instance_type if mapped else ""
-        instance_type = published or pools.instance_type(node)
-        if not specs and not pools.advertised(node) and instance_type not in self._catalogue:
+        name, estate = node["metadata"]["name"], self._estate
+        published, instance_type = estate.publishes(name), estate.instance_type(node)
+        if not published and not pools.advertised(node) and instance_type not in estate.catalogue:
             return NodeVerdict(name, instance_type, block=Block.NOT_NEURON, reason="no Neuron devices")
-        blocked = node_block(self._pod, node, instance_type) or self._by_claims(node, bool(specs))
+        blocked = node_block(self._pod, node, instance_type) or self._by_claims(node, published=published)
         if blocked is not None:
             return blocked.verdict(name, instance_type)
-        return self._by_devices(name, instance_type, node, specs)
+        answer = self._by_devices(node)
+        if isinstance(answer, Blocked):
+            return answer.verdict(name, instance_type)
+        texts = dict.fromkeys(map(estate.devices(name).hardware.text, answer))
+        return NodeVerdict(name, instance_type, answer, tuple(texts))
 
-    def _by_claims(self, node: Object, published: bool) -> Blocked | None:
+    def _by_claims(self, node: Object, *, published: bool) -> Blocked | None:
         for allocation in self._allocated:
             selector = allocation.get("nodeSelector")
             if selector and node_fit.unmet_terms(selector.get("nodeSelectorTerms") or (), node):
@@ -141,40 +95,31 @@ class _Placer:
 
     # --- its devices --------------------------------------------------------------------------------------------
 
-    def _by_devices(self, name: str, instance_type: str, node: Object, specs: list[Object]) -> NodeVerdict:
-        pool = str(specs[0]["pool"]["name"])
-        if pool in self._partial:
-            found, expected = self._partial[pool]
+    def _by_devices(self, node: Object) -> tuple[Result, ...] | Blocked:
+        name = node["metadata"]["name"]
+        found = self._estate.devices(name)
+        if found.missing is not None:
             reason = "incomplete pool: the scheduler allocates only when all its ResourceSlices are there"
-            return Blocked(Block.INCOMPLETE, reason, f"{found} of {expected} ResourceSlices").verdict(
-                name, instance_type
-            )
-        hardware = read_hardware(specs)
-        if not hardware.devices and pools.advertised(node):
-            reason = "the device plugin still owns its devices, and the driver withholds them"
-            return Blocked(Block.PLUGIN, reason).verdict(name, instance_type)
-        if not hardware.devices:
-            return Blocked(Block.NO_DRIVER, "the driver runs and publishes no device").verdict(name, instance_type)
-        here = [each for each in self._held[pool] if each.device in hardware.names]
-        asked = Question(hardware, tuple(here), self._demand.claim, self._cluster.counters_leak)
+            return Blocked(Block.INCOMPLETE, reason, f"{found.missing[0]} of {found.missing[1]} ResourceSlices")
+        if not found.hardware.devices and pools.advertised(node):
+            return Blocked(Block.PLUGIN, "the device plugin still owns its devices, and the driver withholds them")
+        if not found.hardware.devices:
+            return Blocked(Block.NO_DRIVER, "the driver runs and publishes no device")
+        asked = Question(found.hardware, found.held, self._demand.claim, self._estate.counters_leak)
         key = asked.key()
         if key not in self._known:
             self._known[key] = asked.answer()
         answer = self._known[key]
-        mapped = self._maps.get(name)
         if isinstance(answer, Blocked):
-            return self._with_detail(answer, mapped).verdict(name, instance_type)
-        conflict_found = self._lnc_conflict(answer, pool, mapped)
-        if conflict_found is not None:
-            return conflict_found.verdict(name, instance_type)
-        return NodeVerdict(name, instance_type, answer, tuple(dict.fromkeys(map(hardware.text, answer))))
+            return self._with_detail(answer, self._estate.map_of(name))
+        return self._lnc_conflict(answer, found, self._estate.instance_type(node)) or answer
 
-    def _lnc_conflict(self, results: Iterable[Result], pool: str, mapped: NodeMap | None) -> Blocked | None:
-        default = self._catalogue.get(mapped.instance_type if mapped else "")
-        size = default.default_logical_neuron_core if default else 1
+    def _lnc_conflict(self, results: Iterable[Result], found: NodeDevices, instance_type: str) -> Blocked | None:
+        entry = self._estate.catalogue.get(instance_type)
+        size = entry.default_logical_neuron_core if entry else 1
         for result in results:
-            others = self._cores.get((pool, result.device), ())
             wanted = lnc_of(*self._demand.configs_of(result.request)) or size
+            others = found.shares.get(result.device, ())
             if result.consumed and (holder := conflict(wanted, others, size)):
                 reason = "LNC conflict: the scheduler would share a device with a pod of another logicalNeuronCore"
                 return Blocked(Block.LNC, reason, f"{result.device}: {holder}")

@@ -64,15 +64,20 @@ def effects(
     if not counted:
         return
     for quota in quotas:
-        spec = quota.get("spec") or {}
+        spec = _mapping(quota.get("spec"))
         if spec.get("scopes") or spec.get("scopeSelector"):
             continue
-        used = (quota.get("status") or {}).get("used") or {}
-        for resource, hard in (spec.get("hard") or {}).items():
+        used = _mapping(_mapping(quota.get("status")).get("used"))
+        for resource, hard in _mapping(spec.get("hard")).items():
             limit = _count(hard)
             if resource in counted and limit is not None:
-                name = str(quota["metadata"].get("name") or "")
+                name = str(_mapping(quota.get("metadata")).get("name") or "")
                 yield QuotaEffect(name, resource, counted[resource], limit, _count(used.get(resource)))
+
+
+def _mapping(value: object) -> Object:
+    """A file may have a value of any type there."""
+    return value if isinstance(value, Mapping) else {}
 
 
 def _counted(claims: Iterable[Object], extended_resources: Mapping[str, str]) -> Counter[str]:

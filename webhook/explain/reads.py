@@ -26,9 +26,9 @@ from webhook.cluster.caches import (
 )
 from webhook.cluster.listing import Lister, Seen, Unseen, unseen
 from webhook.cluster.replicas import LABELS
+from webhook.explain.estate import items
 from webhook.explain.facts import event_time
 from webhook.explain.installation import Installation, read_installation
-from webhook.explain.placement import items
 from webhook.explain.world import live_manifest
 from webhook.inspection import snapshot
 from webhook.inspection.snapshot import PODS, RESOURCE_CLAIMS, Snapshot

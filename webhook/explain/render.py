@@ -7,14 +7,12 @@ from typing import Any, Final
 import orjson
 
 from neuron.findings import Finding, Severity, short
+from runtime.terminal import printable, wrapped
 from webhook.decisions.decision import Decision, Outcome
 from webhook.explain import claim_text
 from webhook.explain.explanation import Diagnosis, Explanation, State
-from webhook.explain.outlook import Outlook
+from webhook.explain.outlook import ClaimUse, Outlook
 from webhook.explain.verdicts import Block, Group, NodeVerdict, grouped
-from webhook.status.render import clean, terminal_width, wrapped
-
-__all__ = ["Style", "as_json", "as_text", "terminal_width"]
 
 RED: Final = 31
 GREEN: Final = 32
@@ -37,7 +35,7 @@ _RESULTS: Final = {
     Outcome.DENIED: "refused",
 }
 _REASONS: Final = {
-    "not-neuron": "it requests no Neuron resource",
+    "not-neuron": "there is nothing to convert",
     "excluded-namespace": "its namespace is excluded",
     "mode-off-by-pod": "its mode is off",
     "mode-off-by-namespace": "its mode is off",
@@ -86,13 +84,13 @@ def as_text(explanations: Sequence[Explanation], style: Style) -> str:
 def _page(explanation: Explanation, style: Style) -> str:
     outlook = explanation.outlook
     place = f" ({outlook.place})" if outlook.place else ""
-    out = [style.painted(clean(outlook.subject, style.encoding), BOLD) + clean(place, style.encoding)]
+    out = [style.painted(printable(outlook.subject, style.encoding), BOLD) + printable(place, style.encoding)]
     label = ""
     for row in _rows(explanation):
         shown = row.label if row.label != label else ""
         label = row.label
         indent = _LABEL + 2 + (len(row.mark) + 1 if row.mark else 0)
-        words = wrapped(clean(row.text, style.encoding), indent, style.width)
+        words = wrapped(printable(row.text, style.encoding), indent, style.width)
         mark = style.painted(row.mark, row.colour) + " " if row.mark else ""
         out.append(f"  {style.painted(f'{shown:<{_LABEL}}', CYAN)}{mark}{words}")
     return "".join(f"{line.rstrip()}\n" for line in out)
@@ -102,7 +100,8 @@ def _rows(explanation: Explanation) -> Iterator[_Row]:
     outlook = explanation.outlook
     if explanation.diagnosis is not None:
         yield from _diagnosis(explanation.diagnosis)
-    yield from (_Row("asks", text) for text in outlook.asks or ("no Neuron resource of the device plugin",))
+    nothing = () if outlook.claims else ("no Neuron resource of the device plugin",)
+    yield from (_Row("asks", text) for text in outlook.asks or nothing)
     if outlook.asks:
         yield _Row("mode", f"{outlook.mode}: {outlook.decided_by}")
     for hit in outlook.hits:
@@ -157,11 +156,11 @@ def _claims(outlook: Outlook) -> Iterator[_Row]:
     for claim in outlook.claims:
         made = "generated template" if claim.generated else "template" if "Template" in claim.kind else "claim"
         yield _Row("claim", f"{claim.name}, {made} {claim.object}")
-        if claim.spec is None:
-            where = "the files" if outlook.place else "the cluster"
-            yield _Row("claim", f"  its requests are not known: {where} has no {claim.kind} of this name")
-        else:
+        if not claim.known:
+            yield _Row("claim", f"  its requests are not known: there is no {claim.kind} of this name")
+        elif claim.spec is not None:
             yield from (_Row("claim", f"  {line}") for line in claim_text.lines(claim.spec))
+        yield from map(_finding, claim.findings)
 
 
 def _patch(decision: Decision) -> Iterator[_Row]:
@@ -224,20 +223,11 @@ def _json(explanation: Explanation) -> dict[str, Any]:
         "mode": {"value": str(outlook.mode), "decidedBy": outlook.decided_by},
         "result": {"outcome": str(decision.outcome), "reason": decision.reason, "refused": outlook.refused},
         "policies": [dataclasses.asdict(hit) for hit in outlook.hits],
-        "findings": [
-            {
-                "code": each.code,
-                "severity": str(each.severity),
-                "path": each.path,
-                "message": each.message,
-                "fix": each.fix,
-            }
-            for each in (*decision.errors, *decision.warnings)
-        ],
+        "findings": [_finding_json(each) for each in (*decision.errors, *decision.warnings)],
         "stored": outlook.stored,
         "patch": () if outlook.stored else decision.patch,
         "templates": [] if outlook.stored else [each.manifest(outlook.namespace) for each in decision.templates],
-        "claims": [dataclasses.asdict(claim) for claim in outlook.claims],
+        "claims": [_claim_json(claim) for claim in outlook.claims],
         "quotas": [{**dataclasses.asdict(each), "exceeded": each.exceeded} for each in outlook.quotas],
         "notes": explanation.notes,
     }
@@ -246,6 +236,20 @@ def _json(explanation: Explanation) -> dict[str, Any]:
     if explanation.diagnosis is not None:
         document["diagnosis"] = dataclasses.asdict(explanation.diagnosis)
     return document
+
+
+def _finding_json(finding: Finding) -> dict[str, str]:
+    return {
+        "code": finding.code,
+        "severity": str(finding.severity),
+        "path": finding.path,
+        "message": finding.message,
+        "fix": finding.fix,
+    }
+
+
+def _claim_json(claim: ClaimUse) -> dict[str, Any]:
+    return {**dataclasses.asdict(claim), "findings": [_finding_json(each) for each in claim.findings]}
 
 
 def _node_json(verdict: NodeVerdict) -> dict[str, Any]:

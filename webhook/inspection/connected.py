@@ -13,6 +13,8 @@ _SET: Final = re.compile(
     r"resource\.aws\.com/devicegroup([0-9]{1,3})_id|neuron\.aws\.com/window([0-9]{1,3})_[0-9]{1,3}", re.ASCII
 )
 
+_RUNS: Final = (2, 4, 8)
+
 
 def groups(devices: Mapping[int, Mapping[str, Any]]) -> tuple[Group, ...]:
     """The connected sets that claims can request by an attribute, the largest first.
@@ -86,14 +88,43 @@ def largest(
     return max(fitting, key=len, default=(min(available),))
 
 
+def places(
+    entry: InstanceType | None,
+    indices: Sequence[int],
+    free: Collection[int],
+    sets: Sequence[Group],
+    pairs: Sequence[tuple[int, int]],
+) -> dict[int, int]:
+    """How many connected sets of a size are free at the same time, by size.
+
+    The sizes are 1, those of groups and the whole node; on rings and chains 1, 2, 4, 8 and the whole node. Arguments as
+    of `largest`.
+    """
+    available, count = set(free), len(indices)
+    everything = int(bool(count) and len(available) == count)
+    found = {1: len(available)}
+    if entry is not None and entry.consecutive:
+        runs = [len(run) for run in _runs(available, pairs)]
+        found |= {size: sum(run // size for run in runs) for size in _RUNS if size < count}
+    else:
+        for group in sets:
+            size = len(group.members)
+            found[size] = found.get(size, 0) + available.issuperset(group.members)
+    return found | ({count: everything} if count > 1 else {})
+
+
 def _longest_run(available: set[int], pairs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-    """The largest component: on a line or a ring, each component of free devices is a run."""
+    return max(_runs(available, pairs), key=len, default=())
+
+
+def _runs(available: set[int], pairs: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
+    """On a line or a ring, each component of connected devices is a run."""
     around: defaultdict[int, list[int]] = defaultdict(list)
     for a, b in pairs:
         if a in available and b in available:
             around[a].append(b)
             around[b].append(a)
-    best: tuple[int, ...] = ()
+    found: list[tuple[int, ...]] = []
     seen: set[int] = set()
     for start in sorted(available):
         if start in seen:
@@ -105,9 +136,8 @@ def _longest_run(available: set[int], pairs: Sequence[tuple[int, int]]) -> tuple
                     run.add(other)
                     waiting.append(other)
         seen |= run
-        if len(run) > len(best):
-            best = tuple(sorted(run))
-    return best
+        found.append(tuple(sorted(run)))
+    return found
 
 
 def topology_of(entry: InstanceType | None, devices: int) -> Topology | None:

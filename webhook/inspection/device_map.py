@@ -205,6 +205,7 @@ class _NodeReader:
             sets,
             pairs,
             connected.largest(entry, indices, free, sets, pairs),
+            connected.places(entry, indices, free, sets, pairs),
             self._closed(missing, devices, whole),
             self._ultraserver(),
             plugin,

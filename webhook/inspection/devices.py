@@ -1,6 +1,7 @@
 """The device map: nodes, their devices, and who holds them. `device_map` makes it."""
 
 import dataclasses
+import enum
 from collections.abc import Mapping
 
 from neuron import names
@@ -60,6 +61,21 @@ class Holding:
         return f"{self.namespace}/{self.claim}"
 
 
+class State(enum.StrEnum):
+    """What a new claim for a device would find."""
+
+    FREE = "free"
+    HELD = "held"
+    PARTLY = "partly"
+    """Some of its cores are held; claims for cores can get the others."""
+    UNHEALTHY = "unhealthy"
+    """Not held, and the driver keeps claims away because of a fault."""
+    TAINTED = "tainted"
+    """Not held, and another taint keeps claims away."""
+    PLUGIN = "plugin"
+    """A device plugin has it."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Device:
     """A device of a node.
@@ -105,6 +121,17 @@ class Device:
     def free(self) -> bool:
         """Whether a claim for the whole device can get it."""
         return not self.holders and not self.blocked
+
+    @property
+    def state(self) -> State:
+        """What a new claim would find. A held device can have a fault, too."""
+        if self.holders:
+            return State.PARTLY if self.free_cores else State.HELD
+        if self.with_plugin:
+            return State.PLUGIN
+        if self.blocked:
+            return State.UNHEALTHY if self.fault else State.TAINTED
+        return State.FREE
 
     @property
     def free_cores(self) -> int:
@@ -171,6 +198,7 @@ class NodeMap:
         links: pairs of indices of connected devices.
         largest_free: the largest connected set of free devices, ascending; empty if no device is free. On a node that
             publishes only itself as a whole, all devices or none.
+        places: how many connected sets of a size are free at the same time, by size.
         closed: why no new pod can get devices here, e.g. `cordoned`; empty if pods can.
         ultraserver: its place in an UltraServer.
         plugin: of a device plugin on the node; None without one.
@@ -185,6 +213,7 @@ class NodeMap:
     groups: tuple[Group, ...] = ()
     links: tuple[tuple[int, int], ...] = ()
     largest_free: tuple[int, ...] = ()
+    places: Mapping[int, int] = dataclasses.field(default_factory=dict)
     closed: str = ""
     ultraserver: UltraServer | None = None
     plugin: PluginUse | None = None

@@ -6,12 +6,12 @@ cannot be read is an `Unseen` with the reason.
 
 import dataclasses
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from neuron import names
 from neuron.api_objects import Page, read_page
-from runtime.api_errors import ApiAnswerError, ApiServerError
+from runtime.api_errors import UNAUTHORIZED, ApiAnswerError, ApiServerError, StatusError, UnreachableError
 from webhook.cluster.api import RESOURCE_GROUP, Resource, TimedApiServer, loaded
 from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_SLICES
 from webhook.cluster.listing import Lister, Object, Seen, unseen
@@ -92,10 +92,13 @@ async def fetch(
         lister: of the server; a test passes one with small pages.
         progress: is called after each page.
         with_pods: whether to read pods, the longest list of most clusters.
+
+    Raises:
+        ApiServerError: the cluster does not answer, or refuses the credentials.
     """
     reader = _Reader(lister or Lister(server), progress or (lambda *_: None))
     ours = {"fieldSelector": f"spec.driver={names.DRIVER}"}
-    slices = await reader.read(RESOURCE_SLICES, reader.slice, ours)
+    slices = await reader.read(RESOURCE_SLICES, SliceReader().read, ours)
     claims = await reader.read(RESOURCE_CLAIMS, _plain)
     nodes = await reader.read(NODES, _node)
     classes = await reader.read(DEVICE_CLASSES, _plain)
@@ -103,11 +106,55 @@ async def fetch(
     return Snapshot(address, server.now(), nodes, slices, claims, pods, classes)
 
 
+def gather(items: Iterable[Object], address: str, taken: dt.datetime) -> Snapshot:
+    """A snapshot of objects from a file; kinds that are not needed are ignored, and so is what cannot be read.
+
+    Args:
+        items: objects of any kind.
+        address: what to show as the cluster.
+        taken: when they were read.
+    """
+    projections: dict[str, Callable[[Object], Object | None]] = {
+        "Node": _node,
+        "ResourceSlice": SliceReader().read,
+        "ResourceClaim": _plain,
+        "Pod": _pod,
+        "DeviceClass": _plain,
+    }
+    found: dict[str, list[Object]] = {kind: [] for kind in projections}
+    for item in items:
+        kind = item.get("kind")
+        if isinstance(kind, str) and kind in projections:
+            kept = _safely(projections[kind], item)
+            if kept is not None and (kind != "ResourceSlice" or kept["spec"].get("driver") == names.DRIVER):
+                found[kind].append(kept)
+    nodes, slices, claims, pods, classes = (tuple(each) for each in found.values())
+    return Snapshot(address, taken, nodes, slices, claims, pods, classes)
+
+
+class SliceReader:
+    """Reads ResourceSlices. Thousands of devices have the same values: one copy of each is kept."""
+
+    def __init__(self) -> None:
+        self._boxes: dict[tuple[str, Any], dict[str, Any]] = {}
+
+    def read(self, item: Object) -> Object:
+        plain = _plain(item)
+        for device in plain["spec"].get("devices") or ():
+            for values in (device.get("attributes"), device.get("capacity")):
+                for name, box in (values or {}).items():
+                    if len(box) == 1:
+                        ((kind, value),) = box.items()
+                        if isinstance(value, str | int):
+                            # True == 1: the kind keeps them apart.
+                            values[name] = self._boxes.setdefault((kind, value), box)
+        return plain
+
+
 class _Reader:
     def __init__(self, lister: Lister, progress: Progress) -> None:
         self._lister = lister
         self._progress = progress
-        self._boxes: dict[tuple[str, Any], dict[str, Any]] = {}
 
     async def read(
         self,
@@ -137,28 +184,27 @@ class _Reader:
 
         try:
             await self._lister.read(resource.path(), query or {}, read_page, take, restart)
+        except UnreachableError:
+            raise
         except ApiServerError as error:
+            if isinstance(error, StatusError) and error.code == UNAUTHORIZED:
+                raise ApiServerError("the API server does not accept these credentials: renew them") from error
             return unseen(error, resource, "list")
         return tuple(found)
-
-    def slice(self, item: Object) -> Object:
-        """A ResourceSlice. Thousands of devices have the same values: one copy of each box is kept."""
-        plain = _plain(item)
-        for device in plain["spec"].get("devices") or ():
-            for values in (device.get("attributes"), device.get("capacity")):
-                for name, box in (values or {}).items():
-                    if len(box) == 1:
-                        ((kind, value),) = box.items()
-                        if isinstance(value, str | int):
-                            values[name] = self._boxes.setdefault((kind, value), box)
-        return plain
 
 
 def _projected(body: bytes, project: Callable[[Object], Object | None]) -> Object | None:
     """None for an object that cannot be read: tenants choose what is in their objects."""
     try:
-        return project(loaded(body))
-    except (ApiAnswerError, KeyError, TypeError, AttributeError, ValueError):
+        return _safely(project, loaded(body))
+    except ApiAnswerError:
+        return None
+
+
+def _safely(project: Callable[[Object], Object | None], item: Object) -> Object | None:
+    try:
+        return project(item)
+    except (KeyError, TypeError, AttributeError, ValueError):
         return None
 
 

@@ -213,6 +213,8 @@ class _Converter:
         if self._policies is not None:
             steering, faults = self._policies.steer(manifest, template, self._cluster)
         decision = convert(pod, facts, self._world, claiming, steering)
+        if self._policies is not None:
+            decision = self._policies.checked(decision, manifest.namespace, self._world.options, self._cluster)
         if faults:
             decision = dataclasses.replace(decision, warnings=(*decision.warnings, *faults))
         return _Patch(path, decision, steering.policy)
@@ -332,6 +334,15 @@ def _unreadable(manifest: Manifest, error: Exception) -> Finding:
 
 
 def _foreign(template: Template) -> Finding:
+    if template.policy:
+        return Finding(
+            "NEU122",
+            "spec.resourceClaims",
+            f"a ResourceClaimTemplate {template.name} in the manifests has another spec than policy"
+            f" '{template.policy}' gives it.",
+            "Give the template a new name in the policy, or remove it from the manifests.",
+            template.name,
+        )
     return Finding(
         "NEU303",
         "spec.resourceClaims",

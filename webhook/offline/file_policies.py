@@ -18,19 +18,24 @@ import orjson
 
 from kubecel.budget import Clock
 from neuron.claim_reader import read_claim
-from neuron.findings import Finding, warning
+from neuron.findings import Finding, Severity, as_warning, warning
 from neuron.instances import Catalogue
 from neuron.templates import API_VERSION as TEMPLATE_VERSION
 from neuron.templates import KIND as TEMPLATE
+from neuron.validate_claims import ClaimContext
 from policies.files.loader import PolicyError, load_folder
-from policies.judging.evaluate import Verdict, evaluate
+from policies.judging.evaluate import evaluate
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import HintRule, PodRule, ValidatingRule
 from policies.judging.subjects import CLUSTER_SCOPED, RequestContext, Subject, of_object
+from policies.judging.verdicts import Verdict
 from policies.schema.documents import Problem
-from webhook.decisions.decision import Decision
+from webhook.decisions.claim_context import claim_context
+from webhook.decisions.conversion_context import ConversionOptions
+from webhook.decisions.decision import Decision, denied
 from webhook.decisions.pod_templates import Path
 from webhook.decisions.steering import NO_STEERING, Steering
+from webhook.decisions.template_findings import KnownTemplates
 from webhook.offline.manifests import Manifest
 from webhook.reviews.policy_knowledge import (
     DeviceKnower,
@@ -74,6 +79,7 @@ class FilePolicies:
         self._now = now
         self._clock = clock
         self._known: tuple[PolicyView, DeviceKnower] | None = None
+        self._context: ClaimContext | None = None
 
     @classmethod
     def load(cls, folder: FilePath, now: dt.datetime, clock: Clock) -> "FilePolicies":
@@ -91,6 +97,27 @@ class FilePolicies:
     def catalogue(self) -> Catalogue:
         """Instance types, with additions and changes of policies."""
         return self._policies.catalogue
+
+    @property
+    def named(self) -> frozenset[str]:
+        """Templates of operators that policies name."""
+        found = (each for rule in self._policies.conversions for each in rule.templates)
+        return frozenset(each.name for each in found if each.inline is None)
+
+    def checked(self, decision: Decision, namespace: str, options: ConversionOptions, cluster: PolicyView) -> Decision:
+        """A conversion, after the templates that policies name were compared with those among the files."""
+        if not decision.needs:
+            return decision
+        if self._context is None:
+            self._context = claim_context(options, self.catalogue, cluster)
+        specs = {name: cluster.claim_template(namespace, name) for name in self.named}
+        templates = KnownTemplates(namespace, specs)
+        for found in (templates.find(need, self._context) for need in decision.needs):
+            if found is not None and found.severity is Severity.ERROR and decision.shadowed is None:
+                return denied("mapped-template", found)
+            extra = () if found is None else (as_warning(found),)
+            decision = dataclasses.replace(decision, warnings=(*decision.warnings, *extra))
+        return decision
 
     @property
     def rules(self) -> tuple[ValidatingRule | PodRule | HintRule, ...]:

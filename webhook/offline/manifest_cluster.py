@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from neuron import templates
 from neuron.claim_specs import ClaimSpec, ClassSpec
 from neuron.device_shapes import Shape
 from neuron.instances import Observation
@@ -53,7 +54,7 @@ class ManifestCluster:
                 if facts and facts.extended_resource:
                     self._extended_resources[facts.extended_resource] = manifest.name
             case group, "ResourceClaimTemplate" if group == RESOURCE_GROUP:
-                template = _read(cluster.project_template, data)
+                template = _read(_with_digest, data)
                 if template:
                     self._templates[key] = template
 
@@ -121,6 +122,11 @@ class ManifestCluster:
     def template_digest(self, namespace: str, name: str) -> str | None:
         facts = self._templates.get((namespace, name))
         return facts.digest if facts else None
+
+
+def _with_digest(data: Mapping[str, Any]) -> TemplateFacts:
+    """The facts of a template with its hash, whatever its name: a policy may carry a template of any name."""
+    return dataclasses.replace(cluster.project_template(data), digest=templates.digest(data["spec"]))
 
 
 def _read(project: Callable[[Mapping[str, Any]], _T], data: dict[str, Any]) -> _T | None:

@@ -19,11 +19,11 @@ from webhook.decisions.claim_context import claim_context
 from webhook.decisions.conversion_context import ConversionOptions, conversion_context
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision
-from webhook.decisions.modes import Mode
 from webhook.decisions.own_claims import find_claims
 from webhook.decisions.pod_templates import POD_TEMPLATES, Path, path_text
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts, WorldView
 from webhook.decisions.steering import NO_STEERING, Steering
+from webhook.decisions.template_findings import KnownTemplates
 from webhook.offline.convert_files import Source
 from webhook.offline.manifest_cluster import ManifestCluster
 from webhook.offline.manifests import Document, Manifest, manifests, path_steps
@@ -133,6 +133,11 @@ class FileView:
                 self._claims[key] = read_claim(manifest.kind, version, spec)[0]
             elif manifest.kind == "DeviceClass":
                 self._classes[manifest.name] = read_class(version, spec)[0]
+
+    @property
+    def is_live(self) -> bool:
+        """Whether there is a cluster."""
+        return self._live is not None
 
     @property
     def version(self) -> int:
@@ -264,7 +269,11 @@ class _FileValidator:
         if manifest.namespace in self._options.excluded_namespaces:
             return []
         facts = self._view.namespace(manifest.namespace)
-        context = check_workloads.TemplateContext(facts, self._conversion, self._world)
+        templates = KnownTemplates(manifest.namespace)
+        if self._policies is not None:
+            specs = {name: self._view.claim_template(manifest.namespace, name) for name in self._policies.named}
+            templates = KnownTemplates(manifest.namespace, specs, complete=self._view.is_live)
+        context = check_workloads.TemplateContext(facts, self._conversion, self._world, templates)
         findings: list[Finding] = []
         modes: set[int] = set()
         for steps, template in manifest.pod_templates():
@@ -274,7 +283,7 @@ class _FileValidator:
             steering, faults = self._steering(manifest, template)
             findings += [check_workloads.under(path, fault) for fault in faults if pod.concerns_us]
             findings += check_workloads.check_template(path, pod, known, context, steering)
-            modes |= check_workloads.ultraserver_modes(pod, known, facts, Mode(self._options.mode))
+            modes |= check_workloads.ultraserver_modes(pod, known, context, steering)
         return findings + check_workloads.check_size(manifest.kind, manifest.data, modes)
 
     def _steering(self, manifest: Manifest, template: dict[str, Any]) -> tuple[Steering, list[Finding]]:

@@ -27,6 +27,7 @@ class Generated:
         mark: its annotation `names.ANNOTATION_PRUNE_AFTER`, or empty.
         labels: all labels.
         spec: as stored.
+        annotations: all others.
     """
 
     namespace: str
@@ -37,6 +38,7 @@ class Generated:
     mark: str
     labels: Mapping[str, str]
     spec: Mapping[str, Any]
+    annotations: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def key(self) -> Key:
@@ -45,19 +47,25 @@ class Generated:
 
     def manifest(self) -> dict[str, Any]:
         """The body to create it again."""
-        metadata = {"name": self.name, "namespace": self.namespace, "labels": dict(self.labels)}
+        metadata: dict[str, Any] = {"name": self.name, "namespace": self.namespace, "labels": dict(self.labels)}
+        if self.annotations:
+            metadata["annotations"] = dict(self.annotations)
         return {"apiVersion": templates.API_VERSION, "kind": templates.KIND, "metadata": metadata, "spec": self.spec}
 
 
 def read_generated(item: Mapping[str, Any]) -> Generated | None:
     """A ResourceClaimTemplate (`resource.k8s.io/v1`) if prune may remove it, else None.
 
-    It may if it has the label and the name of a generated template, and only the webhook wrote it
+    It may if it has the label, the name of a generated template or the annotation of one that a ConversionPolicy
+    carries, and only the webhook wrote it
     (`metadata.managedFields`). `neuron-dra convert` prints the same objects; those that users apply are kept.
     """
     metadata, spec = item["metadata"], item["spec"]
     labels = metadata.get("labels") or {}
-    if labels.get(names.LABEL_MANAGED_BY) != names.MANAGER or not templates.names_itself(metadata["name"], spec):
+    annotations = metadata.get("annotations") or {}
+    if labels.get(names.LABEL_MANAGED_BY) != names.MANAGER:
+        return None
+    if not templates.is_unchanged(metadata["name"], annotations, spec):
         return None
     managers = {entry.get("manager") for entry in metadata.get("managedFields") or ()}
     if managers != {names.MANAGER} or metadata.get("ownerReferences") or metadata.get("deletionTimestamp"):
@@ -71,9 +79,10 @@ def read_generated(item: Mapping[str, Any]) -> Generated | None:
         metadata["uid"],
         metadata["resourceVersion"],
         created,
-        (metadata.get("annotations") or {}).get(names.ANNOTATION_PRUNE_AFTER) or "",
+        annotations.get(names.ANNOTATION_PRUNE_AFTER) or "",
         labels,
         spec,
+        {name: value for name, value in annotations.items() if name != names.ANNOTATION_PRUNE_AFTER},
     )
 
 

@@ -16,12 +16,14 @@ from neuron import names
 from neuron.findings import Finding, Severity
 from neuron.instances import Catalogue
 from neuron.templates import Template
+from neuron.validate_claims import ClaimContext
 from policies.judging.fields import mapping
 from policies.judging.holdings import of_claim
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.tally import Concurrent
 from runtime.remembered import Remembered
 from webhook.decisions import check_workloads, leader_worker_sets, modes, pods
+from webhook.decisions.claim_context import claim_context
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision, Outcome
@@ -107,6 +109,7 @@ class Assessor:
         catalogue = policies.catalogue if policies else Catalogue()
         self._context: ConversionContext = conversion_context(self._options, catalogue, view)
         self._decisions: Remembered[Any, Decision] = Remembered(_MOST_REMEMBERED)
+        self._claims: ClaimContext | None = None
         self._amounts: dict[str, Devices] = {}
         self._types_of: dict[int, tuple[Decision, tuple[str, ...]]] = {}
 
@@ -165,12 +168,14 @@ class Assessor:
     ) -> Decision:
         if namespace in self._options.excluded_namespaces:
             return Decision(Outcome.UNCHANGED, "excluded-namespace")
-        key = (pod.key(), facts, claiming, steering)
+        key = (pod.key(), namespace if steering.templates else "", facts, claiming, steering)
         decision = self._decisions.get(key)
         if decision is None:
             decision = convert(pod, facts, self._context, claiming, steering)
             if decision.outcome is Outcome.SHADOWED:
                 decision = convert(_forced(pod), facts, self._context, claiming, _unlocked(steering))
+            if self._policies is not None:
+                decision = self._policies.checked(decision, namespace, self._options, self._view)
             self._decisions.put(key, decision, 4096)
         return decision
 
@@ -208,7 +213,8 @@ class Assessor:
             count = None if now is None else now.plugin + now.converted
         else:
             count = replicas.pods_of(manifest.group, manifest.kind, manifest.data, path)
-        templates = tuple(each.name for each in decision.templates)
+        named = [*(each.name for each in decision.templates), *(need.mapped.name for need in decision.needs)]
+        templates = tuple(dict.fromkeys(named))
         after = None
         if decision.templates:
             after = sum((self._held(each) for each in decision.templates), Devices())
@@ -238,15 +244,16 @@ class Assessor:
         if manifest.kind != "LeaderWorkerSet" or manifest.namespace in self._options.excluded_namespaces:
             return
         facts = self._view.namespace(manifest.namespace)
+        if self._claims is None:
+            self._claims = claim_context(self._options, self._context.catalogue, self._view)
+        context = check_workloads.TemplateContext(facts, self._context, self._claims)
         try:
             workload = leader_worker_sets.decode(orjson.dumps(manifest.data))
             named = leader_worker_sets.named_templates(workload)
             modes_of = leader_worker_sets.ultraserver_modes(named, manifest.namespace, self._view)
             placed = leader_worker_sets.place(workload, modes_of, facts, Mode.CONVERT)
             sizes = {
-                mode
-                for each in workload.templates
-                for mode in check_workloads.ultraserver_modes(each, {}, facts, Mode.CONVERT)
+                mode for each in workload.templates for mode in check_workloads.ultraserver_modes(each, {}, context)
             }
         except pods.UnreadableError:
             return  # Reported for the pod template.

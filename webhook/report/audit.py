@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from policies.judging.evaluate import PolicyOutcome, Verdict
+from policies.judging.verdicts import PolicyOutcome, Verdict
 from webhook.decisions import pods
 from webhook.decisions.check_workloads import under
 from webhook.decisions.pod_templates import path_text

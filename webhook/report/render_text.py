@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
+from runtime.terminal import printable, wrapped
 from webhook.report import tables
 from webhook.report.model import Report, Topic, topics
 from webhook.report.tables import Table
 from webhook.status.lines import counted
-from webhook.status.render import clean, wrapped
 
 _INDENT = "  "
 
@@ -43,7 +43,7 @@ def as_text(report: Report, *, encoding: str, width: int | None) -> str:
 
 def clean_lines(text: str, encoding: str) -> str:
     """Printable text; line breaks of wrapping are kept."""
-    return "\n".join(clean(line, encoding) for line in text.split("\n"))
+    return "\n".join(printable(line, encoding) for line in text.split("\n"))
 
 
 def _topics(title: str, found: Sequence[Topic], width: int | None) -> Iterable[str]:

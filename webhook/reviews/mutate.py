@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from neuron.findings import Finding, warning
+from neuron.findings import Finding, Severity, as_warning, warning
 from neuron.instances import Catalogue
 from neuron.templates import Template
 from runtime.remembered import Remembered
@@ -23,6 +23,7 @@ from webhook.decisions.restore_pods import Labels, restore
 from webhook.decisions.steering import NO_STEERING, Steer, Steering
 from webhook.decisions.wire import ABSENT, AdmissionRequest
 from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane
+from webhook.reviews.template_checks import TemplateChecks
 
 _LWS_GROUP = "leaderworkerset.x-k8s.io"
 _KUBELET: Final = "system:node:"
@@ -57,8 +58,11 @@ class Mutator:
         steer: Steer | None = None,
         *,
         lane: Lane | None = None,
+        checks: TemplateChecks | None = None,
     ) -> None:
+        """Decide with these settings and facts; `checks` is needed where `steer` names templates of operators."""
         self._lane = lane or Inline()
+        self._checks = checks
         self._options = options
         self._catalogue = catalogue
         self._cluster = cluster
@@ -84,6 +88,8 @@ class Mutator:
                 decision = await self._decide_in_lane(request)
         except pods.UnreadableError as error:
             return denied("unreadable", _unreadable(request, error))
+        if decision.needs and self._checks is not None:
+            decision = await self._checked(decision, request, self._checks)
         for template in decision.templates:
             if not self._templates.holds(request.namespace, template):
                 return await self._with_templates(decision, request)
@@ -160,6 +166,22 @@ class Mutator:
         if decision is None:
             decision = convert(pod, facts, world, claiming, steering, by_kubelet=by_kubelet)
             self._decisions.put(key, decision, _size(request, facts, decision))
+        return decision
+
+    async def _checked(self, decision: Decision, request: AdmissionRequest, checks: TemplateChecks) -> Decision:
+        """The decision, after the templates that policies name were checked. In shadow mode they are only reported."""
+        for need in decision.needs:
+            try:
+                found = await checks.find(request.namespace, need)
+            except TemplateUnavailableError as error:
+                if decision.shadowed is None:
+                    return self._without_template(error, decision.resource)
+                found = error.finding
+            if found is None:
+                continue
+            if found.severity is Severity.ERROR and decision.shadowed is None:
+                return dataclasses.replace(denied("mapped-template", found), resource=decision.resource)
+            decision = dataclasses.replace(decision, warnings=(*decision.warnings, as_warning(found)))
         return decision
 
     async def _with_templates(self, decision: Decision, request: AdmissionRequest) -> Decision:

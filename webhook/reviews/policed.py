@@ -19,18 +19,11 @@ from neuron.claim_specs import ClaimSpec
 from neuron.findings import Finding, warning
 from policies.files.store import PolicyStore, WallClock
 from policies.judging import matching
-from policies.judging.evaluate import (
-    REVIEW_SECONDS,
-    PolicyOutcome,
-    TakesLongError,
-    TimeLimit,
-    Verdict,
-    evaluate,
-    unjudged,
-)
+from policies.judging.evaluate import REVIEW_SECONDS, TakesLongError, TimeLimit, evaluate, unjudged
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import ValidatingRule
 from policies.judging.subjects import Subject
+from policies.judging.verdicts import PolicyOutcome, Verdict
 from runtime.once import Once
 from webhook.decisions.decision import Decision, Outcome, denied, unchanged
 from webhook.decisions.wire import AdmissionRequest

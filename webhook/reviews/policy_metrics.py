@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from policies.files.store import PolicyStore
-from policies.judging.evaluate import Verdict
+from policies.judging.verdicts import Verdict
 from runtime.histogram import Histogram
 
 SECONDS: Final = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
@@ -79,6 +79,11 @@ class PolicyMetrics(Collector):
             "neuron_dra_policy_last_good_timestamp_seconds",
             "When the policies in force were loaded, seconds since the epoch.",
             value=store.loaded_at.timestamp(),
+        )
+        yield GaugeMetricFamily(
+            "neuron_dra_policy_files_rejected",
+            "Files in the folder that are not in force: their last good versions are, or nothing of a new file.",
+            value=len(store.rejected),
         )
         yield GaugeMetricFamily("neuron_dra_policies", "Policies in force.", value=len(store.current.rules))
         expiry = GaugeMetricFamily(

@@ -233,4 +233,5 @@ def steering_of(rule: PodRule) -> Steering:
         device_class=spec.device_class,
         lnc=spec.logical_neuron_core,
         unconnected=spec.unconnected == "Allow",
+        templates=rule.templates,
     )

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from policies.judging.fields import mapping
-from policies.judging.subjects import Subject, namespace_named, plural
+from policies.judging.subjects import SentAs, Subject, namespace_named, plural
 from webhook.decisions import nesting
 from webhook.decisions.ports import NamespaceView
 from webhook.decisions.wire import ABSENT, AdmissionRequest
@@ -47,6 +47,21 @@ def decoded(subject: Subject, request: AdmissionRequest) -> Subject:
         old_object=_value(request.oldObject),
         user_info=mapping(_value(request.userInfo)),
         options=_value(request.options),
+        sent_as=_sent_as(request),
+    )
+
+
+def _sent_as(request: AdmissionRequest) -> SentAs | None:
+    """The kind and resource that the user sent; None if the API server did not convert the object."""
+    if request.requestResource in (ABSENT, request.resource) and request.requestSubResource == request.subResource:
+        return None
+    kind, resource = mapping(_value(request.requestKind)), mapping(_value(request.requestResource))
+    if not kind or not resource:
+        return None
+    return SentAs(
+        {name: str(kind.get(name, "")) for name in ("group", "version", "kind")},
+        {name: str(resource.get(name, "")) for name in ("group", "version", "resource")},
+        request.requestSubResource,
     )
 
 
@@ -70,7 +85,10 @@ def subject_of(request: AdmissionRequest, namespaces: NamespaceView) -> Subject:
 
 def size_of(request: AdmissionRequest) -> int:
     """Bytes of the parts of a request that policies read."""
-    parts = (request.object, request.oldObject, request.userInfo, request.options, request.resource)
+    parts = (
+        *(request.object, request.oldObject, request.userInfo, request.options),
+        *(request.resource, request.requestKind, request.requestResource),
+    )
     return sum(memoryview(part).nbytes for part in parts)
 
 

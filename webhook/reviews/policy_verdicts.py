@@ -5,7 +5,8 @@ import datetime as dt
 from typing import Final, Literal
 
 from neuron.findings import Finding, Severity, warning
-from policies.judging.evaluate import NEAR_EXPIRY, PolicyOutcome, Verdict, Violation
+from policies.judging.evaluate import NEAR_EXPIRY
+from policies.judging.verdicts import PolicyOutcome, Verdict, Violation
 
 Action = Literal["Deny", "Warn", "Audit"]
 

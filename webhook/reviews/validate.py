@@ -10,28 +10,28 @@ import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-import msgspec
-from msgspec import Raw, Struct
-
 from neuron import names
 from neuron.check_configs import ratcheted
 from neuron.claim_specs import GROUP, ClaimSpec
 from neuron.findings import Finding, Severity, for_answer, short
 from neuron.instances import Catalogue
-from neuron.validate_claims import ClaimContext, ClaimJudgement, ReadSpec, judge_claim, judge_read, read
+from neuron.validate_claims import ClaimContext, ClaimJudgement, ReadSpec, judge_claim, judge_read
 from policies.selectors.engine import DeviceSelectors
 from runtime.remembered import Remembered, fingerprint
-from webhook.decisions import nesting, pods
+from webhook.decisions import pods
 from webhook.decisions.check_pods import Claiming, KnownClaim, check_pod
+from webhook.decisions.check_workloads import TemplateContext
 from webhook.decisions.claim_context import claim_context
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from webhook.decisions.decision import Decision, Outcome, unchanged
 from webhook.decisions.pod_templates import POD_TEMPLATES
 from webhook.decisions.ports import ValidationView
 from webhook.decisions.steering import NO_STEERING, SteerTemplate
+from webhook.decisions.template_findings import KnownTemplates
 from webhook.decisions.wire import ABSENT, AdmissionRequest
 from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane, LaneTimeoutError, seconds_left
 from webhook.reviews.messages import fitting
+from webhook.reviews.spec_reading import KINDS, NOTHING, decode, read_specs
 from webhook.reviews.workloads import TemplateFacts, check_workload, read_workload
 
 Result = TypeVar("Result")
@@ -45,36 +45,6 @@ _SMALL_SPEC: Final = 4 * 1024
 _PER_FINDING: Final = 512
 _PER_LEAF: Final = 512
 _LONGEST_AUDIT: Final = 256
-
-
-class _Object(Struct, frozen=True):
-    """The field of an object that is read."""
-
-    spec: Raw = ABSENT
-
-
-class _Opaque(Struct, frozen=True):
-    parameters: Raw = ABSENT
-
-
-class _Config(Struct, frozen=True):
-    opaque: _Opaque | None = None
-
-
-class _Devices(Struct, frozen=True):
-    config: list[_Config] | None = None
-
-
-class _Claim(Struct, frozen=True):
-    devices: _Devices | None = None
-
-
-class _Template(Struct, frozen=True):
-    spec: _Claim | None = None
-
-
-_decode: Final = msgspec.json.Decoder(_Object).decode
-_SHAPES: Final = {"ResourceClaim": _Claim, "ResourceClaimTemplate": _Template, "DeviceClass": _Devices}
 
 
 class Validator:
@@ -120,7 +90,7 @@ class Validator:
         if self._seen != (self._cluster.version, self._cluster.claim_version):
             self._refresh()
         try:
-            if kind.group == GROUP and kind.kind in _SHAPES:
+            if kind.group == GROUP and kind.kind in KINDS:
                 return await self._review_claim(request)
             if kind.group == "" and kind.kind == "Pod":
                 return await self._review_pod(request)
@@ -161,10 +131,10 @@ class Validator:
     # --- claims -------------------------------------------------------------------------------------------------
 
     async def _review_claim(self, request: AdmissionRequest) -> Decision:
-        spec = bytes(_decode(request.object).spec)
+        spec = bytes(decode(request.object).spec)
         old = b""
         if request.operation == "UPDATE" and bytes(request.oldObject) != bytes(ABSENT):
-            old = bytes(_decode(request.oldObject).spec)
+            old = bytes(decode(request.oldObject).spec)
             if spec == old:
                 # Specs of claims and templates are immutable, and a user must be able to remove the finalizers of a bad
                 # one.
@@ -178,7 +148,7 @@ class Validator:
         if decision is not None:
             return decision
         world = self._world
-        specs = functools.partial(_read_specs, kind.kind, f"{GROUP}/{kind.version}", spec, old)
+        specs = functools.partial(read_specs, kind.kind, f"{GROUP}/{kind.version}", spec, old)
         if not small:
             decision = await self._in_lane(key, request.namespace, lambda: _judge_specs(specs(), world))
         else:
@@ -239,7 +209,7 @@ class Validator:
             claiming = await self._lane.run(request.namespace, lambda: Claiming.of(pods.decode(raw)))
         else:
             claiming = Claiming.of(pods.decode(raw))
-        if bytes(claiming.pod.spec.resourceClaims) in _NOTHING and not claiming.pod.labelled:
+        if bytes(claiming.pod.spec.resourceClaims) in NOTHING and not claiming.pod.labelled:
             return _NOT_NEURON
         await self._judge_templates(claiming, request.namespace)
         known = await self._claims(claiming, request.namespace)
@@ -254,8 +224,8 @@ class Validator:
         raw = bytes(request.object)
         if not any(needle in raw for needle in _NEEDLES):
             return _NOT_NEURON
-        if request.operation == "UPDATE" and bytes(_decode(request.object).spec) == bytes(
-            _decode(request.oldObject).spec
+        if request.operation == "UPDATE" and bytes(decode(request.object).spec) == bytes(
+            decode(request.oldObject).spec
         ):
             return _SAME_SPEC
         small = len(raw) <= LARGE_OBJECT
@@ -270,10 +240,21 @@ class Validator:
             if self._steer is not None and template.claiming.pod.concerns_us:
                 steering = self._steer(template.data, request.namespace)
             templates.append(TemplateFacts(template, known, steering))
-        facts = self._cluster.namespace(request.namespace)
-        check = functools.partial(check_workload, workload, templates, facts, self._conversion, self._world)
+        context = TemplateContext(
+            self._cluster.namespace(request.namespace),
+            self._conversion,
+            self._world,
+            self._named(templates, request.namespace),
+        )
+        check = functools.partial(check_workload, workload, templates, context)
         findings = check() if small else await self._lane.run(request.namespace, check)
         return _decision(findings, "valid")
+
+    def _named(self, templates: Iterable[TemplateFacts], namespace: str) -> KnownTemplates:
+        """The templates that policies name for the pods of a workload, as the caches have them."""
+        wanted = {each.name for found in templates for each in found.steering.templates if each.inline is None}
+        specs = {name: self._cluster.claim_template(namespace, name) for name in wanted}
+        return KnownTemplates(namespace, specs, complete=self._cluster.device_classes() is not None)
 
     async def _claims(self, claiming: Claiming, namespace: str) -> dict[str, KnownClaim]:
         """The facts about a pod's claims; queries the API server once per kind for objects that no cache has."""
@@ -294,15 +275,6 @@ class Validator:
 def _for_one_object(world: ClaimContext) -> ClaimContext:
     """The same facts with a new engine, whose time limit is for one object."""
     return dataclasses.replace(world, engine=DeviceSelectors())
-
-
-def _read_specs(kind: str, api_version: str, spec: bytes, old: bytes) -> list[ReadSpec]:
-    """The new spec, and the old one if there is one.
-
-    Raises:
-        pods.UnreadableError: one is not JSON, or nested too deeply.
-    """
-    return [read(kind, api_version, read_spec(kind, raw)) for raw in ((spec, old) if old else (spec,))]
 
 
 def _is_quick(what: ReadSpec, world: ClaimContext) -> bool:
@@ -333,28 +305,6 @@ def _length(finding: Finding) -> int:
     return _PER_FINDING + len(finding.path) + len(finding.message) + len(finding.fix)
 
 
-def read_spec(kind: str, raw: bytes) -> Any:
-    """A `spec` as Python data. `opaque.parameters` stay raw JSON bytes, so that repeated keys can be found.
-
-    Raises:
-        pods.UnreadableError: it is not JSON, or nested too deeply.
-    """
-    spec: Any = nesting.decode(raw)
-    try:
-        typed: Any = msgspec.json.decode(raw, type=_SHAPES[kind])
-    except msgspec.ValidationError:
-        return spec  # a field has the wrong type: reading `spec` reports it
-    data: Any = spec
-    if kind == "ResourceClaimTemplate":
-        data, typed = (spec or {}).get("spec"), typed and typed.spec
-    if kind != "DeviceClass":
-        data, typed = (data or {}).get("devices"), typed and typed.devices
-    for entry, shape in zip((data or {}).get("config") or (), (typed and typed.config) or (), strict=False):
-        if shape.opaque is not None and bytes(shape.opaque.parameters) not in _NOTHING:
-            entry["opaque"]["parameters"] = bytes(shape.opaque.parameters)
-    return spec
-
-
 def _unreadable(request: AdmissionRequest, error: Exception) -> Finding:
     message = f"the object is not a readable {request.kind.kind}: {short(str(error))}."
     return Finding("NEU114", "", message, "Compare it with the API reference of its kind.")
@@ -376,7 +326,6 @@ def _decision(findings: Iterable[Finding], reason: str) -> Decision:
     )
 
 
-_NOTHING: Final = (b"", b"null")
 _NEEDLES: Final = (names.RESOURCE_NEURON.encode(), b"laims", b"\\u")
 """Pre-filter: every workload with Neuron devices contains one of these: a resource name, `claims` or `resourceClaims`,
 or an escape that can encode them."""

@@ -9,13 +9,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final
 
 from neuron.findings import Finding, Findings, warning
-from neuron.validate_claims import ClaimContext
 from webhook.decisions import check_workloads, nesting, pods
 from webhook.decisions.check_pods import Claiming, KnownClaim
-from webhook.decisions.conversion_context import ConversionContext
-from webhook.decisions.modes import Mode
 from webhook.decisions.pod_templates import path_text, pod_templates
-from webhook.decisions.ports import NamespaceFacts
 from webhook.decisions.steering import Steering
 from webhook.decisions.wire import AdmissionRequest
 
@@ -90,9 +86,7 @@ def read_workload(request: AdmissionRequest, raw: bytes) -> Workload:
 def check_workload(
     workload: Workload,
     templates: Sequence[TemplateFacts],
-    facts: NamespaceFacts,
-    conversion: ConversionContext,
-    claims: ClaimContext,
+    context: check_workloads.TemplateContext,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Finding, ...]:
     """The findings that the pods of a workload would get, as warnings. Pure.
@@ -100,19 +94,15 @@ def check_workload(
     Args:
         workload: the workload.
         templates: its pod templates.
-        facts: of the namespace.
-        conversion: settings and cluster facts for conversion.
-        claims: cluster facts for checking claims.
+        context: settings and facts.
         clock: returns seconds; the check stops after `SECONDS`.
 
     Returns:
         Findings with paths in the workload; NEU711 if pod templates were not checked.
     """
-    mode = Mode(conversion.options.mode)
     deadline = clock() + SECONDS
     findings = Findings()
     modes: set[int] = set()
-    context = check_workloads.TemplateContext(facts, conversion, claims)
     # Equal templates have equal findings: the templates of a JobSet often differ only in their names.
     answered: dict[Hashable, tuple[Steering, list[Finding]]] = {}
     left_out = workload.left_out
@@ -125,7 +115,7 @@ def check_workload(
         if answer is None or answer[0] != each.steering:
             found = check_workloads.check_template("", pod, each.known, context, each.steering)
             answer = answered[key] = (each.steering, found)
-            modes |= check_workloads.ultraserver_modes(pod, each.known, facts, mode)
+            modes |= check_workloads.ultraserver_modes(pod, each.known, context, each.steering)
         findings.add(check_workloads.under(each.template.path, finding) for finding in answer[1])
     findings.add(check_workloads.check_size(workload.kind, workload.data, modes))
     if left_out:

@@ -317,7 +317,16 @@ async def _reviewers(
 
     find = find_nothing if api_server is None else ClaimContents(api_server).find
     policed = await stack.enter_async_context(
-        policing(settings.policies, options, backend.view, backend.templates, metrics.registry, lane, find)
+        policing(
+            settings.policies,
+            options,
+            backend.view,
+            backend.templates,
+            metrics.registry,
+            lane,
+            find,
+            together=settings.policy_reload == "together",
+        )
     )
     return policed.reviewers, {"policies": policed.store.check}, policed.store
 

@@ -27,6 +27,7 @@ from webhook.reviews.policy_knowledge import ClusterLookups, FindClaims, find_no
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.policy_steering import PolicySteer, SteeringRefusedError
 from webhook.reviews.reviewer import Reviewer
+from webhook.reviews.template_checks import TemplateChecks
 from webhook.reviews.validate import Validator
 
 
@@ -54,7 +55,9 @@ class PolicedMutator:
     def _take(self, policies: PolicySet) -> None:
         self._policies = policies
         self._steer = steer = PolicySteer(policies, self._view, allowance=self._allowance)
-        self._mutator = Mutator(self._options, policies.catalogue, self._view, self._templates, steer, lane=self._lane)
+        options, catalogue = self._options, policies.catalogue
+        checks = TemplateChecks(options, catalogue, self._view, self._templates, self._lane)
+        self._mutator = Mutator(options, catalogue, self._view, self._templates, steer, lane=self._lane, checks=checks)
 
     async def review(self, request: AdmissionRequest) -> Decision:
         """Answer one review with one set of policies from start to end.
@@ -99,14 +102,18 @@ async def policing(
     registry: CollectorRegistry,
     lane: Lane,
     find: FindClaims = find_nothing,
+    *,
+    together: bool = False,
 ) -> AsyncIterator[Policing]:
     """Load the policies of a folder, and follow it until the context ends; `find` looks up claims by name.
+
+    With `together`, a changed folder is loaded completely or not at all.
 
     Raises:
         StartupError: on entering: the policies cannot be used.
     """
     try:
-        store = PolicyStore.open(folder, _now)
+        store = PolicyStore.open(folder, _now, together=together)
     except PolicyError as error:
         raise StartupError(f"The policies (--policies) cannot be used:\n{error}") from error
     metrics = PolicyMetrics(store)

@@ -222,6 +222,13 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
         Path | None,
         about("Directory of policy files (*.yaml, *.yml, *.json), reloaded when they change.", metavar="DIR"),
     ] = None
+    policy_reload: Annotated[
+        Literal["files", "together"],
+        about(
+            "What happens if a changed policy file has a problem. files: its last good version stays, and the others"
+            " are loaded; together: nothing changes until all files can be loaded."
+        ),
+    ] = "files"
     events: Annotated[bool, about("Write an Event about each refused conversion to its namespace; not standalone.")] = (
         True
     )

@@ -10,7 +10,7 @@ from neuron.claim_specs import ClaimSpec, ClassSpec
 from neuron.device_shapes import Shape
 from neuron.instances import Observation
 from neuron.templates import Template
-from webhook.decisions.ports import NO_FACTS, NamespaceFacts
+from webhook.decisions.ports import NO_FACTS, FoundTemplate, NamespaceFacts
 
 _MOST_BYTES: Final = 32 * 1024 * 1024
 """Bytes of all templates together."""
@@ -111,13 +111,19 @@ class MemoryTemplates:
         return self._size
 
     def holds(self, namespace: str, template: Template) -> bool:
-        """Whether the template was created in the namespace. Its name is a hash of its content."""
-        return (namespace, template.name) in self._made
+        """Whether the template was created in the namespace."""
+        made = self._made.get((namespace, template.name))
+        return made is not None and made.template.digest == template.digest
 
     def spec(self, namespace: str, name: str) -> ClaimSpec | None:
         """The spec of a template; None if it was not created."""
         made = self._made.get((namespace, name))
         return made.spec if made else None
+
+    async def read(self, namespace: str, name: str) -> FoundTemplate:
+        """A template that was created here; any other one is not known."""
+        spec = self.spec(namespace, name)
+        return FoundTemplate(spec, known=spec is not None)
 
     async def check(self, namespace: str, template: Template) -> bool:
         """Whether the template was created in the namespace."""

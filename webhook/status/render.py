@@ -1,19 +1,16 @@
 """Prints lines as text for a terminal, or as JSON."""
 
-import shutil
-import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 import orjson
 
+from runtime.terminal import encodable, printable, wrapped
 from webhook.status.lines import Line, Verdict, overall
 
 MARKS: Final = {Verdict.WELL: "✓", Verdict.NOTE: "!", Verdict.WRONG: "✗", Verdict.UNKNOWN: "?"}
 ASCII_MARKS: Final = {**MARKS, Verdict.WELL: "+", Verdict.WRONG: "x"}
 _COLOURS: Final = {Verdict.WELL: 32, Verdict.NOTE: 33, Verdict.WRONG: 31, Verdict.UNKNOWN: 36}
-_NARROWEST: Final = 60
-_WIDEST: Final = 160
 
 
 def as_text(headline: str, lines: Sequence[Line], *, encoding: str, colour: bool, width: int | None) -> str:
@@ -26,9 +23,9 @@ def as_text(headline: str, lines: Sequence[Line], *, encoding: str, colour: bool
         colour: whether marks are coloured.
         width: columns at which lines are wrapped; None: no wrapping.
     """
-    marks = MARKS if _encodable("".join(MARKS.values()), encoding) else ASCII_MARKS
+    marks = MARKS if encodable("".join(MARKS.values()), encoding) else ASCII_MARKS
     room = max((len(line.check) for line in lines), default=0)
-    out = [clean(headline, encoding)]
+    out = [printable(headline, encoding)]
     title = ""
     for line in lines:
         shown = line.check if line.check != title else ""
@@ -36,10 +33,10 @@ def as_text(headline: str, lines: Sequence[Line], *, encoding: str, colour: bool
         mark = marks[line.verdict]
         painted = f"\x1b[{_COLOURS[line.verdict]}m{mark}\x1b[0m" if colour else mark
         indent = " " * (room + 4)
-        words = wrapped(clean(line.text, encoding), len(indent), width)
+        words = wrapped(printable(line.text, encoding), len(indent), width)
         out.append(f"{painted} {shown:<{room}}  {words}")
         if line.fix:
-            out.append(f"{indent}{wrapped('-> ' + clean(line.fix, encoding), len(indent), width)}")
+            out.append(f"{indent}{wrapped('-> ' + printable(line.fix, encoding), len(indent), width)}")
     out.append(_summary(lines))
     return "".join(f"{each}\n" for each in out)
 
@@ -52,33 +49,6 @@ def _summary(lines: Iterable[Line]) -> str:
     wrong = counts[Verdict.WRONG]
     start = f"{wrong} wrong" if wrong else "Nothing wrong was seen" if counts[Verdict.UNKNOWN] else "All is well"
     return f"{start}{', ' if told else ''}{told}."
-
-
-def wrapped(text: str, indent: int, width: int | None) -> str:
-    """The text with line breaks; lines after the first one are indented. `width` None: no breaks."""
-    if width is None or indent + len(text) <= width:
-        return text
-    broken = textwrap.wrap(text, max(20, width - indent), break_long_words=False, break_on_hyphens=False)
-    return ("\n" + " " * indent).join(broken)
-
-
-def clean(text: str, encoding: str) -> str:
-    """Printable text in this encoding: text from a cluster must not control the terminal."""
-    line = "".join(letter if letter.isprintable() else " " for letter in text)
-    return line if _encodable(line, encoding) else line.encode(encoding, "backslashreplace").decode(encoding)
-
-
-def _encodable(text: str, encoding: str) -> bool:
-    try:
-        text.encode(encoding)
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
-
-
-def terminal_width() -> int:
-    """Columns of the terminal, between 60 and 160."""
-    return min(max(shutil.get_terminal_size().columns, _NARROWEST), _WIDEST)
 
 
 def as_json(address: str, namespace: str, lines: Sequence[Line]) -> str:

@@ -33,6 +33,33 @@ spec: {policyName: replicas, validationActions: [Warn]}
 """
 
 
+PARAMETERIZED = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: replicas}
+spec:
+  paramKind: {apiVersion: v1, kind: ConfigMap}
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}
+  validations:
+  - expression: object.metadata.name != params.data.name
+    messageExpression: "'not ' + params.data.name"
+"""
+PARAM_BINDING = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: bound}
+spec: {policyName: replicas, validationActions: [Deny], paramRef: {name: limits, parameterNotFoundAction: Deny}}
+"""
+PARAMETER = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: limits, namespace: team-a, labels: {team: a}}
+data: {name: train}
+"""
+
+
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
@@ -50,8 +77,8 @@ spec: {policyName: replicas, validationActions: [Warn]}
             id="same-instance-type",
         ),
         pytest.param(
-            [policy(f"{CHECK}\nparamKind: {{kind: ConfigMap}}")],
-            "0.yaml:11: spec.paramKind is not supported; use params of a ValidatingPolicy.",
+            [policy(f"{CHECK}\nparamKind: {{apiVersion: v1, kind: ConfigMap}}")],
+            "0.yaml:11: spec.paramKind needs a binding; use params of the ValidatingPolicy.",
             id="param-kind",
         ),
         pytest.param(
@@ -60,9 +87,27 @@ spec: {policyName: replicas, validationActions: [Warn]}
             id="binding-of-nothing",
         ),
         pytest.param(
-            [VAP, BINDING.replace("[Warn]", "[Warn], paramRef: {name: x}")],
-            "1.yaml:5: spec.paramRef is not supported; use params of a ValidatingPolicy.",
+            [PARAMETERIZED, PARAM_BINDING.replace("name: limits, p", "name: limit, p"), PARAMETER],
+            "1.yaml:5: spec.paramRef.name is 'limit', but no file has a ConfigMap of that name. Did you mean 'limits'?",
             id="param-ref",
+        ),
+        pytest.param(
+            [PARAMETERIZED, PARAM_BINDING],
+            "1.yaml:5: spec.paramRef.name is 'limits', but no file has a ConfigMap of that name. Every request would "
+            "be denied.",
+            id="no-parameter",
+        ),
+        pytest.param(
+            [PARAMETERIZED, PARAM_BINDING.replace("name: limits, p", "name: a, selector: {}, p")],
+            "1.yaml:5: spec.paramRef: set either name or selector.",
+            id="param-ref-with-both",
+        ),
+        pytest.param(
+            [VAP, PARAMETER],
+            "1.yaml:3: kind 'ConfigMap' is unknown. Known are ValidatingAdmissionPolicy, "
+            "ValidatingAdmissionPolicyBinding, ValidatingPolicy, ConversionPolicy, SchedulingHintPolicy, "
+            "InstanceTypeCatalog (policy.neuron.aws.com/v1alpha1, admissionregistration.k8s.io/v1).",
+            id="an-object-that-is-no-parameter",
         ),
         pytest.param(
             [policy(f"{CHECK}\nvalidationActions: [Deny, Warn]")],
@@ -164,7 +209,8 @@ def test_contradictions_within_and_between_files_are_rejected(texts: list[str], 
         ),
         pytest.param(
             "validations:\n- expression: \"authorizer.group('').resource('pods').check('get').allowed()\"",
-            "0.yaml:11: spec.validations[0].expression (column 52 of that line of the expression): there is no method",
+            "0.yaml:11: spec.validations[0].expression (column 1 of that line of the expression): 'authorizer' is not "
+            "supported: only the API server knows the permissions of its users. Leave this policy to it.",
             id="authorizer",
         ),
         pytest.param(
@@ -348,3 +394,20 @@ def test_names_need_not_be_utf_8(tmp_path: Path) -> None:
 def test_a_message_quotes_little() -> None:
     told = problems(f"apiVersion: policy.neuron.aws.com/v1alpha1\nkind: {'x' * 100_000}")
     assert max(map(len, told)) < 500
+
+
+OLDER = VAP.replace("k8s.io/v1", "k8s.io/v1beta1")
+
+
+def test_older_api_versions_are_read_as_v1_with_one_note() -> None:
+    found = loaded(OLDER, BINDING.replace("k8s.io/v1", "k8s.io/v1alpha1"), VAP.replace("replicas", "other"))
+    assert [rule.name for rule in found.validating] == ["replicas", "other"]
+    (note,) = found.notes
+    assert note.startswith("0.yaml, 1.yaml: read as admissionregistration.k8s.io/v1; the API server no longer serves")
+    assert loaded(VAP).notes == ()
+
+
+def test_a_variable_may_be_declared_twice_as_in_the_api_server() -> None:
+    variables = "  variables: [{name: a, expression: \"'x'\"}, {name: a, expression: \"'bad'\"}]\n"
+    (rule,) = loaded(VAP.replace("  validations", f"{variables}  validations")).validating
+    assert rule.variables["a"].source == "'bad'"

@@ -1,4 +1,4 @@
-"""The policies in force: a set is loaded completely, or not at all."""
+"""The policies in force: a faulty file keeps its last good version, or the whole set stays."""
 
 import asyncio
 import datetime as dt
@@ -34,8 +34,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def opened(folder: Path) -> PolicyStore:
-    return PolicyStore.open(folder, lambda: NOW)
+def opened(folder: Path, *, together: bool = False) -> PolicyStore:
+    return PolicyStore.open(folder, lambda: NOW, together=together)
 
 
 def names(store: PolicyStore) -> list[str]:
@@ -86,7 +86,7 @@ def test_an_unchanged_folder_is_not_loaded_again(folder: Path) -> None:
 
 
 def test_the_last_good_set_stays_and_the_reason_is_reported(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    store = opened(folder)
+    store = opened(folder, together=True)
     before = store.current
     with caplog.at_level(logging.ERROR):
         watched(store, lambda: write(folder / "b.yaml", "b", "objekt"), nothing)
@@ -167,3 +167,79 @@ def test_a_file_that_vanishes_while_it_is_looked_at_changes_the_fingerprint(fold
     before = fingerprint(folder)
     (folder / "b.yaml").symlink_to("nowhere")
     assert fingerprint(folder) != before
+
+
+def test_a_faulty_file_keeps_its_last_good_version_and_the_others_are_loaded(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = opened(folder)
+
+    def change() -> None:
+        write(folder / "a.yaml", "a", "objekt")
+        write(folder / "b.yaml", "b")
+
+    with caplog.at_level(logging.ERROR):
+        watched(store, change, nothing)
+    assert names(store) == ["a", "b"]
+    assert store.rejected == (f"{folder}/a.yaml",)
+    passed, detail = store.check()
+    assert passed
+    assert detail.startswith(
+        f"2 in force since 2026-06-01T12:00:00+00:00; the last good version of 1 file stays: {folder}/a.y"
+    )
+    (record,) = caplog.records
+    assert record.getMessage() == "policy files not loaded: last good versions stay, new files are left out"
+    watched(store, lambda: write(folder / "a.yaml", "c"), nothing)
+    assert (names(store), store.problems) == (["c", "b"], ())
+
+
+def test_a_new_file_with_a_problem_is_left_out_and_keeps_removed_files(folder: Path) -> None:
+    store = opened(folder)
+
+    def rename() -> None:
+        (folder / "a.yaml").unlink()
+        write(folder / "z.yaml", "a", "objekt")
+
+    watched(store, rename, nothing)
+    assert names(store) == ["a"], "a policy that is renamed and broken at once stays in force"
+    assert "1 new file is left out: " in store.check()[1]
+    watched(store, lambda: write(folder / "z.yaml", "z"), nothing)
+    assert (names(store), store.problems) == (["z"], ())
+
+
+def test_an_unreadable_file_keeps_its_last_good_version(folder: Path) -> None:
+    store = opened(folder)
+
+    def change() -> None:
+        (folder / "a.yaml").write_bytes(b"#" * (1 << 20) + b"##")
+        write(folder / "b.yaml", "b")
+
+    watched(store, change, nothing)
+    assert names(store) == ["a", "b"]
+    assert "a.yaml: the file is larger than 1048576 bytes; split it." in store.problem
+
+
+def test_last_good_versions_that_do_not_fit_the_new_files_keep_the_whole_set(folder: Path) -> None:
+    store = opened(folder)
+    before = store.current
+
+    def change() -> None:
+        write(folder / "a.yaml", "other", "objekt")
+        write(folder / "A.yaml", "a")
+
+    watched(store, change, nothing)
+    assert store.current is before
+    assert "the folder has changed and was rejected: " in store.problem
+
+
+def test_together_nothing_changes_until_all_files_can_be_loaded(folder: Path) -> None:
+    store = opened(folder, together=True)
+
+    def change() -> None:
+        write(folder / "a.yaml", "a", "objekt")
+        write(folder / "b.yaml", "b")
+
+    watched(store, change, nothing)
+    assert names(store) == ["a"]
+    watched(store, lambda: write(folder / "a.yaml", "a"), nothing)
+    assert names(store) == ["a", "b"]

@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from policies.judging.coverage import SENT, Sent, notes
+from policies.judging.coverage import SENT, Sent, needed_rules, notes
 from tests.policies.policy_files import loaded, policy
 
 MANIFEST = Path(__file__).parents[3] / "deploy/manifests/validating.yaml"
-NOT_SENT = "which the shipped ValidatingWebhookConfiguration does not send: add its resourceRules to the rules there."
+NOT_SENT = (
+    "which the shipped ValidatingWebhookConfiguration does not send: `neuron-dra policy rules` prints the rules to add."
+)
 OF_PODS = (
     "the shipped ValidatingWebhookConfiguration sends only pods that request Neuron's extended resources, were "
     "converted, or have claims and name Neuron"
@@ -79,3 +81,44 @@ def test_a_policy_that_counts_devices_gets_a_note_on_pods_that_are_not_sent() ->
     docs = (MANIFEST.parents[2] / "docs/policies.md").read_text()
     assert f"`{line}`" in docs
     assert about(rule("resource.k8s.io", "resourceclaims"), expression="neuron.devices <= 4") == []
+
+
+def test_a_misspelt_resource_gets_a_suggestion() -> None:
+    assert about(rule("", "pod"))[0] == "no resource is called 'pod'. Did you mean 'pods'?"
+    assert (
+        about(rule("apps", "deployment/scale"))[0]
+        == "no resource is called 'deployment' of apps. Did you mean 'deployments'?"
+    )
+    assert not any("is called" in note for note in about(rule("example.com", "pod")))
+
+
+def several(*rules: str) -> tuple[list[str], list[dict[str, object]]]:
+    texts = [
+        policy("validations: [{expression: 'true'}]", name=f"p{at}").replace(
+            '- {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}', f"- {each}"
+        )
+        for at, each in enumerate(rules)
+    ]
+    found = loaded(*texts).validating
+    return list(notes(found)), needed_rules(found)
+
+
+def test_many_policies_get_one_note() -> None:
+    (note,), _ = several(*[rule("", "secrets")] * 10, rule("", "services"))
+    assert note == (
+        "policies 'p0', 'p1', 'p2', 'p3', 'p4', 'p5', 'p6', 'p7' and 3 more match secrets, services, " + NOT_SENT
+    )
+
+
+def test_the_rules_that_a_set_needs_are_merged() -> None:
+    _, needed = several(
+        rule("", "secrets"),
+        rule("", "secrets, services", "CREATE, UPDATE"),
+        rule("", "pods", '"*"'),
+        rule("apps", "deployments"),
+    )
+    base = {"apiVersions": ["v1"], "scope": "*"}
+    assert needed == [
+        {"apiGroups": [""], "operations": ["UPDATE", "DELETE", "CONNECT"], "resources": ["pods"], **base},
+        {"apiGroups": [""], "operations": ["CREATE", "UPDATE"], "resources": ["secrets", "services"], **base},
+    ]

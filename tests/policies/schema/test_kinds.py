@@ -48,9 +48,9 @@ CHECK = "validations: [{expression: 'true'}]"
             id="kind-without-likeness",
         ),
         pytest.param(
-            "apiVersion: admissionregistration.k8s.io/v1beta1\nkind: ValidatingAdmissionPolicy",
+            "apiVersion: admissionregistration.k8s.io/v2\nkind: ValidatingAdmissionPolicy",
             "0.yaml:1: ValidatingAdmissionPolicy has apiVersion admissionregistration.k8s.io/v1, not "
-            "'admissionregistration.k8s.io/v1beta1'.",
+            "'admissionregistration.k8s.io/v2'.",
             id="version",
         ),
         pytest.param(

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support import forked
 from tests.support.diffs import patched
 from tests.support.trainium import ENVIRONMENT
 from webhook.cli.main import main
@@ -46,15 +47,8 @@ def legacy(name: str = "train", count: object = 4) -> str:
 
 def run(directory: Path, *arguments: str, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
     """The command in a process of its own, in a directory."""
-    return subprocess.run(
-        [sys.executable, "-m", "webhook", "convert", *arguments],
-        cwd=directory,
-        input=stdin,
-        capture_output=True,
-        env={**os.environ, **ENVIRONMENT, "PYTHONPATH": str(Path.cwd()), **environment},
-        timeout=100,
-        check=False,
-    )
+    variables = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(Path.cwd()), **environment}
+    return forked.run("webhook", ["convert", *arguments], cwd=directory, environment=variables, stdin=stdin)
 
 
 def said(done: subprocess.CompletedProcess[bytes]) -> list[str]:
@@ -380,7 +374,7 @@ def test_it_starts_without_the_server(tmp_path: Path, arguments: list[str]) -> N
         check=True,
     )
     loaded = {module.partition(".")[0] for module in done.stderr.split()}
-    assert "webhook" in loaded
+    assert b"webhook" in loaded
     assert loaded.isdisjoint(HEAVY)
 
 
@@ -406,7 +400,7 @@ def test_without_families_nothing_is_guessed(tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(legacy(count=4))
     done = run(tmp_path, "-f", "pod.yaml", NEURON_DRA_FAMILIES="")
     assert done.returncode == 0
-    assert "affinity" not in done.stdout.decode()
+    assert b"affinity" not in done.stdout.decode()
     (line,) = said(done)
     assert line.startswith("pod.yaml:5: [document 1, Pod train] spec: NEU216: ")
 
@@ -429,7 +423,7 @@ def test_a_hint_in_the_manifest_comes_before_the_flag(tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(text)
     done = run(tmp_path, "-f", "pod.yaml", "--families", "trn1")
     assert done.returncode == 0
-    assert "inf2.48xlarge" in done.stdout.decode()
+    assert b"inf2.48xlarge" in done.stdout.decode()
     (line,) = said(done)
     assert line.startswith("pod.yaml:7: [document 1, Pod train] spec.nodeSelector.instanceType: NEU217: ")
 
@@ -454,7 +448,59 @@ def test_families_must_exist(tmp_path: Path) -> None:
     (tmp_path / "policies" / "catalogue.yaml").write_text(CATALOGUE)
     known = run(tmp_path, "-f", "pod.yaml", "--families", "trn9", "--policies", "policies")
     assert (known.returncode, known.stderr) == (0, b"")
-    assert "trn9.48xlarge" in known.stdout.decode()
+    assert b"trn9.48xlarge" in known.stdout.decode()
     unknown = run(tmp_path, "-f", "pod.yaml", "--families", "trn8", "--policies", "policies")
     assert unknown.returncode == 2
-    assert "family 'trn8', which no instance type has." in unknown.stderr.decode()
+    assert b"family 'trn8', which no instance type has." in unknown.stderr.decode()
+
+
+MAPPED = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: ConversionPolicy
+metadata: {name: team-a}
+spec:
+  order: 1
+  families: [trn2]
+  templates:
+  - {demand: {devices: 16}, name: xl-trn2}
+  - demand: {devices: 8}
+    template:
+      metadata: {name: eight}
+      spec: {spec: {devices: {
+        requests: [{name: r, exactly: {deviceClassName: neuron.aws.com, count: 8}}],
+        constraints: [{matchAttribute: resource.aws.com/devicegroup8_id}]}}}
+"""
+OWN = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {{name: {name}, namespace: team-a}}
+spec: {{spec: {{devices: {{requests: [{{name: r, exactly: {{deviceClassName: neuron.aws.com, count: {count}}}}}]}}}}}}
+"""
+
+
+def test_templates_of_operators_are_named_compared_and_printed(tmp_path: Path) -> None:
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "mapped.yaml").write_text(MAPPED)
+    for name, count in (("whole", 16), ("eight", 8)):
+        placed = legacy(name, count).replace("metadata:\n", "metadata:\n  namespace: team-a\n")
+        (tmp_path / f"{name}.yaml").write_text(placed)
+    (tmp_path / "right.yaml").write_text(OWN.format(name="xl-trn2", count=16))
+    (tmp_path / "wrong.yaml").write_text(OWN.format(name="xl-trn2", count=1))
+    (tmp_path / "taken.yaml").write_text(OWN.format(name="eight", count=1))
+
+    alone = run(tmp_path, "-f", "whole.yaml", "--policies", "policies")
+    assert b"resourceClaimTemplateName: xl-trn2" in alone.stdout
+    assert b"NEU230: ResourceClaimTemplate xl-trn2, which policy 'team-a' names for 16 devices, was not" in alone.stderr
+    both = run(tmp_path, "-f", "whole.yaml", "-f", "right.yaml", "--policies", "policies")
+    assert (both.returncode, both.stderr) == (0, b"")
+    differs = run(tmp_path, "-f", "whole.yaml", "-f", "wrong.yaml", "--policies", "policies")
+    assert differs.returncode == 1
+    assert b"NEU121: ResourceClaimTemplate team-a/xl-trn2" in differs.stderr
+    carried = run(tmp_path, "-f", "eight.yaml", "--policies", "policies")
+    assert (carried.returncode, carried.stderr) == (0, b"")
+    assert b"neuron.aws.com/template-digest" in carried.stdout
+    taken = run(tmp_path, "-f", "eight.yaml", "-f", "taken.yaml", "--policies", "policies")
+    assert taken.returncode == 1
+    assert (
+        b"NEU122: a ResourceClaimTemplate eight in the manifests has another spec than policy 'team-a'" in taken.stderr
+    )

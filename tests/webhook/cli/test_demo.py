@@ -29,7 +29,9 @@ spec:
 def start(cwd: Path, *arguments: str, count: str = "4") -> Process:
     (cwd / "pod.yaml").write_text(LEGACY_POD.format(count=count))
     environment = {"NEURON_DRA_PORT": "0", "NEURON_DRA_METRICS_PORT": str(free_port())}
-    return Process(["-m", "webhook.cli.demo", "--pod", "pod.yaml", *arguments], cwd=cwd, environment=environment)
+    return Process(
+        ["-m", "webhook.cli.demo", "--pod", "pod.yaml", *arguments], cwd=cwd, environment=environment, forked=True
+    )
 
 
 def section(text: str, title: str) -> str:
@@ -65,14 +67,13 @@ def test_the_server_goes_on_and_its_commands_work(tmp_path: Path) -> None:
         assert process.event("decision")["decision"] == "converted"
         review = tmp_path / ".neuron-dra/review.json"
         assert json.loads(review.read_text())["request"]["name"] == "train"
-        assert process.process.stdout is not None
         line = ""
         while not line.startswith("The webhook serves "):
-            line = process.process.stdout.readline().decode()
+            line = process.output.readline().decode()
             assert line, process.stderr
         url = line.split()[3].rstrip(";")
-        assert process.process.stdout.readline() == b"\n"
-        command = process.process.stdout.readline().decode()
+        assert process.output.readline() == b"\n"
+        command = process.output.readline().decode()
         assert command.startswith(f"  curl --cacert .neuron-dra/tls/ca.crt '{url}"), command
         with Client(url, tmp_path / ".neuron-dra/tls/ca.crt") as client:
             assert client.get("/readyz").status == 200

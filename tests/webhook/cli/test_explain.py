@@ -204,7 +204,7 @@ def test_a_pod_without_neuron_is_told_in_three_lines(tmp_path: Path) -> None:
     result = explain("-f", path)
     assert result.stdout.splitlines()[1:] == [
         "  asks      no Neuron resource of the device plugin",
-        "  result    not changed: it requests no Neuron resource",
+        "  result    not changed: there is nothing to convert",
     ]
 
 

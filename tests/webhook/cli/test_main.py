@@ -29,7 +29,7 @@ POD = {
 
 def run(*arguments: str, cwd: Path, environment: dict[str, str] | None = None) -> tuple[int, str]:
     """Exit code and stderr."""
-    with Process(["-m", "webhook", *arguments], cwd=cwd, environment=environment) as process:
+    with Process(["-m", "webhook", *arguments], cwd=cwd, environment=environment, forked=True) as process:
         return process.wait(), process.stderr
 
 
@@ -81,7 +81,7 @@ def test_standalone_serves_converts_counts_and_stops(standalone: Process) -> Non
 
 def test_settings_reach_the_conversion(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("standalone: true\nmode: shadow\nport: 0\nmetricsPort: 0\n")
-    with Process(["-m", "webhook", "webhook", "--config", "config.yaml"], cwd=tmp_path) as process:
+    with Process(["-m", "webhook", "webhook", "--config", "config.yaml"], cwd=tmp_path, forked=True) as process:
         url = process.event("serving")["url"][0]
         with Client(url, tmp_path / ".neuron-dra/tls/ca.crt") as client:
             response = client.review(review(object=POD)).response
@@ -91,7 +91,7 @@ def test_settings_reach_the_conversion(tmp_path: Path) -> None:
 
 def test_decisions_are_written_before_the_process_ends(tmp_path: Path) -> None:
     arguments = ["-m", "webhook", "webhook", "--standalone", "--port", "0", "--metrics-port", "0"]
-    with Process(arguments, cwd=tmp_path) as process:
+    with Process(arguments, cwd=tmp_path, forked=True) as process:
         url = process.event("serving")["url"][0]
         with Client(url, tmp_path / ".neuron-dra/tls/ca.crt") as client:
             for number in range(20):
@@ -183,7 +183,7 @@ users: [{{name: test, user: {{token: none}}}}]
 def against_cluster(directory: Path, tls_directory: Path, port: int) -> Process:
     (directory / "kubeconfig").write_text(KUBECONFIG.format(port=port))
     arguments = ["--tls-dir", str(tls_directory), "--kubeconfig", "kubeconfig", "--port", "0", "--metrics-port", "0"]
-    return Process(["-m", "webhook", "webhook", "--sync-timeout", "1", *arguments], cwd=directory)
+    return Process(["-m", "webhook", "webhook", "--sync-timeout", "1", *arguments], cwd=directory, forked=True)
 
 
 def test_an_unreachable_cluster_is_exit_code_3(tmp_path: Path, tls_directory: Path) -> None:

@@ -57,9 +57,11 @@ class Told:
         self._caches[resource].observe("DELETED", item)
 
 
-def seen_with(devices: int, groups: tuple[int, ...] = (), *, whole_node: bool = False) -> Observation:
+def seen_with(
+    devices: int, groups: tuple[int, ...] = (), *, whole_node: bool = False, counters: bool = False
+) -> Observation:
     """Devices that are not shared; they have no windows where they have no groups."""
-    return Observation(devices, groups, windows=bool(groups), whole_node=whole_node)
+    return Observation(devices, groups, windows=bool(groups), whole_node=whole_node, counters=counters)
 
 
 @pytest.fixture
@@ -292,6 +294,13 @@ class TestTraits:
     def test_a_driver_without_them_is_seen_too(self, told: Told) -> None:
         told.of(RESOURCE_SLICES, slice_of("a", inferentia(windows=False, shared=False)))
         assert told.view.observations() == {INF2: Observation(2, shares_cores=False, windows=False)}
+
+    def test_shared_counters_are_seen_until_the_last_node_has_none(self, told: Told) -> None:
+        single = device(0) | {"consumesCounters": [{"counterSet": "devices", "counters": {"d0": {"value": "1"}}}]}
+        told.of(RESOURCE_SLICES, slice_of("a", [single, device(1, kind="neuron_node")]))
+        assert told.view.observations() == {TRN2: seen_with(1, whole_node=True, counters=True)}
+        told.of(RESOURCE_SLICES, slice_of("a", [device(0), device(1, kind="neuron_node")]))
+        assert told.view.observations() == {TRN2: seen_with(1, whole_node=True)}
 
     def test_one_node_with_them_is_enough_during_an_upgrade(self, told: Told) -> None:
         told.of(RESOURCE_SLICES, slice_of("a", inferentia(windows=False, shared=False)))

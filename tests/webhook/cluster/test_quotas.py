@@ -32,7 +32,13 @@ def quota(hard: dict[str, Any] | None, **spec: Any) -> QuotaFacts | None:
             {CLASS: "4"}, {"scopeSelector": {"matchExpressions": []}, "scopes": ["BestEffort"]}, None, id="both"
         ),
         pytest.param({LEGACY: "four"}, {}, QuotaFacts((NEURON,), False, ()), id="no-count"),
-        pytest.param({"pods": "5", "requests.nvidia.com/gpu": "1"}, {}, None, id="something-else"),
+        pytest.param({"pods": "5", "requests.storage": "1Gi"}, {}, None, id="something-else"),
+        pytest.param(
+            {"requests.example.com/neuron": "1"},
+            {},
+            QuotaFacts((), False, (("requests.example.com/neuron", 1),)),
+            id="extended-resource",
+        ),
         pytest.param(None, {}, None, id="nothing"),
     ],
 )

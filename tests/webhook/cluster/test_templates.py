@@ -530,3 +530,40 @@ async def test_what_was_just_made_is_remembered_within_bounds(api: FakeApi, monk
             await store.ensure("team", template(count))
         assert len(store._made) == 3
         assert [store.holds("team", template(count)) for count in range(1, 9)] == [False] * 5 + [True] * 3
+
+
+# --- templates of operators --------------------------------------------------------------------------------
+
+
+async def test_the_template_of_an_operator_is_read_from_the_cache_or_the_api_server(api: FakeApi) -> None:
+    async with opened(api) as store:
+        api.put(PLURAL, stored(name="own"))
+        found = await store.read("team", "own")
+        assert found.spec is not None
+        assert found.spec.requests[0].alternatives[0].count == 4
+        assert not found.missing
+
+
+async def test_a_missing_template_of_an_operator_is_said_to_be_missing(api: FakeApi) -> None:
+    api.put(PLURAL, stored(name="own", namespace="other"))
+    async with opened(api) as store:
+        found = await store.read("team", "own")
+        assert (found.spec, found.missing, found.elsewhere) == (None, True, True)
+        nowhere = await store.read("team", "nowhere")
+        assert (nowhere.missing, nowhere.elsewhere) == (True, False)
+        api.fault("get", PLURAL, UNAVAILABLE, times=9)
+        with pytest.raises(TemplateUnavailableError, match="own could not be read: etcdserver"):
+            await store.read("team", "own")
+
+
+async def test_a_template_that_a_policy_carries_is_made_once_and_not_overwritten(api: FakeApi) -> None:
+    carried = Template("own", FOUR.spec, FOUR.digest, "team-a", {"team": "a"}, {"note": "x"})
+    async with opened(api) as store:
+        await store.ensure("team", carried)
+        await store.ensure("team", carried)
+        assert len(api.calls("create", PLURAL)) == 1
+        other = Template("own", template(8).spec, template(8).digest, "team-a")
+        with pytest.raises(TemplateUnavailableError) as caught:
+            await store.ensure("team", other)
+        assert caught.value.finding.code == "NEU122"
+        assert "exists with another spec than policy 'team-a' gives it" in caught.value.finding.message

@@ -1,6 +1,5 @@
 """No review ends in HTTP 500: every value at every field of its envelope is answered, or refused with a message."""
 
-import copy
 import datetime as dt
 import json
 import re
@@ -166,7 +165,7 @@ def envelope(name: str, operation: str) -> dict[str, Any]:
 
 def written(review: dict[str, Any], junk: dict[tuple[str, ...], str]) -> bytes:
     """The review as JSON, with texts that need not be JSON at some places."""
-    review = copy.deepcopy(review)
+    review = json.loads(json.dumps(review))  # a copy
     tokens = []
     for path, token in junk.items():
         place: Any = review

@@ -99,7 +99,7 @@ def test_a_pod_that_shadow_mode_left_alone_names_who_decided() -> None:
             "convert",
             Installation(called=False, why_not="the cluster has no MutatingWebhookConfiguration of neuron-dra"),
             "The cluster has no MutatingWebhookConfiguration of neuron-dra.",
-            "Install the webhook, then delete the pod",
+            "Apply the webhook configuration as shipped (`neuron-dra status` checks it), then delete",
         ),
         (
             "convert",

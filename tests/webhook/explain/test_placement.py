@@ -277,10 +277,13 @@ def test_an_ultraserver_node_with_a_device_in_use_hides_its_groups_in_schedulers
     cluster = EmulatedCluster()
     cluster.node("a", "trn2u.48xlarge")
     cluster.claim("one", "a", [0])
-    verdict = only(cluster, pod(), version="v1.36.2")
+    request = {"name": "r", "exactly": {"deviceClassName": names.DEVICE_CLASS, "count": 4}}
+    constraint = {"matchAttribute": names.device_group_attribute(4)}
+    found, own = claiming({"devices": {"requests": [request], "constraints": [constraint]}})
+    verdict = only(cluster, found, own, version="v1.36.2")
     assert verdict.block is Block.COUNTERS
     assert "kubernetes/kubernetes#140436" in verdict.reason
-    assert only(cluster, pod(), version="v1.36.3").fits
+    assert only(cluster, found, own, version="v1.36.3").fits
 
 
 def test_several_claims_of_a_pod_are_allocated_together() -> None:
@@ -325,7 +328,7 @@ def test_a_claim_that_is_not_known_is_told() -> None:
     cluster.node("a")
     found, _ = claiming(ONE)
     [explanation] = explained(found, cluster=live(cluster))
-    assert explanation.notes == ("Not judged: claim mine, because its ResourceClaimTemplate own is not known.",)
+    assert explanation.notes == ("Nodes are not judged: ResourceClaimTemplate own of claim mine is not known.",)
 
 
 def test_a_pod_that_keeps_its_limits_runs_where_a_device_plugin_has_room() -> None:

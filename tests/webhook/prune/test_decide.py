@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from neuron.templates import Template, names_itself
+from neuron.templates import Template, is_unchanged
 from tests.support.generated import MARK, NOW, stored, template
 from webhook.prune import decide
 
@@ -54,8 +54,8 @@ def test_all_else_is_not_ours(metadata: dict[str, Any]) -> None:
 @pytest.mark.parametrize("summary", ["4", "8-8-lnc1", "us4", "1or2-16", "x" * 60, "a" * 39 + "-" + "b" * 9])
 def test_every_name_that_is_given_is_known(summary: str) -> None:
     made = Template.make(summary, template(4).spec)
-    assert names_itself(made.name, made.spec)
-    assert not names_itself(made.name, template(8).spec)
+    assert is_unchanged(made.name, {}, made.spec)
+    assert not is_unchanged(made.name, {}, template(8).spec)
 
 
 @pytest.mark.parametrize(
@@ -110,3 +110,13 @@ def test_what_comes_back_is_what_was_there_without_the_mark() -> None:
     assert again["spec"] == item["spec"]
     assert again["metadata"] == {"name": found.name, "namespace": "team", "labels": item["metadata"]["labels"]}
     assert MARK not in str(again)
+
+
+CARRIED = {"name": "team-a-four", "annotations": {"neuron.aws.com/template-digest": template(4).digest, "note": "x"}}
+
+
+def test_a_template_that_a_policy_carries_is_ours_as_long_as_it_is_unchanged() -> None:
+    found = read(**CARRIED)
+    assert found.manifest()["metadata"]["annotations"] == CARRIED["annotations"]
+    assert decide.read_generated(stored(8, **CARRIED)) is None
+    assert decide.read_generated(stored(**CARRIED, manager="kubectl")) is None

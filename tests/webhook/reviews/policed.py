@@ -9,6 +9,7 @@ from typing import Any
 import policies
 from neuron.claim_reader import read_claim, read_class
 from neuron.claim_specs import ClaimSpec, ClassSpec
+from policies.files.each_file import Loaded
 from policies.files.loader import load
 from policies.files.store import PolicyStore
 from policies.judging.policy_set import PolicySet
@@ -87,7 +88,7 @@ def reviewer(
     find: FindClaims = find_nothing,
     allowance: Allowance | None = None,
 ) -> PolicedReviewer:
-    store = PolicyStore(Path("policies"), lambda: NOW, found, "", ())
+    store = PolicyStore(Path("policies"), lambda: NOW, Loaded(found, {}), ())
     make: Callable[[PolicySet], Reviewer] = lambda _: inner or Answering(None)  # noqa: E731
     view = cluster or Cluster()
     metrics = PolicyMetrics(store)
@@ -118,7 +119,7 @@ def many_names(count: int) -> dict[str, Any]:
 
 
 def mutated(text: str, data: Mapping[str, Any], lane: Lane | None = None) -> Decision:
-    store = PolicyStore(Path("policies"), lambda: NOW, written(text), "", ())
+    store = PolicyStore(Path("policies"), lambda: NOW, Loaded(written(text), {}), ())
     mutator = PolicedMutator(trainium(), store, StandaloneCluster(), MemoryTemplates(), lane)
     return asyncio.run(mutator.review(sent({**data, "apiVersion": "v1", "kind": "Pod"})))
 

@@ -111,9 +111,10 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 def mutated(value: Any, path: tuple[Any, ...], change: Any) -> Any:
     """A copy with a change at one field: another value, no value, or the old value twice."""
-    made = copy.deepcopy(value)
+    made = copy.copy(value)
     holder = made
     for step in path[:-1]:
+        holder[step] = copy.copy(holder[step])
         holder = holder[step]
     if change == "delete":
         del holder[path[-1]]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from neuron.claim_reader import read_claim
+from policies.files.each_file import Loaded
 from policies.files.store import PolicyStore
 from policies.judging.policy_set import PolicySet
 from tests.support.manifests import container, pod
@@ -84,7 +85,7 @@ def test_a_forged_record_hides_nothing(record: str) -> None:
 
 def test_a_genuine_record_counts() -> None:
     templates = MemoryTemplates()
-    store = PolicyStore(Path("policies"), lambda: NOW, PolicySet(), "", ())
+    store = PolicyStore(Path("policies"), lambda: NOW, Loaded(PolicySet(), {}), ())
     mutator = PolicedMutator(trainium(), store, StandaloneCluster(), templates)
     data = {**pod(container(neuron="4")), "apiVersion": "v1", "kind": "Pod"}
     decision = asyncio.run(mutator.review(sent(data)))
@@ -105,7 +106,7 @@ def test_a_genuine_record_counts() -> None:
 def test_a_dry_run_counts_the_template_that_it_does_not_make() -> None:
     mutator = PolicedMutator(
         trainium(),
-        PolicyStore(Path("policies"), lambda: NOW, PolicySet(), "", ()),
+        PolicyStore(Path("policies"), lambda: NOW, Loaded(PolicySet(), {}), ()),
         StandaloneCluster(),
         MemoryTemplates(),
     )

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from policies.files.each_file import Loaded
 from policies.files.loader import load
 from policies.files.store import PolicyStore
 from policies.judging.policy_set import PolicySet
@@ -144,7 +145,7 @@ def test_no_type_of_any_field_raises(request: wire.AdmissionRequest) -> None:
     def validator(found: PolicySet) -> Reviewer:
         return Validator(trainium(), found.catalogue, Cluster())
 
-    store = PolicyStore(Path("policies"), lambda: NOW, EVERYTHING, "", ())
+    store = PolicyStore(Path("policies"), lambda: NOW, Loaded(EVERYTHING, {}), ())
     judge = PolicedReviewer(validator, store, ClusterLookups(Cluster()), frozenset(), PolicyMetrics(store), lambda: NOW)
     decision = asyncio.run(judge.review(request))
     assert len(decision.errors) <= 65

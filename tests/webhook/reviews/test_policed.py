@@ -12,6 +12,7 @@ import pytest
 
 from neuron.findings import Finding, warning
 from neuron.instances import Catalogue
+from policies.files.each_file import Loaded
 from policies.files.loader import load
 from policies.files.store import PolicyStore
 from policies.judging.policy_set import PolicySet
@@ -58,7 +59,7 @@ class Bench:
 
     def __init__(self, *texts: str, answer: Decision | None = None, excluded: frozenset[str] = frozenset()) -> None:
         files = {f"{at}.yaml": text.encode() for at, text in enumerate(texts)}
-        self.store = PolicyStore(Path("policies"), lambda: NOW, load(files), "", ())
+        self.store = PolicyStore(Path("policies"), lambda: NOW, Loaded(load(files), {}), ())
         self.metrics = PolicyMetrics(self.store)
         self.catalogues: list[Catalogue] = []
         self.inner = Answering(answer)

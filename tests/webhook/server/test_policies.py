@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from policies.files.each_file import Loaded
 from policies.files.loader import load
 from policies.files.store import PolicyStore
 from tests.support.serving import Client, Process, eventually, review
@@ -62,7 +63,7 @@ class Bench:
         files = {f"{at}.yaml": text.encode() for at, text in enumerate(texts)}
         now = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
         self.templates = MemoryTemplates()
-        self.store = PolicyStore(Path("policies"), lambda: now, load(files), "", ())
+        self.store = PolicyStore(Path("policies"), lambda: now, Loaded(load(files), {}), ())
         self.mutator = PolicedMutator(ConversionOptions(), self.store, StandaloneCluster(), self.templates)
 
     def mutate(self, body: dict[str, Any], namespace: str = "default") -> Decision:
@@ -258,7 +259,7 @@ ARGUMENTS = ["-m", "webhook", "webhook", "--standalone", "--port", "0", "--metri
 
 @pytest.fixture
 def server(folder: Path) -> Iterator[Process]:
-    with Process(ARGUMENTS, cwd=folder.parent) as process:
+    with Process(ARGUMENTS, cwd=folder.parent, forked=True) as process:
         yield process
 
 
@@ -291,13 +292,13 @@ def test_policies_are_reloaded_under_load_without_a_dropped_request(server: Proc
             (folder / "few.yaml").write_text(DENY % (8, 8))
             eventually(lambda: _denied(client) == "NEU801: policy 'few': at most 8, not 16", "the new policy counts")
             (folder / "few.yaml").write_text(DENY.replace("neuron.devices <=", "neuron.device <=") % (9, 9))
-            refused = server.event("policies not reloaded: the set in force stays")
+            refused = server.event("policy files not loaded: last good versions stay, new files are left out")
             assert "Did you mean 'devices'?" in refused["problems"][0]
             assert _denied(client) == "NEU801: policy 'few': at most 8, not 16"
             ready = client.get("/readyz?verbose")
             assert ready.status == 200
             assert b"[+]policies ok: 1 in force since " in ready.body
-            assert b"was rejected: policies/few.yaml:8: " in ready.body
+            assert b"the last good version of 1 file stays: policies/few.yaml:8: " in ready.body
     finally:
         stop.set()
         for thread in threads:
@@ -311,11 +312,11 @@ def test_no_file_among_the_policies_ends_or_holds_up_a_running_server(server: Pr
     url = server.event("serving")["url"][0]
     with Client(url, folder.parent / ".neuron-dra/tls/ca.crt") as client:
         (folder / "bomb.yaml").write_bytes(b"[" * 30_000)
-        refused = server.event("policies not reloaded: the set in force stays")
+        refused = server.event("policy files not loaded: last good versions stay, new files are left out")
         assert refused["problems"] == ["policies/bomb.yaml:1: values are nested deeper than 100 levels."]
         (folder / "bomb.yaml").unlink()
         os.mkfifo(folder / "fifo.yaml")
-        refused = server.event("policies not reloaded: the set in force stays")
+        refused = server.event("policy files not loaded: last good versions stay, new files are left out")
         assert refused["problems"] == ["policies/fifo.yaml: this cannot be read: it is not a regular file."]
         assert _denied(client) == "NEU801: policy 'few': at most 4, not 16"
         (folder / "fifo.yaml").unlink()
@@ -325,7 +326,7 @@ def test_no_file_among_the_policies_ends_or_holds_up_a_running_server(server: Pr
 
 def test_a_server_does_not_start_on_policies_that_it_cannot_use(folder: Path) -> None:
     (folder / "few.yaml").write_text("kind: Frog")
-    with Process(ARGUMENTS, cwd=folder.parent) as process:
+    with Process(ARGUMENTS, cwd=folder.parent, forked=True) as process:
         assert process.wait() == 3
         assert "The policies (--policies) cannot be used:" in process.stderr
         assert "policies/few.yaml:1: kind 'Frog' is unknown." in process.stderr

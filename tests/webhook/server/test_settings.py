@@ -53,6 +53,7 @@ TABLE: list[tuple[str, Any, str, str, Any, Any]] = [
     ("families", ("trn1", "inf2"), "trn1, inf2", "[trn1, inf2]", ("trn1", "inf2"), ()),
     ("watch_nodes", False, "false", "false", False, True),
     ("policies", "/p", "/p", "/p", Path("/p"), None),
+    ("policy_reload", "together", "together", "together", "together", "files"),
     ("events", False, "false", "false", False, True),
     ("on_template_failure", "admit", "admit", "admit", "admit", "deny"),
 ]

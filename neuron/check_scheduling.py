@@ -1,0 +1,93 @@
+"""Finds requests that the scheduler refuses although devices are free, or that cost it seconds. All are warnings.
+
+Source: the structured allocator of Kubernetes 1.36, see docs/topology.md.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from neuron import names
+from neuron.check_connections import fewest_devices, group_size
+from neuron.claim_bodies import LARGEST_SEARCH, RANGE
+from neuron.claim_specs import ClaimSpec, Leaf
+from neuron.configs import covers
+from neuron.findings import Finding, short, warning
+from neuron.instances import Catalogue
+from neuron.selection import DeviceIndex
+
+
+def check_scheduling(
+    claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex, catalogue: Catalogue
+) -> list[Finding]:
+    """NEU540, NEU541 and NEU542.
+
+    Args:
+        claim: the claim.
+        leaves: its requests, with the shapes that they can match.
+        index: the devices that exist.
+        catalogue: instance types.
+    """
+    found = [finding for leaf in leaves for finding in (*_admin(leaf, index), *_whole_node(leaf, index, catalogue))]
+    return found + _constraints(claim, leaves, index)
+
+
+def _admin(leaf: Leaf, index: DeviceIndex) -> Iterable[Finding]:
+    counted = leaf.mask & index.counted
+    if not (counted and leaf.devices.admin_access):
+        return
+    (instance_type, *_) = index.types(counted)
+    message = (
+        f"adminAccess waits for devices that no claim holds on {instance_type}, because they consume shared counters"
+        " (kubernetes#140729)."
+    )
+    fix = f'Exclude such nodes: device.attributes["{names.DRIVER}"].instanceType != "{instance_type}".'
+    yield warning("NEU540", f"{leaf.devices.path}.adminAccess", message, fix, "true")
+
+
+def _constraints(claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex) -> list[Finding]:
+    found = []
+    for constraint in claim.constraints:
+        size, requests = group_size(constraint.match_attribute), frozenset(constraint.requests)
+        covered = [leaf for leaf in leaves if covers(requests, leaf.devices.reference)]
+        counted = index.everything & index.counted
+        for leaf in covered:
+            counted &= leaf.mask
+        wanted = sum(fewest_devices(covered).values())
+        types = [name for name in index.types(counted) if index.devices(counted, name) > max(wanted, size)]
+        if size < 2 or wanted < 2 or not types:
+            continue
+        message = (
+            f"up to Kubernetes 1.36.2, {short(constraint.match_attribute)} is refused on a node of {types[0]} if one of"
+            " its devices is in use, because they consume shared counters (kubernetes#140436)."
+        )
+        fix = f"List an alternative for each group, with a selector such as: {_ids(range(size))}."
+        path = f"{constraint.path}.matchAttribute"
+        found.append(warning("NEU541", path, message, fix, constraint.match_attribute))
+    return found
+
+
+def _whole_node(leaf: Leaf, index: DeviceIndex, catalogue: Catalogue) -> Iterable[Finding]:
+    """NEU542 for one request; alternatives cannot be divided."""
+    count = leaf.devices.count
+    if count <= LARGEST_SEARCH or leaf.devices.admin_access or "/" in leaf.devices.reference:
+        return
+    types = index.types((leaf.mask & index.published) or leaf.mask)
+    whole = next((name for name in types if (entry := catalogue.get(name)) and entry.devices == count), None)
+    if whole is None:
+        return
+    message = (
+        f"one request for all {count} devices of {whole} costs the scheduler seconds where some of them are in use: it"
+        " tries all subsets."
+    )
+    device_class = short(leaf.devices.device_class)
+    request = (
+        f"{{name: n0, exactly: {{deviceClassName: {device_class}, count: {RANGE}, selectors: [{{cel:"
+        f' {{expression: "{_ids(range(RANGE))}"}}}}]}}}}'
+    )
+    fix = f"Write requests for {RANGE} devices each: {request}, and so on; or allocationMode: All."
+    yield warning("NEU542", leaf.path, message, fix, str(count))
+
+
+def _ids(ids: Iterable[int]) -> str:
+    """CEL that selects devices by id, with single quotes."""
+    listed = ", ".join(map(str, ids))
+    return f"device.attributes['{names.DRIVER}'].?{names.ATTRIBUTE_DEVICE_ID}.orValue(-1) in [{listed}]"

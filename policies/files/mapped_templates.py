@@ -1,0 +1,72 @@
+"""Checks the templates that ConversionPolicies map to demands, as far as the files show it."""
+
+from collections.abc import Iterator, Sequence
+
+from neuron import names, templates
+from neuron.demand import Ask, Role
+from neuron.device_shapes import catalogue_shapes
+from neuron.findings import Severity
+from neuron.instances import Catalogue
+from neuron.mapped_templates import MappedTemplate, Need, difference
+from neuron.selection import DeviceIndex
+from neuron.serving import DeviceConfig
+from neuron.validate_claims import ClaimContext, validate
+from policies.judging.rules import mapped_templates
+from policies.schema import kinds as schema
+from policies.schema.conversion import mapping_key
+from policies.schema.documents import Document, Path, Problem
+from policies.selectors.engine import DeviceSelectors
+
+
+def check(found: Sequence[tuple[Document, schema.ConversionPolicy]], catalogue: Catalogue) -> list[Problem]:
+    """What is wrong with the templates of all ConversionPolicies."""
+    digests: dict[str, tuple[str, str]] = {}
+    problems: list[Problem] = []
+    if not any(policy.spec.templates for _, policy in found):
+        return problems
+    index = DeviceIndex(catalogue_shapes(catalogue))
+    for document, policy in found:
+        seen: dict[object, int] = {}
+        for at, (mapping, mapped) in enumerate(zip(policy.spec.templates, mapped_templates(policy), strict=True)):
+            path: Path = ("spec", "templates", at)
+            first = seen.setdefault(mapping_key(mapping), at)
+            if first != at:
+                message = f"spec.templates[{at}] is for the same demand as spec.templates[{first}]; keep one."
+                problems.append(document.problem((*path, "demand"), message))
+            if mapped.inline is None:
+                continue
+            digest, where = digests.setdefault(mapped.name, (mapped.inline.digest, policy.metadata.name))
+            if digest != mapped.inline.digest:
+                message = f"template {mapped.name} has another spec in policy '{where}'; give one of them another name."
+                problems.append(document.problem((*path, "template", "metadata", "name"), message))
+            context = ClaimContext(catalogue, index, DeviceSelectors())
+            for fault in _faults(policy.spec, mapped, context):
+                message = f"template {mapped.name} {fault}."
+                problems.append(document.problem((*path, "template", "spec"), message))
+    return problems
+
+
+def _faults(spec: schema.ConversionPolicySpec, mapped: MappedTemplate, context: ClaimContext) -> Iterator[str]:
+    """What is wrong with a template that a policy carries, as clauses."""
+    inline = mapped.inline
+    if inline is None:
+        return
+    findings = validate(templates.KIND, templates.API_VERSION, inline.spec, context, accepted=False)
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    yield from (f"has an error at {finding.path}: {str(finding).rstrip('.')}" for finding in errors)
+    if errors or mapped.spec is None:
+        return
+    types = tuple(entry for entry in context.catalogue if not spec.families or entry.family in spec.families)
+    ask = Ask("main", Role.APP, "spec.containers[0]", mapped.resources[0], mapped.amount)
+    config = DeviceConfig(mapped.lnc or spec.logical_neuron_core, mapped.ultraserver_mode)
+    unconnected = spec.unconnected == "Allow"
+    needs = [Need(mapped, (ask,), (entry,), config, spec.device_class or "", unconnected) for entry in types]
+    differences = [difference(need, mapped.spec, context) for need in needs]
+    if differences and all(differences):
+        unit = "cores" if names.RESOURCE_NEURONCORE in mapped.resources else "devices"
+        yield f"does not serve a pod that asks for {mapped.amount} {unit}: {_closest(differences)}"
+
+
+def _closest(differences: Sequence[str]) -> str:
+    """The difference on the first type that the template selects."""
+    return next((why for why in differences if not why.startswith("it selects")), differences[0])

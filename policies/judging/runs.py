@@ -1,0 +1,169 @@
+"""Evaluates one policy on one request, after its constraints and bindings have matched."""
+
+import dataclasses
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kubecel.budget import MATCH_CONDITION_LIMITS, POLICY_LIMITS, Budget, Clock, Limits
+from kubecel.engine import Program
+from kubecel.errors import CelBudgetExceededError, CelError
+from kubecel.values import kind_of
+from policies.judging import sharing
+from policies.judging.conditions import Variables, all_hold
+from policies.judging.failures import Failure
+from policies.judging.rules import Binding, Check, Exemption, ValidatingRule
+from policies.judging.sharing import Memo
+from policies.judging.verdicts import PolicyOutcome, Verdict, Violation, strongest
+
+_LONGEST_MESSAGE: Final = 5 * 1024
+MOST_ERRORS: Final = 16
+
+
+class Budgets:
+    """The CEL budgets of the policies on one request: each policy has one for match conditions and one for the rest."""
+
+    def __init__(self, clock: Clock, limits: Limits, seconds: float) -> None:
+        self.clock = clock
+        conditions = MATCH_CONDITION_LIMITS if limits is POLICY_LIMITS else limits
+        self._limits, self._conditions = within(limits, seconds), within(conditions, seconds)
+
+    def conditions(self) -> Budget:
+        return Budget(self.clock, self._conditions)
+
+    def rest(self) -> Budget:
+        return Budget(self.clock, self._limits)
+
+
+def within(limits: Limits, seconds: float) -> Limits:
+    return limits if seconds >= limits.seconds else dataclasses.replace(limits, seconds=max(0.0, seconds))
+
+
+class Run:
+    """Evaluates one policy on one request."""
+
+    def __init__(
+        self,
+        rule: ValidatingRule,
+        shared: Mapping[str, Any],
+        budgets: Budgets,
+        started: float,
+        params: Mapping[str, Any] | None = None,
+        memo: Memo | None = None,
+    ) -> None:
+        self._rule = rule
+        self._budgets = budgets
+        self._budget = budget = budgets.rest()
+        self._clock = budgets.clock
+        self._memo = memo
+        self._started = started
+        self.activation = {**shared, "params": params}
+        self.activation["variables"] = Variables(rule.variables, self.activation, budget, rule.shared, memo)
+        self._violations: list[Violation] = []
+        self._errors: list[Failure] = []
+        self._audit: dict[str, str] = {}
+        self.exceeded = False
+
+    def judge(self, bindings: tuple[Binding, ...], now: dt.datetime) -> Verdict:
+        conditions = self._rule.conditions
+        budget = self._budgets.conditions() if conditions else self._budget
+        holds, failures = all_hold(conditions, self.activation, budget, self._memo)
+        if holds is False:
+            seconds = self._clock() - self._started
+            return Verdict(self._rule, PolicyOutcome.NO_MATCH, seconds=seconds, params=self.activation["params"])
+        for failure in failures:
+            self.fail(failure)
+        self.exceeded = bool(failures)
+        if holds:
+            for check in self._rule.checks:
+                self._check(check)
+            for key, program in self._rule.audit.items():
+                self._annotate(key, program)
+        return self.verdict(bindings, now)
+
+    def fail(self, failure: Failure) -> None:
+        self._errors.append(failure)
+        if self._rule.fails_closed:
+            self._violations.append(Violation(str(failure), failed=True))
+
+    def misconfigured(self, why: str, bindings: tuple[Binding, ...], now: dt.datetime) -> Verdict:
+        """The verdict of a policy whose binding has no parameter object."""
+        self.fail(Failure(why))
+        return self.verdict(bindings, now)
+
+    def unfinished(self, why: str, bindings: tuple[Binding, ...], now: dt.datetime, *, exempts: bool = True) -> Verdict:
+        """The verdict of a policy that was not evaluated."""
+        self.fail(Failure(why))
+        return dataclasses.replace(self.verdict(bindings, now, exempts=exempts), unfinished=why)
+
+    def verdict(self, bindings: tuple[Binding, ...], now: dt.datetime, *, exempts: bool = True) -> Verdict:
+        exemption = expired = None
+        outcome = PolicyOutcome.ALLOW
+        if self._violations:
+            if exempts:
+                exemption, expired = self._exemption(now)
+            outcome = PolicyOutcome.EXCEPT if exemption else strongest(bindings)
+        return Verdict(
+            self._rule,
+            outcome,
+            tuple(self._violations),
+            bindings,
+            self._audit,
+            exemption,
+            None if exemption else expired,
+            tuple(self._errors[:MOST_ERRORS]),
+            seconds=self._clock() - self._started,
+            params=self.activation["params"],
+        )
+
+    def _stopped(self, error: CelError) -> None:
+        self.exceeded = self.exceeded or isinstance(error, CelBudgetExceededError)
+
+    def _check(self, check: Check) -> None:
+        try:
+            if sharing.evaluate(check.program, check.shared, self.activation, self._budget, self._memo) is True:
+                return
+        except CelError as error:
+            self._stopped(error)
+            self.fail(Failure.of(f"expression '{check.program.source.strip()}' resulted in error", error))
+            return
+        self._violations.append(Violation(self._message(check), check.reason))
+
+    def _message(self, check: Check) -> str:
+        """The result of messageExpression, or `message` if that fails, is blank or has several lines (KEP-3488)."""
+        if check.message_program is None:
+            return check.message
+        try:
+            text = check.message_program.evaluate(self.activation, self._budget)
+        except CelError as error:
+            self._stopped(error)
+            self._errors.append(Failure.of("messageExpression failed", error))
+            return check.message
+        usable = isinstance(text, str) and text.strip() and "\n" not in text and len(text) <= _LONGEST_MESSAGE
+        return str(text).strip() if usable else check.message
+
+    def _annotate(self, key: str, program: Program) -> None:
+        try:
+            value = program.evaluate(self.activation, self._budget)
+        except CelError as error:
+            self._stopped(error)
+            self.fail(Failure.of(f"audit annotation '{key}' failed", error))
+            return
+        if isinstance(value, str):
+            if value.strip():
+                self._audit[key] = value
+        elif value is not None:
+            self.fail(Failure(f"audit annotation '{key}' is of type {kind_of(value)}, and has to be a string or null"))
+
+    def _exemption(self, now: dt.datetime) -> tuple[Exemption | None, Exemption | None]:
+        """The exception that applies, and an expired one that would have applied."""
+        expired = None
+        for exemption in self._rule.exemptions:
+            holds, failures = all_hold(exemption.conditions, self.activation, self._budget)
+            self.exceeded = self.exceeded or holds is None
+            self._errors += [failure.within(f"exception '{exemption.name}'") for failure in failures if holds is None]
+            if holds and now <= exemption.expires:
+                return exemption, None
+            if holds:
+                expired = expired or exemption
+        return None, expired

@@ -1,0 +1,99 @@
+"""The templates that a ConversionPolicy maps to demands, as pydantic models."""
+
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, Field, StrictInt, model_validator
+from pydantic_core import PydanticCustomError
+
+from neuron import names, templates
+from policies.schema.base import Model, Name, Object
+from policies.schema.hints import LabelKey, LabelValue
+
+_MOST: Final = 1024
+_OURS: Final = (names.LABEL_MANAGED_BY, names.ANNOTATION_TEMPLATE_DIGEST, names.ANNOTATION_PRUNE_AFTER)
+
+
+def _fault(message: str) -> PydanticCustomError:
+    # Pydantic reads braces in the template as placeholders.
+    return PydanticCustomError("template", "{said}", {"said": message})
+
+
+def _template_name(name: str) -> str:
+    if templates.is_generated(name):
+        raise _fault("this has the form of a generated name; choose another one")
+    return name
+
+
+def _without_ours(values: dict[str, str]) -> dict[str, str]:
+    ours = next((key for key in _OURS if key in values), None)
+    if ours is not None:
+        raise _fault(f"the webhook itself sets {ours}; leave it out")
+    return values
+
+
+TemplateName = Annotated[Name, AfterValidator(_template_name)]
+
+
+class Demand(Model):
+    """The pods for which a template is: every container that requests devices requests this number."""
+
+    devices: Annotated[StrictInt | None, Field(ge=1, le=_MOST)] = None
+    cores: Annotated[StrictInt | None, Field(ge=1, le=_MOST)] = None
+    logical_neuron_core: Annotated[
+        Literal[1, 2] | None, Field(description="Only pods that request it. Default: any.")
+    ] = None
+    ultraserver_mode: Annotated[
+        Literal[1, 2, 4] | None, Field(description="Only pods that request it. Default: any.")
+    ] = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.devices is None) == (self.cores is None):
+            raise _fault("set either devices or cores")
+        return self
+
+
+class InlineMetadata(Model):
+    """`metadata` of a template that the webhook creates."""
+
+    name: TemplateName
+    labels: Annotated[dict[LabelKey, LabelValue], AfterValidator(_without_ours)] = Field(default_factory=dict)
+    annotations: Annotated[dict[LabelKey, str], AfterValidator(_without_ours)] = Field(default_factory=dict)
+
+
+class InlineTemplate(Model):
+    """A ResourceClaimTemplate, as in a manifest of `resource.k8s.io/v1`."""
+
+    api_version: Literal["resource.k8s.io/v1"] = "resource.k8s.io/v1"
+    kind: Literal["ResourceClaimTemplate"] = "ResourceClaimTemplate"
+    metadata: InlineMetadata
+    spec: Object
+
+
+class TemplateMapping(Model):
+    """A demand and its template: one that exists in the pod's namespace, or one that the policy carries."""
+
+    demand: Demand
+    name: Annotated[
+        TemplateName | None, Field(description="A template that an operator made in the namespaces of the pods.")
+    ] = None
+    template: Annotated[
+        InlineTemplate | None, Field(description="A template that the webhook makes in the namespaces of the pods.")
+    ] = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.name is None) == (self.template is None):
+            raise _fault("set either name or template")
+        return self
+
+    @property
+    def template_name(self) -> str:
+        """Name of the template."""
+        return self.template.metadata.name if self.template is not None else self.name or ""
+
+
+def mapping_key(mapping: TemplateMapping) -> tuple[Any, ...]:
+    """Equal for entries that are for the same pods."""
+    demand = mapping.demand
+    return demand.devices, demand.cores, demand.logical_neuron_core, demand.ultraserver_mode

@@ -1,0 +1,173 @@
+"""`neuron-dra explain` on a real control plane: what it reads, and the words of Kubernetes that it understands."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster.allocating import claim, claiming_pod, refusal
+from tests.cluster.api import Api, Object
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.manifests import container, pod
+from tests.cluster.nodes import INSTANCE_TYPE, Fleet
+from tests.cluster.processes import eventually
+
+CLASS = "neuron.aws.com"
+QUOTA = f"{CLASS}.deviceclass.resource.k8s.io/devices"
+
+
+def spec(count: int, group: int = 0) -> Object:
+    """Devices of the driver's class; with a group, connected ones."""
+    devices: Object = {"requests": [{"name": "n0", "exactly": {"deviceClassName": CLASS, "count": count}}]}
+    if group:
+        devices["constraints"] = [{"matchAttribute": f"resource.aws.com/devicegroup{group}_id"}]
+    return {"devices": devices}
+
+
+class Explain:
+    """The command in one namespace of a control plane."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, folder: Path) -> None:
+        self._plane = plane
+        self._namespace = namespace
+        self._folder = folder
+
+    def __call__(self, *arguments: str, code: int) -> Any:
+        binary = Path(sys.executable).parent / "neuron-dra"
+        kubeconfig = f"--kubeconfig={self._plane.admin_kubeconfig}"
+        argv = [str(binary), "explain", kubeconfig, f"-n={self._namespace}", "-o=json", *arguments]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == code, done.stderr + done.stdout
+        return json.loads(done.stdout)
+
+    def file(self, body: Object, code: int = 0) -> Any:
+        """The explanation of a manifest."""
+        path = self._folder / "pod.yaml"
+        path.write_text(yaml.safe_dump(body))
+        [found] = self("-f", str(path), code=code)
+        return found
+
+    def pod(self, name: str, code: int = 1) -> Any:
+        """The explanation of a pod of the cluster."""
+        [found] = self(f"pod/{name}", code=code)
+        return found
+
+
+@pytest.fixture
+def explain(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Explain:
+    return Explain(control_plane, namespace, tmp_path)
+
+
+def bound(api: Api, namespace: str, name: str) -> None:
+    def placed() -> None:
+        assert api.get("Pod", name, namespace)["spec"].get("nodeName")
+
+    eventually(f"{name} to be bound", placed, timeout=60)
+
+
+def refused(api: Api, namespace: str, name: str) -> None:
+    def told() -> None:
+        assert refusal(api.get("Pod", name, namespace))
+
+    eventually(f"{name} to be refused", told, timeout=60)
+
+
+def happened(api: Api, namespace: str, reason: str) -> None:
+    def told() -> None:
+        assert any(each["reason"] == reason for each in api.list("Event", namespace))
+
+    eventually(f"an Event {reason}", told, timeout=60)
+
+
+def hold(api: Api, namespace: str, name: str, count: int) -> None:
+    api.create(claim(name, spec(count)), namespace)
+    api.create(claiming_pod(name), namespace)
+    bound(api, namespace, name)
+
+
+def test_a_manifest_is_placed_as_the_scheduler_places_it(
+    api: Api, namespace: str, fleet: Fleet, explain: Explain
+) -> None:
+    node = fleet.add("trn2.48xlarge")
+    fleet.add("trn1.32xlarge", taints=[{"key": "closed", "effect": "NoSchedule"}])
+    hold(api, namespace, "holder", 5)
+    found = explain.file(pod("train", container(neuron=4), nodeSelector={INSTANCE_TYPE: "trn2.48xlarge"}))
+    [fitting] = [each for each in found["nodes"] if each["fits"]]
+    assert fitting["node"] == node
+    template = {"apiVersion": "resource.k8s.io/v1", **found["templates"][0]}
+    api.create(claim("train", template["spec"]["spec"]), namespace)
+    api.create(claiming_pod("train"), namespace)
+    bound(api, namespace, "train")
+    results = api.get("ResourceClaim", "train", namespace)["status"]["allocation"]["devices"]["results"]
+    assert [each["device"] for each in results] == [each["device"] for each in fitting["devices"]]
+
+
+def test_a_pod_that_waits_for_connected_devices(api: Api, namespace: str, fleet: Fleet, explain: Explain) -> None:
+    fleet.add("trn2.48xlarge")
+    for place in range(13):
+        hold(api, namespace, f"one-{place}", 1)
+    for place in (0, 4, 8):
+        api.delete("Pod", f"one-{place}", namespace, force=True)
+        api.delete("ResourceClaim", f"one-{place}", namespace)
+    api.create(claim("four", spec(4, group=4)), namespace)
+    api.create(claiming_pod("four"), namespace)
+    refused(api, namespace, "four")
+    diagnosis = explain.pod("four")["diagnosis"]
+    assert diagnosis["case"] == "not-connected"
+    assert "devices are free, no 4 of them are connected" in diagnosis["text"]
+    assert "condition PodScheduled Unschedulable: 0/1 nodes are available" in diagnosis["evidence"]
+
+
+def test_a_missing_template_and_a_quota_in_the_words_of_the_controller(
+    api: Api, namespace: str, fleet: Fleet, explain: Explain
+) -> None:
+    fleet.add("trn2.48xlarge")
+    uses = container(resources={"claims": [{"name": "mine"}]})
+    entry = {"name": "mine", "resourceClaimTemplateName": "own"}
+    api.create(pod("waits", uses, resourceClaims=[entry]), namespace)
+    happened(api, namespace, "FailedResourceClaimCreation")
+    diagnosis = explain.pod("waits")["diagnosis"]
+    assert diagnosis["case"] == "template-missing"
+    assert "Event FailedResourceClaimCreation" in diagnosis["evidence"]
+    quota = {
+        "kind": "ResourceQuota",
+        "apiVersion": "v1",
+        "metadata": {"name": "devices"},
+        "spec": {"hard": {QUOTA: "2"}},
+    }
+    api.create(quota, namespace)
+
+    def counted() -> None:
+        assert api.get("ResourceQuota", "devices", namespace).get("status", {}).get("hard")
+
+    eventually("the quota to be counted", counted, timeout=60)
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "own"},
+        "spec": {"spec": spec(4)},
+    }
+    api.create(template, namespace)
+
+    def told() -> None:
+        events = api.list("Event", namespace)
+        assert any("exceeded quota" in each["message"] for each in events)
+
+    eventually("the quota to refuse the claim", told, timeout=90)
+    diagnosis = explain.pod("waits")["diagnosis"]
+    assert (diagnosis["case"], diagnosis["state"]) == ("quota", "stuck")
+    assert diagnosis["text"].startswith("Its claim mine cannot be created: quota devices, requested: ")
+
+
+def test_a_pod_that_was_not_converted(api: Api, namespace: str, fleet: Fleet, explain: Explain) -> None:
+    fleet.add("trn2.48xlarge")
+    api.create(pod("legacy", container(neuron=4)), namespace)
+    refused(api, namespace, "legacy")
+    found = explain.pod("legacy")
+    assert found["diagnosis"]["case"] == "not-converted"
+    assert "Insufficient aws.amazon.com/neuron" in found["diagnosis"]["evidence"]
+    assert {each["block"] for each in found["nodes"]} == {"no-device-plugin"}

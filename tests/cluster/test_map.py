@@ -1,0 +1,85 @@
+"""`neuron-dra map` on a real control plane: the driver's slices of an emulated node, the scheduler's allocations."""
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.api import Api
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.driver import Driver, bare_node, install_rbac
+from tests.cluster.manifests import container, pod, scheduled_devices
+from tests.cluster.nodes import Fleet
+from tests.cluster.processes import eventually
+from tests.cluster.webhooks import Webhook
+
+KINDS = "nodes,resourceslices,resourceclaims,pods"
+FAULT = "devices/virtual/neuron_device/neuron{}/stats/hardware/mem_ecc_uncorrected"
+
+
+@pytest.fixture
+def driver(control_plane: ControlPlane, fleet: Fleet) -> Iterator[Driver]:
+    """The driver of an emulated trn2 node that is only an object."""
+    install_rbac(control_plane.admin)
+    directory = Path(tempfile.mkdtemp(prefix="map-"))  # paths of sockets are short
+    node = bare_node(fleet.add("trn2.48xlarge", publish=False), directory / "k")
+    driver = Driver(control_plane, node, "trn2.48xlarge", flags=("--registration-wait=0",))
+    try:
+        driver.start_alone()
+        yield driver
+    finally:
+        driver.process.stop()
+        for each in driver.slices():
+            control_plane.admin.delete("ResourceSlice", each["metadata"]["name"])
+        shutil.rmtree(directory)
+
+
+def command(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "webhook", "map", *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def run(api: Api, namespace: str, name: str, devices: int) -> list[int]:
+    api.create(pod(name, container(neuron=devices), terminationGracePeriodSeconds=0), namespace)
+    return sorted(scheduled_devices(api, namespace, name))
+
+
+@pytest.mark.timeout(300)
+def test_the_map_shows_what_the_scheduler_allocated(
+    control_plane: ControlPlane, api: Api, namespace: str, driver: Driver, webhook: Webhook, tmp_path: Path
+) -> None:
+    assert webhook.running
+    held = {name: run(api, namespace, name, count) for name, count in (("train-0", 4), ("old", 4), ("infer-0", 1))}
+    held["train-1"] = run(api, namespace, "train-1", 4)
+    api.delete("Pod", "old", namespace)
+    free = held.pop("old")
+    (driver.sysfs / FAULT.format(10)).write_text("3\n")
+    cluster = f"--kubeconfig={control_plane.admin_kubeconfig}"
+
+    def node() -> Any:
+        found = json.loads(command(cluster, "-o", "json", driver.node))["nodes"][0]
+        assert found["devices"][10]["state"] == "unhealthy"
+        assert found["largestFree"] == free
+        return found
+
+    found = eventually("the freed and the faulty devices to be seen", node, timeout=60)
+    holders: dict[str, list[int]] = {}
+    for device in found["devices"]:
+        for holder in device["holders"]:
+            assert holder["namespace"] == namespace
+            for name in holder["pods"]:
+                holders.setdefault(name, []).append(device["index"])
+    assert holders == held
+    assert found["devices"][10]["fault"] == "hbm-ecc"
+    listed = control_plane.kubectl().must("get", KINDS, "--all-namespaces", "-o", "json").stdout
+    (tmp_path / "cluster.json").write_text(listed)
+    assert command("-f", str(tmp_path / "cluster.json"), driver.node) == command(cluster, driver.node)

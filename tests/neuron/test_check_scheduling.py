@@ -1,0 +1,106 @@
+"""Requests that the scheduler refuses although devices are free, or that cost it seconds."""
+
+from typing import Any
+
+import pytest
+
+from neuron.validate_claims import ClaimContext
+from tests.support.validation import (
+    INF2,
+    TRN2,
+    TRN2U,
+    claim,
+    codes,
+    devices,
+    first_available,
+    group,
+    judge,
+    match,
+    on,
+    published,
+    request,
+    world,
+)
+
+COUNTERS = world([published(TRN2U, counters=True), published(TRN2)])
+NO_COUNTERS = world([published(TRN2U), published(TRN2)])
+COUNT = "spec.devices.requests[0].exactly.count"
+FOUR = claim(request("neurons", 4), constraints=[match(group(4))])
+IDS = "device.attributes['neuron.aws.com'].?deviceId.orValue(-1) in [{}]"
+OURS = ("NEU540", "NEU541", "NEU542")
+
+FOUND: dict[str, tuple[Any, ClaimContext | None, str, str]] = {
+    "admin access beside claims": (
+        claim(request("neurons", None, on(TRN2U), mode="All", adminAccess=True)), COUNTERS,
+        "spec.devices.requests[0].exactly.adminAccess",
+        "NEU540: adminAccess waits for devices that no claim holds on trn2u.48xlarge, because they consume shared"
+        " counters (kubernetes#140729). Exclude such nodes:"
+        ' device.attributes["neuron.aws.com"].instanceType != "trn2u.48xlarge".',
+    ),
+    "a group beside devices in use": (
+        FOUR, COUNTERS, "spec.devices.constraints[0].matchAttribute",
+        "NEU541: up to Kubernetes 1.36.2, resource.aws.com/devicegroup4_id is refused on a node of trn2u.48xlarge"
+        " if one of its devices is in use, because they consume shared counters (kubernetes#140436). List an"
+        f" alternative for each group, with a selector such as: {IDS.format('0, 1, 2, 3')}.",
+    ),
+    "a whole node": (
+        claim(request("neurons", 16, on(TRN2))), None, COUNT,
+        "NEU542: one request for all 16 devices of trn2.48xlarge costs the scheduler seconds where some of them are in"
+        " use: it tries all subsets. Write requests for 4 devices each: {name: n0, exactly: {deviceClassName:"
+        f' neuron.aws.com, count: 4, selectors: [{{cel: {{expression: "{IDS.format("0, 1, 2, 3")}"}}}}]}}}}, and so'
+        " on; or allocationMode: All.",
+    ),
+    "a whole ring": (
+        claim(request("neurons", 12, on(INF2))), None, COUNT,
+        "NEU542: one request for all 12 devices of inf2.48xlarge costs the scheduler seconds",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_is_found(name: str) -> None:
+    spec, where, path, text = FOUND[name]
+    (finding,) = [each for each in judge(spec, where) if each.code in OURS]
+    assert (str(finding.severity), finding.path) == ("warning", path)
+    assert str(finding).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("spec", "where"),
+    [
+        pytest.param(FOUR, NO_COUNTERS, id="no counters"),
+        pytest.param(FOUR, None, id="a catalogue shows no counters"),
+        pytest.param(claim(request("neurons", 4, on(TRN2)), constraints=[match(group(4))]), COUNTERS, id="trn2"),
+        pytest.param(claim(request("neurons", 1), constraints=[match(group(4))]), COUNTERS, id="one device"),
+        pytest.param(
+            claim(request("neurons", 4, IDS.format("4, 5, 6, 7"), on(TRN2U)), constraints=[match(group(4))]),
+            COUNTERS,
+            id="a selector that leaves the group",
+        ),
+        pytest.param(
+            claim(request("neurons", 4, on(TRN2U)), constraints=[match("resource.kubernetes.io/pcieRoot")]),
+            COUNTERS,
+            id="another attribute",
+        ),
+        pytest.param(claim(request("neurons", 4, on(TRN2U), adminAccess=True)), NO_COUNTERS, id="admin access"),
+        pytest.param(claim(request("neurons", 4, on(TRN2U))), COUNTERS, id="no admin access"),
+        pytest.param(claim(request("neurons", 8, on(TRN2))), None, id="few devices"),
+        pytest.param(claim(request("neurons", 12, on(TRN2))), None, id="not the whole node"),
+        pytest.param(claim(request("neurons", None, on(TRN2), mode="All")), None, id="all"),
+        pytest.param(
+            claim(first_available("neurons", large=devices(16, on(TRN2)), small=devices(8, on(TRN2)))),
+            None,
+            id="alternatives cannot be divided",
+        ),
+    ],
+)
+def test_what_is_not_found(spec: Any, where: ClaimContext | None) -> None:
+    assert not set(codes(judge(spec, where))) & set(OURS)
+
+
+def test_the_advice_for_a_whole_node_is_accepted() -> None:
+    parts = [
+        request(f"n{part}", 4, IDS.format(", ".join(str(4 * part + index) for index in range(4))), on(TRN2))
+        for part in range(4)
+    ]
+    assert codes(judge(claim(*parts))) == []

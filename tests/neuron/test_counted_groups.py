@@ -1,0 +1,127 @@
+"""Generated claims for device groups on nodes whose devices consume shared counters (UltraServer nodes)."""
+
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from neuron.allocator import Node, Result
+from neuron.claims import Claim, make_claim
+from neuron.demand import Ask, Role
+from neuron.instances import Catalogue, InstanceType, Observation
+from neuron.serving import DeviceConfig
+from neuron.windows import Line
+from tests.support import mixtures, structured
+from tests.support.mixtures import Hardware
+
+HARDWARE = Hardware("trn2u.48xlarge", Line(16, wraps=False), 8, whole=True, logical=2)
+SEEN = {"trn2u.48xlarge": Observation(16, (4, 8, 16), whole_node=True, counters=True)}
+CATALOGUE = Catalogue().observed(SEEN)
+
+
+def types(*wanted: str, catalogue: Catalogue = CATALOGUE) -> list[InstanceType]:
+    return [entry for entry in catalogue if entry.name in wanted]
+
+
+def claim_for(*counts: int, of: list[InstanceType] | None = None, init: int = 0) -> Claim:
+    """The claim of app containers with these counts, after an init container."""
+    amounts = [(Role.INIT, init), *((Role.APP, count) for count in counts)]
+    asks = [
+        Ask(f"c{place}", role, f"spec.containers[{place}]", "aws.amazon.com/neuron", amount)
+        for place, (role, amount) in enumerate(amounts)
+        if amount
+    ]
+    candidates = of or types("trn2u.48xlarge")
+    claim = make_claim(asks, candidates, DeviceConfig(), "neuron.aws.com", pin_types=False)
+    assert isinstance(claim, Claim)
+    return claim
+
+
+def devices(claim: Claim) -> Any:
+    return claim.template.spec["spec"]["devices"]
+
+
+def node(busy: set[int], *, leaks: bool = True) -> Node:
+    """A node with what its driver publishes, on Kubernetes 1.36.2; claims hold the busy devices."""
+    found = structured.node_of(mixtures.slices(HARDWARE), counters_leak=leaks)
+    for index in busy:
+        found.take(Result("n0", f"neuron-device-{index}"))
+    return found
+
+
+def allocated(claim: Claim, where: Node) -> list[list[int]] | None:
+    """Device ids by request; None if the claim does not fit."""
+    results = where.allocate(structured.claim_of(claim.template.spec["spec"]))
+    if results is None:
+        return None
+    found: dict[str, list[int]] = {}
+    for result in results:
+        found.setdefault(result.request.partition("/")[0], []).append(int(result.device.rpartition("-")[2]))
+    return list(found.values())
+
+
+def groups(size: int) -> list[list[int]]:
+    return [list(range(start, start + size)) for start in range(0, 16, size)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from([4, 8]), st.sets(st.integers(0, 15)))
+@example(4, {1})
+@example(8, {0, 1, 2})
+def test_a_group_is_allocated_wherever_one_is_free(size: int, busy: set[int]) -> None:
+    free = [group for group in groups(size) if busy.isdisjoint(group)]
+    assert allocated(claim_for(size), node(busy)) == (free[:1] or None)
+
+
+def test_with_the_attribute_of_the_group_a_device_in_use_makes_the_scheduler_refuse() -> None:
+    """The reason for the alternatives, in the model and on Kubernetes 1.36.2."""
+    by_attribute = claim_for(4, of=types("trn2u.48xlarge", catalogue=Catalogue()))
+    assert devices(by_attribute)["constraints"]
+    assert allocated(by_attribute, node({1})) is None
+    assert allocated(by_attribute, node({1}, leaks=False)) == [[4, 5, 6, 7]]
+
+
+@pytest.mark.parametrize(("counts", "alternatives"), [((4,), [4]), ((8,), [2]), ((8, 4, 1), [2, 4, 0])], ids=str)
+def test_each_request_has_an_alternative_for_each_group(counts: tuple[int, ...], alternatives: list[int]) -> None:
+    claim = claim_for(*counts)
+    assert "constraints" not in devices(claim)
+    assert [len(each.get("firstAvailable", ())) for each in devices(claim)["requests"]] == alternatives
+    found = allocated(claim, node(set()))
+    assert found is not None
+    assert sorted(map(len, found)) == sorted(counts)
+
+
+def test_a_whole_node_is_requested_as_on_other_nodes() -> None:
+    plain = claim_for(16, of=types("trn2u.48xlarge", catalogue=Catalogue()))
+    assert claim_for(16).template.spec == plain.template.spec
+
+
+def test_other_types_keep_the_attribute_in_the_same_claim() -> None:
+    claim = claim_for(4, of=types("trn1.32xlarge", "trn2u.48xlarge"))
+    (request,) = devices(claim)["requests"]
+    assert [each["name"] for each in request["firstAvailable"]] == ["trn1", "trn2u", "trn2u-2", "trn2u-3", "trn2u-4"]
+    constraint = {"requests": ["n0/trn1"], "matchAttribute": "resource.aws.com/devicegroup4_id"}
+    assert devices(claim)["constraints"] == [constraint]
+    assert allocated(claim, node({1, 5})) == [[8, 9, 10, 11]]
+
+
+def test_requests_that_an_init_container_uses_together_keep_the_attribute() -> None:
+    claim = claim_for(4, init=8)
+    assert [each["matchAttribute"] for each in devices(claim)["constraints"]] == [
+        "resource.aws.com/devicegroup4_id",
+        "resource.aws.com/devicegroup8_id",
+    ]
+    found = allocated(claim, node(set()))
+    assert found is not None
+    assert sorted(device for each in found for device in each) == list(range(8))
+
+
+def test_where_alternatives_are_too_many_the_attribute_is_used() -> None:
+    """Three containers and seven types: with some of the groups left out, the claim would not fit an empty node."""
+    wanted = ("trn2u.48xlarge", "inf2.48xlarge", "inf2.24xlarge", "inf1.24xlarge", "inf1.6xlarge")
+    claim = claim_for(4, 4, 4, of=types(*wanted))
+    assert "trn2u.48xlarge" in claim.types
+    found = allocated(claim, node(set()))
+    assert found is not None
+    assert all(each in groups(4) for each in found)

@@ -1,0 +1,83 @@
+"""Problems of templates that ConversionPolicies map to demands."""
+
+import textwrap
+
+import pytest
+
+from tests.policies.policy_files import loaded, problems
+
+POLICY = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: ConversionPolicy
+metadata: {{name: {name}}}
+spec:
+  order: {order}
+  families: [trn2]
+  templates:
+"""
+INLINE = """
+- demand: {{devices: 4}}
+  template:
+    metadata: {{name: four{labels}}}
+    spec: {{spec: {{devices: {{
+      requests: [{{name: r, exactly: {{deviceClassName: neuron.aws.com, count: {count}}}}}]{more}}}}}}}
+"""
+FOURS = ", constraints: [{matchAttribute: resource.aws.com/devicegroup4_id}]"
+
+
+def policy(*entries: str, name: str = "team-a", order: int = 1) -> str:
+    body = "\n".join(textwrap.dedent(each).strip("\n") for each in entries)
+    return POLICY.format(name=name, order=order) + textwrap.indent(body, "  ") + "\n"
+
+
+def inline(count: int = 4, more: str = FOURS, labels: str = "") -> str:
+    return INLINE.format(count=count, more=more, labels=labels)
+
+
+NAMED = "- {demand: {devices: 16}, name: xl-trn2}"
+
+
+def test_names_and_templates_are_read() -> None:
+    (rule,) = loaded(policy(NAMED, inline())).conversions
+    named, carried = rule.templates
+    assert (named.name, named.amount, named.inline) == ("xl-trn2", 16, None)
+    assert carried.inline is not None
+    assert carried.inline.manifest("team-a")["metadata"]["name"] == "four"
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("- {demand: {}, name: x}", "set either devices or cores"),
+        ("- {demand: {devices: 1, cores: 1}, name: x}", "set either devices or cores"),
+        ("- {demand: {devices: 1}}", "set either name or template"),
+        ("- {demand: {devices: 1}, name: neuron-4-fdc84041cb55}", "this has the form of a generated name"),
+        (
+            inline(labels=", labels: {app.kubernetes.io/managed-by: me}"),
+            "the webhook itself sets app.",
+        ),
+        (inline(labels=", labels: {a b: c}"), "this must be a label key"),
+        (
+            inline(labels=", annotations: {neuron.aws.com/prune-after: x}"),
+            "the webhook itself sets neuron.",
+        ),
+        (inline(17), "template four has an error at spec.spec.devices.requests[0].exactly.count: NEU521"),
+        (inline(8, FOURS.replace("4_", "8_")), "does not serve a pod that asks for 4 devices: it gives 8 devices on"),
+        (inline(4, ""), "does not serve a pod that asks for 4 devices: its devices need not be connected"),
+        (
+            f"{NAMED}\n- {{demand: {{devices: 16}}, name: other}}",
+            "for the same demand as spec.templates[0]",
+        ),
+    ],
+)
+def test_problems_are_said(entry: str, said: str) -> None:
+    (problem,) = problems(policy(entry))
+    assert said in problem
+
+
+def test_one_name_has_one_spec_in_all_policies() -> None:
+    other = inline().replace("name: r", "name: other")
+    assert problems(policy(inline()), policy(other, name="team-b", order=2)) == [
+        "1.yaml:11: template four has another spec in policy 'team-a'; give one of them another name."
+    ]
+    assert problems(policy(inline()), policy(inline(), name="team-b", order=2)) == []

@@ -1,0 +1,170 @@
+"""A headless Chromium, driven by its DevTools protocol. Tests skip where none is installed."""
+
+import asyncio
+import base64
+import contextlib
+import itertools
+import re
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import pytest
+
+NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_LISTENING: Final = re.compile(rb"DevTools listening on (ws://\S+)")
+_START_TIMEOUT: Final = 60.0
+_ANSWER_TIMEOUT: Final = 30.0
+_SWITCHES: Final = (
+    "--headless=new",
+    "--no-sandbox",  # containers of CI run as root
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--remote-debugging-port=0",
+)
+
+
+def executable() -> str:
+    """Path of a Chromium; skips the test where there is none."""
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        pytest.skip(f"no browser: none of {', '.join(NAMES)} is installed")
+    return found
+
+
+class Page:
+    """A tab.
+
+    Attributes:
+        problems: errors of scripts and of the content security policy, as the console shows them.
+    """
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse, session: str) -> None:
+        self.problems: list[str] = []
+        self._socket = socket
+        self._session = session
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._loaded = asyncio.Event()
+
+    async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        number = next(self._numbers)
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        message: dict[str, Any] = {"id": number, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        await self._socket.send_json(message)
+        async with asyncio.timeout(_ANSWER_TIMEOUT):
+            return await answer
+
+    async def listen(self) -> None:
+        async for message in self._socket:
+            content = message.json()
+            if "id" in content:
+                answer = self._answers.pop(content["id"])
+                if "error" in content:
+                    answer.set_exception(AssertionError(content["error"]["message"]))
+                else:
+                    answer.set_result(content["result"])
+            else:
+                self._take(content["method"], content["params"])
+
+    def _take(self, method: str, parameters: dict[str, Any]) -> None:
+        if method == "Page.loadEventFired":
+            self._loaded.set()
+        elif method == "Runtime.exceptionThrown":
+            self.problems.append(str(parameters["exceptionDetails"]))
+        elif method == "Log.entryAdded" and parameters["entry"]["level"] == "error":
+            self.problems.append(parameters["entry"]["text"])
+
+    async def attach(self) -> None:
+        """Open a tab, and work in it."""
+        target = await self.call("Target.createTarget", url="about:blank")
+        attached = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Log"):
+            await self.call(f"{domain}.enable")
+
+    async def open(self, url: str) -> None:
+        self._loaded.clear()
+        await self.call("Page.navigate", url=url)
+        async with asyncio.timeout(_ANSWER_TIMEOUT):
+            await self._loaded.wait()
+
+    async def evaluate(self, expression: str) -> Any:
+        """The value of an expression of JavaScript, which may be a promise."""
+        found = await self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in found, found["exceptionDetails"]
+        return found["result"].get("value")
+
+    async def press(self, key: str, code: int) -> None:
+        """Press and release a key, given by name and Windows virtual key code."""
+        for kind in ("keyDown", "keyUp"):
+            await self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
+
+    async def scheme(self, name: str) -> None:
+        """Prefer `light` or `dark`."""
+        await self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
+
+    async def size(self, width: int, height: int) -> None:
+        await self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+        )
+
+    async def tree(self) -> list[tuple[str, str]]:
+        """Role and name of what assistive technology sees."""
+        found = await self.call("Accessibility.getFullAXTree")
+        return [
+            (node["role"]["value"], node.get("name", {}).get("value", ""))
+            for node in found["nodes"]
+            if not node["ignored"]
+        ]
+
+    async def screenshot(self) -> bytes:
+        """A PNG of the window."""
+        found = await self.call("Page.captureScreenshot", format="png")
+        return base64.b64decode(found["data"])
+
+
+@contextlib.asynccontextmanager
+async def browsing(profile: Path) -> AsyncIterator[Page]:
+    """A tab of a new browser, whose profile is in an empty folder."""
+    process = await asyncio.create_subprocess_exec(
+        executable(),
+        *_SWITCHES,
+        f"--user-data-dir={profile}",
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        url = await _address(process)
+        async with aiohttp.ClientSession() as client, client.ws_connect(url, max_msg_size=0) as socket:
+            page = Page(socket, "")
+            listening = asyncio.create_task(page.listen())
+            try:
+                await page.attach()
+                yield page
+            finally:
+                listening.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await listening
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        # The rest of stderr is read, so that the pipe's transport is closed.
+        await process.communicate()
+
+
+async def _address(process: asyncio.subprocess.Process) -> str:
+    assert process.stderr is not None
+    said = b""
+    async with asyncio.timeout(_START_TIMEOUT):
+        while line := await process.stderr.readline():
+            said += line
+            if match := _LISTENING.search(line):
+                return match[1].decode()
+    raise AssertionError(f"the browser does not start: {said.decode(errors='replace')}")

@@ -1,0 +1,229 @@
+"""Pods whose templates are those of operators: created, changed, applied again, with and without the template."""
+
+import asyncio
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import jsonpatch
+
+from neuron.claim_reader import read_claim
+from neuron.claim_specs import ClaimSpec
+from neuron.findings import Finding
+from policies.files.loader import load
+from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request
+from tests.support.manifests import container, pod
+from tests.support.trainium import trainium
+from webhook.decisions import pods, records
+from webhook.decisions.decision import Decision
+from webhook.decisions.ports import TemplateUnavailableError
+from webhook.reviews.mutate import Mutator
+from webhook.reviews.policy_steering import PolicySteer
+from webhook.reviews.template_checks import TemplateChecks
+from webhook.server.standalone import StandaloneBackend
+
+POLICY = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: ConversionPolicy
+metadata: {name: team-a}
+spec:
+  order: 10
+  match: {namespaces: [team-a]}
+  families: [trn2]
+  templates:
+  - {demand: {devices: 16}, name: xl-trn2}
+  - {demand: {devices: 1, logicalNeuronCore: 1}, name: one-lnc-1}
+  - demand: {devices: 8}
+    template:
+      metadata: {name: eight, labels: {team: a}}
+      spec: {spec: {devices: {
+        requests: [{name: r, exactly: {deviceClassName: neuron.aws.com, count: 8}}],
+        constraints: [{matchAttribute: resource.aws.com/devicegroup8_id}]}}}
+"""
+POLICIES = load({"p.yaml": POLICY.encode()})
+WHOLE = pod(container(neuron="16"))
+Operators = Mapping[tuple[str, str], ClaimSpec]
+
+
+def spec(count: int = 16, **devices: Any) -> ClaimSpec:
+    requests = [{"name": "neurons", "exactly": {"deviceClassName": "neuron.aws.com", "count": count}}]
+    body = {"spec": {"devices": {"requests": requests, **devices}}}
+    return read_claim("ResourceClaimTemplate", "resource.k8s.io/v1", body)[0]
+
+
+XL: Operators = {("team-a", "xl-trn2"): spec()}
+
+
+def subject(operators: Operators = XL, **options: Any) -> Mutator:
+    return mutator(templates=FakeTemplates(operators=operators), policies=POLICIES, **options)
+
+
+def review(subject: Mutator, manifest: Any, *args: Any, **fields: Any) -> Decision:
+    return asyncio.run(subject.review(request(manifest, *args, **fields)))
+
+
+def patched(manifest: Any, decision: Decision) -> Any:
+    return jsonpatch.apply_patch(manifest, list(decision.patch))
+
+
+def template_of(manifest: Any) -> str:
+    (entry,) = manifest["spec"]["resourceClaims"]
+    name: str = entry["resourceClaimTemplateName"]
+    return name
+
+
+def test_a_pod_uses_the_template_of_the_policy() -> None:
+    decision = review(subject(), WHOLE)
+    assert decision.templates == ()
+    assert template_of(patched(WHOLE, decision)) == "xl-trn2"
+    assert decision.audit == {"template": "xl-trn2", "conversion-policy": "team-a"}
+
+
+def test_other_demands_and_namespaces_get_generated_templates() -> None:
+    assert (
+        template_of(patched(pod(container(neuron="4")), review(subject(), pod(container(neuron="4")))))[:7] == "neuron-"
+    )
+    assert template_of(patched(WHOLE, review(subject(), WHOLE, namespace="team-b")))[:7] == "neuron-"
+    two = pod(container(neuron="8"), container("other", neuron="8"))
+    assert template_of(patched(two, review(subject(), two)))[:9] == "neuron-8-"
+
+
+def test_an_init_container_may_use_the_same_devices() -> None:
+    both = pod(container(neuron="16"), init=[container("compile", neuron="16")])
+    assert template_of(patched(both, review(subject(), both))) == "xl-trn2"
+
+
+def test_a_setting_narrows_the_demand() -> None:
+    config = {"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig", "logicalNeuronCore": 1}
+    operators = {
+        ("team-a", "one-lnc-1"): spec(1, config=[{"opaque": {"driver": "neuron.aws.com", "parameters": config}}])
+    }
+    plain, set_to_1 = (
+        pod(container(neuron="1")),
+        pod(container(neuron="1"), annotations={"neuron.aws.com/logical-neuron-core": "1"}),
+    )
+    assert template_of(patched(plain, review(subject(operators), plain)))[:7] == "neuron-"
+    assert template_of(patched(set_to_1, review(subject(operators), set_to_1))) == "one-lnc-1"
+
+
+def test_a_missing_template_denies_the_pod() -> None:
+    decision = review(subject({("team-b", "xl-trn2"): spec()}), WHOLE)
+    assert (decision.outcome, decision.reason, decision.resource) == (
+        "denied",
+        "mapped-template",
+        "aws.amazon.com/neuron",
+    )
+    (error,) = decision.errors
+    assert error.code == "NEU120"
+    assert "does not exist in namespace team-a. Another namespace has one of this name" in error.message
+    assert "Another namespace" not in review(subject({}), WHOLE).errors[0].message
+
+
+def test_a_template_that_differs_denies_the_pod_until_it_is_replaced() -> None:
+    operators = {("team-a", "xl-trn2"): spec(8, constraints=[{"matchAttribute": "resource.aws.com/devicegroup8_id"}])}
+    mutate = subject(operators)
+    for _ in range(2):
+        (error,) = review(mutate, WHOLE).errors
+        assert error.code == "NEU121"
+        assert "it gives 8 devices on trn2.48xlarge, where the pod needs 16 devices" in error.message
+    operators["team-a", "xl-trn2"] = spec()
+    assert review(mutate, WHOLE).allowed
+
+
+def test_shadow_mode_reports_the_refusal_and_admits() -> None:
+    decision = review(subject({}, mode="shadow"), WHOLE)
+    assert (decision.outcome, decision.patch) == ("shadowed", ())
+    assert [each.code for each in decision.warnings] == ["NEU208", "NEU120"]
+
+
+def unavailable() -> TemplateUnavailableError:
+    return TemplateUnavailableError(Finding("NEU302", "", "no answer."), 503, "ServiceUnavailable")
+
+
+def test_an_api_server_that_does_not_answer_follows_the_setting() -> None:
+    refusing = mutator(templates=FakeTemplates(unavailable()), policies=POLICIES)
+    assert (review(refusing, WHOLE).status_code, review(refusing, WHOLE).reason) == (503, "template-unavailable")
+    admitting = mutator(templates=FakeTemplates(unavailable()), policies=POLICIES, on_template_failure="admit")
+    assert [each.code for each in review(admitting, WHOLE).warnings] == ["NEU210"]
+    shadowing = mutator(templates=FakeTemplates(unavailable()), policies=POLICIES, mode="shadow")
+    assert [each.code for each in review(shadowing, WHOLE).warnings] == ["NEU208", "NEU302"]
+
+
+def test_a_template_that_cannot_be_read_is_a_difference() -> None:
+    class Unreadable(FakeTemplates):
+        async def read(self, namespace: str, name: str) -> Any:
+            found = await super().read(namespace, name)
+            return type(found)()
+
+    (error,) = review(mutator(templates=Unreadable(), policies=POLICIES), WHOLE).errors
+    assert error.message.endswith("does not serve this pod: it cannot be read.")
+
+
+def test_without_a_cluster_nothing_is_known() -> None:
+    backend, options = StandaloneBackend(), trainium()
+    checks = TemplateChecks(options, POLICIES.catalogue, backend.view, backend.templates)
+    steer = PolicySteer(POLICIES, backend.view)
+    decision = review(
+        Mutator(options, POLICIES.catalogue, backend.view, backend.templates, steer, checks=checks), WHOLE
+    )
+    assert decision.patch
+    assert [each.code for each in decision.warnings] == ["NEU230"]
+
+
+def test_a_template_that_a_policy_carries_is_made() -> None:
+    eight, templates = pod(container(neuron="8")), FakeTemplates()
+    decision = review(mutator(templates=templates, policies=POLICIES), eight)
+    assert template_of(patched(eight, decision)) == "eight"
+    (made,) = templates.made.values()
+    assert made.manifest("team-a")["metadata"]["labels"] == {"team": "a", "app.kubernetes.io/managed-by": "neuron-dra"}
+
+
+def test_applying_again_changes_nothing_with_the_policy_or_without() -> None:
+    stored = patched(WHOLE, review(subject(), WHOLE))
+    for mutate in (subject(), mutator(FakeCluster())):
+        assert patched(WHOLE, review(mutate, WHOLE, "UPDATE", stored)) == stored
+        again = copy.deepcopy(stored)
+        again["spec"]["containers"][0]["resources"]["limits"] = {"aws.amazon.com/neuron": "16"}
+        assert patched(again, review(mutate, again, "UPDATE", stored)) == stored
+        changed = pod(container(neuron="8"))
+        assert [each.code for each in review(mutate, changed, "UPDATE", stored).errors] == ["NEU115"]
+
+
+def test_a_pod_from_a_backup_is_checked_again() -> None:
+    stored = patched(WHOLE, review(subject(), WHOLE))
+    assert review(subject(), stored).reason == "already-converted"
+    assert [each.code for each in review(subject({}), stored).errors] == ["NEU120"]
+
+
+def test_without_its_policy_a_pod_from_a_backup_gets_a_generated_template() -> None:
+    stored = patched(WHOLE, review(subject(), WHOLE))
+    decision = review(mutator(), stored)
+    assert decision.outcome == "restored"
+    again = patched(stored, decision)
+    assert template_of(again) == decision.templates[0].name
+    assert '"template"' not in again["metadata"]["annotations"]["neuron.aws.com/converted-from"]
+
+
+def test_a_record_may_not_name_a_template_that_the_pod_does_not_use() -> None:
+    stored = patched(WHOLE, review(subject(), WHOLE))
+    stored["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "larger"
+    assert records.find_conversion(pods.view(stored)) is None
+
+
+def test_a_record_names_the_claim_if_the_users_own_looks_the_same() -> None:
+    own = pod(container(neuron="16"), resourceClaims=[{"name": "neuron", "resourceClaimTemplateName": "xl-trn2"}])
+    stored = patched(own, review(subject(), own))
+    conversion = records.find_conversion(pods.view(stored))
+    assert conversion is not None
+    assert (conversion.claim, conversion.template) == ("neuron-dra", "xl-trn2")
+
+
+def test_a_template_of_an_operator_verifies_no_record() -> None:
+    """Its selectors may admit whole nodes, so policies count the claim itself."""
+    stored = patched(WHOLE, review(subject(), WHOLE))
+    assert records.verified_conversion(stored, lambda _: spec(1)) is None
+
+
+def test_a_record_with_an_odd_template_is_no_record() -> None:
+    assert records.decode('{"containers": {}, "template": 4}') is None
+    assert records.decode('{"containers": {}, "template": "' + "x" * 254 + '"}') is None

@@ -1,0 +1,73 @@
+"""Decodes the specs of claims, templates and DeviceClasses in reviews; opaque parameters stay raw JSON."""
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from neuron.validate_claims import ReadSpec, read
+from webhook.decisions import nesting
+from webhook.decisions.wire import ABSENT
+
+NOTHING: Final = (b"", b"null")
+
+
+class Object(Struct, frozen=True):
+    """The field of an object that is read."""
+
+    spec: Raw = ABSENT
+
+
+class _Opaque(Struct, frozen=True):
+    parameters: Raw = ABSENT
+
+
+class _Config(Struct, frozen=True):
+    opaque: _Opaque | None = None
+
+
+class _Devices(Struct, frozen=True):
+    config: list[_Config] | None = None
+
+
+class _Claim(Struct, frozen=True):
+    devices: _Devices | None = None
+
+
+class _Template(Struct, frozen=True):
+    spec: _Claim | None = None
+
+
+decode: Final = msgspec.json.Decoder(Object).decode
+KINDS: Final = {"ResourceClaim": _Claim, "ResourceClaimTemplate": _Template, "DeviceClass": _Devices}
+
+
+def read_specs(kind: str, api_version: str, spec: bytes, old: bytes) -> list[ReadSpec]:
+    """The new spec, and the old one if there is one.
+
+    Raises:
+        pods.UnreadableError: one is not JSON, or nested too deeply.
+    """
+    return [read(kind, api_version, read_spec(kind, raw)) for raw in ((spec, old) if old else (spec,))]
+
+
+def read_spec(kind: str, raw: bytes) -> Any:
+    """A `spec` as Python data. `opaque.parameters` stay raw JSON bytes, so that repeated keys can be found.
+
+    Raises:
+        pods.UnreadableError: it is not JSON, or nested too deeply.
+    """
+    spec: Any = nesting.decode(raw)
+    try:
+        typed: Any = msgspec.json.decode(raw, type=KINDS[kind])
+    except msgspec.ValidationError:
+        return spec  # a field has the wrong type: reading `spec` reports it
+    data: Any = spec
+    if kind == "ResourceClaimTemplate":
+        data, typed = (spec or {}).get("spec"), typed and typed.spec
+    if kind != "DeviceClass":
+        data, typed = (data or {}).get("devices"), typed and typed.devices
+    for entry, shape in zip((data or {}).get("config") or (), (typed and typed.config) or (), strict=False):
+        if shape.opaque is not None and bytes(shape.opaque.parameters) not in NOTHING:
+            entry["opaque"]["parameters"] = bytes(shape.opaque.parameters)
+    return spec
