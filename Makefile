@@ -18,7 +18,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint lint-ruff lint-mypy lint-imports format bench docs fuzz cluster-test manifests images sbom release proto lock clean
+.PHONY: help install run test lint lint-ruff lint-mypy lint-imports format bench docs fuzz cluster-test man manifests images sbom release proto lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,10 @@ fuzz: $(STAMP) ## fuzz what parses and patches, TIME seconds for each target (Li
 docs: $(STAMP) ## build the book into docs/_build/html; a link without a target is an error
 	$(BIN)/python -m sphinx -q -W --keep-going -d docs/_build/cache docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+man: $(STAMP) ## write man pages of all commands into build/man
+	$(BIN)/python -m webhook.cli.man build/man
+	@echo "man -l build/man/neuron-dra.1"
 
 manifests: $(STAMP) ## render deploy/manifests from the chart, and copy the policy packs into the chart
 	$(BIN)/python deploy/render.py

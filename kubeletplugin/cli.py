@@ -54,6 +54,7 @@ main: Final = click.version_option(package_name="neuron-dra", prog_name="neuron-
     click.Command(
         "neuron-dra-kubelet-plugin",
         callback=_main,
+        context_settings={"help_option_names": ["-h", "--help"]},
         params=[_option(setting) for setting in declarations()],
         help="The DRA driver for AWS Neuron devices: publishes a node's devices and prepares claims for its pods.",
         epilog="Every flag has a variable NEURON_DRA_<FLAG> and a camelCase field in the config file.",

@@ -211,6 +211,8 @@ CODES: Final = {
     "NEU120": "A policy names a ResourceClaimTemplate that does not exist",
     "NEU121": "A ResourceClaimTemplate that a policy names does not serve the pod",
     "NEU122": "Another ResourceClaimTemplate has the name of one that a policy carries",
+    "NEU123": "A claim can get devices that a locked policy does not allow",
+    "NEU124": "A claim sets another logical NeuronCore than a locked policy",
     # 2xx: warnings of conversion
     "NEU201": "A pod with nodeName is not converted",
     "NEU202": "More cores are allocated than were asked for",
@@ -229,6 +231,8 @@ CODES: Final = {
     "NEU215": "Devices of one container need not be connected",
     "NEU216": "Nothing says which instance types there are",
     "NEU217": "A value of the node selection is taken as a hint to families",
+    "NEU220": "An object with Neuron limits was left as it is",
+    "NEU221": "The name of a resource looks like a Neuron resource and is none",
     "NEU230": "A ResourceClaimTemplate that a policy names was not checked",
     # 3xx: ResourceClaimTemplates
     "NEU301": "The API server refused to create the ResourceClaimTemplate",
@@ -312,6 +316,7 @@ CODES: Final = {
     "NEU709": "Devices that one container uses together are not connected",
     "NEU710": "The size of a LeaderWorkerSet does not fit its UltraServer mode",
     "NEU711": "Pod templates of a workload were not checked",
+    "NEU720": "An API version is not served by every cluster",
     # 8xx: policy files
     "NEU801": "A policy refuses the object",
     "NEU802": "A policy warns of the object",

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 """In a pod: the namespace of the pod."""
 DEFAULT_NAMESPACE: Final = "default"
@@ -73,6 +71,9 @@ def _contexts(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
 
 def _read(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
     """The files' content; what is not a mapping is reported when the client reads it."""
+    # Servers import this module, and in a cluster they read no kubeconfig.
+    import yaml
+
     for file in files:
         content = yaml.load(file.read_bytes(), yaml.CSafeLoader)
         if isinstance(content, dict):

@@ -31,6 +31,11 @@ _PLAIN: Final = re.compile(r"[A-Za-z_/][-A-Za-z0-9_./]*", re.ASCII)
 _UNPRINTABLE: Final = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
 
+def is_word(text: str) -> bool:
+    """Whether a plain scalar is null or a boolean by its word."""
+    return text in _WORDS
+
+
 def resolve(text: str) -> Any:
     """The value of a plain scalar.
 

@@ -1,6 +1,23 @@
-"""`python -m webhook`; the installed `neuron-dra` is the same."""
+"""`python -m webhook`, and the installed `neuron-dra` and `kubectl neuron`, which are the same."""
 
+from webhook.cli.completion import KUBECTL, NEURON_DRA, kubectl_completions
 from webhook.cli.main import main
 
+
+def neuron_dra() -> None:
+    """The script `neuron-dra`."""
+    main(prog_name=NEURON_DRA.name, complete_var=NEURON_DRA.variable)
+
+
+def kubectl() -> None:
+    """The script `kubectl-neuron`, which kubectl runs for `kubectl neuron`."""
+    main(prog_name=KUBECTL.name, complete_var=KUBECTL.variable)
+
+
+def kubectl_complete() -> None:
+    """The script `kubectl_complete-neuron`, which kubectl runs to complete the arguments of `kubectl neuron`."""
+    kubectl_completions(main)
+
+
 if __name__ == "__main__":
-    main(prog_name="neuron-dra")
+    neuron_dra()

@@ -142,6 +142,7 @@ class Foretelling:
         for seed in range(nodes):
             self._node(_Play(seed, mixtures.case(seed), random.Random(seed)))  # noqa: S311
         time.sleep(SETTLE)
+        held: list[str] = []
         for seed in seeds:
             chance = random.Random(seed)  # noqa: S311
             steps = [step for step in mixtures.case(seed).steps if step.claim is not None]
@@ -155,6 +156,9 @@ class Foretelling:
                 told = fitting[0] if fitting else next(iter(verdicts.values()))
             else:
                 told = verdicts[str(self._api.get("Pod", name, self._namespace)["spec"]["nodeName"])]
+                held.append(name)
+            if len(held) > nodes:
+                self._release([held.pop(chance.randrange(len(held)))])
             self._compare(f"pod {seed}", told, results, words, found)
         return found
 

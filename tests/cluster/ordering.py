@@ -4,8 +4,19 @@ import random
 from collections.abc import Sequence
 from typing import Final, Protocol, TypeVar
 
-LONG: Final = ("test_driver_start",)
-"""Files that take more than a minute. They start first, so that workers end at about the same time."""
+LONG: Final = (
+    "test_migrate",
+    "test_certificates",
+    "test_soak",
+    "test_driver_lifecycle",
+    "test_reapply",
+    "test_prune",
+    "test_driver_start",
+    "test_inferentia",
+    "test_chart",
+    "test_attacks",
+)
+"""Files that take about a minute or more. They start first, so that workers end at about the same time."""
 
 
 class Test(Protocol):

@@ -61,3 +61,13 @@ def test_an_example_is_taken(kubectl: Kubectl, namespace: str, example: str) -> 
 @pytest.mark.parametrize("text", STREAMS.values(), ids=STREAMS)
 def test_a_stream_is_taken_however_it_was_written(kubectl: Kubectl, text: str) -> None:
     assert_taken(kubectl, text.encode())
+
+
+def test_the_private_betas_claims_and_classes_are_taken_after_conversion(kubectl: Kubectl, namespace: str) -> None:
+    text = (ROOT / "tests" / "support" / "source_examples" / "beta.yaml").read_text()
+    text = text.replace("namespace: neuron-test7", f"namespace: {namespace}")
+    flags = ("--dry-run=server", "--validate=strict", "-n", namespace, "-f", "-")
+    refused = kubectl.run("apply", *flags, stdin=text)
+    assert 'no matches for kind "ResourceClaimTemplate" in version "resource.k8s.io/v1beta1"' in refused.stderr
+    done = kubectl.must("apply", *flags, stdin=convert(text.encode(), "yaml"))
+    assert len(done.stdout.splitlines()) == text.count("kind: ")

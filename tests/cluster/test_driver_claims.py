@@ -269,8 +269,7 @@ def test_monitoring_sees_every_device_and_takes_none(
         wait_running(api, namespace, "next")
     finally:
         for each in reversed(objects):
-            if each["kind"] != "Namespace":
-                api.delete(each["kind"], each["metadata"]["name"], where)
+            api.delete(each["kind"], each["metadata"]["name"], where)
         api.delete_all("Pod", where, force=True)
     for name in ("rest", "next"):
         wait_gone(api, namespace, name)

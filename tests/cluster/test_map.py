@@ -1,4 +1,4 @@
-"""`neuron-dra map` on a real control plane: the driver's slices of an emulated node, the scheduler's allocations."""
+"""`neuron-dra map` on a real control plane, with its shipped rights: an emulated node, the scheduler's allocations."""
 
 import json
 import shutil
@@ -17,8 +17,9 @@ from tests.cluster.driver import Driver, bare_node, install_rbac
 from tests.cluster.manifests import container, pod, scheduled_devices
 from tests.cluster.nodes import Fleet
 from tests.cluster.processes import eventually
-from tests.cluster.webhooks import Webhook
+from tests.cluster.webhooks import MANIFESTS, Webhook, load
 
+NAMESPACE = "neuron-dra"
 KINDS = "nodes,resourceslices,resourceclaims,pods"
 FAULT = "devices/virtual/neuron_device/neuron{}/stats/hardware/mem_ecc_uncorrected"
 
@@ -40,6 +41,20 @@ def driver(control_plane: ControlPlane, fleet: Fleet) -> Iterator[Driver]:
         shutil.rmtree(directory)
 
 
+@pytest.fixture
+def reader(control_plane: ControlPlane) -> Iterator[Path]:
+    """A kubeconfig with the rights of the map's Deployment."""
+    admin = control_plane.kubectl().within(NAMESPACE)
+    namespace = next(each for each in load(MANIFESTS / "rbac.yaml") if each["kind"] == "Namespace")
+    assert admin.feed("apply", namespace).ok
+    made = [each for each in load(MANIFESTS / "map.yaml") if each["kind"] != "Deployment"]
+    for each in made:
+        assert admin.feed("apply", each).ok
+    yield control_plane.token_kubeconfig("map", admin.must("create", "token", "neuron-dra-map").stdout.strip())
+    for each in reversed(made):
+        admin.must("delete", each["kind"], each["metadata"]["name"])
+
+
 def command(*arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "webhook", "map", *arguments], capture_output=True, text=True, timeout=60, check=False
@@ -55,7 +70,13 @@ def run(api: Api, namespace: str, name: str, devices: int) -> list[int]:
 
 @pytest.mark.timeout(300)
 def test_the_map_shows_what_the_scheduler_allocated(
-    control_plane: ControlPlane, api: Api, namespace: str, driver: Driver, webhook: Webhook, tmp_path: Path
+    control_plane: ControlPlane,
+    api: Api,
+    namespace: str,
+    driver: Driver,
+    webhook: Webhook,
+    reader: Path,
+    tmp_path: Path,
 ) -> None:
     assert webhook.running
     held = {name: run(api, namespace, name, count) for name, count in (("train-0", 4), ("old", 4), ("infer-0", 1))}
@@ -63,11 +84,13 @@ def test_the_map_shows_what_the_scheduler_allocated(
     api.delete("Pod", "old", namespace)
     free = held.pop("old")
     (driver.sysfs / FAULT.format(10)).write_text("3\n")
-    cluster = f"--kubeconfig={control_plane.admin_kubeconfig}"
+    cluster = f"--kubeconfig={reader}"
 
     def node() -> Any:
-        found = json.loads(command(cluster, "-o", "json", driver.node))["nodes"][0]
-        assert found["devices"][10]["state"] == "unhealthy"
+        document = json.loads(command(cluster, "-o", "json", driver.node))
+        assert document["problems"] == []
+        [found] = document["nodes"]
+        assert found["devices"][10]["state"] == "unhealthy", found["devices"][10]
         assert found["largestFree"] == free
         return found
 

@@ -27,6 +27,8 @@ from tests.cluster.webhooks import Webhook
 pytestmark = pytest.mark.usefixtures("webhook")
 
 TEMPLATES = "resourceclaimtemplates"
+TRN2 = {INSTANCE_TYPE: "trn2.48xlarge"}
+"""Pods of this type have the same template, whichever types the webhook has seen."""
 
 
 @contextlib.contextmanager
@@ -150,11 +152,10 @@ class TestDryRun:
         assert api.find("Pod", "legacy", namespace) is None
 
     def test_a_dry_run_does_not_warn_where_the_template_exists(self, kubectl: Kubectl) -> None:
-        here = {INSTANCE_TYPE: "trn2.48xlarge"}
-        assert kubectl.feed("create", pod("real", nodeSelector=here)).ok
+        assert kubectl.feed("create", pod("real", nodeSelector=TRN2)).ok
 
         def quiet() -> bool:
-            return kubectl.feed("create", pod("trial", nodeSelector=here), flags=("--dry-run=server",)).warnings == ()
+            return kubectl.feed("create", pod("trial", nodeSelector=TRN2), flags=("--dry-run=server",)).warnings == ()
 
         eventually("the webhook to know its own template", quiet)
 
@@ -169,12 +170,12 @@ class TestLifetime:
 
     def test_a_deleted_template_is_made_again_for_the_next_pod(self, api: Api, namespace: str, fleet: Fleet) -> None:
         fleet.add("trn2.48xlarge")
-        api.create(pod("first"), namespace)
+        api.create(pod("first", nodeSelector=TRN2), namespace)
         scheduled_devices(api, namespace, "first")
         [name] = generated_templates(api, namespace)
         first = api.get("ResourceClaimTemplate", name, namespace)["metadata"]["uid"]
         api.delete("ResourceClaimTemplate", name, namespace)
-        api.create(pod("second"), namespace)
+        api.create(pod("second", nodeSelector=TRN2), namespace)
         assert generated_templates(api, namespace) == [name]
         assert api.get("ResourceClaimTemplate", name, namespace)["metadata"]["uid"] != first
         scheduled_devices(api, namespace, "second")
@@ -182,7 +183,9 @@ class TestLifetime:
     def test_thirty_pods_at_once_make_one_template(self, api: Api, namespace: str, fleet: Fleet) -> None:
         for _ in range(2):
             fleet.add("trn2.48xlarge")
-        api.create(workload("Deployment", "many", pod("x", container(neuron=1)), replicas=30), namespace)
+        api.create(
+            workload("Deployment", "many", pod("x", container(neuron=1), nodeSelector=TRN2), replicas=30), namespace
+        )
 
         def scheduled() -> list[Object]:
             pods = api.list("Pod", namespace, labelSelector="app=many")
@@ -204,7 +207,7 @@ class TestLifetime:
     def test_a_restarted_webhook_finds_its_templates(
         self, api: Api, webhook: Webhook, namespace: str, how: str
     ) -> None:
-        api.create(pod("before"), namespace)
+        api.create(pod("before", nodeSelector=TRN2), namespace)
         [name] = generated_templates(api, namespace)
         uid = api.get("ResourceClaimTemplate", name, namespace)["metadata"]["uid"]
         if how == "stopped":
@@ -212,7 +215,7 @@ class TestLifetime:
         else:
             webhook.kill()
         webhook.start()
-        stored = api.create(pod("after"), namespace).body
+        stored = api.create(pod("after", nodeSelector=TRN2), namespace).body
         assert template_names(stored) == [name] == generated_templates(api, namespace)
         assert api.get("ResourceClaimTemplate", name, namespace)["metadata"]["uid"] == uid
 

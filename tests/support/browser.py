@@ -4,6 +4,7 @@ import asyncio
 import base64
 import contextlib
 import itertools
+import os
 import re
 import shutil
 from collections.abc import AsyncIterator
@@ -139,6 +140,7 @@ async def browsing(profile: Path) -> AsyncIterator[Page]:
         f"--user-data-dir={profile}",
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
+        env=os.environ | {"TMPDIR": str(profile.parent)},  # a browser that is killed leaves its files
     )
     try:
         url = await _address(process)

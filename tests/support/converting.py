@@ -1,13 +1,28 @@
 """Texts through `neuron-dra convert`, without its command line."""
 
 import dataclasses
-from pathlib import PurePath
+import io
+from collections.abc import Sequence
 from typing import Any
 
 from tests.support.trainium import trainium
-from webhook.offline.convert_files import Conversion, Source, convert_sources
+from webhook.offline.convert_files import Change, Converter, Settings
 from webhook.offline.convert_output import as_diff, as_json, as_yaml
-from webhook.offline.manifests import manifests, read
+from webhook.offline.documents import Budget, Document, Documents
+from webhook.offline.manifests import manifests
+from webhook.offline.notices import Notice, Source
+
+PARSED_ONCE = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Conversion:
+    """The changes of all files, their messages, and the numbers of objects that were refused or left as they were."""
+
+    changes: Sequence[tuple[Source, Change]]
+    notices: Sequence[Notice]
+    refused: int
+    left: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +43,7 @@ class Converted:
     @property
     def objects(self) -> list[dict[str, Any]]:
         """The objects that the YAML holds."""
-        return [manifest.data for document in read(self.yaml.encode())[1] for manifest in manifests(document)]
+        return [each.data for document in documents(self.yaml) for each in manifests(document) if not each.wrapped]
 
     def named(self, kind: str, name: str = "") -> dict[str, Any]:
         """The one object of a kind and name."""
@@ -40,15 +55,41 @@ class Converted:
         return found
 
 
-def convert_texts(*texts: str, **options: Any) -> Converted:
+def source(name: str, content: str | bytes, kept: int = PARSED_ONCE) -> Source:
+    """A file with a content, of which `kept` characters are parsed only once."""
+    raw = content.encode() if isinstance(content, str) else content
+    return Source(name, Documents(lambda: io.BytesIO(raw), Budget(kept)))
+
+
+def documents(content: str | bytes) -> list[Document]:
+    """The documents of a file, parsed."""
+    found = list(source("f", content).documents)
+    for document in found:
+        document.data  # noqa: B018 - raises
+    return found
+
+
+def convert_sources(sources: Sequence[Source], settings: Settings) -> Conversion:
+    """Convert files as the command does."""
+    converter = Converter(settings)
+    for each in sources:
+        for document in each.documents:
+            for manifest in manifests(document, settings.namespace):
+                converter.take(manifest)
+    changes = [(each, converter.convert(each.name, document)) for each in sources for document in each.documents]
+    return Conversion(changes, converter.notices, converter.refused, converter.left)
+
+
+def convert_texts(*texts: str, namespace: str = "default", **options: Any) -> Converted:
     """Convert files named f0.yaml, f1.yaml, …"""
-    sources = [Source(f"f{index}.yaml", *read(text.encode())) for index, text in enumerate(texts)]
-    conversion = convert_sources(sources, trainium(**options))
+    sources = [source(f"f{index}.yaml", text) for index, text in enumerate(texts)]
+    conversion = convert_sources(sources, Settings(trainium(**options), namespace=namespace))
+    data = convert_sources(sources, Settings(trainium(**options), namespace=namespace, texts=False))
     said: list[str] = []
     return Converted(
         conversion,
-        as_yaml(conversion, said.append),
-        as_json(conversion),
-        as_diff(conversion, PurePath("/"), lambda _: None),
+        "".join(as_yaml(conversion.changes, said.append)),
+        "".join(as_json(data.changes)),
+        "".join(as_diff(conversion.changes, str, lambda _: None)),
         said,
     )

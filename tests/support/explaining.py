@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from neuron import names
+from tests.support import converting
 from tests.support.emulated import EmulatedCluster
 from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES
 from webhook.decisions.conversion_context import ConversionOptions
@@ -16,9 +17,9 @@ from webhook.explain.installation import Installation
 from webhook.explain.reads import Live, PodFacts
 from webhook.explain.world import live_manifest
 from webhook.inspection.snapshot import RESOURCE_CLAIMS
-from webhook.offline.convert_files import Source
 from webhook.offline.file_policies import FilePolicies
-from webhook.offline.manifests import Manifest, read
+from webhook.offline.manifests import Manifest
+from webhook.offline.notices import Source
 
 Object = dict[str, Any]
 
@@ -36,8 +37,7 @@ def pod(limits: Mapping[str, str] | None = None, *, name: str = "train", namespa
 def source(*objects: Mapping[str, Any], name: str = "pod.yaml") -> Source:
     """A file with these objects."""
     text = "---\n".join(yaml.safe_dump(dict(each), sort_keys=False) for each in objects)
-    mark, documents = read(text.encode())
-    return Source(name, mark, documents)
+    return converting.source(name, text)
 
 
 def live(

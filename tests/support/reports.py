@@ -9,8 +9,8 @@ from typing import Any
 from tests.policies.policy_files import loaded
 from tests.support.trainium import trainium
 from webhook.offline.file_policies import FilePolicies
-from webhook.offline.manifests import Document, manifests
-from webhook.offline.validate_files import FileView
+from webhook.offline.file_view import FileView
+from webhook.offline.manifests import manifests_of
 from webhook.report.build import Heading, ReportBuilder
 from webhook.report.inventory import Found
 from webhook.report.model import Estate, Report, Shadowed, Workload
@@ -81,10 +81,8 @@ def report(
     """The report about objects, read in this order."""
     texts = tuple(policies)
     files = FilePolicies(loaded(*texts), NOW, time.monotonic) if texts else None
-    facts = [
-        manifest for item in items if item["kind"] in FACTS for manifest in manifests(Document(1, "", 1, item, None))
-    ]
-    builder = ReportBuilder(trainium(**options), FileView(facts, None), files, estate)
+    facts = [manifest for item in items if item["kind"] in FACTS for manifest in manifests_of(item)]
+    builder = ReportBuilder(trainium(**options), FileView(facts), files, estate)
     for item in items:
         if item["kind"] not in FACTS:
             builder.take(found(item))

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.support import forked
-from webhook.offline.manifests import manifests, read
+from tests.support.converting import documents
+from webhook.offline.manifests import manifests
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "deploy" / "examples"
@@ -88,7 +89,7 @@ def test_an_example_becomes_what_lies_beside_it(case: str) -> None:
 @pytest.mark.parametrize("case", FACTS)
 def test_an_example_shows_what_it_is_for(case: str) -> None:
     facts = FACTS[case]
-    objects = [each for part in read((EXAMPLES / case / "expected.yaml").read_bytes())[1] for each in manifests(part)]
+    objects = [each for part in documents((EXAMPLES / case / "expected.yaml").read_bytes()) for each in manifests(part)]
     template, workload = objects
     assert template.name == facts.template
     devices = template.data["spec"]["spec"]["devices"]

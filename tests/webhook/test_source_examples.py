@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.converting import convert_texts, documents
 from tests.support.validation import decide
-from webhook.offline.manifests import manifests, read
+from webhook.offline.manifests import manifests
 
 ROOT = Path(__file__).parents[1] / "support" / "source_examples"
 
@@ -15,7 +16,7 @@ def examples() -> list[Any]:
     return [
         pytest.param(manifest.data, id=f"{path.stem} {manifest}")
         for path in sorted(ROOT.glob("*.yaml"))
-        for document in read(path.read_bytes())[1]
+        for document in documents(path.read_bytes())
         for manifest in manifests(document)
     ]
 
@@ -51,3 +52,21 @@ def test_the_example_whose_container_forgets_its_claim_is_told() -> None:
         "spec": {"template": {"spec": spec}},
     }
     assert {finding.code for finding in decide(manifest).warnings} == {"NEU702"}
+
+
+def test_the_private_betas_files_come_out_current_with_their_comments() -> None:
+    text = (ROOT / "beta.yaml").read_text()
+    done = convert_texts(text)
+    assert done.yaml.startswith(text.partition("\n")[0])
+    assert len(done.objects) == text.count("apiVersion: resource.k8s.io/v1beta1")
+    for found in done.objects:
+        assert found["apiVersion"] == "resource.k8s.io/v1"
+        assert {finding.code for finding in decide(found).warnings} == (
+            {"NEU514"} if found["metadata"]["name"] == "neurons-lnc-1" else set()
+        )
+    assert convert_texts(done.yaml).diff == ""
+
+
+def test_current_files_stay_as_they_are() -> None:
+    for name in ("current.yaml", "leaderworkerset.yaml"):
+        assert convert_texts((ROOT / name).read_text()).diff == ""

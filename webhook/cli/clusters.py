@@ -98,11 +98,22 @@ def _cluster_options(command: Callable[..., None], kubeconfig_help: str, context
     def with_cluster(*args: Any, kubeconfig: Path | None, context_name: str | None, **options: Any) -> None:
         command(*args, cluster=ClusterChoice(kubeconfig, context_name), **options)
 
-    which = click.option("--context", "context_name", metavar="NAME", help=context_help)
+    which = click.option(
+        "--context", "context_name", metavar="NAME", help=context_help, shell_complete=_complete_context
+    )
     where = click.option(
         "--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help=kubeconfig_help
     )
     return where(which(with_cluster))
+
+
+def _complete_context(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Contexts of the kubeconfigs; none if they cannot be read: a shell shows no errors."""
+    try:
+        known = kubeconfigs.context_names(ClusterChoice(context.params.get("kubeconfig")).files)
+    except (OSError, yaml.YAMLError):
+        return []
+    return [name for name in known if name.startswith(incomplete)]
 
 
 def namespace_name(text: str) -> str:

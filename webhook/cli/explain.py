@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from webhook.explain.explaining import Chosen
     from webhook.explain.explanation import Explanation
     from webhook.explain.reads import Live
-    from webhook.offline.convert_files import Source
     from webhook.offline.file_policies import FilePolicies
+    from webhook.offline.notices import Source
 
 _KINDS: Final = ("pod", "pods", "po")
 _OVERRIDING: Final = {
@@ -84,13 +84,15 @@ def explain(
     # Imported here so that `--help` is fast.
     from webhook.explain import render
     from webhook.offline.manifest_files import read_sources
+    from webhook.offline.manifests import DEFAULT_NAMESPACE
 
-    sources, complete = read_sources(filenames, _say)
-    run = _Run(chosen.conversion(), given, policies, sources)
-    if names or cluster.is_chosen:
-        found = asyncio.run(run.live(cluster, cluster.namespace(namespace), names))
-    else:
-        found = run.offline(namespace or "")
+    here = cluster.namespace(namespace) if names or cluster.is_chosen else namespace or DEFAULT_NAMESPACE
+    inputs = read_sources(filenames, here)
+    for fault in inputs.faults:
+        _say(str(fault))
+    run = _Run(chosen.conversion(), given, policies, inputs.sources)
+    live = bool(names) or cluster.is_chosen
+    found = asyncio.run(run.live(cluster, here, names)) if live else run.offline(here)
     if filenames and not names and not found:
         _say("Nothing to explain: the files contain no pod, and no workload with pods.")
     if output == "json":
@@ -100,7 +102,7 @@ def explain(
         width = terminal.width() if sys.stdout.isatty() else None
         text = render.as_text(found, render.Style(sys.stdout.encoding or "ascii", colour, width))
     click.echo(text, nl=False)
-    context.exit(UNREADABLE if not complete or run.missing else REFUSED if any(each.blocked for each in found) else 0)
+    context.exit(UNREADABLE if inputs.faults or run.missing else REFUSED if any(each.blocked for each in found) else 0)
 
 
 def _names(arguments: Sequence[str]) -> list[str]:
@@ -115,6 +117,8 @@ def _names(arguments: Sequence[str]) -> list[str]:
             raise click.UsageError(
                 f"{word} is not a pod. For a workload: kubectl get {word} -o yaml | neuron-dra explain -f -"
             )
+        if not name:
+            raise click.UsageError(f"{word} has no name of a pod.")
         found.append(name)
     return found
 
@@ -152,10 +156,9 @@ class _Run:
 
         async with connected(cluster) as server:
             reads = Reads(server, server.address)
-            objects = (
-                each for source in self._sources for document in source.documents for each in manifests(document)
-            )
-            namespaces = {each.namespace or namespace for each in objects} | {namespace}
+            documents = (document for source in self._sources for document in source.documents)
+            objects = (each for document in documents for each in manifests(document, namespace))
+            namespaces = {each.namespace for each in objects} | {namespace}
             try:
                 live = await reads.live(sorted(namespaces))
                 pods = [await reads.pod(namespace, name) for name in names]

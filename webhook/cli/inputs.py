@@ -1,6 +1,7 @@
 """Options that the commands on manifests share: input files, and settings of conversion."""
 
 import datetime as dt
+import functools
 import os
 import time
 from collections.abc import Callable, Collection
@@ -19,18 +20,42 @@ REFUSED: Final = 1
 UNREADABLE: Final = 2
 
 
+_FILE: Final = click.Path(allow_dash=True)
+"""Shells complete it. Whether it can be read is reported with all others."""
+
+
 def filename_option(verb: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """`-f`: which manifests to `verb`."""
-    return click.option(
-        "-f",
-        "--filename",
-        "filenames",
-        multiple=True,
-        required=True,
-        metavar="FILE|DIR|-",
-        help=f"Manifests to {verb}: a file, a directory (all *.yaml, *.yml, *.json below it), or - for standard input."
-        " May be repeated.",
-    )
+    """`-f` and arguments: which manifests to `verb`, passed to the command as `filenames`."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def with_files(*args: Any, filenames: tuple[str, ...], arguments: tuple[str, ...], **options: Any) -> None:
+            command(*args, filenames=(*filenames, *arguments), **options)
+
+        flag = click.option(
+            "-f",
+            "--filename",
+            "filenames",
+            multiple=True,
+            type=_FILE,
+            metavar="FILE|DIR|-",
+            help=f"Manifests to {verb}: a file, a directory (all *.yaml, *.yml, *.json below it), or - for standard"
+            " input. May be repeated. The same can be given as arguments.",
+        )
+        return flag(click.argument("arguments", metavar="[FILE|DIR|-]...", nargs=-1, type=_FILE)(with_files))
+
+    return add
+
+
+def need_files(verb: str, filenames: Collection[object]) -> None:
+    """Check that there is something to `verb`.
+
+    Raises:
+        click.UsageError: there is nothing.
+    """
+    if not filenames:
+        context = click.get_current_context()
+        raise click.UsageError(f"No manifests to {verb}: name files or directories, or - for standard input.", context)
 
 
 def setting_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -103,3 +128,8 @@ def file_policies(folder: Path | None, families: Collection[str] = ()) -> "FileP
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
     return policies
+
+
+def counted(count: int, word: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{count} {word}{'' if count == 1 else 's'}"

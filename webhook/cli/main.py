@@ -1,11 +1,16 @@
 """`neuron-dra`: the commands. Each is loaded when it is used, so that `--help` and `convert` start at once."""
 
 import importlib
-from typing import Final
+import sys
+from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
+
+from webhook.cli.streams import INTERRUPTED, OutputError, failing_in_one_line, need_stdout
 
 _COMMANDS: Final = {
+    "completion": ("webhook.cli.completion", "Print the completion script of a shell."),
     "convert": ("webhook.cli.convert", "Rewrite manifests offline, as the webhook would."),
     "explain": ("webhook.cli.explain", "Explain what becomes of a pod, where it could run, and why it does not run."),
     "validate": ("webhook.cli.validate", "Check manifests offline, before they are applied."),
@@ -23,6 +28,10 @@ _COMMANDS: Final = {
 """Name of a command (also its function's name) -> module, help."""
 
 
+_SERVER: Final = "webhook"
+"""The command that needs no standard output."""
+
+
 class LazyGroup(click.Group):
     """A group that imports the module of a command when the command is used."""
 
@@ -33,16 +42,41 @@ class LazyGroup(click.Group):
         """Import the command; None if the name is unknown."""
         if cmd_name not in _COMMANDS:
             return None
+        if cmd_name != _SERVER:
+            need_stdout()
         command: click.Command = getattr(importlib.import_module(_COMMANDS[cmd_name][0]), cmd_name)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an interrupt ends it as shells expect, and unwritable output with one line."""
+        try:
+            with failing_in_one_line():
+                return super().invoke(ctx)
+        except KeyboardInterrupt:
+            return ctx.exit(INTERRUPTED)
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """The same for what click itself prints, such as the help."""
+        try:
+            with failing_in_one_line():
+                return super().main(*args, **options)
+        except OutputError as error:
+            error.show()
+            sys.exit(error.exit_code)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands from the table above: click would import all of them for their help."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, _COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete names from the table above, for the same reason."""
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=_COMMANDS[name][1]) for name in names]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
-@click.group(cls=LazyGroup)
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="neuron-dra", prog_name="neuron-dra", message="%(prog)s %(version)s")
 def main() -> None:
     """Move AWS Neuron workloads from the device plugin to Dynamic Resource Allocation."""

@@ -13,11 +13,15 @@ import click
 
 from runtime import terminal
 from webhook.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
+from webhook.cli.inputs import file_policies, load_settings, setting_options
 
 if TYPE_CHECKING:
+    from neuron.instances import Catalogue
     from webhook.inspection.devices import DeviceMap
     from webhook.inspection.snapshot import Snapshot
     from webhook.maps.filters import Filter
+
+    Draw = Callable[[Snapshot], DeviceMap]
 
 UNSEEN: Final = 2
 
@@ -72,9 +76,10 @@ UNSEEN: Final = 2
     metavar="SECONDS",
     help="With --serve: the cluster is read at most that often, and only while the page is open.",
 )
+@setting_options("policies")
 @click.pass_context
 def map(  # noqa: A001 - the command's name
-    context: click.Context, /, cluster: ClusterChoice, output: str, *, serve: bool, **options: Any
+    context: click.Context, /, cluster: ClusterChoice, output: str, *, serve: bool, policies: str | None, **options: Any
 ) -> None:
     """Show which Neuron devices the nodes have, which claim holds which, and what is still free and connected.
 
@@ -82,18 +87,40 @@ def map(  # noqa: A001 - the command's name
 
     Exit codes: 0; 2 if the cluster or its ResourceSlices cannot be read.
     """
-    chosen = _filter(options)
+    draw = _maker(_filter(options), _catalogue(policies))
     if serve and options["filenames"]:
         raise click.UsageError("--serve reads a cluster: use -o html for a page of files.")
     if serve:
-        _serve(cluster, options["host"], options["port"], options["interval"])
+        _serve(cluster, options, draw)
         return
-    found, seen = _look(cluster, options["filenames"], chosen)
-    sys.stdout.write(_FORMATS[output](found, seen))
-    sys.stdout.flush()
+    files = options["filenames"]
+    seen = _from_files(files) if files else asyncio.run(_read(cluster))
+    # Bytes: only text depends on the encoding of the terminal.
+    click.echo(_FORMATS[output](draw(seen), seen), nl=False)
     from webhook.cluster.listing import Unseen
 
     context.exit(UNSEEN if isinstance(seen.slices, Unseen) else 0)
+
+
+def _catalogue(policies: str | None) -> "Catalogue | None":
+    """The instance types of policy files; None without any."""
+    found = file_policies(load_settings({"policies": policies}).policies)
+    return found.catalogue if found is not None else None
+
+
+def _maker(chosen: "Filter", catalogue: "Catalogue | None") -> "Draw":
+    def draw(seen: "Snapshot") -> "DeviceMap":
+        from webhook.inspection.device_map import build
+        from webhook.maps import filters
+
+        whole = build(seen, catalogue)
+        if unknown := sorted(chosen.names - {node.name for node in whole.nodes}):
+            raise CannotLookError(
+                f"no Neuron devices on {', '.join(unknown)}: give names that `neuron-dra map -o wide` lists"
+            )
+        return filters.apply(chosen, whole)
+
+    return draw
 
 
 def _filter(options: dict[str, Any]) -> "Filter":
@@ -137,19 +164,6 @@ async def _read(cluster: ClusterChoice) -> "Snapshot":
             raise CannotLookError(f"{server.address} cannot be read: {error}") from error
 
 
-def _look(cluster: ClusterChoice, files: Sequence[Path], chosen: "Filter") -> tuple["DeviceMap", "Snapshot"]:
-    seen = _from_files(files) if files else asyncio.run(_read(cluster))
-    from webhook.inspection.device_map import build
-    from webhook.maps import filters
-
-    whole = build(seen)
-    if unknown := sorted(chosen.names - {node.name for node in whole.nodes}):
-        raise CannotLookError(
-            f"no Neuron devices on {', '.join(unknown)}: give names that `neuron-dra map -o wide` lists"
-        )
-    return filters.apply(chosen, whole), seen
-
-
 def _text(found: "DeviceMap", _: "Snapshot", **options: bool) -> str:
     from webhook.maps.text import Paper, as_text
 
@@ -157,25 +171,25 @@ def _text(found: "DeviceMap", _: "Snapshot", **options: bool) -> str:
     return as_text(found, Paper(encoding, terminal.has_colour(sys.stdout, os.environ)), **options)
 
 
-def _json(found: "DeviceMap", seen: "Snapshot") -> str:
+def _json(found: "DeviceMap", seen: "Snapshot") -> bytes:
     from webhook.maps.document import as_json
 
-    return as_json(found, seen)
+    return as_json(found, seen).encode()
 
 
-def _svg(found: "DeviceMap", _: "Snapshot") -> str:
+def _svg(found: "DeviceMap", _: "Snapshot") -> bytes:
     from webhook.maps.svg import as_svg
 
-    return as_svg(found.nodes)
+    return as_svg(found.nodes).encode()
 
 
-def _html(found: "DeviceMap", seen: "Snapshot") -> str:
+def _html(found: "DeviceMap", seen: "Snapshot") -> bytes:
     from webhook.maps.page import as_page
 
-    return as_page(found, seen)
+    return as_page(found, seen).encode()
 
 
-_FORMATS: Final[dict[str, Callable[["DeviceMap", "Snapshot"], str]]] = {
+_FORMATS: Final[dict[str, Callable[["DeviceMap", "Snapshot"], str | bytes]]] = {
     "text": _text,
     "wide": lambda found, seen: _text(found, seen, wide=True),
     "drawing": lambda found, seen: _text(found, seen, draw=True),
@@ -185,13 +199,14 @@ _FORMATS: Final[dict[str, Callable[["DeviceMap", "Snapshot"], str]]] = {
 }
 
 
-def _serve(cluster: ClusterChoice, host: str, port: int, interval: float) -> None:
+def _serve(cluster: ClusterChoice, options: dict[str, Any], draw: "Draw") -> None:
     from runtime.api_errors import ApiServerError
     from runtime.startup import StartupError
-    from webhook.maps.serve import run
+    from webhook.maps.serve import Served, run
 
+    served = Served(options["host"], options["port"], options["interval"], draw)
     try:
-        asyncio.run(run(lambda: connected(cluster), host, port, interval, lambda text: click.echo(text, err=True)))
+        asyncio.run(run(lambda: connected(cluster), served, lambda text: click.echo(text, err=True)))
     except StartupError as error:
         raise CannotLookError(str(error)) from error
     except ApiServerError as error:

@@ -9,6 +9,8 @@ from xml.etree import ElementTree as ET
 
 import click
 
+from webhook.cli.inputs import counted
+
 if TYPE_CHECKING:
     from policies.files.cases import CaseResult
     from policies.judging.policy_set import PolicySet
@@ -43,7 +45,7 @@ def check(context: click.Context, folder: Path) -> None:
         "for scheduling hints": len(found.hints),
     }
     counts = ", ".join(f"{count} {words}" for words, count in kinds.items() if count) or "none, only catalogues"
-    click.echo(f"{_counted(found.files, 'file')}: policies: {counts}. No problems.")
+    click.echo(f"{counted(found.files, 'file')}: policies: {counts}. No problems.")
     for note in (*found.notes, *notes(found.validating)):
         click.echo(f"note: {note}", err=True)
 
@@ -131,12 +133,14 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
 
     found = _load(context, folder, UNREADABLE)
     now = dt.datetime.now(dt.UTC)
-    sources, complete = read_sources([filename], lambda line: click.echo(line, err=True))
-    objects = [each for source in sources for document in source.documents for each in manifests(document)]
-    cluster = ManifestCluster(objects)
-    policies = FilePolicies(found, now, time.monotonic, namespace)
+    cluster = ManifestCluster()
+    inputs = read_sources([filename], namespace, cluster.take)
+    for fault in inputs.faults:
+        click.echo(str(fault), err=True)
+    policies = FilePolicies(found, now, time.monotonic)
     denied = False
-    for manifest in objects:
+    objects = (document for source in inputs.sources for document in source.documents)
+    for manifest in (each for document in objects for each in manifests(document, namespace)):
         for path, subject in policies.subjects(manifest, operation, cluster):
             place = f"in {subject.namespace}" if subject.namespace else "in the cluster"
             pods = f"Pods of {path_text(path)} in " if path else ""
@@ -145,7 +149,7 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
                 click.echo(f"  {line}")
             verdicts = evaluate(found.validating, subject, now, time.monotonic)
             denied = denied or any(verdict.outcome is PolicyOutcome.DENY for verdict in verdicts)
-    context.exit(UNREADABLE if not complete else FAULTY if denied else 0)
+    context.exit(UNREADABLE if inputs.faults else FAULTY if denied else 0)
 
 
 @policy.command()
@@ -195,7 +199,7 @@ def _load(context: click.Context, folder: Path, code: int) -> "PolicySet":
         return load(files, run_tests=False)
     except PolicyError as error:
         click.echo(str(error), err=True)
-        click.echo(f"{_counted(len(error.problems), 'problem')} in {_counted(len(files), 'file')}.", err=True)
+        click.echo(f"{counted(len(error.problems), 'problem')} in {counted(len(files), 'file')}.", err=True)
         context.exit(code)
 
 
@@ -205,7 +209,7 @@ def table(results: Sequence["CaseResult"]) -> str:
     lines = [f"{'FAIL' if each.failure else 'pass'}  {each.policy:<{width}}  {each.case}" for each in results]
     lines += [f"\n{each.failure}" for each in results if each.failure]
     failed = sum(1 for each in results if each.failure)
-    lines.append(f"{_counted(len(results), 'case')}, {failed} failed.")
+    lines.append(f"{counted(len(results), 'case')}, {failed} failed.")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -239,7 +243,3 @@ def _printable(text: str) -> str:
 
 def _cases(results: Sequence["CaseResult"], name: str) -> list["CaseResult"]:
     return [each for each in results if each.policy == name]
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import datetime as dt
 import sys
+from collections import Counter as Counts
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,8 +14,7 @@ import click
 from runtime import terminal
 from webhook.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
 from webhook.cli.inputs import REFUSED, UNREADABLE, file_policies, load_settings, setting_options
-from webhook.cli.output import write_output
-from webhook.cli.progress import Counter
+from webhook.cli.streams import Counter, write
 
 if TYPE_CHECKING:
     from runtime.api_transport import Connection
@@ -103,7 +103,7 @@ def report(
         records = webhook_namespace if webhook_records else ""
         source = _Cluster(cluster, namespace or "", records, writes=write_policy_reports)
         made, complete = asyncio.run(source.report(options, policies))
-    write_output(_rendered(made, output, line_of))
+    write([_rendered(made, output, line_of)])
     blocked = not write_policy_reports and (made.blocked or made.denied)
     context.exit(UNREADABLE if not complete else REFUSED if blocked else 0)
 
@@ -111,21 +111,24 @@ def report(
 def _from_files(
     filenames: tuple[str, ...], options: "ConversionOptions", policies: "FilePolicies | None", *, lines: bool
 ) -> tuple["Report", bool, LineOf]:
-    from webhook.offline.validate_files import FileView
+    from webhook.offline.file_view import FileView
     from webhook.report.build import ReportBuilder
     from webhook.report.file_inputs import read_files
 
-    with Counter(sys.stderr) as counter:
-        inputs = read_files(filenames, counter.say, lambda count: counter.show("read", count), lines=lines)
-        builder = ReportBuilder(options, FileView(inputs.facts, None), policies)
-        for at, found in enumerate(inputs.found, start=1):
-            builder.take(found)
-            counter.show("assessed", at, len(inputs.found))
-        for manifest in inputs.facts if builder.audits else ():
-            builder.judge(manifest)
-        names = [Path(name).name or name for name in filenames]
-        made = builder.build(_heading(", ".join(names)))
-    return made, inputs.complete, inputs.line_of
+    counter = Counter("objects")
+    inputs = read_files(filenames, counter.step, lines=lines)
+    for fault in inputs.faults:
+        counter.say(str(fault))
+    counter.phase("assessed")
+    builder = ReportBuilder(options, FileView(inputs.facts), policies)
+    for found in inputs.found:
+        builder.take(found)
+        counter.step()
+    for manifest in inputs.facts if builder.audits else ():
+        builder.judge(manifest)
+    counter.clear()
+    names = [Path(name).name or name for name in filenames]
+    return builder.build(_heading(", ".join(names))), not inputs.faults, inputs.line_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -154,15 +157,17 @@ class _Cluster:
         from runtime.api_errors import ApiServerError, ClusterUnavailableError
         from webhook.cluster import kube
 
-        with Counter(sys.stderr) as counter:
-            async with connected(self.cluster) as server:
-                try:
-                    async with kube.connect(self.cluster.files, context=self.cluster.context) as world:
-                        made, complete = await self._read(server, world.view, options, policies, counter)
-                except (ClusterUnavailableError, ApiServerError) as error:
-                    raise CannotLookError(str(error)) from error
-                if self.writes:
-                    await self._write(server, made, counter)
+        counter = Counter("objects")
+        async with connected(self.cluster) as server:
+            try:
+                async with kube.connect(self.cluster.files, context=self.cluster.context) as world:
+                    made, complete = await self._read(server, world.view, options, policies, counter)
+            except (ClusterUnavailableError, ApiServerError) as error:
+                raise CannotLookError(str(error)) from error
+            finally:
+                counter.clear()
+            if self.writes:
+                await self._write(server, made, counter)
         return made, complete
 
     async def _read(
@@ -177,8 +182,12 @@ class _Cluster:
         from webhook.report import cluster_inputs, webhook_records
         from webhook.report.build import ReportBuilder
 
+        counted: Counts[object] = Counts()
+
         def progress(resource: object, count: int) -> None:
-            counter.show(f"read {resource}:", count)
+            for _ in range(count - counted[resource]):
+                counter.step()
+            counted[resource] = count
 
         catalogue = policies.catalogue if policies else Catalogue()
         seen = await cluster_inputs.read_estate(server, server.address, catalogue, progress)

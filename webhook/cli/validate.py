@@ -1,30 +1,34 @@
 """`neuron-dra validate`: checks manifests offline, before they are applied."""
 
 import asyncio
+import contextlib
 import dataclasses
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 import orjson
 
-from webhook.cli.clusters import ClusterChoice, optional_cluster_options
+from neuron.findings import Severity
+from webhook.cli.clusters import ClusterChoice, namespace_option, optional_cluster_options
 from webhook.cli.inputs import (
     REFUSED,
     UNREADABLE,
+    counted,
     file_policies,
     filename_option,
     load_settings,
+    need_files,
     setting_options,
 )
+from webhook.cli.streams import Counter, write
 from webhook.decisions.modes import Mode
 
 if TYPE_CHECKING:
-    from webhook.decisions.conversion_context import ConversionOptions
-    from webhook.offline.convert_files import Source
-    from webhook.offline.file_policies import FilePolicies
-    from webhook.offline.validate_files import ValidationReport
+    from webhook.offline.manifest_files import Fault, Inputs
+    from webhook.offline.validate_files import FileValidator, Located, Tally
+
+_TIMEOUT: Final = 10.0
 
 
 class NoClusterError(click.ClickException):
@@ -45,6 +49,7 @@ class NoClusterError(click.ClickException):
 )
 @optional_cluster_options("Also compare the manifests with ResourceSlices, DeviceClasses and claims of")
 @click.option("--notes", is_flag=True, help="Show notes in text output: what policies only write to the audit log.")
+@namespace_option("Namespace of objects that set none. Default: that of the named cluster's context, else default.")
 @setting_options("config", "device_class", "exclude_namespace", "families", "policies")
 @click.pass_context
 def validate(
@@ -53,6 +58,7 @@ def validate(
     filenames: tuple[str, ...],
     output: str,
     cluster: ClusterChoice,
+    namespace: str | None,
     *,
     notes: bool,
     **flags: Any,
@@ -66,72 +72,103 @@ def validate(
     Exit codes: 0 if nothing would be denied (warnings and notes do not count); 1 if something would be denied; 2 if an
     input could not be read.
     """
+    need_files("validate", filenames)
     chosen = load_settings(flags)
     options = dataclasses.replace(chosen.conversion(), mode=Mode.CONVERT)
     policies = file_policies(chosen.policies, chosen.families)
     # Imported here so that `--help` is fast.
     from webhook.offline.manifest_files import read_sources
+    from webhook.offline.manifests import DEFAULT_NAMESPACE
+    from webhook.offline.validate_files import FileContext, FileValidator
 
-    sources, complete = read_sources(filenames, _say)
-    report = asyncio.run(_check(sources, options, cluster, policies))
-    shown = report if notes or output != "text" else report.without_notes()
-    # Bytes: quotes from files are UTF-8, whatever the encoding of the terminal.
-    sys.stdout.buffer.write(FORMATS[output](shown).encode())
-    sys.stdout.buffer.flush()
+    here = cluster.namespace(namespace) if cluster.is_chosen else namespace or DEFAULT_NAMESPACE
+    counter = Counter("documents")
+    validator = FileValidator(FileContext(options, policies, here))
+    inputs = read_sources(filenames, here, validator.take, counter.step)
+    for fault in inputs.faults:
+        counter.say(str(fault))
+    counter.phase("checked")
+    validator.tally.files = len(inputs.sources)
+    with _located(inputs, validator, cluster, counter) as located:
+        if output == "text":
+            write(as_text(each) for each in located if notes or each.finding.severity is not Severity.NOTE)
+        else:
+            write([FORMATS[output](list(located), inputs.faults, validator.tally)])
+    counter.clear()
+    tally = validator.tally
     if output == "text":
-        _say(_summary(report) + ("" if notes or not report.notes else " --notes shows the notes."))
-    context.exit(UNREADABLE if not complete else REFUSED if report.errors else 0)
+        counter.say(_summary(tally) + ("" if notes or not tally.notes else " --notes shows the notes."))
+    context.exit(UNREADABLE if inputs.faults else REFUSED if tally.errors else 0)
 
 
-async def _check(
-    sources: Sequence["Source"],
-    options: "ConversionOptions",
-    cluster: ClusterChoice,
-    policies: "FilePolicies | None",
-) -> "ValidationReport":
-    from webhook.offline.validate_files import validate_sources
+@contextlib.contextmanager
+def _located(
+    inputs: "Inputs", validator: "FileValidator", cluster: ClusterChoice, counter: Counter
+) -> Iterator[Iterator["Located"]]:
+    """The findings about all files, while the chosen cluster is connected.
 
-    if not cluster.is_chosen:
-        return await validate_sources(sources, options, None, policies)
+    Raises:
+        NoClusterError: on entering: it cannot be used.
+    """
+    with asyncio.Runner() as runner:
+        closing = contextlib.AsyncExitStack()
+        if cluster.is_chosen:
+            runner.run(_join(validator, cluster, closing))
+        try:
+            yield _findings(inputs, validator, runner, counter)
+        finally:
+            runner.run(closing.aclose())
+
+
+async def _join(validator: "FileValidator", cluster: ClusterChoice, closing: contextlib.AsyncExitStack) -> None:
     # The client takes 70 MiB: imported only if there is a cluster.
-    from runtime.api_errors import ClusterUnavailableError
+    from runtime.api_errors import ApiServerError, ClusterUnavailableError
     from webhook.cluster import kube
+    from webhook.cluster.served_versions import served_versions
 
     try:
-        async with kube.connect(cluster.files, context=cluster.context) as world:
-            return await validate_sources(sources, options, world.view, policies)
-    except ClusterUnavailableError as error:
+        world = await closing.enter_async_context(kube.connect(cluster.files, context=cluster.context))
+        validator.join(world.view, await served_versions(world.connection, _TIMEOUT))
+    except (ApiServerError, ClusterUnavailableError) as error:
+        await closing.aclose()
         raise NoClusterError(str(error)) from error
 
 
-def _say(line: str) -> None:
-    click.echo(line, err=True)
+def _findings(
+    inputs: "Inputs", validator: "FileValidator", runner: asyncio.Runner, counter: Counter
+) -> Iterator["Located"]:
+    for source in inputs.sources:
+        number = 0
+        for document in source.documents:
+            known = validator.recall(source.name, document)
+            yield from runner.run(validator.validate(source.name, document)) if known is None else known
+            counter.step()
+            number = document.number
+        if not number:
+            counter.say(f"{source.name}: it contains no objects.")
 
 
-def _summary(report: "ValidationReport") -> str:
-    counts = {"error": report.errors, "warning": report.warnings, "object": report.objects, "file": report.files}
-    counts["note"] = report.notes
-    errors, warnings, objects, files, notes = (f"{n} {word}{'' if n == 1 else 's'}" for word, n in counts.items())
-    found = f"{errors}, {warnings} and {notes}" if report.notes else f"{errors} and {warnings}"
-    return f"{found} in {objects} of {files}."
+def _summary(tally: "Tally") -> str:
+    found = [counted(tally.errors, "error"), counted(tally.warnings, "warning")]
+    found += [counted(tally.notes, "note")] if tally.notes else []
+    shown = f"{', '.join(found[:-1])} and {found[-1]}"
+    return f"{shown} in {counted(tally.objects, 'object')} of {counted(tally.files, 'file')}."
 
 
 # --- output -----------------------------------------------------------------------------------------------------
 
 
-def as_text(report: "ValidationReport") -> str:
+def as_text(each: "Located") -> str:
     """For people: place, code, object and path, then the message and the fix."""
-    lines = []
-    for each in report.located:
-        finding = each.finding
-        place = f"{each.subject}: {finding.path}" if finding.path else each.subject
-        lines.append(f"{each.source}:{each.line}: {finding.severity} {finding.code} {place}")
-        lines.append(f"    {finding.message}")
-        lines += [f"    Fix: {finding.fix}"] if finding.fix else []
+    finding = each.finding
+    place = f"{each.subject}: {finding.path}" if finding.path else each.subject
+    lines = [f"{each.source}:{each.line}: {finding.severity} {finding.code} {place}", f"    {finding.message}"]
+    lines += [f"    Fix: {finding.fix}"] if finding.fix else []
     return "".join(f"{line}\n" for line in lines)
 
 
-def as_json(report: "ValidationReport") -> str:
+def as_json(located: Sequence["Located"], faults: Sequence["Fault"], tally: "Tally") -> str:
+    """For programs."""
     findings = [
         {
             "file": each.source,
@@ -144,29 +181,27 @@ def as_json(report: "ValidationReport") -> str:
             "fix": each.finding.fix,
             "value": each.finding.value,
         }
-        for each in report.located
+        for each in located
     ]
-    summary = {
-        "files": report.files,
-        "objects": report.objects,
-        "errors": report.errors,
-        "warnings": report.warnings,
-        "notes": report.notes,
-    }
-    return _dumped({"findings": findings, "summary": summary})
+    unreadable = [
+        {"file": each.source, "line": each.line, "column": each.column, "problem": each.problem} for each in faults
+    ]
+    return _dumped({"findings": findings, "unreadable": unreadable, "summary": dataclasses.asdict(tally)})
 
 
-def as_sarif(report: "ValidationReport") -> str:
+def as_sarif(located: Sequence["Located"], faults: Sequence["Fault"], _: "Tally") -> str:
     """For code hosts."""
-    from importlib.metadata import version
+    from importlib.metadata import metadata
 
     from webhook.offline.sarif import sarif_log
 
-    return _dumped(sarif_log(report.located, version("neuron-dra")))
+    about = metadata("neuron-dra")
+    links = dict(each.split(", ", 1) for each in about.get_all("Project-URL") or ())
+    return _dumped(sarif_log(located, faults, about["Version"], links.get("Documentation", "")))
 
 
 def _dumped(value: Any) -> str:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
 
 
-FORMATS: Final = {"text": as_text, "json": as_json, "sarif": as_sarif}
+FORMATS: Final = {"json": as_json, "sarif": as_sarif}

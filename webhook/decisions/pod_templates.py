@@ -52,11 +52,16 @@ POD_TEMPLATES: Final[Mapping[tuple[str, str], tuple[Path, ...]]] = {
     ("ray.io", "RayService"): tuple(("spec", "rayClusterConfig", *path) for path in _RAY_GROUPS),
     ("batch.volcano.sh", "Job"): (("spec", "tasks", _ANY, "template"),),
     ("argoproj.io", "Rollout"): (_TEMPLATE,),
+    ("kubeflow.org", "Notebook"): (_TEMPLATE,),
     # AWS's documents use both spellings.
     ("sagemaker.amazonaws.com", "HyperPodPyTorchJob"): (("spec", "replicaSpecs", _ANY, "template"),),
     ("sagemaker.amazonaws.com", "HyperPodPytorchJob"): (("spec", "replicaSpecs", _ANY, "template"),),
 }
 """Paths of pod templates by API group and kind, for all versions; `*` is each item or member."""
+
+
+WITHOUT_METADATA: Final = frozenset({("kubeflow.org", "Notebook")})
+"""Kinds whose pod template has a `spec` and no `metadata`: the API server refuses it as an unknown field."""
 
 
 def pod_templates(data: Any, group: str, kind: str) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -65,6 +70,11 @@ def pod_templates(data: Any, group: str, kind: str) -> Iterator[tuple[Path, dict
         for path, value in _walk(data, pattern):
             if isinstance(value, dict):
                 yield path, value
+
+
+def matches(path: Path, pattern: Path) -> bool:
+    """Whether a path is one of a pattern of `POD_TEMPLATES`."""
+    return len(path) == len(pattern) and all(step in (_ANY, at) for at, step in zip(path, pattern, strict=True))
 
 
 def path_text(path: Sequence[str | int]) -> str:

@@ -43,9 +43,9 @@ class ClaimObjects:
                 self._found.setdefault((each.kind, each.namespace, each.name), each)
 
     def find(self, kind: str, namespace: str, name: str) -> ClaimObject | None:
-        """A claim or template; one in a file without a namespace is in every namespace. None if it is not known."""
+        """A claim or template; None if it is not known."""
         key = (kind, namespace, name)
-        manifest = self._found.get(key) or self._found.get((kind, "", name))
+        manifest = self._found.get(key)
         if manifest is None:
             return None
         if key not in self._read:

@@ -36,7 +36,7 @@ def ended(facts: Facts) -> Diagnosis | None:
 def not_converted(facts: Facts) -> Diagnosis | None:
     """A pod that was admitted with the device plugin's limits, where no node has room for them."""
     wanted = +requested(facts.pod)
-    if not wanted or facts.node_name:
+    if not wanted or facts.node_name or facts.in_tree:
         return None
     offering = [node for node in facts.all_nodes if _offers(node, wanted)]
     text = " and ".join(f"{resource}: {amount}" for resource, amount in wanted.items())

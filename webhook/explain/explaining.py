@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from neuron.selection import SelectorError
-from policies.judging.subjects import CLUSTER_SCOPED
 from webhook.cluster.listing import Unseen
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Outcome
@@ -20,9 +19,11 @@ from webhook.explain.placement import place
 from webhook.explain.reads import Live, PodFacts
 from webhook.explain.verdicts import NodeVerdict
 from webhook.explain.world import World, live_manifest
+from webhook.inspection import pools
 from webhook.inspection.snapshot import PODS
-from webhook.offline.convert_files import Source
+from webhook.offline.documents import Document
 from webhook.offline.manifests import Manifest, manifests
+from webhook.offline.notices import Source
 
 if TYPE_CHECKING:
     from webhook.offline.file_policies import FilePolicies
@@ -59,10 +60,10 @@ class Explainer:
             chosen: settings and policies.
             files: manifests; their objects count before those of the cluster.
             live: a cluster, or None.
-            namespace: of objects in files that set none; empty: they keep none.
+            namespace: of objects in files that set none.
         """
         self._live = live
-        self._files = [(source, document, _placed(each, namespace)) for source, document, each in _all(files)]
+        self._files = list(_all(files, namespace))
         found = [*(live.objects if live else ()), *(manifest for _, _, manifest in self._files)]
         slices, nodes = (items(live.snapshot.slices), items(live.snapshot.nodes)) if live else ((), ())
         complete = live is not None and not isinstance(live.snapshot.classes, Unseen)
@@ -92,6 +93,7 @@ class Explainer:
         outlook = stored_outlook(manifest, self._around)
         claims = self._claims_of(pod)
         namespace = str(pod["metadata"].get("namespace") or "")
+        labels = self._view.namespace_labels(namespace)
         nodes, notes, unknown_class = self._nodes(outlook, pod, claims)
         live = self._live
         diagnosis = diagnose(
@@ -99,14 +101,15 @@ class Explainer:
                 pod,
                 facts.events,
                 outlook,
-                claims,
-                self._templates_of(pod),
-                nodes,
-                self._node_of(pod),
-                self._estate.nodes if self._estate else (),
-                items(live.snapshot.slices) if live else (),
-                live.installation.not_called(namespace, self._view.namespace_labels(namespace)) if live else "",
-                unknown_class,
+                claims=claims,
+                templates=self._templates_of(pod),
+                nodes=nodes,
+                node=self._node_of(pod),
+                all_nodes=self._estate.nodes if self._estate else (),
+                slices=items(live.snapshot.slices) if live else (),
+                not_called=live.installation.not_called(namespace, labels) if live else "",
+                unknown_class=unknown_class,
+                in_tree=self._in_tree(pod) is not None,
             )
         )
         bound = bool((pod.get("spec") or {}).get("nodeName"))
@@ -133,9 +136,10 @@ class Explainer:
         estate = self._estate
         if estate is None:
             return None, (), ""
-        if +requested(outlook.pod) and not outlook.claims:
+        implicit = self._in_tree(outlook.pod)
+        if +requested(outlook.pod) and not outlook.claims and implicit is None:
             return place_legacy(pod, estate), (), ""
-        waiting: list[PodClaim] = []
+        waiting = [implicit] if implicit else []
         allocated: list[Object] = []
         notes: list[str] = []
         for use in outlook.claims:
@@ -160,7 +164,24 @@ class Explainer:
         except SelectorError as error:
             return None, (f"Nodes are not judged: a selector of the claim cannot be evaluated: {error}.",), ""
         others = (_OTHERS.format(", ".join(demand.elsewhere)),) if demand.elsewhere else ()
-        return place(outlook.pod, demand, allocated, estate), others, ""
+        found = place(outlook.pod, demand, allocated, estate)
+        if implicit:
+            # On a node with a device plugin, its resources count first.
+            plugin = {each.node: each for each in place_legacy(outlook.pod, estate)}
+            offers = {node["metadata"]["name"] for node in estate.nodes if pools.advertised(node)}
+            found = tuple(plugin[each.node] if each.node in offers else each for each in found)
+        return found, others, ""
+
+    def _in_tree(self, pod: Object) -> PodClaim | None:
+        """The claim that the scheduler makes for a pod's limits, if DeviceClasses serve all of them (KEP-5004)."""
+        wanted, serving = +requested(pod), self._around.context.extended_resources
+        if not wanted or any(resource not in serving for resource in wanted):
+            return None
+        requests = [
+            {"name": f"request-{place}", "exactly": {"deviceClassName": serving[resource], "count": amount}}
+            for place, (resource, amount) in enumerate(wanted.items())
+        ]
+        return PodClaim("extended-resources", {"devices": {"requests": requests}})
 
     # --- a pod of the cluster -----------------------------------------------------------------------------------
 
@@ -194,18 +215,11 @@ def _is_template(manifest: Manifest, namespace: str) -> bool:
     return manifest.kind == "ResourceClaimTemplate" and manifest.namespace == namespace
 
 
-def _all(files: Sequence[Source]) -> Iterator[tuple[Source, Any, Manifest]]:
+def _all(files: Sequence[Source], namespace: str) -> Iterator[tuple[Source, Document, Manifest]]:
     for source in files:
         for document in source.documents:
-            for manifest in manifests(document):
+            for manifest in manifests(document, namespace):
                 yield source, document, manifest
-
-
-def _placed(manifest: Manifest, namespace: str) -> Manifest:
-    """The object in its namespace."""
-    if manifest.namespace or not namespace or manifest.kind in CLUSTER_SCOPED:
-        return manifest
-    return dataclasses.replace(manifest, namespace=namespace)
 
 
 def _unbound(pod: Object) -> Object:

@@ -30,6 +30,7 @@ class Facts:
         slices: the driver's ResourceSlices.
         not_called: why the API server does not call the webhook for its namespace; empty if it does.
         unknown_class: a DeviceClass that a claim names and that does not exist; empty if there is none.
+        in_tree: whether DeviceClasses serve the limits that it has (KEP-5004).
     """
 
     pod: Object
@@ -43,6 +44,7 @@ class Facts:
     slices: Sequence[Object] = ()
     not_called: str = ""
     unknown_class: str = ""
+    in_tree: bool = False
 
     @property
     def spec(self) -> Object:

@@ -87,7 +87,7 @@ class Outlook:
     Attributes:
         subject: kind and name of the object, and the path of the pod template in it.
         place: `file:line`; empty for a pod of the cluster.
-        namespace: of the pod; empty if the file has none.
+        namespace: of the pod.
         asks: what each container requests, one text each.
         mode: of conversion.
         decided_by: what sets the mode.
@@ -160,17 +160,18 @@ class Surroundings:
     ) -> "Surroundings":
         """The surroundings with the claims, templates and quotas among objects."""
         found = tuple(objects)
-        quotas: dict[str, list[Object]] = {}
+        quotas: dict[str, dict[str, Object]] = {}
         for each in found:
             if each.kind == "ResourceQuota" and not each.group:
-                quotas.setdefault(each.namespace, []).append(each.data)
+                quotas.setdefault(each.namespace, {}).setdefault(each.name, each.data)
+        by_namespace = {namespace: tuple(named.values()) for namespace, named in quotas.items()}
         conversion = conversion_context(options, policies.catalogue if policies else Catalogue(), view)
 
         def context() -> ClaimContext:
             made = claim_context(options, conversion.catalogue, view)
             return dataclasses.replace(made, unconnected=policies is not None and policies.unconnected)
 
-        return cls(view, conversion, policies, default, ClaimObjects(found, context), quotas)
+        return cls(view, conversion, policies, default, ClaimObjects(found, context), by_namespace)
 
 
 def outlooks(manifest: Manifest, place: str, around: Surroundings) -> Iterator[Outlook]:
@@ -261,7 +262,8 @@ def _decide(pod: pods.Pod, namespace: str, around: Surroundings, steering: Steer
     if namespace in options.excluded_namespaces:
         return unchanged("excluded-namespace")
     claiming = find_claims(pod, namespace, around.view, options.device_class)
-    return convert(pod, around.view.namespace(namespace), around.context, claiming, steering)
+    decision = convert(pod, around.view.namespace(namespace), around.context, claiming, steering)
+    return decision if around.policies is None else around.policies.checked(decision, namespace, options, around.view)
 
 
 def _decided_by(settings: ModeSettings, namespace: str, steering: Steering, around: Surroundings) -> str:

@@ -8,8 +8,8 @@ from neuron.device_shapes import Shape
 from neuron.instances import Observation
 from webhook.cluster.api import Resource
 from webhook.cluster.observing import observe
+from webhook.offline.file_view import FileView
 from webhook.offline.manifests import Manifest
-from webhook.offline.validate_files import FileView
 
 Object = Mapping[str, Any]
 
@@ -55,6 +55,5 @@ def live_manifest(item: Object, resource: Resource, kind: str) -> Manifest:
     version = f"{resource.group}/{resource.version}" if resource.group else resource.version
     metadata = item.get("metadata") or {}
     data = {"apiVersion": version, "kind": kind, **item}
-    return Manifest(
-        (), data, resource.group, kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
-    )
+    namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
+    return Manifest((), data, resource.group, kind, namespace, namespace, name)

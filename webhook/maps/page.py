@@ -94,7 +94,7 @@ def _node(node: NodeMap, layouts: dict[str, Json]) -> Json:
         "place": ultraserver(node),
         "closed": node.closed,
         "fits": node.largest_free,
-        "whole": node.whole_free,
+        "whole": node.open and len(node.free) == len(node.devices),
         "server": node.ultraserver.server if node.ultraserver else "",
         "size": node.ultraserver.size if node.ultraserver else 0,
         "layout": _layout(node, layouts),

@@ -1,71 +1,45 @@
 """Converts manifests with the webhook's own conversion: changed documents, needed templates, messages.
 
-Pure: documents in, changes out. A Pod is converted as on CREATE, and so is each pod template of a workload, which the
-webhook itself does not change.
+Pure: one document in, one change out. A Pod is converted as on CREATE, and so is each pod template of a workload,
+which the webhook itself does not change.
 """
 
 import dataclasses
-from collections import Counter
+import functools
+import operator
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import jsonpatch
 import orjson
 
-from neuron import names
 from neuron.families import Families
 from neuron.findings import Finding, warning
 from neuron.instances import Catalogue
 from neuron.templates import Template
 from webhook.decisions import leader_worker_sets, pods
+from webhook.decisions.check_resources import misspelt_resources
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.modes import Mode
 from webhook.decisions.own_claims import find_claims
-from webhook.decisions.pod_templates import POD_TEMPLATES, Path, path_text
+from webhook.decisions.pod_places import NOT_REWRITTEN, find_pods
+from webhook.decisions.pod_templates import POD_TEMPLATES, WITHOUT_METADATA, Path
 from webhook.decisions.steering import NO_STEERING, Steering
+from webhook.offline import current_versions
+from webhook.offline.documents import Document
 from webhook.offline.manifest_advice import advice
 from webhook.offline.manifest_cluster import ManifestCluster
-from webhook.offline.manifests import Document, Manifest, manifests, path_steps
+from webhook.offline.manifests import DEFAULT_NAMESPACE, Manifest, manifests
+from webhook.offline.notices import TURNED_OFF, Notice, PartDecision, Reporter
+from webhook.offline.shapes import Look, Recorded, Shapes
+from webhook.offline.text_edits import Splice
+from webhook.offline.yaml_edits import EditError, edit
+from webhook.offline.yaml_layout import Layout
 
 if TYPE_CHECKING:
     from webhook.offline.file_policies import FilePolicies
-
-_NAMESPACE: Final = ("metadata", "namespace")
-"""Path of findings about the object as a whole, even if a pod template caused them."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Source:
-    """A file. `mark` is its byte order mark, or ""."""
-
-    name: str
-    mark: str
-    documents: Sequence[Document]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Notice:
-    """A message about one place.
-
-    Attributes:
-        source: the file's name.
-        line: line of the file, counted from 1.
-        where: document and object, e.g. `document 2, Pod team/train`.
-        path: field path in the document; empty for the whole object.
-        text: code, sentence and fix.
-    """
-
-    source: str
-    line: int
-    where: str
-    path: str
-    text: str
-
-    def __str__(self) -> str:
-        place = f"{self.source}:{self.line}: [{self.where}]"
-        return ": ".join(filter(None, (f"{place} {self.path}".rstrip(), self.text)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,117 +48,196 @@ class Change:
 
     Attributes:
         document: before the change.
-        wanted: data after the change.
         templates: ResourceClaimTemplates to insert before it.
+        rewrites: whether the document itself changes.
+        wanted: data after the change; None if only the text was computed.
+        splices: the change of the text; None if it was not computed, or the text must be written again as a whole.
+        layout: of the text.
+        fault: why the text must be written again as a whole; or "".
     """
 
     document: Document
-    wanted: dict[str, Any] | None
     templates: Sequence[dict[str, Any]] = ()
-
-    @property
-    def rewrites(self) -> bool:
-        """Whether the document itself changes."""
-        return self.wanted is not self.document.data
+    rewrites: bool = False
+    wanted: dict[str, Any] | None = None
+    splices: tuple[Splice, ...] | None = ()
+    layout: Layout = dataclasses.field(default_factory=Layout)
+    fault: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Conversion:
-    """The changes of all files.
+class _Outcome:
+    """What conversion found about a document, apart from its change.
 
     Attributes:
-        changes: per source, one per document.
-        notices: refusals and warnings, in the order of the files.
+        templates: of all objects, with their namespaces: where they are created, and as written.
+        notices: messages.
         refused: number of refused objects.
+        left: number of objects that still have Neuron limits, without the refused ones.
     """
 
-    changes: Sequence[tuple[Source, Sequence[Change]]]
-    notices: Sequence[Notice]
+    templates: tuple[tuple[str, str, Template], ...]
+    notices: tuple[Notice, ...]
     refused: int
+    left: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Patch:
-    """The decision about a part of an object, and the policy that steered it, or ""."""
+class Settings:
+    """How files are converted.
 
-    path: Path
-    decision: Decision
-    policy: str = ""
-
-
-def convert_sources(
-    sources: Sequence[Source], options: ConversionOptions, policies: "FilePolicies | None" = None
-) -> Conversion:
-    """Convert all files.
-
-    Args:
-        sources: the files. Namespaces, ResourceQuotas, LimitRanges, DeviceClasses and ResourceClaimTemplates in one
-            file apply to the objects in all files.
+    Attributes:
         options: as for the webhook. The command `convert` sets the mode `convert`.
         policies: policies that steer conversion, or None.
+        namespace: of objects that set none.
+        texts: whether texts are changed; without it, only data.
     """
-    converter = _Converter(sources, options, policies)
-    changes = [(source, [converter.convert(source, document) for document in source.documents]) for source in sources]
-    return Conversion(changes, converter.notices, converter.refused)
+
+    options: ConversionOptions
+    policies: "FilePolicies | None" = None
+    namespace: str = DEFAULT_NAMESPACE
+    texts: bool = True
 
 
-class _Converter:
-    """One run over all files; they share templates."""
+class Converter:
+    """One run over all files; they share templates.
 
-    def __init__(self, sources: Sequence[Source], options: ConversionOptions, policies: "FilePolicies | None") -> None:
-        self._policies = policies
-        self._cluster = ManifestCluster(
-            manifest for source in sources for document in source.documents for manifest in manifests(document)
-        )
-        self._world = ConversionContext(
-            policies.catalogue if policies else Catalogue(),
-            Families(declared=options.families),
-            dict(self._cluster.extended_resources()),
-            options,
-        )
+    Namespaces, ResourceQuotas, LimitRanges, DeviceClasses and ResourceClaimTemplates apply to the objects in all files:
+    they are passed to `take` first.
+
+    Attributes:
+        notices: messages about the documents that were converted; the caller may empty it.
+        refused: number of refused objects.
+        left: number of objects that still have Neuron limits, without the refused ones.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._policies = settings.policies
+        self._cluster = ManifestCluster()
         self._printed: set[tuple[str, str]] = set()
+        # Policies may read every field, and JSON output needs the data.
+        self._shapes = Shapes[tuple[Change, _Outcome]]() if settings.texts and settings.policies is None else None
         self.notices: list[Notice] = []
         self.refused = 0
+        self.left = 0
 
-    def convert(self, source: Source, document: Document) -> Change:
-        """Convert every object of a document."""
+    def take(self, manifest: Manifest) -> None:
+        """Read what an object means for others."""
+        self._cluster.take(manifest)
+
+    @functools.cached_property
+    def _world(self) -> ConversionContext:
+        return ConversionContext(
+            self._policies.catalogue if self._policies else Catalogue(),
+            Families(declared=self._settings.options.families),
+            dict(self._cluster.extended_resources()),
+            self._settings.options,
+        )
+
+    def convert(self, source: str, document: Document) -> Change:
+        """Convert every object of a document. `source`: name of its file."""
+        look = Look.at(document.text) if self._shapes is not None and not document.json else None
+        known = self._shapes.find(look) if self._shapes is not None and look is not None else None
+        if known is not None and look is not None:
+            change, outcome = _moved(known, source, document, look)
+        else:
+            change, outcome = self._convert(source, document)
+            if self._shapes is not None and look is not None and document.root is not None and not change.fault:
+                found = list(manifests(document, self._settings.namespace))
+                if len(found) == 1:
+                    # Without its text and nodes, which take much memory.
+                    light = dataclasses.replace(change, document=Document(0, "", document.line), wanted=None)
+                    self._shapes.record(look, document.root, found[0], change.splices or (), (light, outcome))
+        self.notices += outcome.notices
+        self.refused += outcome.refused
+        self.left += outcome.left
+        return dataclasses.replace(change, templates=list(self._unprinted(outcome)))
+
+    def _convert(self, source: str, document: Document) -> tuple[Change, _Outcome]:
         wanted = document.data
-        templates: list[dict[str, Any]] = []
-        for manifest in manifests(document):
-            say = _Reporter(source, document, manifest, self.notices)
+        templates: list[tuple[str, str, Template]] = []
+        notices: list[Notice] = []
+        refused = left = 0
+        for manifest in manifests(document, self._settings.namespace):
+            say = Reporter(source, document, manifest, notices)
             patches = list(self._decide(manifest))
             for patch in patches:
                 say.decision(patch)
             clashes = list(self._clashes(manifest, patches))
             for path, clash in clashes:
                 say.finding(path, clash)
-            if clashes or any(patch.decision.errors for patch in patches):
+            would_be_refused = self._name_pods(manifest, say)
+            if would_be_refused or clashes or any(patch.decision.errors for patch in patches):
                 # A workload of which only a part is converted does not run: leave it unchanged.
-                self.refused += 1
+                refused += 1
                 continue
             for path, text in advice(manifest, {patch.path for patch in patches if patch.decision.patch}):
                 say.line(path, text)
-            if any(patch.decision.patch for patch in patches):
+            current = current_versions.current(manifest)
+            if current is not None or any(patch.decision.patch for patch in patches):
                 if wanted is document.data:
                     wanted = orjson.loads(orjson.dumps(document.data))
+                if current is not None:
+                    _replace(wanted, manifest, current)
                 _apply(wanted, manifest, patches)
-            templates += self._templates(manifest, patches)
-        return Change(document, wanted, templates)
+            here, written = manifest.namespace, manifest.written_namespace
+            templates += [(here, written, each) for patch in patches for each in patch.decision.templates]
+            if not manifest.wraps:
+                left += any(True for _ in find_pods(_part(wanted, manifest.path)))
+        change = self._change(document, wanted)
+        return change, _Outcome(tuple(templates), tuple(notices), refused, left)
 
-    def _decide(self, manifest: Manifest) -> Iterator[_Patch]:
+    def _change(self, document: Document, wanted: dict[str, Any] | None) -> Change:
+        rewrites = wanted is not document.data
+        layout = Layout.of(document.text, document.root)
+        if not rewrites or not self._settings.texts:
+            return Change(document, (), rewrites, wanted, layout=layout)
+        if document.json or document.root is None:
+            return Change(document, (), rewrites, wanted, splices=None, layout=layout)
+        try:
+            splices = tuple(edit(document.text, document.root, wanted))
+        except EditError as error:
+            return Change(document, (), rewrites, wanted, splices=None, layout=layout, fault=str(error))
+        return Change(document, (), rewrites, wanted, splices, layout)
+
+    def _name_pods(self, manifest: Manifest, say: Reporter) -> bool:
+        """Name the pods of an object that cannot be rewritten. Returns whether the webhook would refuse one of them."""
+        key = manifest.group, manifest.kind
+        if key in POD_TEMPLATES or manifest.wraps or not manifest.kind or "apiVersion" not in manifest.data:
+            return False
+        refused = False
+        for place in find_pods(manifest.data):
+            try:
+                decision = self._decide_template(manifest, (), place.template).decision
+            except pods.UnreadableError:
+                continue
+            findings = [*misspelt_resources(pods.view(place.template), self._world.extended_resources)]
+            if key in NOT_REWRITTEN and decision.errors:
+                findings += decision.errors
+                refused = True
+            elif decision.reason in TURNED_OFF:
+                say.decision(PartDecision(place.path, dataclasses.replace(decision, warnings=())))
+            elif decision.resource:
+                say.finding(place.path, left_as_it_is(manifest))
+            for finding in findings:
+                say.finding((), dataclasses.replace(finding, path=place.field_path(finding.path)))
+        return refused
+
+    def _decide(self, manifest: Manifest) -> Iterator[PartDecision]:
         if (manifest.group, manifest.kind) not in POD_TEMPLATES:
             return
         for path, template in manifest.pod_templates():
             try:
                 yield self._decide_template(manifest, path, template)
             except pods.UnreadableError as error:
-                yield _Patch(path, denied("unreadable", _unreadable(manifest, error)))
-        if manifest.kind == "LeaderWorkerSet" and manifest.namespace not in self._world.options.excluded_namespaces:
+                yield PartDecision(path, denied("unreadable", _unreadable(manifest, error)))
+        if manifest.kind == "LeaderWorkerSet" and manifest.namespace not in self._settings.options.excluded_namespaces:
             try:
                 placed = self._place(manifest)
             except pods.UnreadableError as error:
                 placed = denied("unreadable", _unreadable(manifest, error))
-            yield _Patch((), placed)
+            yield PartDecision((), placed)
 
     def _place(self, manifest: Manifest) -> Decision:
         workload = leader_worker_sets.decode(orjson.dumps(manifest.data))
@@ -200,12 +253,12 @@ class _Converter:
         templates = leader_worker_sets.pod_templates(manifest.data)
         return [self._policies.steer(manifest, dict(template), self._cluster)[0] for template in templates]
 
-    def _decide_template(self, manifest: Manifest, path: Path, template: dict[str, Any]) -> _Patch:
+    def _decide_template(self, manifest: Manifest, path: Path, template: dict[str, Any]) -> PartDecision:
         pod = pods.view(template)
         if not pod.concerns_us:
-            return _Patch(path, unchanged("not-neuron"))
-        if manifest.namespace in self._world.options.excluded_namespaces:
-            return _Patch(path, unchanged("excluded-namespace"))
+            return PartDecision(path, unchanged("not-neuron", *misspelt_resources(pod, self._world.extended_resources)))
+        if manifest.namespace in self._settings.options.excluded_namespaces:
+            return PartDecision(path, unchanged("excluded-namespace"))
         facts = self._cluster.namespace(manifest.namespace)
         device_class = self._world.options.device_class
         claiming = find_claims(pod, manifest.namespace, self._cluster, device_class)
@@ -215,11 +268,15 @@ class _Converter:
         decision = convert(pod, facts, self._world, claiming, steering)
         if self._policies is not None:
             decision = self._policies.checked(decision, manifest.namespace, self._world.options, self._cluster)
-        if faults:
-            decision = dataclasses.replace(decision, warnings=(*decision.warnings, *faults))
-        return _Patch(path, decision, steering.policy)
+        misspelt = tuple(misspelt_resources(pod, self._world.extended_resources))
+        if faults or misspelt:
+            decision = dataclasses.replace(decision, warnings=(*decision.warnings, *faults, *misspelt))
+        if (manifest.group, manifest.kind) in WITHOUT_METADATA:
+            patch = tuple(each for each in decision.patch if not each["path"].startswith("/metadata"))
+            decision = dataclasses.replace(decision, patch=patch)
+        return PartDecision(path, decision, steering.policy)
 
-    def _clashes(self, manifest: Manifest, patches: Sequence[_Patch]) -> Iterator[tuple[Path, Finding]]:
+    def _clashes(self, manifest: Manifest, patches: Sequence[PartDecision]) -> Iterator[tuple[Path, Finding]]:
         """Templates in the manifests that have the name of a generated template and another spec."""
         for patch in patches:
             for template in patch.decision.templates:
@@ -227,22 +284,71 @@ class _Converter:
                 if digest not in (None, template.digest):
                     yield patch.path, _foreign(template)
 
-    def _templates(self, manifest: Manifest, patches: Sequence[_Patch]) -> Iterator[dict[str, Any]]:
-        """The templates that an object needs, except those printed before or present in the manifests."""
-        for patch in patches:
-            for template in patch.decision.templates:
-                key = (manifest.namespace, template.name)
-                if key not in self._printed and self._cluster.template_digest(*key) is None:
-                    self._printed.add(key)
-                    yield template.manifest(manifest.namespace)
+    def _unprinted(self, outcome: _Outcome) -> Iterator[dict[str, Any]]:
+        """The templates that a document needs, except those printed before or present in the manifests."""
+        for namespace, written, template in outcome.templates:
+            key = (namespace, template.name)
+            if key not in self._printed and self._cluster.template_digest(*key) is None:
+                self._printed.add(key)
+                yield template.manifest(written)
 
 
-def _apply(wanted: Any, manifest: Manifest, patches: Sequence[_Patch]) -> None:
+def _moved(
+    known: Recorded[tuple[Change, _Outcome]], source: str, document: Document, look: Look
+) -> tuple[Change, _Outcome]:
+    """The result of another document, for a document that differs in values that do not matter."""
+    change, outcome = known.result
+    name, first = known.name_in(look), known.name_in(known.look)
+    notices = tuple(
+        dataclasses.replace(
+            each,
+            source=source,
+            number=document.number,
+            line=each.line - change.document.line + document.line,
+            subject=each.subject if name is None else f"{each.subject.removesuffix(first or '')}{name}",
+        )
+        for each in outcome.notices
+    )
+    splices = None if change.splices is None else tuple(known.splices(change.splices, look))
+    return (
+        dataclasses.replace(change, document=document, splices=splices, wanted=None),
+        dataclasses.replace(outcome, notices=notices),
+    )
+
+
+def left_as_it_is(manifest: Manifest) -> Finding:
+    why = NOT_REWRITTEN.get((manifest.group, manifest.kind), "neuron-dra does not know this kind")
+    return warning(
+        "NEU220",
+        "",
+        f"the {manifest.kind} is left as it is: {why}.",
+        "The webhook converts its pods when they are created.",
+        manifest.kind,
+    )
+
+
+def _part(data: Any, path: Path) -> Any:
+    return functools.reduce(operator.getitem, path, data)
+
+
+def _replace(wanted: Any, manifest: Manifest, current: dict[str, Any]) -> None:
+    """Replace an object in a copy of the document's data."""
+    if not manifest.path:
+        wanted.update(current)
+        return
+    *above, last = manifest.path
+    owner = _part(wanted, tuple(above))
+    given = owner[last]
+    # An item of a typed list may take apiVersion and kind from the list.
+    owner[last] = orjson.loads(orjson.dumps({name: value for name, value in current.items() if name in given}))
+    if "apiVersion" not in given:
+        _part(wanted, tuple(above[:-1]))["apiVersion"] = current["apiVersion"]
+
+
+def _apply(wanted: Any, manifest: Manifest, patches: Sequence[PartDecision]) -> None:
     """Apply decisions to a copy of the document's data."""
     for patch in patches:
-        part = wanted
-        for step in (*manifest.path, *patch.path):
-            part = part[step]
+        part = _part(wanted, (*manifest.path, *patch.path))
         # A copy: values of the patch become part of the data, and later operations may change them.
         operations = orjson.loads(orjson.dumps(patch.decision.patch))
         before = dict(part)
@@ -253,72 +359,6 @@ def _apply(wanted: Any, manifest: Manifest, patches: Sequence[_Patch]) -> None:
             rest = dict(part)
             part.clear()
             part.update({"metadata": metadata, **rest})
-
-
-class _Reporter:
-    """Writes notices about one object."""
-
-    def __init__(self, source: Source, document: Document, manifest: Manifest, notices: list[Notice]) -> None:
-        self._source = source
-        self._document = document
-        self._manifest = manifest
-        self._notices = notices
-        self._reported: set[Notice] = set()
-
-    def line(self, path: Path, text: str) -> None:
-        """Add a message about a place in the object, unless it was added before."""
-        path = (*self._manifest.path, *path)
-        line = self._document.line_of(path)
-        where = ", ".join(filter(None, (f"document {self._document.number}", str(self._manifest))))
-        notice = Notice(self._source.name, line, where, path_text(path), text)
-        if notice not in self._reported:
-            self._reported.add(notice)
-            self._notices.append(notice)
-
-    def finding(self, path: Path, finding: Finding) -> None:
-        """Add a finding about the part of the object at `path`."""
-        steps = path_steps(finding.path)
-        self.line(steps if steps == _NAMESPACE else (*path, *steps), str(finding))
-
-    def decision(self, patch: _Patch) -> None:
-        """Add the findings of a decision, and the reason if a part is not converted."""
-        for finding in (*patch.decision.errors, *patch.decision.warnings, *_repeated(patch.decision)):
-            self.finding(patch.path, finding)
-        match patch.decision.reason:
-            case "mode-off-by-pod":
-                path = (*patch.path, "metadata", "annotations", names.ANNOTATION_CONVERT)
-                self.line(path, "not converted: the annotation turns conversion off.")
-            case "mode-off-by-namespace":
-                text = f"{names.ANNOTATION_CONVERT} of Namespace {self._manifest.namespace} turns it off."
-                self.line(_NAMESPACE, f"not converted: {text}")
-            case "mode-off-by-policy":
-                self.line(patch.path, f"not converted: policy '{patch.policy}' turns it off.")
-            case "excluded-namespace":
-                text = f"namespace {self._manifest.namespace} is excluded (--exclude-namespace)."
-                self.line(_NAMESPACE, f"not converted: {text}")
-
-
-def _repeated(decision: Decision) -> Iterator[Finding]:
-    """NEU209 for containers that refer to one claim more than once.
-
-    Not reported by the webhook: only server-side apply of such a manifest fails.
-    """
-    references: Counter[tuple[str, str]] = Counter()
-    for operation in decision.patch:
-        container, claims, _ = operation["path"].partition("/resources/claims")
-        if claims and operation["op"] == "add":
-            added = operation["value"]
-            references.update((container, entry["name"]) for entry in (added if isinstance(added, list) else [added]))
-    for (container, claim), count in references.items():
-        if count > 1:
-            _, section, index = container.removeprefix("/").split("/")
-            yield warning(
-                "NEU209",
-                f"spec.{section}[{index}].resources.claims",
-                f"the container refers to claim {claim} {count} times, which kubectl apply --server-side refuses.",
-                "Apply it client-side.",
-                claim,
-            )
 
 
 def _unreadable(manifest: Manifest, error: Exception) -> Finding:

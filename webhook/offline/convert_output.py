@@ -1,22 +1,25 @@
-"""Converted manifests as YAML, as JSON or as a diff."""
+"""Converted manifests as YAML, as JSON or as a diff, written while they are converted."""
 
 import dataclasses
+import itertools
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import PurePath
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from runtime.yaml_nodes import Node, YamlError, compose
-from webhook.offline.convert_files import Change, Conversion, Source
-from webhook.offline.manifests import Document, manifests
-from webhook.offline.text_edits import Splice, apply, unified_diff
-from webhook.offline.yaml_edits import EditError, edit
+from webhook.offline.convert_files import Change
+from webhook.offline.manifests import manifests_of
+from webhook.offline.notices import Source
+from webhook.offline.text_edits import Splice, UnifiedDiff, apply
 from webhook.offline.yaml_layout import Layout, json_text, line_start
 
 Say: TypeAlias = Callable[[str], None]
 """Receives a message for the user."""
+Changes: TypeAlias = Iterable[tuple[Source, Change]]
+"""The changes of all documents of all files, in order."""
 
 _DIRECTIVES: Final = re.compile(r"\A(?:(?:%[^\n]*|[ \t]*#[^\n]*|[ \t]*)\r?\n)*%[^\n]*\n")
 _START: Final = re.compile(r"^---", re.MULTILINE)
@@ -25,62 +28,109 @@ _CONTENT_AFTER_DASHES: Final = re.compile(r"\A---[ \t]+(?=[^#\s])")
 _JSON_ESCAPES: Final = re.compile(r"\\/|\\u[dD][89a-fA-F]")
 
 
-def as_yaml(conversion: Conversion, say: Say) -> str:
+def as_yaml(changes: Changes, say: Say) -> Iterator[str]:
     """All documents as one stream for kubectl; unchanged documents keep their bytes."""
-    everything = [change for _, changes in conversion.changes for change in changes]
-    alone = len(everything) == 1 and not everything[0].templates
-    pieces: list[str] = []
-    for source, changes in conversion.changes:
-        mark = "" if pieces else source.mark
-        for change in changes:
-            starts = _START.search(change.document.text)
-            dashes = "---" + Layout.of(change.document.text, None).newline if starts else ""
-            pieces += [dashes + template for template in _templates(change)]
-            pieces.append(_for_kubectl(source, change, say, alone=alone))
-        if mark and pieces:
-            pieces[0] = mark + pieces[0]
-    return _stream(pieces)
+    head = list(itertools.islice(iter_ := iter(changes), 2))
+    alone = len(head) == 1 and not head[0][1].templates
+    yield from _stream(_pieces(itertools.chain(head, iter_), say, alone=alone))
 
 
-def as_json(conversion: Conversion) -> str:
+def _pieces(changes: Changes, say: Say, *, alone: bool) -> Iterator[str]:
+    first = True
+    for source, change in changes:
+        mark = source.documents.mark if first else ""
+        first = False
+        starts = _START.search(change.document.text)
+        dashes = "---" + change.layout.newline if starts else ""
+        for text in (*(dashes + template for template in _templates(change)), _for_kubectl(source, change, say, alone)):
+            yield mark + text
+            mark = ""
+
+
+def as_json(changes: Changes) -> Iterator[str]:
     """All objects and the templates that they need, as one List."""
-    items: list[dict[str, Any]] = []
-    for _, changes in conversion.changes:
-        for change in changes:
-            items += change.templates
-            wanted = dataclasses.replace(change.document, data=change.wanted)
-            items += [manifest.data for manifest in manifests(wanted) if manifest.kind]
-    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=2, ensure_ascii=False) + "\n"
+    yield '{\n  "apiVersion": "v1",\n  "kind": "List",\n  "items": ['
+    before = "\n"
+    for _, change in changes:
+        objects = (each.data for each in manifests_of(change.wanted) if each.kind and not each.wrapped)
+        for item in (*change.templates, *objects):
+            text = json.dumps(item, indent=2, ensure_ascii=False)
+            yield f"{before}    " + text.replace("\n", "\n    ")
+            before = ",\n"
+    yield "]\n}\n" if before == "\n" else "\n  ]\n}\n"
 
 
-def as_diff(conversion: Conversion, directory: PurePath, say: Say) -> str:
+def as_diff(changes: Changes, path_of: Callable[[str], str], say: Say) -> Iterator[str]:
     """A unified diff of every changed file.
 
     Args:
-        conversion: the changes.
-        directory: paths below it are shown relative to it.
+        changes: the changes.
+        path_of: the path in the diff for a file's name.
         say: receives messages.
     """
-    return "".join(
-        unified_diff(*_file_splices(source, changes, say), _diff_path(source.name, directory))
-        for source, changes in conversion.changes
-    )
+    for source, found in itertools.groupby(changes, key=lambda each: each[0]):
+        diff = UnifiedDiff(path_of(source.name))
+        for position, (_, change) in enumerate(found):
+            mark = source.documents.mark if position == 0 else ""
+            splices = _splices(source, change, say)
+            templates = list(_templates(change))
+            if templates:
+                splices = [_before(change, templates, first=position == 0), *splices]
+            moved = [Splice(len(mark) + each.start, len(mark) + each.end, each.text) for each in splices]
+            yield from diff.feed(mark + change.document.text, moved)
+        yield from diff.finish()
 
 
-def _stream(pieces: Sequence[str]) -> str:
-    parts: list[str] = []
-    for piece in pieces:
-        if parts and not parts[-1].endswith("\n"):
-            parts.append("\n")
+def diff_directory(names: Iterable[str], here: str) -> str:
+    """The directory to which the paths of a diff are relative: `git apply` and `patch` refuse paths with `..`.
+
+    Args:
+        names: of the files.
+        here: the working directory; returned if all files are below it.
+    """
+    paths = [_real(name, here) for name in names if not name.startswith("<")]
+    inside = os.path.realpath(here)
+    if all(os.path.commonpath([inside, path]) == inside for path in paths):
+        return inside
+    common = os.path.commonpath([inside, *(str(Path(path).parent) for path in paths)])
+    above = (str(each) for each in (Path(common), *Path(common).parents))
+    return next((each for each in above if Path(each, ".git").exists()), common)
+
+
+def diff_path(name: str, here: str, directory: str) -> str:
+    """A file's path in a diff, with slashes.
+
+    Args:
+        name: of the file.
+        here: the working directory.
+        directory: to which the path is relative.
+    """
+    return Path(os.path.relpath(_real(name.strip("<>"), here), directory)).as_posix()
+
+
+def _real(name: str, directory: str) -> str:
+    """The absolute path of a file without symbolic links above it."""
+    parent, last = os.path.split(Path(directory, name))
+    return str(Path(os.path.realpath(parent), last))
+
+
+def _stream(pieces: Iterator[str]) -> Iterator[str]:
+    head = list(itertools.islice(pieces, 2))
+    several = len(head) > 1
+    ended = True
+    first = True
+    for piece in itertools.chain(head, pieces):
+        if not ended:
+            yield "\n"
         # kubectl reads a stream that begins with a brace as JSON.
-        separated = bool(parts) or (len(pieces) > 1 and piece.startswith("{"))
+        separated = not first or (several and piece.startswith("{"))
         if separated and piece.strip() and not _START.match(piece):
-            parts.append("---" + Layout.of(piece, None).newline)
-        parts.append(piece)
-    return "".join(parts)
+            yield "---" + Layout.of(piece, None).newline
+        yield piece
+        ended, first = piece.endswith("\n"), False
 
 
-def _for_kubectl(source: Source, change: Change, say: Say, *, alone: bool) -> str:
+def _for_kubectl(source: Source, change: Change, say: Say, alone: bool) -> str:
     """The text of a document after its change, without YAML and JSON that kubectl cannot read.
 
     Args:
@@ -96,7 +146,7 @@ def _for_kubectl(source: Source, change: Change, say: Say, *, alone: bool) -> st
     bare = _CONTENT_AFTER_DASHES.sub("---\n", _without_directives(text))
     if bare == text or _means(bare, change.wanted):
         return bare
-    return f"---\n{Layout.of(text, document.root).document(change.wanted)}"
+    return f"---\n{change.layout.document(change.wanted)}"
 
 
 def _means(text: str, data: Any) -> bool:
@@ -116,69 +166,44 @@ def _without_directives(text: str) -> str:
     return "".join(kept) + text[head.end() :]
 
 
-def _splices(source: Source, change: Change, say: Say) -> list[Splice]:
+def _splices(source: Source, change: Change, say: Say) -> Sequence[Splice]:
     """The changes in the text of a document, without the templates before it."""
     document = change.document
-    if not change.rewrites:
-        return []
+    if change.splices is not None:
+        return change.splices
     if document.root is None:
         return [Splice(0, len(document.text), json_text(change.wanted, document.text) + "\n")]
-    if document.json:
-        return [_anew(document, document.root, change.wanted)]
-    try:
-        return edit(document.text, document.root, change.wanted)
-    except EditError as error:
-        say(
-            f"{source.name}:{document.line}: [document {document.number}] rewritten, without comments and layout:"
-            f" {error}."
-        )
-        return [_anew(document, document.root, change.wanted)]
+    if change.fault:
+        place = f"{source.name}:{document.line}: [document {document.number}]"
+        say(f"{place} rewritten, without comments and layout: {change.fault}.")
+    return [_anew(change, document.root)]
 
 
-def _anew(document: Document, root: Node, wanted: Any) -> Splice:
-    text = document.text
-    if document.json:
-        return Splice(root.start, root.end, json_text(wanted, text))
-    layout = Layout.of(text, root)
+def _anew(change: Change, root: Node) -> Splice:
+    text = change.document.text
+    if change.document.json:
+        return Splice(root.start, root.end, json_text(change.wanted, text))
     shares_line = bool(text[line_start(text, root.start) : root.start].strip())
-    return Splice(root.start, len(text), (layout.newline if shares_line else "") + layout.document(wanted))
+    return Splice(
+        root.start, len(text), (change.layout.newline if shares_line else "") + change.layout.document(change.wanted)
+    )
 
 
 def _templates(change: Change) -> Iterator[str]:
     """The templates to insert before a document, in its layout."""
-    document = change.document
     for template in change.templates:
-        if document.json:
-            yield json_text(template, document.text) + "\n"
+        if change.document.json:
+            yield json_text(template, change.document.text) + "\n"
         else:
-            yield dataclasses.replace(Layout.of(document.text, document.root), literals=True).document(template)
+            yield dataclasses.replace(change.layout, literals=True).document(template)
 
 
-def _file_splices(source: Source, changes: Sequence[Change], say: Say) -> tuple[str, list[Splice]]:
-    text = source.mark
-    splices: list[Splice] = []
-    for position, change in enumerate(changes):
-        document = change.document
-        found = _splices(source, change, say)
-        templates = list(_templates(change))
-        if templates:
-            found = [_before(document, templates, first=position == 0), *found]
-        splices += [Splice(len(text) + each.start, len(text) + each.end, each.text) for each in found]
-        text += document.text
-    return text, splices
-
-
-def _before(document: Document, templates: Sequence[str], *, first: bool) -> Splice:
+def _before(change: Change, templates: Sequence[str], *, first: bool) -> Splice:
     """The insertion of templates before a document, after its directives."""
-    if document.json:
+    if change.document.json:
         return Splice(0, 0, "".join(templates))
-    dashes = "---" + Layout.of(document.text, None).newline
-    start = _START.search(document.text)
+    dashes = "---" + change.layout.newline
+    start = _START.search(change.document.text)
     if start:
         return Splice(start.start(), start.start(), "".join(dashes + template for template in templates))
     return Splice(0, 0, ("" if first else dashes) + "".join(template + dashes for template in templates))
-
-
-def _diff_path(name: str, directory: PurePath) -> str:
-    path = PurePath(os.path.normpath(directory / name.strip("<>")))
-    return path.relative_to(directory if path.is_relative_to(directory) else path.anchor).as_posix()

@@ -9,15 +9,16 @@ Imported only if there are policies: schema and engine take 20 MiB.
 import copy
 import dataclasses
 import datetime as dt
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path as FilePath
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import jsonpatch
 import orjson
 
 from kubecel.budget import Clock
 from neuron.claim_reader import read_claim
+from neuron.claim_specs import ClaimSpec
 from neuron.findings import Finding, Severity, as_warning, warning
 from neuron.instances import Catalogue
 from neuron.templates import API_VERSION as TEMPLATE_VERSION
@@ -34,6 +35,7 @@ from webhook.decisions.claim_context import claim_context
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Decision, denied
 from webhook.decisions.pod_templates import Path
+from webhook.decisions.ports import DeviceView
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.decisions.template_findings import KnownTemplates
 from webhook.offline.manifests import Manifest
@@ -50,8 +52,6 @@ from webhook.reviews.policy_steering import SteeringRefusedError, find_steering
 from webhook.reviews.policy_subjects import namespace_object
 from webhook.reviews.policy_verdicts import findings
 
-_NAMESPACE: Final = "default"
-"""Namespace of objects that set none, as in kubectl."""
 _SUFFIX: Final = "xxxxx"
 """Placeholder for the letters that the API server adds to `generateName`."""
 _OWNERS: Final = {
@@ -62,19 +62,24 @@ _OWNERS: Final = {
 """The owner of the pods, if it is another object than the one in the file."""
 
 
+class _Templates(DeviceView, Protocol):
+    """Devices, DeviceClasses and templates, of files or of a cluster."""
+
+    def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
+        """The claim spec of a ResourceClaimTemplate; None if it is unknown."""
+
+
 class FilePolicies:
     """The policies of a folder."""
 
-    def __init__(self, policies: PolicySet, now: dt.datetime, clock: Clock, namespace: str = _NAMESPACE) -> None:
+    def __init__(self, policies: PolicySet, now: dt.datetime, clock: Clock) -> None:
         """Prepare.
 
         Args:
             policies: the set.
             now: the time, for the expiry of exceptions.
             clock: monotonic seconds; bounds evaluation.
-            namespace: of objects that set none.
         """
-        self._namespace = namespace
         self._policies = policies
         self._now = now
         self._clock = clock
@@ -104,8 +109,10 @@ class FilePolicies:
         found = (each for rule in self._policies.conversions for each in rule.templates)
         return frozenset(each.name for each in found if each.inline is None)
 
-    def checked(self, decision: Decision, namespace: str, options: ConversionOptions, cluster: PolicyView) -> Decision:
-        """A conversion, after the templates that policies name were compared with those among the files."""
+    def checked(
+        self, decision: Decision, namespace: str, options: ConversionOptions, cluster: "_Templates"
+    ) -> Decision:
+        """A conversion, after the templates that policies name were compared with those that are known."""
         if not decision.needs:
             return decision
         if self._context is None:
@@ -196,16 +203,16 @@ class FilePolicies:
             return of_object(data, operation=operation)
         knower = self._knower(namespaces)
         knowledge = knowledge_for(knower.base, knower, namespace, named_by(data))
-        where = namespace or self._namespace
-        known = namespace_object(where, namespaces)
-        if not namespace:
+        known = namespace_object(namespace, namespaces)
+        metadata = _mapping(data.get("metadata"))
+        if not metadata.get("namespace"):
             # The API server sets the namespace.
-            data = {**data, "metadata": {**_mapping(data.get("metadata")), "namespace": self._namespace}}
+            data = {**data, "metadata": {**metadata, "namespace": namespace}}
         return of_object(
             data,
             RequestContext(
                 namespace_object=known,
-                quotas=self._quotas({namespace, where}, namespaces),
+                quotas=namespaces.quotas(namespace),
                 knowledge=with_record(knowledge, verified(data, knowledge.templates)),
             ),
             operation=operation,
@@ -216,15 +223,6 @@ class FilePolicies:
         if self._known is None or self._known[0] is not view:
             self._known = (view, DeviceKnower(view, self._policies.catalogue))
         return self._known[1]
-
-    def _quotas(self, places: Collection[str], namespaces: PolicyView) -> Mapping[str, int] | None:
-        """The limits of quotas. Quotas without a namespace count for objects without one."""
-        found = [namespaces.quotas(each) for each in places]
-        known = [quotas for quotas in found if quotas is not None]
-        if not known:
-            return None
-        names = set[str]().union(*known)
-        return {name: min(quotas[name] for quotas in known if name in quotas) for name in names}
 
     def _judge(self, subject: Subject) -> list[Finding] | None:
         verdicts = self._verdicts(subject)
@@ -256,9 +254,8 @@ def _pod(manifest: Manifest, template: dict[str, Any]) -> dict[str, Any]:
         **_mapping(template.get("metadata")),
         "generateName": f"{manifest.name.rstrip('*-')}-",
         "ownerReferences": [owner],
+        "namespace": manifest.namespace,
     }
-    if manifest.namespace:
-        metadata["namespace"] = manifest.namespace
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec")}
 
 

@@ -4,12 +4,11 @@ from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from neuron import names
-from webhook.decisions.pod_templates import POD_TEMPLATES, Path
+from webhook.decisions.pod_templates import Path
 from webhook.offline.manifests import Manifest
 
 _RAY: Final = "ray.io"
 _RAY_CORES: Final = "neuron_cores"
-_AMOUNTS: Final = ("limits", "requests")
 
 
 def advice(manifest: Manifest, converted: Collection[Path]) -> Iterator[tuple[Path, str]]:
@@ -21,12 +20,6 @@ def advice(manifest: Manifest, converted: Collection[Path]) -> Iterator[tuple[Pa
     """
     if not manifest.kind or "apiVersion" not in manifest.data:
         yield (), "left unchanged: without apiVersion and kind it is not a Kubernetes object."
-    elif (manifest.group, manifest.kind) not in POD_TEMPLATES:
-        for path in _resources((), manifest.data):
-            yield (
-                path,
-                f"left unchanged: the place of pod templates in a {manifest.kind} is unknown. Convert it manually.",
-            )
     elif manifest.group == _RAY:
         yield from _ray(manifest, converted)
     elif manifest.kind == "ClusterTrainingRuntime" and converted:
@@ -34,23 +27,6 @@ def advice(manifest: Manifest, converted: Collection[Path]) -> Iterator[tuple[Pa
             (),
             "its pods run in the namespaces of TrainJobs: apply the ResourceClaimTemplates before it in each of them.",
         )
-
-
-def _resources(path: Path, value: Any) -> Iterator[Path]:
-    """Legacy resources in fields like a container's `resources`, such as a TrainJob's `resourcesPerNode`."""
-    if isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _resources((*path, index), item)
-    if not isinstance(value, dict):
-        return
-    for name, item in value.items():
-        if name.startswith("resources") and isinstance(item, dict):
-            for field in _AMOUNTS:
-                amounts = item.get(field)
-                if isinstance(amounts, dict):
-                    yield from ((*path, name, field, each) for each in amounts if each in names.LEGACY_RESOURCES)
-        else:
-            yield from _resources((*path, name), item)
 
 
 def _ray(manifest: Manifest, converted: Collection[Path]) -> Iterator[tuple[Path, str]]:

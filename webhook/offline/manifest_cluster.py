@@ -20,10 +20,9 @@ _T = TypeVar("_T")
 
 
 class ManifestCluster:
-    """A `ClusterView` of the objects in manifests. Objects without a namespace share the namespace ""."""
+    """A `ClusterView` of the objects in manifests."""
 
-    def __init__(self, manifests: Iterable[Manifest]) -> None:
-        """Read the objects that concern conversion; unreadable ones are ignored."""
+    def __init__(self, manifests: Iterable[Manifest] = ()) -> None:
         self._namespaces: defaultdict[str, NamespaceFacts] = defaultdict(lambda: NO_FACTS)
         self._labels: dict[str, Mapping[str, str]] = {}
         self._quotas = NamespaceQuotas()
@@ -32,9 +31,10 @@ class ManifestCluster:
         self._classes: dict[str, ClassSpec] = {}
         self._templates: dict[tuple[str, str], TemplateFacts] = {}
         for manifest in manifests:
-            self._take(manifest)
+            self.take(manifest)
 
-    def _take(self, manifest: Manifest) -> None:
+    def take(self, manifest: Manifest) -> None:
+        """Read an object that concerns conversion; others, and unreadable ones, are ignored."""
         data, key = manifest.data, (manifest.namespace, manifest.name)
         match manifest.group, manifest.kind:
             case "", "Namespace" if manifest.name:
@@ -116,7 +116,7 @@ class ManifestCluster:
 
     def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
         """Requests of a template in the manifests."""
-        facts = self._templates.get((namespace, name)) or self._templates.get(("", name))
+        facts = self._templates.get((namespace, name))
         return facts.spec if facts else None
 
     def template_digest(self, namespace: str, name: str) -> str | None:

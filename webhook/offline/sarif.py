@@ -6,6 +6,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from neuron.findings import CODES
+from webhook.offline.manifest_files import Fault
 from webhook.offline.validate_files import Located
 
 VERSION: Final = "2.1.0"
@@ -13,12 +14,16 @@ SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/sche
 _HELP: Final = "docs/errors.md"
 
 
-def sarif_log(located: Sequence[Located], version: str) -> dict[str, Any]:
+def sarif_log(
+    located: Sequence[Located], faults: Sequence[Fault], version: str, documentation: str = ""
+) -> dict[str, Any]:
     """A SARIF log with one run.
 
     Args:
         located: the findings.
+        faults: files that cannot be read.
         version: of this program.
+        documentation: URL of the documentation, for absolute links; or "".
     """
     codes = sorted({each.finding.code for each in located})
     return {
@@ -27,8 +32,18 @@ def sarif_log(located: Sequence[Located], version: str) -> dict[str, Any]:
         "runs": [
             {
                 "tool": {
-                    "driver": {"name": "neuron-dra", "version": version, "rules": [_rule(code) for code in codes]}
+                    "driver": {
+                        "name": "neuron-dra",
+                        "version": version,
+                        "rules": [_rule(code, documentation) for code in codes],
+                    }
                 },
+                "invocations": [
+                    {
+                        "executionSuccessful": not faults,
+                        "toolExecutionNotifications": [_notification(fault) for fault in faults],
+                    }
+                ],
                 "columnKind": "unicodeCodePoints",
                 "results": [_result(each, codes.index(each.finding.code)) for each in located],
             }
@@ -36,12 +51,23 @@ def sarif_log(located: Sequence[Located], version: str) -> dict[str, Any]:
     }
 
 
-def _rule(code: str) -> dict[str, Any]:
-    return {
+def _rule(code: str, documentation: str) -> dict[str, Any]:
+    rule: dict[str, Any] = {
         "id": code,
         "shortDescription": {"text": f"{CODES[code]}."},
-        "help": {"text": f"See {_HELP}, section {code}.", "markdown": f"See [{code}]({_HELP}#{code.lower()})."},
+        "help": {"text": f"{CODES[code]}: see {code} in {_HELP} of neuron-dra."},
     }
+    if documentation:
+        # A relative link would point into the repository in which the code host shows the finding.
+        rule["helpUri"] = f"{documentation.rstrip('/')}/{_HELP}#{code.lower()}"
+    return rule
+
+
+def _notification(fault: Fault) -> dict[str, Any]:
+    physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(fault.source)}}
+    if fault.line:
+        physical["region"] = {"startLine": fault.line, "startColumn": max(1, fault.column)}
+    return {"level": "error", "message": {"text": str(fault)}, "locations": [{"physicalLocation": physical}]}
 
 
 def _result(located: Located, rule: int) -> dict[str, Any]:

@@ -4,11 +4,12 @@ All files are one set: a pod is checked with the template that it names, in whic
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
-from neuron.claim_reader import VERSIONS, read_claim, read_class, shown
-from neuron.claim_specs import GROUP, KINDS, ClaimSpec, ClassSpec
+from neuron.claim_reader import VERSIONS, shown
+from neuron.claim_specs import GROUP, KINDS, ClaimSpec
 from neuron.findings import Finding, Severity, did_you_mean
 from neuron.instances import Catalogue
 from neuron.validate_claims import ClaimContext, ClaimJudgement, judge_claim, validate
@@ -16,22 +17,24 @@ from policies.selectors.engine import DeviceSelectors
 from webhook.decisions import check_workloads, pods
 from webhook.decisions.check_pods import KnownClaim, claim_names
 from webhook.decisions.claim_context import claim_context
-from webhook.decisions.conversion_context import ConversionOptions, conversion_context
+from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision
 from webhook.decisions.own_claims import find_claims
+from webhook.decisions.pod_places import NOT_REWRITTEN, find_pods
 from webhook.decisions.pod_templates import POD_TEMPLATES, Path, path_text
-from webhook.decisions.ports import NO_FACTS, NamespaceFacts, WorldView
+from webhook.decisions.ports import WorldView
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.decisions.template_findings import KnownTemplates
-from webhook.offline.convert_files import Source
-from webhook.offline.manifest_cluster import ManifestCluster
-from webhook.offline.manifests import Document, Manifest, manifests, path_steps
+from webhook.offline.convert_files import left_as_it_is
+from webhook.offline.current_versions import CURRENT, is_older
+from webhook.offline.documents import Document
+from webhook.offline.file_view import FileView
+from webhook.offline.manifests import DEFAULT_NAMESPACE, Manifest, manifests, path_steps
+from webhook.offline.shapes import Look, Recorded, Shapes
 
 if TYPE_CHECKING:
     from webhook.offline.file_policies import FilePolicies
-
-_CLAIM_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,191 +54,151 @@ class Located:
     finding: Finding
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ValidationReport:
-    """The result for all files.
+@dataclasses.dataclass(slots=True)
+class Tally:
+    """Numbers for the summary.
 
     Attributes:
-        located: findings in the order of the files.
-        files: number of files.
-        objects: number of validated objects.
+        files: files that were read.
+        objects: validated objects.
+        errors: findings for which an object or its pods would be denied.
+        warnings: findings that deny nothing.
+        notes: findings that policies write only to the audit log, and objects that conversion leaves as they are.
     """
 
+    files: int = 0
+    objects: int = 0
+    errors: int = 0
+    warnings: int = 0
+    notes: int = 0
+
+    def count(self, finding: Finding) -> None:
+        """Count a finding."""
+        match finding.severity:
+            case Severity.ERROR:
+                self.errors += 1
+            case Severity.WARNING:
+                self.warnings += 1
+            case Severity.NOTE:
+                self.notes += 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FileContext:
+    """How files are read.
+
+    Attributes:
+        options: as for the webhook.
+        policies: policies to apply, or None.
+        namespace: of objects that set none.
+    """
+
+    options: ConversionOptions
+    policies: "FilePolicies | None" = None
+    namespace: str = DEFAULT_NAMESPACE
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Judged:
+    """The findings about a document, which begins at `line`, and the number of its validated objects."""
+
+    line: int
     located: tuple[Located, ...]
-    files: int
     objects: int
 
-    @property
-    def errors(self) -> int:
-        """Number of findings for which an object or its pods would be denied."""
-        return sum(each.finding.severity is Severity.ERROR for each in self.located)
 
-    @property
-    def warnings(self) -> int:
-        return sum(each.finding.severity is Severity.WARNING for each in self.located)
-
-    @property
-    def notes(self) -> int:
-        """Number of notes, which policies write only to the audit log."""
-        return len(self.located) - self.errors - self.warnings
-
-    def without_notes(self) -> "ValidationReport":
-        """The report with errors and warnings only."""
-        kept = tuple(each for each in self.located if each.finding.severity is not Severity.NOTE)
-        return dataclasses.replace(self, located=kept)
-
-
-async def validate_sources(
-    sources: Sequence[Source],
-    options: ConversionOptions,
-    live: WorldView | None = None,
-    policies: "FilePolicies | None" = None,
-) -> ValidationReport:
-    """Validate all files.
-
-    Args:
-        sources: the files.
-        options: as for the webhook.
-        live: a cluster to compare them with, or None.
-        policies: policies to apply, or None.
-    """
-    validator = _FileValidator(sources, options, live, policies)
-    located: list[Located] = []
-    objects = 0
-    for source in sources:
-        for document in source.documents:
-            for manifest in manifests(document):
-                findings = await validator.judge(manifest)
-                objects += findings is not None
-                located += [_locate(source, document, manifest, finding) for finding in findings or ()]
-    return ValidationReport(tuple(located), len(sources), objects)
-
-
-def _locate(source: Source, document: Document, manifest: Manifest, finding: Finding) -> Located:
+def _locate(source: str, document: Document, manifest: Manifest, finding: Finding) -> Located:
     line = document.line_of((*manifest.path, *path_steps(finding.path)))
-    return Located(source.name, line, str(manifest), finding)
+    return Located(source, line, str(manifest), finding)
 
 
-class FileView:
-    """A `WorldView` of the files, and of a cluster for everything that is not in the files."""
+def _moved(located: Located, known: Recorded[_Judged], source: str, lines: int, look: Look) -> Located:
+    """The finding about another document that differs in values that do not matter."""
+    name, first = known.name_in(look), known.name_in(known.look)
+    subject = located.subject if name is None else f"{located.subject.removesuffix(first or '')}{name}"
+    return Located(source, located.line + lines, subject, located.finding)
 
-    def __init__(self, found: Sequence[Manifest], live: WorldView | None) -> None:
-        self._files = ManifestCluster(found)
-        self._live = live
-        self._claims: dict[tuple[str, str, str], ClaimSpec] = {}
-        self._classes: dict[str, ClassSpec] = {}
-        for manifest in found:
-            if manifest.group != GROUP:
-                continue
-            version, spec = str(manifest.data.get("apiVersion")), manifest.data.get("spec")
-            if manifest.kind in _CLAIM_KINDS:
-                key = manifest.kind, manifest.namespace, manifest.name
-                self._claims[key] = read_claim(manifest.kind, version, spec)[0]
-            elif manifest.kind == "DeviceClass":
-                self._classes[manifest.name] = read_class(version, spec)[0]
 
-    @property
-    def is_live(self) -> bool:
-        """Whether there is a cluster."""
-        return self._live is not None
+class FileValidator:
+    """One run over all files. Objects that mean something for others are passed to `take` first.
 
-    @property
-    def version(self) -> int:
-        """Files do not change."""
-        return 0
+    Attributes:
+        tally: numbers for the summary.
+    """
 
-    @property
-    def claim_version(self) -> int:
-        """Files do not change."""
-        return 0
+    def __init__(self, context: FileContext) -> None:
+        self._context = context
+        self._options = context.options
+        self._policies = context.policies
+        self._served: Collection[str] | None = None
+        self._view = FileView()
+        self._shapes = Shapes[_Judged]() if context.policies is None else None
+        self.tally = Tally()
 
-    def observations(self) -> Mapping[str, Any]:
-        """Only a cluster has nodes."""
-        return self._live.observations() if self._live else {}
+    def take(self, manifest: Manifest) -> None:
+        """Read what an object means for others."""
+        self._view.take(manifest)
 
-    def extended_resources(self) -> Mapping[str, str]:
-        return {**(self._live.extended_resources() if self._live else {}), **self._files.extended_resources()}
+    def join(self, live: WorldView | None, served: Collection[str] | None) -> None:
+        """Compare the files with a cluster. `served`: versions of `resource.k8s.io` that it serves; None: not known."""
+        self._view.join(live)
+        self._served = served
 
-    def namespace(self, name: str) -> NamespaceFacts:
-        """The file's Namespace, if there is one."""
-        facts = self._files.namespace(name)
-        return self._live.namespace(name) if facts == NO_FACTS and self._live else facts
+    @functools.cached_property
+    def _conversion(self) -> ConversionContext:
+        catalogue = self._policies.catalogue if self._policies else Catalogue()
+        return conversion_context(self._options, catalogue, self._view)
 
-    def namespace_labels(self, name: str) -> Mapping[str, str] | None:
-        """The file's Namespace, if there is one."""
-        labels = self._files.namespace_labels(name)
-        return self._live.namespace_labels(name) if labels is None and self._live else labels
+    @functools.cached_property
+    def _world(self) -> ClaimContext:
+        world = claim_context(self._options, self._conversion.catalogue, self._view)
+        classes = {**world.classes, **self._view.file_classes()}
+        unconnected = self._policies is not None and self._policies.unconnected
+        return dataclasses.replace(world, classes=classes, unconnected=unconnected)
 
-    def quotas(self, name: str) -> Mapping[str, int] | None:
-        """The smaller limits of both, because quotas in the files will be applied."""
-        found, live = self._files.quotas(name), self._live.quotas(name) if self._live else None
-        if found is None or live is None:
-            return live if found is None else found
-        return {key: min(found.get(key, amount), amount) for key, amount in {**found, **live}.items()}
+    def recall(self, source: str, document: Document) -> list[Located] | None:
+        """The findings about a document that differs from an earlier one in values that do not matter; else None.
 
-    def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:
-        found = self._files.template_device_classes(namespace, name)
-        return found or (self._live.template_device_classes(namespace, name) if self._live else frozenset())
-
-    def template_ultraserver_mode(self, namespace: str, name: str) -> int | None:
-        found = self._files.template_ultraserver_mode(namespace, name)
-        return self._live.template_ultraserver_mode(namespace, name) if found is None and self._live else found
-
-    def device_shapes(self) -> Sequence[Any]:
-        """Only a cluster has slices."""
-        return self._live.device_shapes() if self._live else ()
-
-    def device_classes(self) -> Mapping[str, ClassSpec] | None:
-        """Of both; None without a cluster, because other classes are unknown."""
-        known = self._live.device_classes() if self._live else None
-        return None if known is None else {**known, **self._classes}
-
-    def file_classes(self) -> Mapping[str, ClassSpec]:
-        """DeviceClasses in the files."""
-        return self._classes
-
-    def claim(self, kind: str, namespace: str, name: str) -> ClaimSpec | None:
-        """A claim or template in the files; one without a namespace matches every namespace."""
-        for key in ((kind, namespace, name), (kind, "", name)):
-            if key in self._claims:
-                return self._claims[key]
-        if namespace:
+        Args:
+            source: name of its file.
+            document: the document.
+        """
+        look = self._look(document)
+        known = None if self._shapes is None or look is None else self._shapes.find(look)
+        if known is None or look is None:
             return None
-        return next((spec for (each, _, known), spec in self._claims.items() if (each, known) == (kind, name)), None)
+        judged = known.result
+        return self._counted(
+            [_moved(each, known, source, document.line - judged.line, look) for each in judged.located], judged.objects
+        )
 
-    def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
-        found = self.claim("ResourceClaimTemplate", namespace, name)
-        return self._live.claim_template(namespace, name) if found is None and self._live else found
+    async def validate(self, source: str, document: Document) -> list[Located]:
+        """The findings about a document. `source`: name of its file."""
+        judged = await self._validate(source, document)
+        look = self._look(document)
+        if self._shapes is not None and look is not None and document.root is not None:
+            found = list(manifests(document, self._context.namespace))
+            if len(found) == 1:
+                self._shapes.record(look, document.root, found[0], (), judged)
+        return self._counted(list(judged.located), judged.objects)
 
-    async def exist(self, kind: str, namespace: str, names: Iterable[str]) -> Mapping[str, bool | None]:
-        """Which objects exist; None if there is no cluster or no namespace."""
-        found: dict[str, bool | None] = {
-            name: True if self.claim(kind, namespace, name) is not None else None for name in names
-        }
-        unknown = [name for name, exists in found.items() if exists is None]
-        if self._live and namespace and unknown:
-            found |= await self._live.exist(kind, namespace, unknown)
+    def _look(self, document: Document) -> Look | None:
+        return None if self._shapes is None or document.json else Look.at(document.text)
+
+    def _counted(self, found: list[Located], objects: int) -> list[Located]:
+        self.tally.objects += objects
+        for each in found:
+            self.tally.count(each.finding)
         return found
 
-
-class _FileValidator:
-    """One run over all files."""
-
-    def __init__(
-        self,
-        sources: Sequence[Source],
-        options: ConversionOptions,
-        live: WorldView | None,
-        policies: "FilePolicies | None",
-    ) -> None:
-        self._options = options
-        self._policies = policies
-        self._view = FileView(list(_all(sources)), live)
-        self._conversion = conversion_context(options, policies.catalogue if policies else Catalogue(), self._view)
-        world = claim_context(options, self._conversion.catalogue, self._view)
-        classes = {**world.classes, **self._view.file_classes()}
-        unconnected = policies is not None and policies.unconnected
-        self._world = dataclasses.replace(world, classes=classes, unconnected=unconnected)
+    async def _validate(self, source: str, document: Document) -> "_Judged":
+        located: list[Located] = []
+        objects = 0
+        for manifest in manifests(document, self._context.namespace):
+            findings = await self.judge(manifest)
+            objects += findings is not None
+            located += [_locate(source, document, manifest, finding) for finding in findings or ()]
+        return _Judged(document.line, tuple(located), objects)
 
     def _for_one_object(self) -> ClaimContext:
         return dataclasses.replace(self._world, engine=DeviceSelectors())
@@ -254,7 +217,31 @@ class _FileValidator:
             except pods.UnreadableError as error:
                 message = f"the object is not a readable {manifest.kind}: {error}."
                 return [Finding("NEU114", "spec", message, "Compare it with the API reference of its kind.")]
-        return None
+        if manifest.wraps or not manifest.kind or "apiVersion" not in manifest.data:
+            return None
+        return self._judge_places(manifest)
+
+    def _judge_places(self, manifest: Manifest) -> list[Finding] | None:
+        """Findings about the pods of an object that conversion cannot rewrite; None if it has no Neuron pods."""
+        places = list(find_pods(manifest.data))
+        if not places or manifest.namespace in self._options.excluded_namespaces:
+            return [] if places else None
+        context = check_workloads.TemplateContext(
+            self._view.namespace(manifest.namespace), self._conversion, self._world
+        )
+        known = (manifest.group, manifest.kind) in NOT_REWRITTEN
+        findings: list[Finding] = []
+        for place in places:
+            try:
+                found = check_workloads.check_template("", pods.view(place.template), {}, context)
+            except pods.UnreadableError:
+                continue
+            found = [dataclasses.replace(each, path=place.field_path(each.path)) for each in found]
+            # The structure of an unknown kind may mean something else: it is not refused.
+            found = found if known else check_workloads.as_warnings(manifest.kind, found)
+            note = dataclasses.replace(left_as_it_is(manifest), severity=Severity.NOTE, path=path_text(place.path))
+            findings += [note, *found]
+        return findings
 
     def _judge_claim(self, manifest: Manifest) -> list[Finding]:
         version = manifest.data.get("apiVersion")
@@ -263,7 +250,23 @@ class _FileValidator:
             message = f"apiVersion {shown(str(version))} has no {manifest.kind}.{hint}"
             return [Finding("NEU503", "apiVersion", message, f"Write apiVersion: {VERSIONS[0]}.", str(version))]
         spec = manifest.data.get("spec")
-        return list(validate(manifest.kind, str(version), spec, self._for_one_object(), accepted=False))
+        found = validate(manifest.kind, str(version), spec, self._for_one_object(), accepted=False)
+        return [*self._check_served(manifest), *found]
+
+    def _check_served(self, manifest: Manifest) -> Iterator[Finding]:
+        """NEU720: a warning without a cluster, an error if the cluster does not serve the version."""
+        if not is_older(manifest):
+            return
+        version = str(manifest.data["apiVersion"])
+        if self._served is None:
+            message = f"{version} is not served by default: a cluster that serves only {CURRENT} refuses this object."
+        elif version.rpartition("/")[2] in self._served:
+            return
+        else:
+            message = f"the cluster does not serve {version}, only {GROUP}/{', '.join(self._served)}."
+        fix = f"Write apiVersion: {CURRENT}; neuron-dra convert rewrites the object."
+        severity = Severity.WARNING if self._served is None else Severity.ERROR
+        yield Finding("NEU720", "apiVersion", message, fix, version, severity)
 
     async def _judge_workload(self, manifest: Manifest) -> list[Finding]:
         if manifest.namespace in self._options.excluded_namespaces:
@@ -330,9 +333,3 @@ class _FileValidator:
 
     def _judged(self, spec: ClaimSpec) -> ClaimJudgement:
         return judge_claim(spec, self._for_one_object())
-
-
-def _all(sources: Sequence[Source]) -> Iterator[Manifest]:
-    for source in sources:
-        for document in source.documents:
-            yield from manifests(document)

@@ -138,6 +138,8 @@ class _Editor:
         if not kept or any(self._is_explicit(entry) for entry in node.entries):
             self._replace(node, wanted, place)
             return
+        if self._nest(node, wanted):
+            return
         for entry in kept:
             self.change(entry.node, wanted[entry.name], self._member_place(entry))
         self._drop(*(part for entry in node.entries if entry not in kept for part in (entry.key, entry.node)))
@@ -147,6 +149,54 @@ class _Editor:
         leading = set(itertools.takewhile(added.__contains__, wanted))
         self._add_members(node, kept, {name: value for name, value in added.items() if name in leading}, front=True)
         self._add_members(node, kept, {name: value for name, value in added.items() if name not in leading})
+
+    def _nest(self, node: Mapping_, wanted: dict[str, Any]) -> bool:
+        """Move members with their comments into one new mapping, if that is the whole change. Returns whether it is."""
+        own = {entry.name: entry.node.value for entry in node.entries}
+        added = [name for name in wanted if name not in own]
+        moved = {name: value for name, value in own.items() if name not in wanted}
+        if len(added) != 1 or not moved or not _same(wanted[added[0]], moved):
+            return False
+        if not all(_same(own[name], wanted[name]) for name in wanted if name in own):
+            return False
+        start, newline = node.entries[0].key.start, self._layout.newline
+        lines: list[str] = []
+        place = -1
+        inner: list[str] = []
+        for entry, block in zip(node.entries, self._blocks(node), strict=True):
+            if entry.name in moved:
+                place = len(lines) if place < 0 else place
+                inner += [" " * self._layout.indent + line if line else line for line in block]
+            else:
+                lines += block
+        at = column(self._text, start)
+        lines[place:place] = [f"{' ' * at}{write_string(added[0])}:", *inner]
+        end = self._end_with_comments(node)
+        ended = self._text[start:end].endswith("\n")
+        self._splice(start, end, newline.join(lines)[at:] + (newline if ended else ""))
+        return True
+
+    def _blocks(self, node: Mapping_) -> list[list[str]]:
+        """The lines of each entry of a block mapping, with the comments before it and behind the last one."""
+        text, start = self._text, node.entries[0].key.start
+        ends = [next_line(text, entry.end) for entry in node.entries[:-1]] + [self._end_with_comments(node)]
+        parts = [text[begin:end] for begin, end in itertools.pairwise([start, *ends])]
+        parts[0] = " " * column(text, start) + parts[0]
+        return [[line.rstrip("\r") for line in part.removesuffix("\n").split("\n")] for part in parts]
+
+    def _end_with_comments(self, node: Mapping_) -> int:
+        """The offset after a block mapping and the comments below it that are indented like its keys."""
+        text, at = self._text, column(self._text, node.entries[0].key.start)
+        end = position = next_line(text, node.entries[-1].end)
+        while position < len(text):
+            behind = next_line(text, position)
+            line = text[position:behind]
+            content = line.strip()
+            if content and not (content.startswith("#") and len(line) - len(line.lstrip(" ")) >= at):
+                break
+            position = behind
+            end = behind if content else end
+        return end
 
     def _is_explicit(self, entry: Entry) -> bool:
         """Whether a key is introduced by `?`."""

@@ -30,10 +30,11 @@ from webhook.decisions.decision import Decision, Outcome
 from webhook.decisions.modes import Mode
 from webhook.decisions.own_claims import find_claims
 from webhook.decisions.pod_demand import PodDemand
+from webhook.decisions.pod_places import find_pods
 from webhook.decisions.pod_templates import POD_TEMPLATES, Path, path_text
 from webhook.decisions.ports import NamespaceFacts, WorldView
 from webhook.decisions.steering import NO_STEERING, Steering, combined
-from webhook.offline.manifests import Document, Manifest, manifests
+from webhook.offline.manifests import Manifest, manifests_of
 from webhook.report import obstacles, replicas
 from webhook.report.inventory import Root
 from webhook.report.model import Cause, Devices, Estate, Fate, Group, Obstacle, PodsNow, Reference, Workload
@@ -154,13 +155,10 @@ class Assessor:
 
     def _unknown(self, ref: Reference, manifest: Manifest, now: PodsNow | None) -> Assessment | None:
         """An object of a kind whose pod templates are not known."""
-        from webhook.offline.manifest_advice import advice
-
-        texts = list(advice(manifest, ()))
-        if not texts:
+        place = next(find_pods(manifest.data), None)
+        if place is None:
             return None
-        path, text = texts[0]
-        why = f"{path_text(path)}: {text}" if path else text
+        why = f"{place.field_path('')}: its pods are converted when they are created"
         return Assessment(Workload(ref, Fate.UNKNOWN, why, "", (), now, ()), manifest, ())
 
     def _decide(
@@ -272,7 +270,7 @@ def _manifest(root: Root) -> Manifest:
     if root.running and isinstance(data.get("spec"), dict):
         # A scheduler has set it: the next pod of this kind is scheduled, and converted, again.
         data["spec"].pop("nodeName", None)
-    return next(manifests(Document(1, "", 1, data, None)))
+    return next(manifests_of(data))
 
 
 def _reference(root: Root, manifest: Manifest) -> Reference:

@@ -17,7 +17,7 @@ from webhook.decisions.pod_templates import POD_TEMPLATES
 from webhook.inspection import device_map
 from webhook.inspection.devices import DeviceMap, NodeMap
 from webhook.inspection.snapshot import PODS, RESOURCE_CLAIMS, Progress, fetch
-from webhook.offline.manifests import Document, manifests
+from webhook.offline.manifests import manifests_of
 from webhook.report.build import ReportBuilder
 from webhook.report.inventory import CONTROLLED, Found
 from webhook.report.model import Estate
@@ -92,7 +92,7 @@ class ClusterInputs:
                 return
             if _is_generated(data):
                 return
-            for manifest in manifests(Document(1, "", 1, data, None)):
+            for manifest in manifests_of(data):
                 builder.judge(manifest)
 
         await self._list(resource, take, builder.unaudited)

@@ -8,7 +8,7 @@ import asyncio
 import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from neuron import names
 from neuron.check_configs import ratcheted
@@ -20,6 +20,7 @@ from policies.selectors.engine import DeviceSelectors
 from runtime.remembered import Remembered, fingerprint
 from webhook.decisions import pods
 from webhook.decisions.check_pods import Claiming, KnownClaim, check_pod
+from webhook.decisions.check_resources import misspelt_resources
 from webhook.decisions.check_workloads import TemplateContext
 from webhook.decisions.claim_context import claim_context
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
@@ -33,6 +34,9 @@ from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane, LaneTimeoutError, s
 from webhook.reviews.messages import fitting
 from webhook.reviews.spec_reading import KINDS, NOTHING, decode, read_specs
 from webhook.reviews.workloads import TemplateFacts, check_workload, read_workload
+
+if TYPE_CHECKING:
+    from webhook.reviews.claim_bounds import ClaimBounds
 
 Result = TypeVar("Result")
 
@@ -65,7 +69,10 @@ class Validator:
         *,
         unconnected: bool = False,
         lane: Lane | None = None,
+        bounds: "ClaimBounds | None" = None,
     ) -> None:
+        """Validate with these settings and facts; `bounds` checks claims that a policy binds."""
+        self._bounds = bounds
         self._lane = lane or Inline()
         self._steer = steer
         self._unconnected = unconnected
@@ -206,16 +213,23 @@ class Validator:
         if len(raw) > LARGE_OBJECT:
             if not any(needle in raw for needle in _POD_NEEDLES):
                 return _NOT_NEURON
-            claiming = await self._lane.run(request.namespace, lambda: Claiming.of(pods.decode(raw)))
+            claiming, misspelt = await self._lane.run(request.namespace, lambda: self._read_pod(raw))
         else:
-            claiming = Claiming.of(pods.decode(raw))
+            claiming, misspelt = self._read_pod(raw)
         if bytes(claiming.pod.spec.resourceClaims) in NOTHING and not claiming.pod.labelled:
-            return _NOT_NEURON
+            return _decision(misspelt, "valid") if misspelt else _NOT_NEURON
         await self._judge_templates(claiming, request.namespace)
         known = await self._claims(claiming, request.namespace)
         check = functools.partial(check_pod, claiming.pod, known, self._world)
         findings = check() if len(raw) <= LARGE_OBJECT else await self._lane.run(request.namespace, check)
-        return _decision(findings, "valid")
+        if self._bounds is not None:
+            bound = await self._bounds.check(request, claiming, known, self._world, self._conversion)
+            findings = [*findings, *bound]
+        return _decision((*findings, *misspelt), "valid")
+
+    def _read_pod(self, raw: bytes) -> tuple[Claiming, tuple[Finding, ...]]:
+        claiming = Claiming.of(pods.decode(raw))
+        return claiming, tuple(misspelt_resources(claiming.pod, self._cluster.extended_resources()))
 
     async def _review_workload(self, request: AdmissionRequest) -> Decision:
         kind = request.kind
@@ -237,7 +251,8 @@ class Validator:
             await self._judge_templates(template.claiming, request.namespace)
             known = await self._claims(template.claiming, request.namespace)
             steering = NO_STEERING
-            if self._steer is not None and template.claiming.pod.concerns_us:
+            binds = self._bounds is not None and bool(template.claiming.names)
+            if self._steer is not None and (binds or template.claiming.pod.concerns_us):
                 steering = self._steer(template.data, request.namespace)
             templates.append(TemplateFacts(template, known, steering))
         context = TemplateContext(
@@ -326,11 +341,12 @@ def _decision(findings: Iterable[Finding], reason: str) -> Decision:
     )
 
 
-_NEEDLES: Final = (names.RESOURCE_NEURON.encode(), b"laims", b"\\u")
+_NEURON: Final = names.RESOURCE_NEURON.encode()
+_NEEDLES: Final = (_NEURON, b"laims", b"\\u")
 """Pre-filter: every workload with Neuron devices contains one of these: a resource name, `claims` or `resourceClaims`,
 or an escape that can encode them."""
-_POD_NEEDLES: Final = (b"resourceClaims", names.LABEL_CONVERTED.encode(), b"\\u", b"\\/")
-"""Pre-filter: every pod with a claim or our label contains one of these."""
+_POD_NEEDLES: Final = (b"resourceClaims", _NEURON, names.LABEL_CONVERTED.encode(), b"\\u", b"\\/")
+"""Pre-filter: every pod with a claim, our label or a name that begins like a Neuron resource contains one of these."""
 _SUBRESOURCE: Final = unchanged("subresource")
 _OPERATION: Final = unchanged("operation")
 _EXCLUDED: Final = unchanged("excluded-namespace")

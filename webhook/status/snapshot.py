@@ -20,11 +20,12 @@ from runtime.api_errors import (
     TooLongError,
     UnreachableError,
 )
-from webhook.cluster.api import RESOURCE_GROUP, ApiServer, Resource, decoded, loaded, loaded_object
+from webhook.cluster.api import ApiServer, Resource, decoded, loaded, loaded_object
 from webhook.cluster.caches import DEVICE_CLASSES, NAMESPACES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_SLICES
 from webhook.cluster.listing import Object, Seen, Unseen, unseen
 from webhook.cluster.replicas import LABELS, LEASES
 from webhook.cluster.rights import RULES, SECRET, Rule
+from webhook.cluster.served_versions import GROUP_PATH, served_versions
 
 NAME: Final = "neuron-dra"
 """Name of the webhook configurations and the Service, and value of the label `app.kubernetes.io/name`."""
@@ -140,12 +141,10 @@ class _Fetcher:
 
     async def _versions(self) -> tuple[str, ...] | Unseen:
         try:
-            group = await self._read("GET", f"/apis/{RESOURCE_GROUP}")
+            async with self._turns:
+                return await served_versions(self._server, _TIMEOUT)
         except ApiServerError as error:
-            if isinstance(error, StatusError) and error.code == NOT_FOUND:
-                return ()
-            return Unseen(f"/apis/{RESOURCE_GROUP} cannot be read: {error}.")
-        return tuple(each["version"] for each in group.get("versions") or ())
+            return Unseen(f"{GROUP_PATH} cannot be read: {error}.")
 
     async def _list(self, resource: Resource, namespace: str = "", **query: str) -> Seen:
         async def fetch(asked: Mapping[str, str]) -> Page:

@@ -257,6 +257,7 @@ def test_json_has_everything(file: Path) -> None:
     ("arguments", "message"),
     [
         ((), "Name a pod (pod/NAME), or files with -f."),
+        (("pod/",), "pod/ has no name of a pod."),
         (
             ("deployment/web",),
             "deployment/web is not a pod. For a workload: kubectl get deployment/web -o yaml | neuron-dra explain -f -",

@@ -16,6 +16,7 @@ from tests.support.emulated import EmulatedCluster
 from tests.support.fake_api import FakeApi, answer
 from tests.webhook.maps.clusters import mixed
 from webhook.cli.main import main
+from webhook.inspection.snapshot import fetch
 
 KINDS = {
     "nodes": "Node",
@@ -24,6 +25,15 @@ KINDS = {
     "pods": "Pod",
     "classes": "DeviceClass",
 }
+
+CATALOGUE = """\
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: InstanceTypeCatalog
+metadata: {name: new}
+spec:
+  instanceTypes:
+  - {name: inf9.24xlarge, devices: 6, topology: chain}
+"""
 
 
 @contextlib.contextmanager
@@ -197,3 +207,41 @@ def test_a_cluster_without_dra_ends_with_2(api: FakeApi, tmp_path: Path) -> None
     result = run(api, tmp_path)
     assert result.exit_code == 2
     assert "does not serve resource.k8s.io/v1: Kubernetes >= 1.34 is needed. No device can be shown." in result.stdout
+
+
+def test_output_that_is_no_text_is_utf_8_on_every_terminal(file: str) -> None:
+    result = CliRunner(charset="ascii").invoke(main, ["map", "-f", file, "-o", "svg"])
+    assert result.exit_code == 0
+    assert "·" in result.stdout_bytes.decode("utf-8")
+
+
+def test_policy_files_say_how_the_devices_of_a_new_type_are_connected(tmp_path: Path) -> None:
+    cluster = EmulatedCluster()
+    cluster.node("new", "inf2.24xlarge")
+    for device in cluster.slices[0]["spec"]["devices"]:
+        device["attributes"]["instanceType"] = {"string": "inf9.24xlarge"}
+    (tmp_path / "cluster.json").write_text(json.dumps(as_list(cluster)))
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "types.yaml").write_text(CATALOGUE)
+    arguments = ["map", "-f", str(tmp_path / "cluster.json")]
+    assert "inf9.24xlarge: 6 of 6 devices free" in CliRunner().invoke(main, arguments).stdout
+    known = CliRunner().invoke(main, [*arguments, "--policies", str(tmp_path / "policies")])
+    assert "inf9.24xlarge, chain: 6 of 6 devices free" in known.stdout
+
+
+@pytest.mark.parametrize("arguments", [["--type", "inf2"], ["torus"]])
+def test_a_served_map_has_the_chosen_nodes_only(
+    api: FakeApi, tmp_path: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixed().put_into(api)
+    served: list[list[str]] = []
+
+    async def run_once(connect: Any, chosen: Any, say: Any) -> None:
+        del say
+        async with connect() as server:
+            found = chosen.draw(await fetch(server, server.address))
+        served.append([node.name for node in found.nodes])
+
+    monkeypatch.setattr("webhook.maps.serve.run", run_once)
+    assert run(api, tmp_path, "--serve", *arguments).exit_code == 0
+    assert served == [["ring"] if arguments[0] == "--type" else ["torus"]]

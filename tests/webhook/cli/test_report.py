@@ -120,12 +120,24 @@ class TestFiles:
         assert len(read(run("-f", "-", "-o", "json", stdin=text))["workloads"]) == 2
 
     def test_facts_in_other_files_count(self, tmp_path: Path) -> None:
-        (tmp_path / "a.yaml").write_text(DEPLOYMENT)
+        (tmp_path / "a.yaml").write_text(DEPLOYMENT.partition("---\n")[2])
         namespace = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "team-a"}}
         namespace["metadata"] |= {"annotations": {"neuron.aws.com/convert": "off"}}  # type: ignore[operator]
         (tmp_path / "b.json").write_text(json.dumps(namespace))
         [found] = read(run("-f", tmp_path, "-o", "json"))["workloads"]
         assert found["fate"] == "stays"
+
+    def test_the_objects_in_an_app_wrapper_are_workloads_of_its_namespace(self) -> None:
+        inner = deployment("inner")
+        del inner["metadata"]["namespace"]
+        wrapper = {
+            "apiVersion": "workload.codeflare.dev/v1beta2",
+            "kind": "AppWrapper",
+            "metadata": {"name": "outer", "namespace": "team-b"},
+            "spec": {"components": [{"template": inner}]},
+        }
+        [found] = read(run("-f", "-", "-o", "json", stdin=json.dumps(wrapper)))["workloads"]
+        assert (found["kind"], found["namespace"], found["name"]) == ("Deployment", "team-b", "inner")
 
     def test_what_cannot_be_read(self, tmp_path: Path) -> None:
         (tmp_path / "good.yaml").write_text(DEPLOYMENT)

@@ -215,7 +215,7 @@ class TestTogether:
 
     def test_a_pod_is_held_against_the_template_beside_it(self) -> None:
         main = {"name": "main", "resources": {"claims": [{"name": "neurons", "request": "b"}]}}
-        found, code = check(pod(main, resourceClaims=CLAIMS), GOOD)
+        found, code = check(pod(main, resourceClaims=CLAIMS), GOOD, options=("-n", "team-a"))
         assert (found, code) == (["NEU708 error spec.containers[0].resources.claims[0].request"], 1)
 
     def test_a_claim_is_found_as_well(self) -> None:
@@ -223,7 +223,13 @@ class TestTogether:
         shared["spec"] = claim(request("a", 1, on(TRN2)))
         main = {"name": "main", "resources": {"claims": [{"name": "neurons", "request": "b"}]}}
         claims = [{"name": "neurons", "resourceClaimName": "shared"}]
-        assert check(pod(main, resourceClaims=claims), shared)[0][0].startswith("NEU708 error")
+        where = ("-n", "team-a")
+        assert check(pod(main, resourceClaims=claims), shared, options=where)[0][0].startswith("NEU708 error")
+
+    def test_a_template_of_another_namespace_is_not_the_pods(self) -> None:
+        main = {"name": "main", "resources": {"claims": [{"name": "neurons", "request": "b"}]}}
+        # GOOD sets no namespace: it is in `default`, and the pod in `team-a`.
+        assert check(pod(main, resourceClaims=CLAIMS), GOOD) == ([], 0)
 
     def test_what_is_not_in_the_files_may_be_in_the_cluster(self) -> None:
         main = {"name": "main", "resources": {"claims": [{"name": "neurons"}]}}

@@ -142,6 +142,18 @@ def test_a_legacy_pod_waits_where_a_device_plugin_offers_devices() -> None:
     )
 
 
+def test_limits_that_a_device_class_serves_wait_for_devices_and_not_for_conversion() -> None:
+    cluster = one_node()
+    cluster.claim("big", "a", range(14))
+    cluster.classes[0]["spec"] = {"extendedResourceName": names.RESOURCE_NEURON}
+    found = diagnosed(legacy(conditions=[UNSCHEDULABLE]), live(cluster), mode="convert-if-enriched")
+    assert (found.case, found.text) == (
+        "held",
+        "None of 1 Neuron node can take it now. Closest: a: 2 of 16 devices free, the pod needs 4 (held by "
+        "team-a/big (14)).",
+    )
+
+
 def test_a_missing_generated_template() -> None:
     found, _ = converted_pod()
     answer = diagnosed(

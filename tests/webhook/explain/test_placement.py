@@ -349,6 +349,22 @@ def test_a_pod_that_keeps_its_limits_runs_where_a_device_plugin_has_room() -> No
     assert explanation.notes[0] == "--mode convert explains what conversion would make of it."
 
 
+def test_limits_that_a_device_class_serves_are_placed_as_the_claim_of_the_scheduler() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("dra")
+    cluster.claim("other", "dra", [0])
+    cluster.node("plugin", driver=False, allocatable={names.RESOURCE_NEURON: "16"})
+    cluster.node("full")
+    cluster.claim("big", "full", range(16))
+    cluster.classes[0]["spec"] = {"extendedResourceName": names.RESOURCE_NEURON}
+    [explanation] = explained(pod(), cluster=live(cluster), options=ConversionOptions(mode="off"))
+    assert explanation.nodes is not None
+    found = {each.node: each for each in explanation.nodes}
+    assert found["dra"].texts == tuple(f"neuron-device-{index}" for index in (1, 2, 3, 4))
+    assert found["plugin"].fits
+    assert found["full"].block is Block.HELD
+
+
 def test_a_thousand_nodes_are_grouped_by_reason_in_seconds() -> None:
     cluster = EmulatedCluster()
     for number in range(1000):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from neuron.families import Families
 from neuron.instances import DEFAULT_FAMILIES, Catalogue
 from neuron.templates import Template
-from tests.support.converting import Converted, convert_texts
+from tests.support.converting import Converted, convert_texts, documents
 from tests.support.diffs import patched
 from tests.support.manifests import CORE, NEURON, container, pod
 from tests.support.trainium import trainium
@@ -21,7 +21,6 @@ from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.pod_templates import POD_TEMPLATES
 from webhook.decisions.ports import NO_FACTS
-from webhook.offline.manifests import read
 
 CONVERT = "neuron.aws.com/convert"
 LNC = "neuron.aws.com/logical-neuron-core"
@@ -127,7 +126,7 @@ def test_the_diff_of_a_file_makes_it_what_is_printed(written_text: str) -> None:
     changed = patched(written_text, done.diff)
     if written_text.startswith("{"):
         # A file of JSON stays JSON, with one object after the other; a stream has lines '---' between them.
-        assert [part.data for part in read(changed.encode())[1]] == [part.data for part in read(done.yaml.encode())[1]]
+        assert [part.data for part in documents(changed)] == [part.data for part in documents(done.yaml)]
     else:
         assert changed == done.yaml
 
@@ -428,8 +427,9 @@ def test_settings_decide_as_they_do_for_the_webhook() -> None:
             "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nspec:\n  trainer:\n    resourcesPerNode:\n"
             "      limits: {aws.amazon.com/neuron: 16}\n",
             [
-                "f0.yaml:6: [document 1, TrainJob] spec.trainer.resourcesPerNode.limits[aws.amazon.com/neuron]: left"
-                " unchanged: the place of pod templates in a TrainJob is unknown. Convert it manually."
+                "f0.yaml:5: [document 1, TrainJob] spec.trainer.resourcesPerNode: NEU220: the TrainJob is left as it"
+                " is: its pod templates are those of a TrainingRuntime. The webhook converts its pods when they are"
+                " created."
             ],
         ),
         (

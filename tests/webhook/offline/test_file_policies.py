@@ -1,6 +1,5 @@
 """Policy files applied to manifests: the server's rules, without values that only a server knows."""
 
-import asyncio
 import datetime as dt
 import time
 from typing import Any
@@ -9,13 +8,15 @@ import pytest
 
 from policies.files.loader import load
 from tests.policies.policy_files import policy
+from tests.support.converting import Conversion, convert_sources, source
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
+from tests.support.validating_files import Validated, validate_sources
 from tests.webhook.offline.test_convert_files import deployment, named, text
-from webhook.offline.convert_files import Conversion, Source, convert_sources
+from webhook.offline.convert_files import Settings
 from webhook.offline.file_policies import FilePolicies
-from webhook.offline.manifests import read
-from webhook.offline.validate_files import ValidationReport, validate_sources
+from webhook.offline.notices import Source
+from webhook.offline.validate_files import FileContext
 
 NOW = dt.datetime(2026, 6, 1, 12, tzinfo=dt.UTC)
 FEW = """
@@ -38,11 +39,11 @@ def file_policies(*texts: str, now: dt.datetime = NOW) -> FilePolicies:
 
 
 def sources(*objects: Any) -> list[Source]:
-    return [Source("m.yaml", *read(text(*objects).encode()))]
+    return [source("m.yaml", text(*objects))]
 
 
-def judged(policies: FilePolicies, *objects: Any, **options: Any) -> ValidationReport:
-    return asyncio.run(validate_sources(sources(*objects), trainium(**options), None, policies))
+def judged(policies: FilePolicies, *objects: Any, **options: Any) -> Validated:
+    return validate_sources(sources(*objects), FileContext(trainium(**options), policies))
 
 
 def said(policies: FilePolicies, *objects: Any, **options: Any) -> list[str]:
@@ -53,7 +54,7 @@ def said(policies: FilePolicies, *objects: Any, **options: Any) -> list[str]:
 
 
 def converted(policies: FilePolicies, *objects: Any) -> Conversion:
-    return convert_sources(sources(*objects), trainium(), policies)
+    return convert_sources(sources(*objects), Settings(trainium(), policies))
 
 
 def told(conversion_: Conversion) -> list[str]:
@@ -77,7 +78,8 @@ class TestValidate:
 
     def test_notes_are_neither_errors_nor_warnings(self) -> None:
         report = judged(file_policies(policy(f"validationActions: [Audit]{FEW}")), SIXTEEN)
-        assert (report.errors, report.warnings, report.notes) == (0, 0, 1)
+        tally = report.tally
+        assert (tally.errors, tally.warnings, tally.notes) == (0, 0, 1)
 
     def test_pods_of_a_workload_are_judged_where_their_template_stands(self) -> None:
         report = judged(file_policies(policy(FEW)), named("first", FOUR), deployment(SIXTEEN))
@@ -106,7 +108,7 @@ class TestValidate:
           messageExpression: >-
             object.metadata.name + ' of ' + object.metadata.ownerReferences[0].kind + ' in ' +
             object.metadata.namespace + ' and ' + request.namespace +
-            ', request.name ' + (request.name == '' ? 'empty' : request.name)
+            ', request.name ' + (has(request.name) ? request.name : 'empty')
         """
         expected = "policy 'limits': web-xxxxx of ReplicaSet in default and default, request.name empty"
         assert said(file_policies(policy(spec)), deployment(FOUR)) == [f"error NEU801 spec.template: {expected}"]
@@ -158,8 +160,8 @@ metadata: {name: new}
 spec: {instanceTypes: [{name: trn9.48xlarge, devices: 16, coresPerDevice: 8, deviceGroups: [7]}]}
 """
         seven = pod(container(neuron="7"), annotations={"neuron.aws.com/instance-type": "trn9.48xlarge"})
-        assert judged(file_policies(catalogue), seven).errors == 0
-        assert judged(file_policies(policy(FEW)), seven).errors == 2
+        assert judged(file_policies(catalogue), seven).tally.errors == 0
+        assert judged(file_policies(policy(FEW)), seven).tally.errors == 2
 
     @pytest.mark.parametrize(
         ("hard", "expected"),
@@ -218,26 +220,26 @@ class TestConvert:
         done = converted(
             file_policies(conversion("match: {namespaces: [lab]}\nmode: off")), deployment(FOUR, "w", "lab")
         )
-        assert not done.changes[0][1][0].rewrites
+        assert not done.changes[0][1].rewrites
         assert [line.partition(" ")[2] for line in told(done)] == [
             "spec.template: not converted: policy 'steers' turns it off."
         ]
 
     def test_shadow_changes_nothing_and_says_what_would_be(self) -> None:
         done = converted(file_policies(conversion("mode: shadow")), FOUR)
-        assert not done.changes[0][1][0].rewrites
+        assert not done.changes[0][1].rewrites
         assert "NEU208: shadow mode" in told(done)[0]
 
     def test_an_annotation_comes_before_a_policy_that_is_not_locked(self) -> None:
         on = pod(container(neuron="4"), annotations={"neuron.aws.com/convert": "convert"})
         for locked, rewrites in ((False, True), (True, False)):
             policies = file_policies(conversion(f"mode: off\nlocked: {str(locked).lower()}"))
-            assert converted(policies, on).changes[0][1][0].rewrites is rewrites
+            assert converted(policies, on).changes[0][1].rewrites is rewrites
 
     def test_device_class_and_families_are_those_of_the_first_policy_that_matches(self) -> None:
         first = conversion("match: {namespaces: [other]}\ndeviceClass: not-mine", "a", 1)
         second = conversion("deviceClass: mine\nfamilies: [trn2]", "b", 2)
-        (change,) = converted(file_policies(first, second), named("t", FOUR, "lab")).changes[0][1]
+        (change,) = converted(file_policies(first, second), named("t", FOUR, "lab")).changes[0][1:]
         (template,) = change.templates
         assert template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] == "mine"
         assert "trn1.32xlarge" not in str(change.wanted)
@@ -245,14 +247,14 @@ class TestConvert:
     def test_a_policy_that_fails_steers_nothing_and_it_is_said(self) -> None:
         failing = conversion("match: {conditions: [{name: c, expression: object.metadata.none == 'x'}]}\nmode: off")
         done = converted(file_policies(failing), FOUR)
-        assert done.changes[0][1][0].rewrites
+        assert done.changes[0][1].rewrites
         assert told(done)[0].startswith("1 : NEU803: policy steers: match condition 'c' failed: no such key: 'none'")
         assert done.refused == 0
 
     def test_a_pod_has_no_generated_name_yet_as_on_the_server(self) -> None:
         named_only = conversion("match: {conditions: [{name: c, expression: has(object.metadata.name)}]}\nmode: off")
-        assert converted(file_policies(named_only), deployment(FOUR)).changes[0][1][0].rewrites
-        assert not converted(file_policies(named_only), named("t", FOUR)).changes[0][1][0].rewrites
+        assert converted(file_policies(named_only), deployment(FOUR)).changes[0][1].rewrites
+        assert not converted(file_policies(named_only), named("t", FOUR)).changes[0][1].rewrites
 
     def test_what_does_not_concern_us_asks_no_policy(self) -> None:
         failing = conversion("match: {conditions: [{name: c, expression: object.metadata.none == 'x'}]}\nmode: off")

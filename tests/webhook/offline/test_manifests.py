@@ -5,15 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support import converting
 from tests.support.yaml_styles import DOCUMENTS, written
 from webhook.decisions.pod_templates import POD_TEMPLATES, path_text
-from webhook.offline.manifests import Document, ManifestError, manifests, path_steps, read
+from webhook.offline.documents import Document, ManifestError
+from webhook.offline.manifests import manifests, path_steps
 
 POD: dict[str, Any] = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main"}]}}
 
 
 def documents(text: str | bytes) -> list[Document]:
-    return read(text.encode() if isinstance(text, str) else text)[1]
+    return converting.documents(text)
 
 
 @given(
@@ -28,8 +30,9 @@ def documents(text: str | bytes) -> list[Document]:
 )
 def test_the_parts_of_a_file_are_the_file(mark: str, texts: list[str]) -> None:
     file = mark + "---\n".join(texts)
-    found_mark, found = read(file.encode())
-    assert found_mark + "".join(document.text for document in found) == file
+    given = converting.source("f", file)
+    found = list(given.documents)
+    assert given.documents.mark + "".join(document.text for document in found) == file
     assert [document.number for document in found if document.data is not None] == [
         *range(1, sum(document.data is not None for document in found) + 1)
     ]
@@ -95,7 +98,7 @@ UNREADABLE: dict[str, tuple[bytes, int, int, str]] = {
 @pytest.mark.parametrize(("content", "line", "column", "problem"), UNREADABLE.values(), ids=UNREADABLE)
 def test_what_is_no_manifest_is_said_with_line_and_column(content: bytes, line: int, column: int, problem: str) -> None:
     with pytest.raises(ManifestError) as caught:
-        read(content)
+        documents(content)
     assert (caught.value.line, caught.value.column, caught.value.problem) == (line, column, problem)
 
 

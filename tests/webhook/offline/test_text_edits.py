@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.diffs import NO_NEWLINE, patched
-from webhook.offline.text_edits import OverlapError, Splice, apply, unified_diff
+from webhook.offline.text_edits import OverlapError, Splice, UnifiedDiff, apply
+
+
+def unified_diff(text: str, splices: Sequence[Splice], path: str) -> str:
+    """The diff of a file that is read as a whole."""
+    diff = UnifiedDiff(path)
+    return "".join([*diff.feed(text, splices), *diff.finish()])
 
 
 @st.composite
@@ -22,6 +28,29 @@ def test_a_diff_leads_from_the_old_text_to_the_new(case: tuple[str, list[Splice]
     text, splices = case
     diff = unified_diff(text, splices, "f.yaml")
     assert patched(text, diff) == apply(text, splices)
+
+
+@given(st.lists(texts_and_splices(), max_size=5))
+def test_a_diff_that_is_made_part_by_part_is_that_of_the_whole(cases: list[tuple[str, list[Splice]]]) -> None:
+    diff = UnifiedDiff("f.yaml")
+    parts = "".join([*(piece for text, splices in cases for piece in diff.feed(text, splices)), *diff.finish()])
+    old = "".join(text for text, _ in cases)
+    assert patched(old, parts) == "".join(apply(text, splices) for text, splices in cases)
+
+
+def test_unchanged_parts_between_changes_are_context() -> None:
+    diff = UnifiedDiff("f")
+    parts = [
+        ("a\n", [Splice(0, 1, "A")]),
+        *[(f"{n}\n", []) for n in range(8)],
+        ("z\n", [Splice(0, 1, "Z")]),
+        ("y\n", []),
+    ]
+    found = "".join([*(piece for text, splices in parts for piece in diff.feed(text, splices)), *diff.finish()])
+    assert found.partition("@@")[1:] == (
+        "@@",
+        " -1,4 +1,4 @@\n-a\n+A\n 0\n 1\n 2\n@@ -7,5 +7,5 @@\n 5\n 6\n 7\n-z\n+Z\n y\n",
+    )
 
 
 def test_a_change_of_nothing_is_no_diff() -> None:

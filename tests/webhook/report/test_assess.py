@@ -110,7 +110,7 @@ class TestFate:
         }
         only = workload(job)
         assert (str(only.ref), only.fate) == ("TrainJob team-a/tune", Fate.UNKNOWN)
-        assert only.why.startswith("spec.trainer.resourcesPerNode.limits")
+        assert only.why.startswith("spec.trainer.resourcesPerNode: ")
 
     def test_an_unreadable_pod_template_blocks(self) -> None:
         item = deployment()

@@ -472,3 +472,22 @@ def test_the_time_for_many_containers_and_claims_is_linear() -> None:
     decision = decide(pod(*containers, resourceClaims=entries), cluster)
     assert time.monotonic() - started < 5  # half a second on a quiet machine
     assert len(decision.errors) == 64
+
+
+class TestMisspeltResources:
+    def test_a_pod_with_a_misspelt_resource_is_told_the_right_one(self) -> None:
+        main = {"name": "main", "resources": {"limits": {"aws.amazon.com/neurons": 4}}}
+        decision = decide(pod(main))
+        assert decision.allowed
+        assert set(codes(decision.warnings)) == {"NEU221"}
+        told = " ".join(each.message for each in decision.warnings)
+        assert "Did you mean 'aws.amazon.com/neuron'?" in told
+
+    def test_so_is_a_workload(self) -> None:
+        main = {"name": "main", "resources": {"limits": {"aws.amazon.com/neurons": 4}}}
+        assert set(codes(decide({**DEPLOYMENT, "spec": {"template": pod(main)}}).warnings)) == {"NEU221"}
+
+    def test_a_resource_of_a_device_class_is_right(self) -> None:
+        cluster = FakeClaims(classes={"aws.amazon.com/neurons": "neuron.aws.com"})
+        main = {"name": "main", "resources": {"limits": {"aws.amazon.com/neurons": 4}}}
+        assert decide(pod(main), cluster=cluster).warnings == ()

@@ -1,0 +1,43 @@
+"""Files through `neuron-dra validate`, without its command line."""
+
+import asyncio
+import dataclasses
+from collections.abc import Collection, Sequence
+
+from webhook.decisions.ports import WorldView
+from webhook.offline.manifests import manifests
+from webhook.offline.notices import Source
+from webhook.offline.validate_files import FileContext, FileValidator, Located, Tally
+
+
+@dataclasses.dataclass(frozen=True)
+class Validated:
+    """The findings about all files, and their numbers."""
+
+    located: Sequence[Located]
+    tally: Tally
+
+
+def validate_sources(
+    sources: Sequence[Source],
+    context: FileContext,
+    live: WorldView | None = None,
+    served: Collection[str] | None = None,
+) -> Validated:
+    """Validate files as the command does."""
+    validator = FileValidator(context)
+    validator.join(live, served)
+    for source in sources:
+        for document in source.documents:
+            for manifest in manifests(document, context.namespace):
+                validator.take(manifest)
+
+    async def validate() -> list[Located]:
+        return [
+            each
+            for source in sources
+            for document in source.documents
+            for each in await validator.validate(source.name, document)
+        ]
+
+    return Validated(asyncio.run(validate()), validator.tally)

@@ -1,0 +1,28 @@
+"""The versions of `resource.k8s.io` that an API server serves."""
+
+from runtime.api_errors import NOT_FOUND, ApiAnswerError, StatusError
+from webhook.cluster.api import RESOURCE_GROUP, ApiServer, loaded_object
+
+GROUP_PATH = f"/apis/{RESOURCE_GROUP}"
+
+
+async def served_versions(server: ApiServer, within: float) -> tuple[str, ...]:
+    """The versions, the preferred one first; empty if the group is not served.
+
+    Args:
+        server: the API server.
+        within: time-out in seconds.
+
+    Raises:
+        ApiServerError: they cannot be read.
+    """
+    try:
+        group = loaded_object(await server.request("GET", GROUP_PATH, timeout=within))
+    except StatusError as error:
+        if error.code == NOT_FOUND:
+            return ()
+        raise
+    try:
+        return tuple(str(each["version"]) for each in group.get("versions") or ())
+    except (KeyError, TypeError) as error:
+        raise ApiAnswerError(f"{GROUP_PATH} has no list of versions") from error

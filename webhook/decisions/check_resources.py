@@ -1,0 +1,45 @@
+"""Checks the names of the resources that containers request. Pure."""
+
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from neuron.findings import Finding, quoted, warning
+from neuron.misspelt import meant
+from webhook.decisions import pods
+
+_WORDS: Final = (b"neuron", b"aws", b"amazon", b"\\u")
+_FIELDS: Final = ("requests", "limits")
+_SHOWN: Final = 63
+_MOST_NAMES: Final = 128
+"""Resources of one pod that are compared: each comparison takes up to 0.1 ms."""
+
+
+def misspelt_resources(pod: pods.Pod, known: Collection[str] = ()) -> Iterator[Finding]:
+    """NEU221 for names that look like a legacy resource and are none.
+
+    Args:
+        pod: its view.
+        known: extended resources of DeviceClasses: an administrator can give them any name.
+    """
+    left = _MOST_NAMES
+    for section, containers in (("initContainers", pod.init_containers), ("containers", pod.containers)):
+        for index, container in enumerate(containers):
+            raw = bytes(container.resources).lower()
+            if left <= 0 or not any(word in raw for word in _WORDS):
+                continue
+            path = f"spec.{section}[{index}]"
+            resources = container.decode_resources(path) or {}
+            where = {name: field for field in _FIELDS for name in resources.get(field) or ()}
+            for name in list(where)[:left]:
+                left -= 1
+                close = "" if name in known else meant(name)
+                if close:
+                    yield _misspelt(container.name, f"{path}.resources.{where[name]}[{name}]", name, close)
+
+
+def _misspelt(container: str, path: str, name: str, close: str) -> Finding:
+    message = (
+        f"container {container[:_SHOWN]} asks for {quoted(name)}, which no Neuron device plugin offers."
+        f" Did you mean '{close}'?"
+    )
+    return warning("NEU221", path, message, "Correct the name: the pod would stay Pending, without devices.", name)

@@ -1,0 +1,286 @@
+"""Splits files into YAML or JSON documents, one at a time, as kubectl splits them: at lines that begin with `---`.
+
+A file that begins with `{` may contain several JSON objects. A document is parsed when its data is needed.
+"""
+
+import dataclasses
+import functools
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, Final
+
+import orjson
+
+from runtime.yaml_nodes import Mapping_, Node, Sequence_, YamlError, YamlSyntaxError, compose
+from runtime.yaml_scalars import resolve
+
+MARK: Final = "\ufeff"
+"""Byte order mark."""
+
+_SEPARATOR: Final = re.compile(r"---(\s|$)")
+_END: Final = re.compile(r"\.\.\.(\s|$)")
+_NO_CONTENT: Final = re.compile(r"(---|\.\.\.)?\s*(#.*)?\s*|%.*\s*")
+
+
+class ManifestError(ValueError):
+    """A file does not contain Kubernetes manifests.
+
+    Attributes:
+        line: of the error, counted from 1.
+        column: counted from 1; line and column are 0 if the error has no place.
+        problem: the error, as a clause.
+    """
+
+    def __init__(self, problem: str, line: int = 0, column: int = 0) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.line = line
+        self.column = column
+
+
+@dataclasses.dataclass(eq=False)
+class Document:
+    """One document of a file.
+
+    Attributes:
+        number: among the documents with content, counted from 1.
+        text: its part of the file, with the line `---` before it; all parts together are the file.
+        line: of the file where the text begins, counted from 1.
+        json: whether the file is JSON.
+        column: of the line where the text begins, counted from 0.
+    """
+
+    number: int
+    text: str
+    line: int
+    json: bool = False
+    column: int = 0
+
+    @functools.cached_property
+    def _content(self) -> tuple[dict[str, Any] | None, Node | None]:
+        return _parse(self)
+
+    @property
+    def data(self) -> dict[str, Any] | None:
+        """The object; None if there are only comments.
+
+        Raises:
+            ManifestError: it is not YAML, or not a mapping.
+        """
+        return self._content[0]
+
+    @property
+    def root(self) -> Node | None:
+        """Its nodes; None without content, or for JSON that is not valid YAML. Raises as `data`."""
+        return self._content[1]
+
+    def line_of(self, path: Sequence[str | int]) -> int:
+        """Line of the value at a path, or of its nearest existing ancestor."""
+        if self.root is None:
+            return self.line
+        return self.line + self.text.count("\n", 0, _locate(self.root, path))
+
+    def position(self, index: int) -> tuple[int, int]:
+        """Line and column in the file of an offset in the text, counted from 1."""
+        line, column = _position(self.text, index)
+        return self.line + line - 1, column + (self.column if line == 1 else 0)
+
+
+class Budget:
+    """How many characters of parsed documents may be kept, so that small inputs are parsed once."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    def take(self, amount: int) -> bool:
+        """Reserve an amount; False if there is not enough left."""
+        if amount > self._left:
+            return False
+        self._left -= amount
+        return True
+
+
+class Documents:
+    """The documents of a file. Each iteration reads the file; a small file is read and parsed once."""
+
+    def __init__(self, opened: Callable[[], BinaryIO], budget: Budget) -> None:
+        self._open = opened
+        self._budget = budget
+        self._kept: list[Document] | None = None
+        self.mark = ""
+
+    def __iter__(self) -> Iterator[Document]:
+        """Raises ManifestError and OSError."""
+        if self._kept is not None:
+            yield from self._kept
+            return
+        kept: list[Document] | None = []
+        with self._open() as file:
+            lines = _decoded(file)
+            first = next(lines, "")
+            self.mark = MARK if first.startswith(MARK) else ""
+            for document in split(itertools.chain([first.removeprefix(MARK)] if first else [], lines)):
+                if kept is not None and self._budget.take(len(document.text)):
+                    kept.append(document)
+                else:
+                    kept = None
+                yield document
+        self._kept = kept
+
+
+def _decoded(lines: Iterable[bytes]) -> Iterator[str]:
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            column = len(line[: error.start].decode("utf-8")) + 1
+            raise ManifestError(f"byte 0x{line[error.start]:02x} is not UTF-8", number, column) from error
+
+
+def split(lines: Iterator[str]) -> Iterator[Document]:
+    """The documents of a text, given by its lines with their line breaks."""
+    leading = list[str]()
+    for line in lines:
+        leading.append(line)
+        if line.strip():
+            break
+    lines = itertools.chain(leading, lines)
+    if leading and leading[-1].lstrip().startswith("{"):
+        text = "".join(lines)
+        parts = _json_parts(text)
+        if parts is not None:
+            yield from _json_documents(parts)
+            return
+        lines = iter(re.findall(r"[^\n]*\n|[^\n]+", text))
+    number, at = 0, 1
+    for part in _yaml_parts(lines):
+        number += any(not _NO_CONTENT.fullmatch(each) for each in part)
+        yield Document(number, "".join(part), at)
+        at += len(part)
+
+
+def _json_documents(parts: Iterable[str]) -> Iterator[Document]:
+    line, column = 1, 0
+    for number, part in enumerate(parts, start=1):
+        yield Document(number, part, line, json=True, column=column)
+        line += part.count("\n")
+        column = len(part) - part.rfind("\n") - 1 if "\n" in part else column + len(part)
+
+
+def _json_parts(text: str) -> list[str] | None:
+    """The JSON objects of a text, each with the white space after it; None if the text is not JSON."""
+    decoder = json.JSONDecoder()
+    starts = []
+    position = len(text) - len(text.lstrip())
+    while position < len(text):
+        starts.append(position)
+        try:
+            _, end = decoder.raw_decode(text, position)
+        except (json.JSONDecodeError, RecursionError):
+            return None
+        position = len(text) - len(text[end:].lstrip())
+    bounds = [0, *starts[1:], len(text)]
+    return [text[start:end] for start, end in itertools.pairwise(bounds)]
+
+
+def _yaml_parts(lines: Iterable[str]) -> Iterator[list[str]]:
+    """The lines of each document: it begins with its line `---`, or with the directives before that line."""
+    part: list[str] = []
+    directives = ended = False
+    for line in lines:
+        separator = line.startswith("---") and bool(_SEPARATOR.match(line))
+        if part and (ended or (separator and not directives)):
+            yield part
+            part, directives = [], False
+        if separator:
+            directives = False
+        elif line.startswith("%") and not any(map(_is_content, part)):
+            directives = True
+        ended = line.startswith("...") and bool(_END.match(line))
+        part.append(line)
+    if part:
+        yield part
+
+
+def _is_content(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("#") and not line.startswith("%")
+
+
+def _parse(document: Document) -> tuple[dict[str, Any] | None, Node | None]:
+    text = document.text
+    try:
+        root = compose(text)
+        data = root and root.value
+    except YamlError as error:
+        if not (document.json and isinstance(error, YamlSyntaxError)):
+            line, _ = _position(text, error.index)
+            hint = "; render a template first" if "{{" in text.split("\n")[line - 1] else ""
+            raise ManifestError(error.problem + hint, *document.position(error.index)) from error
+        root, data = None, _json_data(document)
+    if data is not None and not isinstance(data, dict):
+        problem = f"the document is a {_type_name(data)}, not a mapping with apiVersion and kind"
+        raise ManifestError(problem, *document.position(root.start if root else 0))
+    return data, root
+
+
+def _json_data(document: Document) -> Any:
+    """Parse JSON that is not valid YAML, such as escapes of characters above U+FFFF."""
+
+    def fault(problem: str) -> ManifestError:
+        return ManifestError(problem, *document.position(0))
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        value = dict(pairs)
+        if len(value) < len(pairs):
+            names = [name for name, _ in pairs]
+            raise fault(f"the key {next(name for name in names if names.count(name) > 1)!r} is there twice")
+        return value
+
+    def constant(name: str) -> Any:
+        raise fault(f"{name} is not a JSON value")
+
+    data = json.loads(
+        document.text, object_pairs_hook=members, parse_int=resolve, parse_float=resolve, parse_constant=constant
+    )
+    try:
+        # The limits of orjson apply to all later steps.
+        orjson.dumps(data)
+    except orjson.JSONEncodeError as error:
+        raise fault(str(error)) from error
+    return data
+
+
+def _position(text: str, index: int) -> tuple[int, int]:
+    """Line and column of an offset, counted from 1."""
+    return text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)
+
+
+def _type_name(value: Any) -> str:
+    match value:
+        case list():
+            return "list"
+        case str():
+            return "string"
+        case bool():
+            return "boolean"
+        case _:
+            return "number"
+
+
+def _locate(root: Node, path: Sequence[str | int]) -> int:
+    """Offset of the nearest node on the way to a path: of a member's key, of an item, of the document."""
+    node, offset = root, root.start
+    for step in path:
+        if isinstance(node, Mapping_):
+            entry = next((entry for entry in node.entries if entry.name == step and not entry.merge), None)
+            if entry is None:
+                break
+            node, offset = entry.node, entry.key.start
+        elif isinstance(node, Sequence_) and str(step).isdecimal() and int(step) < len(node.items):
+            node = node.items[int(step)]
+            offset = node.start
+        else:
+            break
+    return offset
