@@ -349,12 +349,13 @@ class Report:
 
     @property
     def before(self) -> Devices:
-        return total(each.before for each in self.workloads)
+        """Of the workloads that are not converted already."""
+        return total(each.before for each in self.workloads if each.fate is not Fate.CONVERTED)
 
     @property
     def after(self) -> Devices:
         """Of the workloads that convert."""
-        return total(each.after for each in self.workloads if each.after is not None)
+        return total(each.after for each in self.workloads if each.fate is Fate.CONVERTS and each.after is not None)
 
     @property
     def denied(self) -> int:
