@@ -71,12 +71,15 @@ def _structural(schema: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def auditor(control_plane: ControlPlane, installed_webhook: Webhook) -> Command:
+def auditor(control_plane: ControlPlane, installed_webhook: Webhook) -> Iterator[Command]:
     """The ServiceAccount of the audit."""
     kubectl = control_plane.kubectl().within("neuron-dra")
     kubectl.must("apply", "-f", str(MANIFESTS / "audit.yaml"))
     token = kubectl.must("create", "token", "neuron-dra-audit", "--duration=2h").stdout.strip()
-    return Command(control_plane.token_kubeconfig("neuron-dra-audit", token))
+    try:
+        yield Command(control_plane.token_kubeconfig("neuron-dra-audit", token))
+    finally:
+        kubectl.must("delete", "-f", str(MANIFESTS / "audit.yaml"), "--wait")
 
 
 @pytest.fixture
@@ -117,7 +120,7 @@ def test_real_controllers_objects_are_one_workload(
     kubectl.must("annotate", "namespace", namespace, "neuron.aws.com/convert=off")
     kubectl.feed("apply", workload("Deployment", "serve", pod("x", container(neuron=4)), replicas=2))
     kubectl.feed("apply", workload("Job", "train", pod("x", container(neuron=7)), parallelism=3, completions=3))
-    eventually(lambda: len(api.list("Pod", namespace)) == 5 or None, 30)
+    eventually("five pods", lambda: len(api.list("Pod", namespace)) == 5)
     found = auditor.json("-n", namespace, "--no-webhook-records")
     assert [(each["kind"], each["name"], each["pods"], each["fate"]) for each in found["workloads"]] == [
         ("Deployment", "serve", 2, "stays"),
@@ -136,12 +139,12 @@ def test_real_controllers_objects_are_one_workload(
             ("converts", "shadow (namespace)"),
         ] or None
 
-    eventually(in_shadow, 30)
+    eventually("shadow mode", in_shadow)
 
 
 def test_a_namespace_that_is_migrated(api: Api, namespace: str, kubectl: Kubectl, auditor: Command) -> None:
     kubectl.feed("apply", workload("Deployment", "serve", pod("x", container(neuron=4)), replicas=2))
-    eventually(lambda: len(api.list("Pod", namespace)) == 2 or None, 30)
+    eventually("two pods", lambda: len(api.list("Pod", namespace)) == 2)
     found = auditor.json("-n", namespace, "--no-webhook-records")
     assert [(each["fate"], each["podsNow"]["converted"]) for each in found["workloads"]] == [("converted", 2)]
     assert found["steps"] == []
@@ -156,7 +159,7 @@ def test_refusals_are_read_from_events(control_plane: ControlPlane, namespace: s
         seen = admin.json("-n", namespace)["shadow"]
         return any(each["outcome"] == "denied" and "NEU105" in each["codes"] for each in seen) or None
 
-    eventually(told, 60)
+    eventually("the Event", told)
 
 
 def test_without_an_api_for_reports_it_says_what_to_install(auditor: Command, policies: Path) -> None:
@@ -206,7 +209,7 @@ def test_the_open_api_comes_first_and_results_go_when_objects_go(
         assert auditor.run(*write).returncode == 0
         return not kubectl.run("get", "reports.openreports.io", "neuron-dra").ok or None
 
-    eventually(gone, 30)
+    eventually("the report to be deleted", gone)
 
 
 def test_rights_that_are_missing_are_named(control_plane: ControlPlane, namespace: str) -> None:
