@@ -162,6 +162,15 @@ class FilePolicies:
         """Findings about an object on CREATE; None if no policy matches it."""
         return self._judge(self._subject(manifest.data, manifest.namespace, namespaces))
 
+    def object_verdicts(self, manifest: Manifest, namespaces: PolicyView) -> tuple[Verdict, ...]:
+        """Verdicts on an object on CREATE, one for each policy whose resource rules match."""
+        return self._verdicts(self._subject(manifest.data, manifest.namespace, namespaces))
+
+    @property
+    def validating(self) -> tuple[str, ...]:
+        """Names of the policies for validation."""
+        return tuple(rule.name for rule in self._policies.validating)
+
     def judge_pod(
         self, manifest: Manifest, template: dict[str, Any], decision: Decision, namespaces: PolicyView
     ) -> list[Finding] | None:
