@@ -61,6 +61,7 @@ bench: $(STAMP) ## run the benchmarks
 	$(BIN)/python -m benchmarks.prepare
 	$(BIN)/python -m benchmarks.policies
 	$(BIN)/python -m benchmarks.packing
+	$(BIN)/python -m benchmarks.report
 
 cluster-test: $(STAMP) ## run the tests that need a control plane (binaries from KUBEBUILDER_ASSETS; ARGS="--shuffle 1" for a random order)
 	$(BIN)/python -m pytest tests/cluster -n $(CLUSTER_WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)

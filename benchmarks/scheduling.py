@@ -9,6 +9,7 @@ import dataclasses
 import itertools
 import signal
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -257,6 +258,8 @@ def _rows(_: click.Context, __: click.Parameter, value: str) -> list[int]:
 @click.option("--rows", default=_ALL, callback=_rows, help="Rows of each part, from 0; default: all.")
 def main(nodes: int, pods: int, rounds: int, only: str | None, rows: list[int]) -> None:
     """Measure a real scheduler with the claims of conversion and with unconstrained counts."""
+    # Stops the control plane also if the benchmark is ended by a time-out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         assets = Assets.locate()
     except AssetsMissingError as error:

@@ -42,6 +42,10 @@ FILES: Final = {
         "The DRA driver for nodes with Neuron devices, and its DeviceClass. Needs rbac.yaml.",
         ("kubelet-plugin/admission-policy.yaml", "kubelet-plugin/daemonset.yaml", "deviceclasses.yaml"),
     ),
+    "audit.yaml": (
+        "Every hour, writes policy reports about existing objects. Needs rbac.yaml and a CRD for such reports.",
+        ("webhook/policies.yaml", "audit/cronjob.yaml"),
+    ),
     "prune.yaml": (
         "Every night, removes generated templates that no pod needs. Needs rbac.yaml.",
         ("prune/cronjob.yaml",),
@@ -54,6 +58,10 @@ FILES: Final = {
 """File -> its first line, and its templates."""
 
 VALUES: Final[dict[str, dict[str, Any]]] = {
+    "audit.yaml": {
+        "audit": {"enabled": True},
+        "policies": {"packs": sorted(path.stem for path in PACKS.glob("*.yaml"))},
+    },
     "prune.yaml": {"prune": {"enabled": True}},
     "map.yaml": {"map": {"enabled": True}},
 }

@@ -153,10 +153,11 @@ class Node:
             counters_leak: as Kubernetes 1.36.2 and older: a device that was tried and not taken keeps its counters for
                 the rest of the search (kubernetes/kubernetes#140436).
             hurry: leave out branches in which too few devices are left. The scheduler searches them; they find nothing.
+                Ignored with `counters_leak`: there, a branch that finds nothing changes what later ones find.
         """
         self.devices: Final = tuple(devices)
         self.counters_leak: Final = counters_leak
-        self.hurry: Final = hurry
+        self.hurry: Final = hurry and not counters_leak
         self._by_name = {device.name: device for device in self.devices}
         self._counters = dict(counters or {})
         self._taken: set[str] = set()

@@ -211,6 +211,8 @@ CODES: Final = {
     "NEU120": "A policy names a ResourceClaimTemplate that does not exist",
     "NEU121": "A ResourceClaimTemplate that a policy names does not serve the pod",
     "NEU122": "Another ResourceClaimTemplate has the name of one that a policy carries",
+    "NEU123": "A claim can get devices that a locked policy does not allow",
+    "NEU124": "A claim sets another logical NeuronCore than a locked policy",
     # 2xx: warnings of conversion
     "NEU201": "A pod with nodeName is not converted",
     "NEU202": "More cores are allocated than were asked for",
@@ -321,4 +323,9 @@ CODES: Final = {
     "NEU803": "A policy could not be evaluated",
     "NEU804": "A policy's exception ends soon",
     "NEU805": "A policy notes the object",
+    # 9xx: reports
+    "NEU901": "A container pins its cores",
+    "NEU902": "A queue counts the resource of the device plugin",
+    "NEU903": "Karpenter makes the nodes of the pods",
+    "NEU904": "No node can serve the claim of a workload",
 }

@@ -227,6 +227,9 @@ class _Assembly:
         for document, policy in found:
             if policy.spec.locked and policy.spec.mode is None:
                 self._say(document, ("spec", "locked"), "spec.locked locks spec.mode, but spec.mode is missing.")
+            if policy.spec.binds_claims and not (policy.spec.locked and _binds(policy.spec)):
+                message = "spec.bindsClaims needs locked, and families or logicalNeuronCore."
+                self._say(document, ("spec", "bindsClaims"), message)
             compiler = ExpressionCompiler(self._engine, document, self._sharing)
             rules.append(compiler.pods(policy))
             self._problems += compiler.problems
@@ -279,3 +282,7 @@ class _Assembly:
                     f"spec.unconnected is for Trn; {listed} are rings or chains, which always get consecutive devices."
                 )
                 self._say(document, ("spec", "unconnected"), message)
+
+
+def _binds(spec: schema.ConversionPolicySpec) -> bool:
+    return bool(spec.families or spec.logical_neuron_core is not None)

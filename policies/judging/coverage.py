@@ -43,6 +43,7 @@ SENT: Final = (
                 "xgboostjobs",
                 "paddlejobs",
                 "jaxjobs",
+                "notebooks",
             ),
             *("rayclusters", "rayjobs", "rayservices", "jobs", "rollouts"),
         ),

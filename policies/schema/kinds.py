@@ -278,6 +278,10 @@ class ConversionPolicySpec(Model):
             description="Allow: counts that no connected group has are allocated as devices that need not be connected."
         ),
     ] = "Deny"
+    binds_claims: Annotated[
+        StrictBool,
+        Field(description="families and logicalNeuronCore also apply to claims that users write; needs locked."),
+    ] = False
     templates: Annotated[
         tuple[TemplateMapping, ...],
         Field(max_length=64, description="Templates of operators, used instead of generated ones."),

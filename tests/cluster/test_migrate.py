@@ -174,12 +174,11 @@ def test_before_you_begin(journey: Journey) -> None:
     done = journey.run("Before you begin", "Do")
     assert "trn2.48xlarge" in done.stdout
     seen = journey.run("Before you begin", "See").stdout
-    assert "NEU105 Deployment team-c/six" in seen
+    assert "device counts: NEU105, 1 workload: Deployment team-c/six" in seen
     assert "does not support requests for device: 6" in seen
-    assert "NEU204 Deployment team-b/train" in seen
-    assert "NEU205 Deployment team-b/train" in seen
-    listed = {line.partition(":")[0] for line in seen.splitlines() if line.startswith(("quotas", "limits", "pods"))}
-    assert listed == {"quotas.txt", "limits.txt", "pods.txt"}
+    assert "quota: NEU204, 1 workload: Deployment team-b/train" in seen
+    assert "LimitRange: NEU205, 1 workload: Deployment team-b/train" in seen
+    assert "Order of migration" in seen
 
 
 def test_step_1_install_in_shadow_mode(journey: Journey) -> None:

@@ -76,6 +76,38 @@ CASES: dict[str, tuple[str, str]] = {
         "validations: [{expression: \"true || variables.bad == 'x'\"}]",
         "[Deny]",
     ),
+    "or-value-of-no-optional": (
+        "validations: [{expression: \"object.metadata.name.orValue('x') == 'x'\", message: its name}]",
+        "[Deny]",
+    ),
+    "absent-fields": (
+        "validations: [{expression: 'has(request.subResource) || has(request.requestSubResource)', message: absent}]",
+        "[Deny]",
+    ),
+    "absent-field-fails": (
+        "failurePolicy: Ignore\nvalidations: [{expression: \"request.subResource == 'x'\", message: absent}]",
+        "[Deny]",
+    ),
+    "request-kind": (
+        "validations: [{expression: 'request.requestKind.kind == request.kind.kind && "
+        'request.requestResource.resource == "services"\', message: pods}]',
+        "[Deny]",
+    ),
+    "named-format": (
+        "validations: [{expression: \"format.dns1123Label().validate('a.b').value()[0] == ''\",\n"
+        "  messageExpression: \"format.dns1123Label().validate('a.b').value()[0]\"}]",
+        "[Deny]",
+    ),
+    "variable-twice": (
+        "variables: [{name: a, expression: \"'first'\"}, {name: a, expression: \"'second'\"}]\n"
+        "validations: [{expression: \"variables.a == ''\", messageExpression: variables.a}]",
+        "[Deny]",
+    ),
+    "variable-fails": (
+        "variables: [{name: bad, expression: object.metadata.labels.none}]\n"
+        "validations: [{expression: \"variables.bad == 'x'\"}]",
+        "[Deny]",
+    ),
     "quantity": (
         "validations: [{expression: \"quantity(object.spec.containers[0].resources.limits['memory'])"
         ".isLessThan(quantity('1Gi'))\", message: too large}]",
@@ -140,7 +172,7 @@ CASES: dict[str, tuple[str, str]] = {
     ),
     "error-fails": ("validations: [{expression: object.metadata.labels.none == 'x'}]", "[Deny]"),
 }
-WORDED_DIFFERENTLY = {"error-fails"}
+WORDED_DIFFERENTLY = {"error-fails", "variable-fails"}
 ONLY_OURS = "condition-on-namespace"
 """The API server evaluates match conditions without the Namespace (apiserver, webhook/matchconditions/matcher.go)."""
 

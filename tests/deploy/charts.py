@@ -42,10 +42,13 @@ EVERYTHING: Final[Object] = {
         "dashboard": {"enabled": True},
     },
     "prune": {"enabled": True},
+    "audit": {"enabled": True},
     "map": {"enabled": True, "nodeSelector": {"role": "system"}, "tolerations": [{"operator": "Exists"}]},
     "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]},
 }
 """Values that enable everything that is off by default."""
+
+AUDIT: Object = {"audit": {"enabled": True}, "policies": {"packs": ["device-limit"]}}
 
 
 def render_texts(values: Mapping[str, Any] | None = None, namespace: str = NAMESPACE) -> dict[str, str]:

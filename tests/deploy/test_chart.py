@@ -9,10 +9,23 @@ import yaml
 
 from deploy import render as rendering
 from neuron.instances import TYPES
-from tests.deploy.charts import CHART, EVERYTHING, NAMESPACE, ROOT, Object, find, flags, pod_specs, render, render_texts
+from tests.deploy.charts import (
+    AUDIT,
+    CHART,
+    EVERYTHING,
+    NAMESPACE,
+    ROOT,
+    Object,
+    find,
+    flags,
+    pod_specs,
+    render,
+    render_texts,
+)
 from webhook.server import settings
 
 SECRET: Object = {"certificates": {"mode": "secret"}}
+EXTRAS: Object = {"prune": {"enabled": True}, "map": {"enabled": True}}
 INLINE: Object = {"certificates": {"mode": "secret", "caBundle": "QUJD"}}
 
 
@@ -55,7 +68,7 @@ def test_the_plain_manifests_match_the_chart() -> None:
 def test_the_plain_manifests_leave_no_object_of_the_chart_out() -> None:
     texts = rendering.manifests().values()
     written = [each for text in texts for each in yaml.safe_load_all(text)]
-    with_extras = render({"prune": {"enabled": True}, "map": {"enabled": True}})
+    with_extras = render({**EXTRAS, **AUDIT})
     charted = [each for each in with_extras if "helm.sh/hook" not in each["metadata"].get("annotations", {})]
     assert kinds(written) == kinds(charted) | {("Namespace", NAMESPACE)}
     labels = [key for each in written for key in each["metadata"].get("labels", {})]
@@ -161,6 +174,7 @@ def test_pods_have_the_least_privileges(everything: list[Object]) -> None:
     assert set(specs) == {
         "Deployment/neuron-dra",
         "DaemonSet/neuron-dra-kubelet-plugin",
+        "CronJob/neuron-dra-audit",
         "CronJob/neuron-dra-prune",
         "Deployment/neuron-dra-map",
         "Pod/neuron-dra-test",
@@ -190,8 +204,7 @@ def test_tokens_are_mounted_only_on_request(everything: list[Object]) -> None:
 
 
 def test_the_rendered_permissions_are_the_golden_ones(everything: list[Object]) -> None:
-    extras = {"prune": {"enabled": True}, "map": {"enabled": True}}
-    managed = [each for each in render(extras) if each["kind"] in ("Role", "ClusterRole")]
+    managed = [each for each in render({**EXTRAS, **AUDIT}) if each["kind"] in ("Role", "ClusterRole")]
     found = {f"{each['kind']}/{each['metadata']['name']}": each["rules"] for each in managed}
     assert found == yaml.safe_load((ROOT / "tests" / "golden" / "chart" / "rbac.yaml").read_text())
     for each in [*managed, *everything]:

@@ -13,11 +13,13 @@ from click.testing import CliRunner
 from kubeletplugin.cli import main as plugin_main
 from kubeletplugin.node_labels import KEYS
 from neuron import names
-from tests.deploy.charts import CHART, EVERYTHING, Object, find, flags, pod_specs, render
+from policies.judging.subjects import plural
+from tests.deploy.charts import AUDIT, CHART, EVERYTHING, Object, find, flags, pod_specs, render
 from webhook.cli.main import main
 from webhook.cli.map import map as map_command
 from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_SLICES
 from webhook.cluster.node_types import NODES
+from webhook.decisions.pod_templates import POD_TEMPLATES
 from webhook.inspection.snapshot import PODS, RESOURCE_CLAIMS
 
 DRIVER = "neuron-dra-kubelet-plugin"
@@ -337,6 +339,43 @@ def test_pruning_is_a_job_with_an_account_of_its_own(default: list[Object]) -> N
     assert spec["serviceAccountName"] == "neuron-dra-prune"
     assert spec["containers"][0]["command"] == ["neuron-dra", "templates", "prune"]
     assert spec["containers"][0]["args"] == ["--older-than=48h"]
+
+
+def test_the_audit_is_a_job_with_an_account_of_its_own(default: list[Object]) -> None:
+    assert "neuron-dra-audit" not in {each["metadata"]["name"] for each in default}
+    values = {"audit": {"enabled": True, "schedule": "0 1 * * *", "extraArgs": ["--families=trn1"]}}
+    objects = render({**AUDIT, **values, "admission": {"excludedNamespaces": ["ci"]}})
+    job = find(objects, "CronJob", "neuron-dra-audit")["spec"]
+    assert (job["schedule"], job["concurrencyPolicy"]) == ("0 1 * * *", "Forbid")
+    spec = pod_specs(objects)["CronJob/neuron-dra-audit"]
+    assert spec["serviceAccountName"] == "neuron-dra-audit"
+    [container] = spec["containers"]
+    assert container["command"] == ["neuron-dra", "report"]
+    assert container["args"] == [
+        "--write-policy-reports",
+        "--no-webhook-records",
+        "--policies=/etc/neuron-dra/policies",
+        "--exclude-namespace=kube-system",
+        "--exclude-namespace=neuron-dra",
+        "--exclude-namespace=ci",
+        "--families=trn1",
+    ]
+    result = CliRunner().invoke(main, ["report", *container["args"], "--help"])
+    assert (result.exit_code, "PolicyReports" in result.output) == (0, True)
+    webhook = pod_specs(objects)["Deployment/neuron-dra"]
+    assert spec["volumes"] == [each for each in webhook["volumes"] if each["name"] == "policies"]
+
+
+def test_the_audit_needs_policies() -> None:
+    with pytest.raises(helm.HelmRenderError, match=r"there are no policies to audit: set policies\.packs"):
+        render({"audit": {"enabled": True}})
+
+
+def test_the_audit_may_list_every_kind_whose_pods_are_known() -> None:
+    rules = find(render(AUDIT), "ClusterRole", "neuron-dra-audit")["rules"]
+    allowed = {(group, resource) for rule in rules for group in rule["apiGroups"] for resource in rule["resources"]}
+    wanted = {(group, plural(kind)) for group, kind in POD_TEMPLATES if group != "extensions"}
+    assert wanted - allowed == set()
 
 
 def test_the_map_is_off_by_default_and_has_no_part_in_admission(default: list[Object]) -> None:

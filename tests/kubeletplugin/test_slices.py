@@ -97,7 +97,8 @@ PUBLISHED = {
     "trn3.48xlarge": COMMON | GROUPS,
     "inf2.48xlarge": COMMON
     | {f"resource.aws.com/devicegroup{size}_id" for size in (2, 3, 4, 6)}
-    | {f"neuron.aws.com/window{window}" for window in ("2_1", "3_1", "3_2", "4_1", "4_2", "4_3", "5_0", "5_1")},
+    | {f"neuron.aws.com/window{window}" for window in ("2_1", "3_1", "3_2", "4_1", "4_2", "4_3", "6_1")}
+    | {f"neuron.aws.com/window5_{shift}" for shift in range(5)},
     "inf2.24xlarge": COMMON
     | {f"resource.aws.com/devicegroup{size}_id" for size in (2, 3)}
     | {f"neuron.aws.com/window{window}" for window in ("2_1", "3_1", "3_2", "4_0", "4_1", "4_2", "5_0", "5_1")},

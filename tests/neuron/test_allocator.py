@@ -175,3 +175,30 @@ def test_a_capacity_with_a_default_is_consumed_by_who_requests_it_only() -> None
     assert node.allocate(Claim((exactly(1, capacity={CORES: 1, "memory": 20}),))) is not None
     assert node.allocate(Claim((exactly(1, capacity={CORES: 1, "memory": 20}),))) is None
     assert node.allocate(Claim((exactly(1, capacity={CORES: 1}),))) is not None
+
+
+def test_hurry_does_not_change_what_a_scheduler_that_loses_count_finds() -> None:
+    """Six shared devices, the first tainted, and a request for all of them or else for the last five.
+
+    The first alternative cannot succeed. A scheduler that loses count keeps the counters of the shared devices that it
+    tried there, and has none left for the second alternative.
+    """
+    cores = {CORES: Capacity(2)}
+    line = [
+        Device(f"d{index}", {}, True, cores, counters={f"set/{index}": 1}, taints=_sick(index)) for index in range(6)
+    ]
+    counters = {f"set/{index}": 1 for index in range(6)}
+    parts = [("all", 6, range(6)), ("last", 5, range(1, 6))]
+    claim = Claim((Request("r", tuple(_of(name, count, set(ids)) for name, count, ids in parts)),))
+    for leak, found in ((True, []), (False, ["d1", "d2", "d3", "d4", "d5"])):
+        for hurry in (True, False):
+            node = Node(line, counters, counters_leak=leak, hurry=hurry)
+            assert names_of(node.allocate(claim)) == found, (leak, hurry)
+
+
+def _sick(index: int) -> tuple[DeviceTaint, ...]:
+    return (DeviceTaint("sick"),) if index == 0 else ()
+
+
+def _of(name: str, count: int, ids: set[int]) -> Alternative:
+    return Alternative(name, lambda device: int(device.name[1:]) in ids, count)

@@ -10,10 +10,8 @@ from neuron.findings import CODES
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("neuron", "webhook", "policies", "kubeletplugin", "certs", "runtime")
 CODE = re.compile(r"NEU[0-9]{3}")
-SECTIONS = {
-    section.partition("\n")[0]: section
-    for section in re.split(r"^### ", (ROOT / "docs" / "errors.md").read_text(), flags=re.MULTILINE)[1:]
-}
+PAGE = (ROOT / "docs" / "errors.md").read_text()
+SECTIONS = {section.partition("\n")[0]: section for section in re.split(r"^### ", PAGE, flags=re.MULTILINE)[1:]}
 
 
 def codes_in(*roots: Path) -> set[str]:
@@ -31,6 +29,11 @@ EXERCISED = codes_in(ROOT / "tests")
 
 def test_every_code_has_a_section_and_every_section_a_code() -> None:
     assert sorted(SECTIONS) == sorted(CODES)
+
+
+def test_sections_are_unique_and_in_the_order_of_codes() -> None:
+    headings = re.findall(r"^### (NEU[0-9]{3})$", PAGE, flags=re.MULTILINE)
+    assert headings == sorted(set(headings))
 
 
 @pytest.mark.parametrize("code", CODES)

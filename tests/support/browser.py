@@ -7,8 +7,8 @@ import itertools
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
@@ -132,15 +132,17 @@ class Page:
 
 
 @contextlib.asynccontextmanager
-async def browsing(profile: Path) -> AsyncIterator[Page]:
-    """A tab of a new browser, whose profile is in an empty folder."""
+async def browsing() -> AsyncIterator[Page]:
+    """A tab of a new browser with an empty profile."""
+    # Of its own: a browser that is killed leaves files, and the paths of its sockets have to be short.
+    folder = tempfile.mkdtemp(prefix="browser-")
     process = await asyncio.create_subprocess_exec(
         executable(),
         *_SWITCHES,
-        f"--user-data-dir={profile}",
+        f"--user-data-dir={folder}/profile",
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
-        env=os.environ | {"TMPDIR": str(profile.parent)},  # a browser that is killed leaves its files
+        env=os.environ | {"TMPDIR": folder},
     )
     try:
         url = await _address(process)
@@ -159,6 +161,7 @@ async def browsing(profile: Path) -> AsyncIterator[Page]:
             process.kill()
         # The rest of stderr is read, so that the pipe's transport is closed.
         await process.communicate()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 async def _address(process: asyncio.subprocess.Process) -> str:

@@ -28,7 +28,7 @@ from cryptography.x509.oid import NameOID
 Object = dict[str, Any]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-_VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
+_VERBS = {"POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
 _EXPIRED = "The resourceVersion for the provided watch is too old."
 
 
@@ -106,6 +106,8 @@ class FakeApi:
         tokens: bearer tokens that are accepted; None: anything is.
         piece: watches are written in pieces of this many bytes.
         unserved: API groups that answer 404.
+        kinds: (group, version, kind, plural, is it namespaced) of the discovery document.
+        logs: of pods, by namespace and name.
         ahead: how far its clock is ahead of ours, as the Date of its answers says.
         store: makes of a created object what is stored, e.g. without the fields of a feature gate that is off.
     """
@@ -116,6 +118,8 @@ class FakeApi:
         self.tokens: set[str] | None = None
         self.piece = 1 << 20
         self.unserved: set[str] = set()
+        self.kinds: list[tuple[str, str, str, str, bool]] = []
+        self.logs: dict[tuple[str, str], str] = {}
         self.store: Callable[[Object], Object] = lambda item: item
         self._versions = itertools.count(1000)
         self._version = 999
@@ -200,6 +204,20 @@ class FakeApi:
         """How many watches of a collection stand."""
         return sum(watched == plural for watched, _ in self._watchers.values())
 
+    def kubeconfig(self, folder: Path) -> Path:
+        """Write a kubeconfig that names this server."""
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "main",
+            "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": self.url}}],
+            "users": [{"name": "u", "user": {}}],
+        }
+        path = folder / "kubeconfig"
+        path.write_text(json.dumps(config))
+        return path
+
     def calls(self, verb: str, plural: str) -> list[Seen]:
         """Requests of one verb for one collection."""
         return [seen for seen in self.seen if (seen.verb, seen.plural) == (verb, plural)]
@@ -229,6 +247,8 @@ class FakeApi:
         response.headers["Date"] = email.utils.format_datetime(now, usegmt=True)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
+        if request.path == "/apis":
+            return self._discovery(request)
         parts = request.path.strip("/").split("/")
         group, rest = (parts[1], parts[3:]) if parts[0] == "apis" else ("", parts[2:])
         namespace = ""
@@ -253,6 +273,8 @@ class FakeApi:
             return await self._watch(request, plural)
         if verb == "create":
             return await self._create(request, plural, namespace)
+        if rest[2:] == ["log"]:
+            return web.Response(text=self.logs[namespace, name])
         if name:
             return await self._one(request, verb, plural, namespace, name)
         return self._list(request, plural)
@@ -263,6 +285,8 @@ class FakeApi:
             return found
         if verb == "patch":
             return await self._patch(request, plural, namespace, name)
+        if verb == "update":
+            return await self._update(request, plural, namespace, name)
         metadata = self.get(plural, name, namespace)["metadata"]
         conditions = (json.loads(await request.read() or b"{}")).get("preconditions", {})
         if any(metadata.get(field) != value for field, value in conditions.items()):
@@ -307,6 +331,33 @@ class FakeApi:
             return web.json_response(status(409, "AlreadyExists", message, kind=plural, name=key[1]), status=409)
         item["metadata"]["namespace"] = namespace
         return web.json_response(self.put(plural, item), status=201)
+
+    async def _update(self, request: web.Request, plural: str, namespace: str, name: str) -> web.Response:
+        item = await request.json()
+        if item["metadata"]["resourceVersion"] != self.get(plural, name, namespace)["metadata"]["resourceVersion"]:
+            return _conflict(plural, name, "the object has been modified")
+        return web.json_response(self.put(plural, item))
+
+    def _discovery(self, request: web.Request) -> web.Response:
+        """The aggregated discovery document (APIGroupDiscoveryList)."""
+        self.seen.append(Seen("get", "apis", "", dict(request.query), "", request.headers.get("Accept", "")))
+        groups: dict[str, dict[str, list[Object]]] = {}
+        for group, version, kind, plural, namespaced in self.kinds:
+            each = {
+                "resource": plural,
+                "responseKind": {"group": group, "version": version, "kind": kind},
+                "scope": "Namespaced" if namespaced else "Cluster",
+                "verbs": ["create", "get", "list", "update", "delete"],
+            }
+            groups.setdefault(group, {}).setdefault(version, []).append(each)
+        items = [
+            {
+                "metadata": {"name": group},
+                "versions": [{"version": version, "resources": found} for version, found in versions.items()],
+            }
+            for group, versions in groups.items()
+        ]
+        return web.json_response({"kind": "APIGroupDiscoveryList", "metadata": {}, "items": items})
 
     async def _patch(self, request: web.Request, plural: str, namespace: str, name: str) -> web.Response:
         item = self._objects[plural][namespace, name]

@@ -14,6 +14,7 @@ import click
 from runtime import terminal
 from webhook.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
 from webhook.cli.inputs import REFUSED, UNREADABLE, file_policies, load_settings, setting_options
+from webhook.cli.streams import need_stdout, write
 
 if TYPE_CHECKING:
     from webhook.decisions.conversion_context import ConversionOptions
@@ -99,9 +100,10 @@ def explain(
         text = render.as_json(found)
     else:
         colour = terminal.has_colour(sys.stdout, os.environ)
-        width = terminal.width() if sys.stdout.isatty() else None
-        text = render.as_text(found, render.Style(sys.stdout.encoding or "ascii", colour, width))
-    click.echo(text, nl=False)
+        stdout = need_stdout()
+        width = terminal.width() if stdout.isatty() else None
+        text = render.as_text(found, render.Style(stdout.encoding or "ascii", colour, width))
+    write([text])
     context.exit(UNREADABLE if inputs.faults or run.missing else REFUSED if any(each.blocked for each in found) else 0)
 
 

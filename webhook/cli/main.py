@@ -17,6 +17,7 @@ _COMMANDS: Final = {
     "map": ("webhook.cli.map", "Show which Neuron devices there are, and who holds them."),
     "policy": ("webhook.cli.policy", "Check, test, explain and export policy files."),
     "probe": ("webhook.cli.probe", "Test whether a cluster's webhook converts a pod, in a dry run."),
+    "report": ("webhook.cli.report", "Report on workloads with plugin resources: what they become, what blocks them."),
     "status": ("webhook.cli.status", "Check an installation in a cluster."),
     "templates": (
         "webhook.cli.templates",

@@ -14,7 +14,8 @@ from neuron.configs import UltraServerConfig
 from neuron.findings import Finding, Severity, as_warning, quoted, warning
 from neuron.validate_claims import ClaimContext
 from webhook.decisions import modes, pods
-from webhook.decisions.check_pods import KnownClaim, check_pod
+from webhook.decisions.bound_claims import check_bound
+from webhook.decisions.check_pods import Claiming, KnownClaim, check_pod
 from webhook.decisions.check_resources import misspelt_resources
 from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.convert_pods import convert
@@ -71,6 +72,13 @@ def check_template(
         findings += [] if found is None else [as_warning(found) if shadowed else found]
     if decision.outcome is Outcome.SHADOWED and decision.shadowed is not Outcome.DENIED:
         findings = [finding for finding in findings if finding.code != "NEU208"]
+    if steering.binds_claims:
+        claiming = Claiming.of(template)
+        judged = {name for name, claim in known.items() if claim.judgement is not None}
+        named = tuple(each for each in claiming.names if each[0] in judged)
+        findings += check_bound(
+            dataclasses.replace(claiming, names=named), known, steering, context.claims, context.conversion
+        )
     both_ways = any(finding.code == "NEU206" for finding in findings)
     findings += [
         finding for finding in check_pod(template, known, context.claims) if finding.code != "NEU704" or not both_ways

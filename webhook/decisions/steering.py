@@ -29,6 +29,7 @@ class Steering:
         hints: settings of the SchedulingHintPolicy.
         labels: labels of `hints` that this pod must get. The view of a pod does not have its labels.
         templates: templates of operators, used for the demands that they serve.
+        binds_claims: whether `families` and `lnc` apply to claims that users write.
     """
 
     policy: str = ""
@@ -41,6 +42,7 @@ class Steering:
     hints: SchedulingHints = NO_HINTS
     labels: tuple[tuple[str, str], ...] = ()
     templates: tuple[MappedTemplate, ...] = ()
+    binds_claims: bool = False
 
 
 NO_STEERING = Steering()

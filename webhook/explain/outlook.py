@@ -262,7 +262,8 @@ def _decide(pod: pods.Pod, namespace: str, around: Surroundings, steering: Steer
     if namespace in options.excluded_namespaces:
         return unchanged("excluded-namespace")
     claiming = find_claims(pod, namespace, around.view, options.device_class)
-    return convert(pod, around.view.namespace(namespace), around.context, claiming, steering)
+    decision = convert(pod, around.view.namespace(namespace), around.context, claiming, steering)
+    return decision if around.policies is None else around.policies.checked(decision, namespace, options, around.view)
 
 
 def _decided_by(settings: ModeSettings, namespace: str, steering: Steering, around: Surroundings) -> str:

@@ -77,7 +77,12 @@ class Snapshot:
 
 
 async def fetch(
-    server: TimedApiServer, address: str, *, lister: Lister | None = None, progress: Progress | None = None
+    server: TimedApiServer,
+    address: str,
+    *,
+    lister: Lister | None = None,
+    progress: Progress | None = None,
+    with_pods: bool = True,
 ) -> Snapshot:
     """Read everything, one list after the other, so that at most one page is in memory.
 
@@ -86,6 +91,7 @@ async def fetch(
         address: its URL.
         lister: of the server; a test passes one with small pages.
         progress: is called after each page.
+        with_pods: whether to read pods, the longest list of most clusters.
 
     Raises:
         ApiServerError: the cluster does not answer, or refuses the credentials.
@@ -96,7 +102,7 @@ async def fetch(
     claims = await reader.read(RESOURCE_CLAIMS, _plain)
     nodes = await reader.read(NODES, _node)
     classes = await reader.read(DEVICE_CLASSES, _plain)
-    pods = await reader.read(PODS, _pod, only=_POD_MARKS)
+    pods: Seen = await reader.read(PODS, _pod, only=_POD_MARKS) if with_pods else ()
     return Snapshot(address, server.now(), nodes, slices, claims, pods, classes)
 
 

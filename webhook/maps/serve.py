@@ -7,10 +7,11 @@ that name a loopback host, so that other web sites cannot read it through a brow
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import ipaddress
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
@@ -26,7 +27,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runtime.api_errors import ApiServerError
-from webhook.cluster.api import TimedApiServer
+from runtime.api_transport import Connection
 from webhook.edge.server import listen, on_signals, url
 from webhook.inspection.device_map import build
 from webhook.inspection.devices import DeviceMap
@@ -45,6 +46,8 @@ HEADERS: Final = {
 }
 
 _LOOPBACK_NAMES: Final = ["localhost", "127.0.0.1", "[::1]"]
+_PATIENCE: Final = 2.0
+"""Seconds that a reader of an older map waits for a new one."""
 _MOST_CONNECTIONS: Final = 128
 _STOP_TIMEOUT: Final = 3
 _GZIP_FROM: Final = 1024
@@ -91,7 +94,7 @@ class LiveMap:
         self._look = look
         self._draw = draw
         self._clock = clock
-        self._reading = asyncio.Lock()
+        self._reading: asyncio.Task[None] | None = None
         self._at = float("-inf")
         self._seen: Snapshot | None = None
         self._found = DeviceMap(())
@@ -111,20 +114,34 @@ class LiveMap:
         seen = await self._current()
         return orjson.dumps(page.data(self._found, seen, self._stale))
 
+    async def close(self) -> None:
+        """Cancel a read that is under way."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait({self._reading})
+
     async def _current(self) -> Snapshot:
-        # Readers wait for one read of the cluster, however many they are.
-        async with self._reading:
-            if self._seen is None or self._clock() - self._at >= self.interval:
-                try:
-                    self._seen = await self._look()
-                    self._found = await asyncio.to_thread(self._draw, self._seen)
-                    self._stale = ""
-                except ApiServerError as error:
-                    if self._seen is None:
-                        raise
-                    self._stale = f"{error}."
-                self._at = self._clock()
-            return self._seen
+        """The last snapshot. All readers wait for the same read; if there is an older map, not for long."""
+        if self._clock() - self._at >= self.interval and (self._reading is None or self._reading.done()):
+            self._reading = asyncio.create_task(self._read())
+        if self._reading is not None:
+            await asyncio.wait({self._reading}, timeout=None if self._seen is None else _PATIENCE)
+            if self._seen is None:
+                self._reading.result()
+        if self._seen is None:
+            raise ApiServerError("it has not been read")
+        return self._seen
+
+    async def _read(self) -> None:
+        try:
+            seen = await self._look()
+            self._found = await asyncio.to_thread(self._draw, seen)
+            self._seen, self._stale = seen, ""
+        except ApiServerError as error:
+            if self._seen is None:
+                raise
+            self._stale = f"{error}."
+        self._at = self._clock()
 
 
 def application(live: LiveMap, *, loopback: bool) -> Starlette:
@@ -187,7 +204,7 @@ class _Server(uvicorn.Server):
 
 
 async def run(
-    connect: Callable[[], AbstractAsyncContextManager[TimedApiServer]],
+    connect: Callable[[], AbstractAsyncContextManager[Connection]],
     served: Served,
     say: Callable[[str], None],
 ) -> None:
@@ -202,8 +219,11 @@ async def run(
         StartupError: it cannot listen there.
         ApiServerError: the cluster cannot be read.
     """
-    async with _looking(connect) as look:
+    async with contextlib.AsyncExitStack() as stack:
+        connection = await stack.enter_async_context(connect())
+        look = functools.partial(fetch, connection, connection.address)
         live = LiveMap(look, served.interval, served.draw)
+        stack.push_async_callback(live.close)
         await live.data()
         listener = listen(served.host, served.port, "--host", "--port")
         loopback = ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
@@ -227,9 +247,3 @@ async def run(
         say(f"The map is at {url(listener, 'http')}/. Ctrl-C stops.")
         with contextlib.closing(listener), on_signals(server.stop):
             await server.serve(sockets=[listener])
-
-
-@contextlib.asynccontextmanager
-async def _looking(connect: Callable[[], AbstractAsyncContextManager[TimedApiServer]]) -> AsyncIterator[Look]:
-    async with connect() as connection:
-        yield lambda: fetch(connection, getattr(connection, "address", ""))

@@ -11,13 +11,14 @@ import dataclasses
 import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path as FilePath
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import jsonpatch
 import orjson
 
 from kubecel.budget import Clock
 from neuron.claim_reader import read_claim
+from neuron.claim_specs import ClaimSpec
 from neuron.findings import Finding, Severity, as_warning, warning
 from neuron.instances import Catalogue
 from neuron.templates import API_VERSION as TEMPLATE_VERSION
@@ -34,9 +35,9 @@ from webhook.decisions.claim_context import claim_context
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Decision, denied
 from webhook.decisions.pod_templates import Path
+from webhook.decisions.ports import DeviceView
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.decisions.template_findings import KnownTemplates
-from webhook.offline.manifest_cluster import ManifestCluster
 from webhook.offline.manifests import Manifest
 from webhook.reviews.policy_knowledge import (
     DeviceKnower,
@@ -59,6 +60,13 @@ _OWNERS: Final = {
     "JobSet": ("batch/v1", "Job"),
 }
 """The owner of the pods, if it is another object than the one in the file."""
+
+
+class _Templates(DeviceView, Protocol):
+    """Devices, DeviceClasses and templates, of files or of a cluster."""
+
+    def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
+        """The claim spec of a ResourceClaimTemplate; None if it is unknown."""
 
 
 class FilePolicies:
@@ -102,9 +110,9 @@ class FilePolicies:
         return frozenset(each.name for each in found if each.inline is None)
 
     def checked(
-        self, decision: Decision, namespace: str, options: ConversionOptions, cluster: ManifestCluster
+        self, decision: Decision, namespace: str, options: ConversionOptions, cluster: "_Templates"
     ) -> Decision:
-        """A conversion, after the templates that policies name were compared with those among the files."""
+        """A conversion, after the templates that policies name were compared with those that are known."""
         if not decision.needs:
             return decision
         if self._context is None:
@@ -153,6 +161,15 @@ class FilePolicies:
     def judge_object(self, manifest: Manifest, namespaces: PolicyView) -> list[Finding] | None:
         """Findings about an object on CREATE; None if no policy matches it."""
         return self._judge(self._subject(manifest.data, manifest.namespace, namespaces))
+
+    def object_verdicts(self, manifest: Manifest, namespaces: PolicyView) -> tuple[Verdict, ...]:
+        """Verdicts on an object on CREATE, one for each policy whose resource rules match."""
+        return self._verdicts(self._subject(manifest.data, manifest.namespace, namespaces))
+
+    @property
+    def validating(self) -> tuple[str, ...]:
+        """Names of the policies for validation."""
+        return tuple(rule.name for rule in self._policies.validating)
 
     def judge_pod(
         self, manifest: Manifest, template: dict[str, Any], decision: Decision, namespaces: PolicyView

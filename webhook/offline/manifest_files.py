@@ -98,7 +98,7 @@ def read_sources(
         step: is called after each document.
     """
     reader = _Reader(namespace, step)
-    for name, opened in _inputs(filenames):
+    for name, opened in inputs(filenames):
         for manifest in reader.read(name, opened):
             take(manifest)
     return reader.inputs
@@ -141,8 +141,8 @@ class _Reader:
         return [each for each in found if each.group == GROUP or (each.group, each.kind) in _OTHERS]
 
 
-def _inputs(filenames: Iterable[str | Given]) -> Iterator[tuple[str, Opener]]:
-    """Every file once, with a function that opens it."""
+def inputs(filenames: Iterable[str | Given]) -> Iterator[tuple[str, Opener]]:
+    """Every file once: its name, and a function that opens it and may raise OSError."""
     seen = set()
     for filename in filenames:
         if isinstance(filename, Given):

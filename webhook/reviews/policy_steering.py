@@ -234,4 +234,5 @@ def steering_of(rule: PodRule) -> Steering:
         lnc=spec.logical_neuron_core,
         unconnected=spec.unconnected == "Allow",
         templates=rule.templates,
+        binds_claims=spec.binds_claims,
     )

@@ -8,7 +8,7 @@ import asyncio
 import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from neuron import names
 from neuron.check_configs import ratcheted
@@ -34,6 +34,9 @@ from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane, LaneTimeoutError, s
 from webhook.reviews.messages import fitting
 from webhook.reviews.spec_reading import KINDS, NOTHING, decode, read_specs
 from webhook.reviews.workloads import TemplateFacts, check_workload, read_workload
+
+if TYPE_CHECKING:
+    from webhook.reviews.claim_bounds import ClaimBounds
 
 Result = TypeVar("Result")
 
@@ -66,7 +69,10 @@ class Validator:
         *,
         unconnected: bool = False,
         lane: Lane | None = None,
+        bounds: "ClaimBounds | None" = None,
     ) -> None:
+        """Validate with these settings and facts; `bounds` checks claims that a policy binds."""
+        self._bounds = bounds
         self._lane = lane or Inline()
         self._steer = steer
         self._unconnected = unconnected
@@ -216,6 +222,9 @@ class Validator:
         known = await self._claims(claiming, request.namespace)
         check = functools.partial(check_pod, claiming.pod, known, self._world)
         findings = check() if len(raw) <= LARGE_OBJECT else await self._lane.run(request.namespace, check)
+        if self._bounds is not None:
+            bound = await self._bounds.check(request, claiming, known, self._world, self._conversion)
+            findings = [*findings, *bound]
         return _decision((*findings, *misspelt), "valid")
 
     def _read_pod(self, raw: bytes) -> tuple[Claiming, tuple[Finding, ...]]:
@@ -242,7 +251,8 @@ class Validator:
             await self._judge_templates(template.claiming, request.namespace)
             known = await self._claims(template.claiming, request.namespace)
             steering = NO_STEERING
-            if self._steer is not None and template.claiming.pod.concerns_us:
+            binds = self._bounds is not None and bool(template.claiming.names)
+            if self._steer is not None and (binds or template.claiming.pod.concerns_us):
                 steering = self._steer(template.data, request.namespace)
             templates.append(TemplateFacts(template, known, steering))
         context = TemplateContext(

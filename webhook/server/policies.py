@@ -19,6 +19,7 @@ from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Decision, denied
 from webhook.decisions.ports import TemplateStore, WorldView
 from webhook.decisions.wire import AdmissionRequest
+from webhook.reviews.claim_bounds import ClaimBounds
 from webhook.reviews.lane import Inline, Lane
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policed import PolicedReviewer
@@ -121,8 +122,17 @@ async def policing(
     allowance = Allowance()
 
     def validator(policies: PolicySet) -> Reviewer:
-        steer = PolicySteer(policies, view, allowance=allowance).of_template
-        return Validator(options, policies.catalogue, view, steer, unconnected=policies.unconnected, lane=lane)
+        steer = PolicySteer(policies, view, allowance=allowance)
+        binds = any(rule.spec.binds_claims for rule in policies.conversions)
+        return Validator(
+            options,
+            policies.catalogue,
+            view,
+            steer.of_template,
+            unconnected=policies.unconnected,
+            lane=lane,
+            bounds=ClaimBounds(steer, find, lane) if binds else None,
+        )
 
     reviewers: dict[str, Reviewer] = {
         "/mutate": PolicedMutator(options, store, view, templates, lane, allowance),

@@ -91,6 +91,21 @@ true
 {{- end -}}
 {{- end }}
 
+{{/* The volume with the policy files. */}}
+{{- define "neuron-dra.policiesVolume" -}}
+- name: policies
+  projected:
+    sources:
+      {{- if or .Values.policies.packs .Values.policies.files }}
+      - configMap:
+          name: neuron-dra-policies
+      {{- end }}
+      {{- with .Values.policies.existingConfigMap }}
+      - configMap:
+          name: {{ . }}
+      {{- end }}
+{{- end }}
+
 {{/* Names of the DeviceClasses of the release, as a JSON list. */}}
 {{- define "neuron-dra.deviceClasses" -}}
 {{- concat (ternary (list "neuron.aws.com") list .Values.deviceClasses.default.enabled) (keys .Values.deviceClasses.extra | sortAlpha) | toJson -}}

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from policies.judging.matching import matches, selects
+from policies.judging.matching import matches, pod_matches, selects
 from policies.judging.subjects import of_object, plural
-from policies.schema.kinds import LabelSelector, MatchResources
+from policies.schema.kinds import LabelSelector, MatchResources, PodMatch
 
 RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
 LABELS = {"app": "a", "tier": "b"}
@@ -111,3 +111,23 @@ def test_an_update_matches_by_its_old_labels_too() -> None:
 )
 def test_the_resource_of_a_kind_is_guessed_as_kubectl_does(kind: str, resource: str) -> None:
     assert plural(kind) == resource
+
+
+@pytest.mark.parametrize(
+    ("pattern", "namespace", "expected"),
+    [
+        ("team-a", "team-a", True),
+        ("team-a", "team-ab", False),
+        ("team-*", "team-a", True),
+        ("team-*", "team-", True),
+        ("team-*", "steam-a", False),
+        ("*-prod", "a-prod", True),
+        ("a*b*c", "axxbyyc", True),
+        ("a*b*c", "axxcyyb", False),
+        ("a*a", "a", False),
+        ("*", "anything", True),
+    ],
+)
+def test_patterns_of_namespaces(pattern: str, namespace: str, expected: bool) -> None:
+    subject = of_object({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": namespace}})
+    assert pod_matches(PodMatch.model_validate({"namespaces": [pattern]}), subject) is expected

@@ -181,3 +181,20 @@ def test_the_schemas_accept_what_the_models_accept(text: str) -> None:
 
 def test_every_kind_has_a_schema() -> None:
     assert len(schema_files()) == len(KINDS) == 6
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("31.12.2026", "write a date as YYYY-MM-DD, such as 2027-03-31, or a time as YYYY-MM-DDThh:mm:ssZ"),
+        ("'2026-13-01'", "this is no date: month must be in 1..12"),
+        ("12/31/2026", "write a date as YYYY-MM-DD"),
+    ],
+)
+def test_a_date_in_another_format_is_answered_with_the_right_one(written: str, said: str) -> None:
+    exception = (
+        f"exceptions: [{{name: a, owner: b, reason: c, expires: {written}, "
+        "matchConditions: [{name: d, expression: 'true'}]}]"
+    )
+    (found,) = problems(policy(f"{CHECK}\n{exception}"))
+    assert said in found

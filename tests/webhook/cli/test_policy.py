@@ -287,3 +287,27 @@ def test_a_policy_on_scheduling_hints_is_counted_tested_and_not_exported(folder:
     code, out, _ = run("test", folder)
     assert code == 1
     assert 'hints.yaml:11: test \'any pod\' of lease: expected tolerations [{"key": "a", "operator": "Exists"}]' in out
+
+
+def test_a_file_is_taken_like_a_folder(folder: Path) -> None:
+    (folder / "other.yaml").write_text("this is no policy")
+    code, out, _ = run("check", folder / "p.yaml")
+    assert (code, out) == (0, "1 file: policies: 1 for validation. No problems.\n")
+    assert run("check", folder / "nothing.yaml")[0] == 2
+
+
+def test_rules_prints_what_the_shipped_configuration_lacks(folder: Path) -> None:
+    assert run("rules", folder) == (0, "[]\n", "")
+    (folder / "p.yaml").write_text(POLICY.replace("resources: [pods]", "resources: [pods, secrets]"))
+    code, out, _ = run("rules", folder)
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["secrets"], "scope": "*"}
+    assert (code, yaml.safe_load(out)) == (0, [rule])
+
+
+def test_check_says_that_older_files_are_read_as_v1(folder: Path) -> None:
+    older = POLICY.replace("policy.neuron.aws.com/v1alpha1", "admissionregistration.k8s.io/v1beta1")
+    older = older.replace("kind: ValidatingPolicy", "kind: ValidatingAdmissionPolicy").partition("  tests:")[0]
+    (folder / "p.yaml").write_text(older.replace("  validationActions: [Deny]\n", ""))
+    code, _, notes = run("check", folder)
+    assert code == 0, notes
+    assert f"note: {folder}/p.yaml: read as admissionregistration.k8s.io/v1" in notes

@@ -394,3 +394,39 @@ def test_a_context_alone_names_a_cluster(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("KUBECONFIG", str(path))
     result = run("-f", "-", "--context", "b", stdin=json.dumps(GOOD))
     assert (result.exit_code, result.stderr) == (2, f"Error: kubeconfig {path} has no context 'b': use one of a\n")
+
+
+class TestUnreadableFiles:
+    @staticmethod
+    def reported(tmp_path: Path, output: str) -> Any:
+        (tmp_path / "bad.yaml").write_text("a: 1\nb: [\n")
+        done = run("-f", str(tmp_path / "bad.yaml"), "-f", str(tmp_path / "none.yaml"), "-o", output)
+        assert done.exit_code == 2
+        return json.loads(done.stdout)
+
+    def test_json_lists_them(self, tmp_path: Path) -> None:
+        assert self.reported(tmp_path, "json")["unreadable"] == [
+            {
+                "file": str(tmp_path / "bad.yaml"),
+                "line": 3,
+                "column": 1,
+                "problem": "did not find expected node content while parsing a flow node",
+            },
+            {"file": str(tmp_path / "none.yaml"), "line": 0, "column": 0, "problem": "No such file or directory"},
+        ]
+
+    def test_sarif_says_that_the_run_failed(self, tmp_path: Path) -> None:
+        (invocation,) = self.reported(tmp_path, "sarif")["runs"][0]["invocations"]
+        assert invocation["executionSuccessful"] is False
+        first, second = invocation["toolExecutionNotifications"]
+        assert first["level"] == "error"
+        assert first["message"]["text"].endswith(
+            "bad.yaml:3:1: did not find expected node content while parsing a flow node."
+        )
+        assert first["locations"][0]["physicalLocation"]["region"] == {"startLine": 3, "startColumn": 1}
+        assert "region" not in second["locations"][0]["physicalLocation"]
+
+    def test_sarif_says_that_a_run_succeeded(self) -> None:
+        done = run("-f", "-", "-o", "sarif", stdin=json.dumps(GOOD))
+        (invocation,) = json.loads(done.stdout)["runs"][0]["invocations"]
+        assert invocation == {"executionSuccessful": True, "toolExecutionNotifications": []}

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from neuron import names
+from neuron.instances import Catalogue
 from tests.support.manifests import container, pod
+from tests.support.trainium import trainium
 from tests.support.validation import (
     TRN2,
     WHOLE_NODE,
@@ -17,8 +19,14 @@ from tests.support.validation import (
     request,
     ultraserver,
 )
+from webhook.decisions import pods
+from webhook.decisions.check_workloads import TemplateContext, ultraserver_modes
+from webhook.decisions.claim_context import claim_context
+from webhook.decisions.conversion_context import conversion_context
+from webhook.decisions.modes import Mode
 from webhook.decisions.pod_templates import POD_TEMPLATES
-from webhook.decisions.ports import NamespaceFacts
+from webhook.decisions.ports import NO_FACTS, NamespaceFacts
+from webhook.decisions.steering import Steering
 
 SEVEN = pod(container(neuron="7"))
 
@@ -191,3 +199,11 @@ class TestUltraServers:
             "us-4", claim(request("node", 1, WHOLE_NODE), config=[opaque(ultraserver(4), requests=[])])
         )
         assert warnings(groups(size, template), cluster) == said
+
+    def test_pods_that_a_policy_does_not_convert_need_no_ultraserver(self) -> None:
+        cluster, options = FakeClaims(), trainium()
+        conversion = conversion_context(options, Catalogue(), cluster)
+        context = TemplateContext(NO_FACTS, conversion, claim_context(options, Catalogue(), cluster))
+        view = pods.view(NODE_ANNOTATION)
+        assert ultraserver_modes(view, {}, context) == {4}
+        assert ultraserver_modes(view, {}, context, Steering(policy="off", mode=Mode.OFF, locked=True)) == set()

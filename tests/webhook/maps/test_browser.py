@@ -27,8 +27,8 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-async def tab(tmp_path: Path) -> AsyncIterator[Page]:
-    async with browsing(tmp_path / "profile") as page:
+async def tab() -> AsyncIterator[Page]:
+    async with browsing() as page:
         yield page
 
 

@@ -32,10 +32,11 @@ class World:
     reads: int = 0
     gone: bool = False
     now: float = 100.0
+    slow: asyncio.Event | None = None
 
     async def look(self) -> Snapshot:
         self.reads += 1
-        await asyncio.sleep(0)
+        await (self.slow.wait() if self.slow is not None else asyncio.sleep(0))
         if self.gone:
             raise UnreachableError("cannot connect")
         return self.cluster.snapshot()
@@ -112,6 +113,33 @@ async def test_many_readers_cause_one_read(world: World) -> None:
         assert world.reads == 2
 
 
+async def test_a_slow_cluster_does_not_hold_up_readers_of_an_older_map(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webhook.maps.serve._PATIENCE", 0.05)
+    async with client(world) as http:
+        await http.get("/data.json")
+        world.cluster.node("new")
+        world.slow = asyncio.Event()
+        world.now += 10
+        for _ in range(3):
+            assert len((await http.get("/data.json")).json()["nodes"]) == 1
+        assert world.reads == 2
+        world.slow.set()
+        await asyncio.sleep(0.05)
+        assert len((await http.get("/data.json")).json()["nodes"]) == 2
+
+
+async def test_a_read_under_way_ends_with_the_server(world: World) -> None:
+    world.slow = asyncio.Event()
+    live = LiveMap(world.look, 10)
+    waiting = asyncio.create_task(live.data())
+    await asyncio.sleep(0.01)
+    await live.close()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
 async def test_unchanged_data_is_not_sent_again(world: World) -> None:
     async with client(world) as http:
         first = await http.get("/data.json")
@@ -163,17 +191,22 @@ async def test_the_command_serves_until_a_signal(world: World, tmp_path: Path) -
             f"--kubeconfig={tmp_path / 'kubeconfig'}",
             stderr=asyncio.subprocess.PIPE,
         )
-        assert process.stderr is not None
-        async with asyncio.timeout(60):
-            said = (await process.stderr.readline()).decode()
-        assert said.startswith("The map is at http://127.0.0.1:")
-        assert said.endswith("/. Ctrl-C stops.\n")
-        address = said.removeprefix("The map is at ").removesuffix("/. Ctrl-C stops.\n")
-        async with httpx.AsyncClient() as http:
-            answer = await http.get(f"{address}/data.json", timeout=30)
-            assert answer.json()["cluster"] == api.url
-            assert answer.headers["Content-Encoding"] == "gzip"
-        process.send_signal(signal.SIGINT)
-        async with asyncio.timeout(30):
-            _, rest = await process.communicate()
-        assert (process.returncode, rest) == (0, b"")
+        try:
+            assert process.stderr is not None
+            async with asyncio.timeout(60):
+                said = (await process.stderr.readline()).decode()
+            assert said.startswith("The map is at http://127.0.0.1:")
+            assert said.endswith("/. Ctrl-C stops.\n")
+            address = said.removeprefix("The map is at ").removesuffix("/. Ctrl-C stops.\n")
+            async with httpx.AsyncClient(trust_env=False) as http:
+                answer = await http.get(f"{address}/data.json", timeout=30)
+                assert answer.json()["cluster"] == api.url
+                assert answer.headers["Content-Encoding"] == "gzip"
+            process.send_signal(signal.SIGINT)
+            async with asyncio.timeout(30):
+                _, rest = await process.communicate()
+            assert (process.returncode, rest) == (0, b"")
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()

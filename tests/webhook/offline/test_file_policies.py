@@ -108,7 +108,7 @@ class TestValidate:
           messageExpression: >-
             object.metadata.name + ' of ' + object.metadata.ownerReferences[0].kind + ' in ' +
             object.metadata.namespace + ' and ' + request.namespace +
-            ', request.name ' + (request.name == '' ? 'empty' : request.name)
+            ', request.name ' + (has(request.name) ? request.name : 'empty')
         """
         expected = "policy 'limits': web-xxxxx of ReplicaSet in default and default, request.name empty"
         assert said(file_policies(policy(spec)), deployment(FOUR)) == [f"error NEU801 spec.template: {expected}"]

@@ -37,7 +37,7 @@ CONVERTED: dict[str, tuple[list[str], list[str], list[int]]] = {
     "own-label-neuron": (["NEU216"], [], [1]),
     "ray-worker-12": (["NEU217"], [], [4, 4, 4]),
     "ray-worker-2-cores": (["NEU217"], [], [1]),
-    "ray-worker-6": (["NEU217"], [], [6] * 8),
+    "ray-worker-6": (["NEU217"], [], [6] * 6),
     "sagemaker": ([], [], [6]),
     "three-of-six": ([], [], [3, 3, 3]),
     "vllm-8xlarge": ([], [], [1]),
@@ -54,8 +54,8 @@ REFUSED = {
     "wrong-type-name": "NEU110: nodeSelector node.kubernetes.io/instance-type=inf2.4xlarge admits no Neuron instance"
     " type. Did you mean 'inf2.48xlarge'?",
 }
-LEFT = {"knative-service": "left unchanged: the place of pod templates in a Service is unknown."}
-"""Kinds that conversion does not know are left, with a message."""
+LEFT = {"knative-service": "NEU220: the Service is left as it is: Knative accepts no claims in it."}
+"""Kinds that cannot hold claims are left, with a message."""
 
 
 def content(name: str) -> str:

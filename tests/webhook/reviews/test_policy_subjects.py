@@ -82,3 +82,24 @@ def test_the_cluster_follows_the_labels_of_namespaces() -> None:
     assert cluster.namespace_labels("a") == {"x": "y"}
     namespaces.observe("DELETED", item)
     assert cluster.namespace_labels("a") is None
+
+
+def test_what_the_user_sent_is_known_where_the_api_server_converted_it() -> None:
+    sent = request(
+        resource={"group": "apps", "version": "v1", "resource": "deployments"},
+        requestKind={"group": "apps", "version": "v1beta1", "kind": "Deployment"},
+        requestResource={"group": "apps", "version": "v1beta1", "resource": "deployments"},
+        requestSubResource="scale",
+        subResource="scale",
+    )
+    made = subject_of(sent, Team()).activation({})["request"]
+    assert made["requestKind"]["version"] == made["requestResource"]["version"] == "v1beta1"
+    assert made["requestSubResource"] == "scale"
+    same = subject_of(request(), Team()).activation({})["request"]
+    assert (same["requestKind"], same["requestResource"]) == (same["kind"], same["resource"])
+
+
+def test_empty_fields_are_absent_as_in_the_api_server() -> None:
+    made = subject_of(request(name="", namespace="", subResource=""), Team()).activation({})["request"]
+    assert made.keys().isdisjoint({"subResource", "requestSubResource", "name", "namespace"})
+    assert made["userInfo"].keys() == {"username", "groups"}

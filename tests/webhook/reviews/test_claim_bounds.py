@@ -1,0 +1,152 @@
+"""Claims of users under a locked policy that binds them."""
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import pytest
+
+from neuron.claim_reader import read_claim
+from neuron.claim_specs import ClaimSpec
+from policies.files.loader import load
+from tests.policies.policy_files import problems
+from tests.support.clusters import FakeCluster, request
+from tests.support.manifests import container, pod
+from tests.support.trainium import trainium
+from webhook.decisions.decision import Decision
+from webhook.reviews.claim_bounds import ClaimBounds
+from webhook.reviews.lane import Inline
+from webhook.reviews.policy_steering import PolicySteer
+from webhook.reviews.validate import Validator
+
+POLICY = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: ConversionPolicy
+metadata: {name: research}
+spec:
+  order: 1
+  match: {namespaces: ["team-*"]}
+  mode: convert
+  locked: true
+  bindsClaims: true
+  families: [trn2]
+"""
+LNC = POLICY.replace("families: [trn2]", "logicalNeuronCore: 1")
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+
+
+def spec(types: str = "", lnc: int | None = None, device_class: str = "neuron.aws.com") -> ClaimSpec:
+    exactly: dict[str, Any] = {"deviceClassName": device_class, "count": 1}
+    if types:
+        expression = f"device.attributes['neuron.aws.com'].instanceType == '{types}'"
+        exactly["selectors"] = [{"cel": {"expression": expression}}]
+    devices: dict[str, Any] = {"requests": [{"name": "devices", "exactly": exactly}]}
+    if lnc is not None:
+        parameters = {"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig", "logicalNeuronCore": lnc}
+        devices["config"] = [{"opaque": {"driver": "neuron.aws.com", "parameters": parameters}}]
+    return read_claim("ResourceClaimTemplate", "resource.k8s.io/v1", {"spec": {"devices": devices}})[0]
+
+
+def using(template: str = "mine", **fields: Any) -> Any:
+    main = container()
+    main["resources"] = {"claims": [{"name": "c"}]}
+    return pod(main, resourceClaims=[{"name": "c", "resourceClaimTemplateName": template}], **fields)
+
+
+class Cluster(FakeCluster):
+    async def exist(self, kind: str, namespace: str, names: Any) -> Mapping[str, bool | None]:  # noqa: ARG002
+        return dict.fromkeys(names)
+
+
+def validated(
+    manifest: Any,
+    templates: Mapping[str, ClaimSpec],
+    policy: str = POLICY,
+    *,
+    found: Mapping[str, ClaimSpec] | None = None,
+    **fields: Any,
+) -> Decision:
+    async def find(kind: str, namespace: str, names: Collection[str]) -> Mapping[str, ClaimSpec]:
+        return {name: each for name, each in (found or {}).items() if name in names}
+
+    policies = load({"p.yaml": policy.encode()})
+    cluster = Cluster(claim_templates={("team-a", name): each for name, each in templates.items()})
+    steer = PolicySteer(policies, cluster)
+    bounds = ClaimBounds(steer, find, Inline())
+    validator = Validator(trainium(), policies.catalogue, cluster, steer.of_template, bounds=bounds)
+    return asyncio.run(validator.review(request(manifest, **fields)))
+
+
+def errors(decision: Decision) -> list[str]:
+    return [each.message for each in decision.errors if each.code in ("NEU123", "NEU124")]
+
+
+def test_a_claim_that_can_get_another_family_is_denied() -> None:
+    (said,) = errors(validated(using(), {"mine": spec()}))
+    assert said.startswith("request 'devices' of 'mine' can get devices of trn1.32xlarge, trn1.2xlarge, ")
+    assert said.endswith(", and policy 'research' allows only trn2.")
+    (said,) = errors(validated(using(), {"mine": spec("trn1.32xlarge")}))
+    assert said == (
+        "request 'devices' of 'mine' can get devices of trn1.32xlarge, and policy 'research' allows only trn2."
+    )
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        pytest.param(validated(using(), {"mine": spec("trn2.48xlarge")}), id="by the claim"),
+        pytest.param(
+            validated(using(nodeSelector={INSTANCE_TYPE: "trn2.48xlarge"}), {"mine": spec()}), id="by the pod"
+        ),
+        pytest.param(validated(using(), {"mine": spec(device_class="gpu.example.com")}), id="another driver"),
+        pytest.param(validated(using(), {"mine": spec("trn1.32xlarge")}, namespace="other"), id="another namespace"),
+        pytest.param(
+            validated(using(), {"mine": spec("trn1.32xlarge")}, POLICY.replace("bindsClaims: true", "")),
+            id="a policy that binds no claims",
+        ),
+        pytest.param(validated(using(), {}, found={"mine": spec("trn2.48xlarge")}), id="looked up"),
+    ],
+)
+def test_other_claims_are_admitted(decision: Decision) -> None:
+    assert errors(decision) == []
+
+
+def test_a_claim_that_is_not_known_is_denied() -> None:
+    (said,) = errors(validated(using(), {}))
+    assert (
+        said == "ResourceClaimTemplate 'mine' is not known, and policy 'research' allows only claims that keep to it."
+    )
+
+
+def test_the_logical_neuron_core_of_the_policy_binds_claims() -> None:
+    trn2 = "trn2.48xlarge"
+    assert errors(validated(using(), {"mine": spec(trn2, 1)}, LNC)) == []
+    assert errors(validated(using(), {"mine": spec("trn1.32xlarge")}, LNC)) == [], "it has no choice"
+    (said,) = errors(validated(using(), {"mine": spec(trn2)}, LNC))
+    assert said == "request 'devices' of 'mine' sets no logical NeuronCore, and policy 'research' is locked to 1."
+    (said,) = errors(validated(using(), {"mine": spec(trn2, 2)}, LNC))
+    assert said == "request 'devices' of 'mine' sets logical NeuronCore 2, and policy 'research' is locked to 1."
+
+
+def test_a_policy_that_cannot_be_evaluated_denies() -> None:
+    failing = POLICY.replace('namespaces: ["team-*"]', "conditions: [{name: a, expression: object.none == 'x'}]")
+    (error,) = validated(using(), {"mine": spec("trn2.48xlarge")}, failing).errors
+    assert error.code == "NEU803"
+
+
+def test_a_workload_gets_a_warning() -> None:
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "team-a"},
+        "spec": {"template": {"metadata": {}, "spec": using()["spec"]}},
+    }
+    decision = validated(deployment, {"mine": spec("trn1.32xlarge")}, kind="Deployment", group="apps")
+    assert decision.allowed
+    assert [each.code for each in decision.warnings if each.code in ("NEU123", "NEU701")] == ["NEU701", "NEU123"]
+
+
+@pytest.mark.parametrize(("field", "instead"), [("  locked: true\n", ""), ("  families: [trn2]\n", "")])
+def test_binding_needs_a_lock_and_a_bound(field: str, instead: str) -> None:
+    (problem,) = problems(POLICY.replace(field, instead))
+    assert "spec.bindsClaims needs locked, and families or logicalNeuronCore." in problem

@@ -1,0 +1,121 @@
+"""Checks that the claims that users write themselves keep to a locked ConversionPolicy that binds them. Pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from neuron import candidates, check_configs
+from neuron.claim_reader import shown
+from neuron.claim_specs import Leaf
+from neuron.configs import ConfigEntry, Source, configs_in_force
+from neuron.findings import Finding
+from neuron.validate_claims import ClaimContext, ClaimJudgement
+from webhook.decisions import hints, pods
+from webhook.decisions.check_pods import Claiming, KnownClaim
+from webhook.decisions.conversion_context import ConversionContext
+from webhook.decisions.steering import Steering
+
+_MOST_NAMED: Final = 3
+
+
+def check_bound(
+    claiming: Claiming,
+    known: Mapping[str, KnownClaim],
+    steering: Steering,
+    context: ClaimContext,
+    conversion: ConversionContext,
+) -> list[Finding]:
+    """NEU123 and NEU124 about a pod's own claims.
+
+    Args:
+        claiming: the pod and its claims.
+        known: what is known of them, by name of the entry.
+        steering: settings of the policies that match the pod.
+        context: for checks of claims.
+        conversion: the instance types of the cluster.
+
+    Returns:
+        Errors; empty unless the policy binds claims.
+    """
+    if not steering.binds_claims:
+        return []
+    check = _Check(claiming.pod, steering, context, conversion)
+    findings: list[Finding] = []
+    for index, (name, kind, object_name) in enumerate(claiming.names):
+        if name == claiming.ours:
+            continue
+        judgement = known[name].judgement if name in known else None
+        path = f"spec.resourceClaims[{index}]"
+        if judgement is None:
+            findings.append(_unknown(path, f"{kind} {shown(object_name)}", steering))
+        else:
+            findings += check.claim(path, shown(object_name), judgement)
+    return findings
+
+
+def _unknown(path: str, what: str, steering: Steering) -> Finding:
+    return Finding(
+        "NEU123",
+        path,
+        f"{what} is not known, and policy '{steering.policy}' allows only claims that keep to it.",
+        "Create it before the pod, or ask the cluster's admins.",
+        what,
+    )
+
+
+class _Check:
+    """Checks the claims of one pod."""
+
+    def __init__(self, pod: pods.Pod, steering: Steering, context: ClaimContext, conversion: ConversionContext) -> None:
+        self._steering = steering
+        self._context = context
+        terms, selector = hints.required_terms(pod.decode_affinity()), pod.decode_node_selector()
+        found = candidates.find(
+            conversion.catalogue, candidates.NodeSelection((), selector, terms), conversion.families
+        )
+        # A pod that no Neuron node can take gets no devices.
+        self._possible = {entry.name for entry in found.types} if not found.errors else set()
+        self._published = context.index.published
+
+    def claim(self, path: str, name: str, judgement: ClaimJudgement) -> Iterator[Finding]:
+        steering, index = self._steering, self._context.index
+        entries = self._configs(judgement)
+        for leaf in judgement.leaves:
+            types = [each for each in index.types(self._mask(leaf)) if each in self._possible]
+            families = {each: getattr(self._context.catalogue.get(each), "family", "") for each in types}
+            others = [each for each in types if steering.families and families[each] not in steering.families]
+            if others:
+                listed = ", ".join(others[:_MOST_NAMED]) + (", …" if len(others) > _MOST_NAMED else "")
+                yield Finding(
+                    "NEU123",
+                    path,
+                    f"request {shown(leaf.devices.reference)} of {name} can get devices of {listed}, and policy"
+                    f" '{steering.policy}' allows only {', '.join(steering.families)}.",
+                    "Select an instance type in the claim or in the pod, or ask the cluster's admins.",
+                    listed,
+                )
+                return
+            has = configs_in_force(entries, leaf.devices.reference).logical_neuron_core
+            choice = [entry for each in types if (entry := self._context.catalogue.get(each))]
+            if steering.lnc not in (None, has) and any(each.configures_logical_neuron_core for each in choice):
+                sets = "no logical NeuronCore" if has is None else f"logical NeuronCore {has}"
+                yield Finding(
+                    "NEU124",
+                    path,
+                    f"request {shown(leaf.devices.reference)} of {name} sets {sets}, and policy '{steering.policy}' is"
+                    f" locked to {steering.lnc}.",
+                    f"Add a NeuronConfig with logicalNeuronCore: {steering.lnc} to the claim.",
+                    str(has),
+                )
+                return
+
+    def _mask(self, leaf: Leaf) -> int:
+        """Devices that a request can match: published ones if the cluster publishes any."""
+        return leaf.mask & self._published if self._published else leaf.mask
+
+    def _configs(self, judgement: ClaimJudgement) -> list[ConfigEntry]:
+        found = [each.entry for each in check_configs.decode(judgement.spec.configs, Source.FROM_CLAIM)[0]]
+        for name in {leaf.devices.device_class for leaf in judgement.leaves}:
+            device_class = self._context.classes.get(name)
+            configs = device_class.configs if device_class is not None else ()
+            found += [each.entry for each in check_configs.decode(configs, Source.FROM_CLASS)[0]]
+        return found

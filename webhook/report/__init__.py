@@ -1,0 +1,16 @@
+"""`neuron-dra report`: every workload with plugin resources: what it becomes, what blocks it, when to migrate.
+
+Not here: the rules of conversion (they are the webhook's), the command line. Only commands import this.
+
+| step | module |
+|---|---|
+| objects to workloads: owners, pods, nodes | `inventory`, `replicas` |
+| objects from files, and from a cluster | `file_inputs`, `cluster_inputs` |
+| one workload to an assessment; pure | `assess`, `obstacles` |
+| existing objects against policies; pure | `audit` |
+| all assessments to an order of migration; pure | `plan` |
+| all of it, object by object; pure | `build` |
+| what the webhook logged in shadow mode | `shadow`, `webhook_records` |
+| text, Markdown, HTML, JSON, SARIF | `render_*` |
+| PolicyReport objects | `policy_reports`, `publish` |
+"""

@@ -1,0 +1,67 @@
+"""Finds the ConversionPolicy that binds the claims of a pod, and the claims that no cache has."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Final
+
+from neuron.claim_specs import ClaimSpec
+from neuron.findings import Finding
+from neuron.validate_claims import ClaimContext, judge_claim
+from policies.selectors.engine import DeviceSelectors
+from webhook.decisions.bound_claims import check_bound
+from webhook.decisions.check_pods import Claiming, KnownClaim
+from webhook.decisions.conversion_context import ConversionContext
+from webhook.decisions.wire import AdmissionRequest
+from webhook.reviews.lane import Lane
+from webhook.reviews.policy_knowledge import FindClaims
+from webhook.reviews.policy_steering import PolicySteer, SteeringRefusedError
+
+_NOTHING: Final[list[Finding]] = []
+
+
+class ClaimBounds:
+    """Checks pods' own claims against locked policies with `bindsClaims`."""
+
+    def __init__(self, steer: PolicySteer, find: FindClaims, lane: Lane) -> None:
+        """`find` reads claims and templates by name."""
+        self._steer = steer
+        self._find = find
+        self._lane = lane
+
+    async def check(
+        self,
+        request: AdmissionRequest,
+        claiming: Claiming,
+        known: Mapping[str, KnownClaim],
+        context: ClaimContext,
+        conversion: ConversionContext,
+    ) -> list[Finding]:
+        """NEU123 and NEU124 about the claims of a pod; NEU803 if the policies cannot be evaluated on it.
+
+        Raises:
+            webhook.reviews.lane.LaneError: no answer in time.
+        """
+        if all(name == claiming.ours for name, _, _ in claiming.names):
+            return _NOTHING
+        steer = self._steer.fixed(request.namespace)
+        try:
+            steering = await self._lane.run(request.namespace, lambda: steer(request))
+        except SteeringRefusedError as error:
+            return [error.finding]
+        if not steering.binds_claims:
+            return _NOTHING
+        unknown: dict[str, dict[str, str]] = {}
+        for name, kind, object_name in claiming.names:
+            if name != claiming.ours and (name not in known or known[name].judgement is None):
+                unknown.setdefault(kind, {})[name] = object_name
+        specs: dict[str, ClaimSpec] = {}
+        for kind, wanted in unknown.items():
+            found = await self._find(kind, request.namespace, set(wanted.values()))
+            specs |= {name: found[object_name] for name, object_name in wanted.items() if object_name in found}
+
+        def work() -> list[Finding]:
+            world = dataclasses.replace(context, engine=DeviceSelectors())
+            judged = {name: KnownClaim(judge_claim(spec, world)) for name, spec in specs.items()}
+            return check_bound(claiming, {**known, **judged}, steering, context, conversion)
+
+        return await self._lane.run(request.namespace, work)
