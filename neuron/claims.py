@@ -209,9 +209,14 @@ def _needs_types(merged: Merged, first: Serving, asks: Sequence[Ask]) -> bool:
     """Whether all requests must select instance types, because a device of another type would be wrong.
 
     A device group or window exists only on types that publish it, and a single device is right on any type. Cores, LNC
-    and a whole node without groups are right only on the types for which they were computed.
+    and a whole node without groups are right only on the types for which they were computed. So are requests with
+    alternatives that one container uses together: on a type where they fill the node no constraint connects them.
     """
     if first.sets_lnc or any(ask.in_cores and ask.amount for ask in asks):
+        return True
+    together = any(use and len(use) > 1 for use in first.layout.uses)
+    several = any(len(alternatives) > 1 for alternatives in merged.alternatives.values())
+    if together and several and len(merged.servings) > 1:
         return True
     tied = {identity for tie in merged.ties for identity, _ in tie.members}
     return any(count > 1 and identity not in tied for identity, count in first.layout.counts.items())

@@ -31,13 +31,13 @@ from neuron.instances import Catalogue
 from policies.files.folders import PolicyError
 from policies.files.loader import load
 from tests.support.clusters import mutator
-from tests.support.converting import convert_texts
+from tests.support.converting import convert_texts, documents
 from tests.support.trainium import trainium
 from tests.support.validation import judge
 from webhook.decisions.decision import Decision, Outcome
 from webhook.decisions.wire import AdmissionRequest
 from webhook.edge import reviews
-from webhook.offline import manifests
+from webhook.offline.documents import ManifestError
 from webhook.offline.text_edits import apply
 from webhook.offline.yaml_edits import EditError, edit
 from webhook.reviews.validate import Validator
@@ -150,22 +150,22 @@ def policy_file(data: bytes) -> None:
 def manifest_file(data: bytes) -> None:
     """Conversion of any file keeps the meaning of what it does not convert, and its output can be read."""
     try:
-        mark, documents = manifests.read(data)
-    except manifests.ManifestError as error:
+        documents(data)
+    except ManifestError as error:
         _check_message(error)
         return
-    converted = convert_texts(mark + "".join(document.text for document in documents))
+    converted = convert_texts(data.decode())
     json.loads(converted.json)
-    manifests.read(converted.yaml.encode())
+    documents(converted.yaml)
 
 
 def yaml_edit(data: bytes) -> None:
     """An edit in place gives exactly the wanted data, or says that it cannot."""
     try:
-        _, documents = manifests.read(data)
-    except manifests.ManifestError:
+        found = documents(data)
+    except ManifestError:
         return
-    for document in documents:
+    for document in found:
         if document.root is None or document.data is None:
             continue
         wanted = copy.deepcopy(document.data)
@@ -176,7 +176,7 @@ def yaml_edit(data: bytes) -> None:
             splices = edit(document.text, document.root, wanted)
         except EditError:
             continue
-        _, (edited,) = manifests.read(apply(document.text, splices).encode())
+        (edited,) = documents(apply(document.text, splices))
         assert edited.data == wanted
 
 

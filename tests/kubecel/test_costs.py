@@ -97,6 +97,9 @@ READ_IN_CONSTANT_TIME = {
     "isGlobalUnicast ip prefixLength masked",
     "parts of a URL that has been read": "getScheme getHost getHostname getPort",
     "parts of a duration": "getHours getMinutes getSeconds getMilliseconds",
+    "a format is a constant, looked up by its name": "format.named format.dns1123Label format.dns1123Subdomain "
+    "format.dns1035Label format.qualifiedName format.dns1123LabelPrefix format.dns1123SubdomainPrefix "
+    "format.dns1035LabelPrefix format.labelValue format.uri format.uuid format.byte format.date format.datetime",
 }
 CONSTANT = {name for names in READ_IN_CONSTANT_TIME.values() for name in names.split()}
 OVERLOADS = [

@@ -134,6 +134,10 @@ FAMILIES = st.lists(ENTRIES, min_size=2, max_size=4, unique_by=lambda entry: ent
 
 @settings(max_examples=500, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(PODS, FAMILIES)
+@example(
+    [("init", DEVICE, 6), ("sidecar", DEVICE, 4)],
+    [named("inf2.24xlarge", shares=True), named("inf1.24xlarge", shares=True)],
+)
 def test_a_claim_for_several_types_fits_an_empty_node_of_each(
     pod: list[tuple[str, str, int]], entries: list[InstanceType]
 ) -> None:

@@ -61,9 +61,8 @@ def test_the_private_betas_files_come_out_current_with_their_comments() -> None:
     assert len(done.objects) == text.count("apiVersion: resource.k8s.io/v1beta1")
     for found in done.objects:
         assert found["apiVersion"] == "resource.k8s.io/v1"
-        assert {finding.code for finding in decide(found).warnings} == (
-            {"NEU514"} if found["metadata"]["name"] == "neurons-lnc-1" else set()
-        )
+        expected = EXPECTED_WARNINGS.get(found["metadata"]["name"], set()) - {"NEU411"}
+        assert {finding.code for finding in decide(found).warnings} == expected
     assert convert_texts(done.yaml).diff == ""
 
 

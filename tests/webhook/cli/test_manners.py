@@ -56,6 +56,8 @@ def test_an_interrupt_ends_with_130_and_no_word(command: str) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
+        # A background job of a shell without job control ignores SIGINT, and its children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads in this process
     ) as process:
         assert process.stdin is not None
         # More than a pipe holds: this returns when the command reads.

@@ -110,7 +110,7 @@ def test_an_object_that_cannot_be_read_is_noted_by_name() -> None:
     item = deployment()
     item["metadata"]["labels"] = ["no", "mapping"]
     assert report(item).notes == ("not readable, and left out: Deployment team-a/train.",)
-    nested = b'{"metadata":{"name":"deep"},"spec":{"aws.amazon.com/neuron":' + b"[" * 2000 + b"]" * 2000 + b"}}"
+    nested = b'{"metadata":{"name":"deep"},"spec":{"aws.amazon.com/neuron":' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
     inventory = Inventory()
     assert inventory.take(Found("apps", "v1", "Deployment", nested)) is None
     assert inventory.unreadable == ["Deployment /deep"]
