@@ -62,7 +62,8 @@ def test_pods_run_within_seconds_over_an_upgrade_with_overlap(
     """One instance follows the other ten times; pods come before, in and after the overlap."""
     took = []
     old = Driver(control_plane, kubelet, TYPE, pod_uid="run-0")
-    old.process.start()
+    # The kubelet calls the instance that registered last: the old one is registered before the new one starts.
+    old.start()
     try:
         for number in range(1, RUNS + 1):
             new = Driver(control_plane, kubelet, TYPE, pod_uid=f"run-{number}")

@@ -22,4 +22,6 @@ def test_the_api_server_stores_a_generated_template_unchanged(api: Api, namespac
     template: dict[str, Any] = json.loads(json.dumps(TEMPLATES[name]))
     template["metadata"] = {"name": name}
     stored = api.create(template, namespace).body
-    assert name.endswith(digest(stored["spec"]))
+    assert digest(stored["spec"]) == digest(template["spec"])
+    # A template that a policy carries has the name that the policy gives it.
+    assert name.endswith(digest(stored["spec"])) or not name.startswith("neuron-")

@@ -209,7 +209,7 @@ def test_repetitions_become_a_series(webhook: Webhook, kubectl: Kubectl) -> None
     def series() -> int:
         return sum(int(event.get("series", {}).get("count", 0)) for event in refused(kubectl))
 
-    assert eventually("the series", series, timeout=90) == 3, webhook.tail()
+    eventually("a series of three", lambda: series() == 3, timeout=90)
 
 
 def test_a_dry_run_makes_no_event(webhook: Webhook, kubectl: Kubectl) -> None:

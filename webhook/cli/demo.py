@@ -25,7 +25,10 @@ from webhook.offline.yaml_layout import Layout
 from webhook.server import app, settings
 from webhook.server.standalone import MemoryTemplates
 
-EXAMPLE: Final = Path(__file__).resolve().parents[2] / "deploy/examples/legacy-pod/pod.yaml"
+_EXAMPLES: Final = Path(__file__).resolve().parents[2] / "deploy/examples"
+EXAMPLE: Final = _EXAMPLES / "legacy-pod/pod.yaml"
+REFUSED: Final = _EXAMPLES / "seven-devices/pod.yaml"
+"""Shown after the default example: a count that no assumed family can serve."""
 
 _NAMESPACE: Final = "default"
 _READY_WITHIN: Final = 10.0
@@ -60,6 +63,8 @@ async def _demonstrate(chosen: settings.WebhookSettings, pod_file: Path, pod: di
                     f"There is no cluster. The webhook assumes nodes of these families (--families): {families}.\n"
                 )
                 await asyncio.to_thread(_show, service, pod_file, pod, review_file)
+                if pod_file == EXAMPLE:
+                    await asyncio.to_thread(_show_refusal, service)
                 if once:
                     click.echo("The example is over, and the webhook stops. `make run` keeps it serving.")
                 else:
@@ -89,6 +94,12 @@ def _show(service: app.Service, pod_file: Path, pod: dict[str, Any], review_file
     if isinstance(service.backend.templates, MemoryTemplates):
         for namespace, template in service.backend.templates:
             _print("What the webhook creates before it answers", _yaml(template.manifest(namespace)))
+
+
+def _show_refusal(service: app.Service) -> None:
+    response = _Client(service.url, service.ca).post_review(json.dumps(_review(_read(REFUSED))))
+    text = response["status"]["message"] if not response["allowed"] else "It is admitted with these families."
+    _print("The answer to a pod that requests seven devices", f"{text}\n")
 
 
 def _show_commands(service: app.Service, review_file: Path) -> None:

@@ -62,6 +62,19 @@ def test_once_shows_the_conversion_and_stops(tmp_path: Path) -> None:
     assert json.loads(process.seen[0])["event"] == "decision", "nothing but decisions is logged"
 
 
+def test_the_default_example_is_followed_by_a_refusal(tmp_path: Path) -> None:
+    environment = {"NEURON_DRA_PORT": "0", "NEURON_DRA_METRICS_PORT": str(free_port())}
+    with Process(["-m", "webhook.cli.demo", "--once"], cwd=tmp_path, environment=environment, forked=True) as process:
+        assert process.wait() == 0, process.stderr
+        text = process.stdout()
+    said = section(text, "The answer to a pod that requests seven devices")
+    assert said.startswith(
+        "NEU105: Instance type trn1.32xlarge does not support requests for device: 7. Please request a different number"
+        " of devices. Nearest valid counts: 4 or 8."
+    )
+    assert said.strip() in " ".join((Path(__file__).parents[3] / "README.md").read_text().split()), "as README shows it"
+
+
 def test_the_server_goes_on_and_its_commands_work(tmp_path: Path) -> None:
     with start(tmp_path) as process:
         assert process.event("decision")["decision"] == "converted"
