@@ -14,7 +14,8 @@ from webhook.decisions.patches import pointer
 from webhook.decisions.wire import AdmissionRequest
 
 MOST_NAMESPACES: Final = 4096
-_NEEDLES: Final = tuple(word.encode() for word in (*sorted(queues.ALL_KEYS), *queues.SCHEDULERS))
+_NEEDLES: Final = (b"queue-name", *(name.encode() for name in queues.SCHEDULERS))
+"""Every pod that shows a queue contains one of these, or an escape: other keys contain the scheduler's name."""
 _LABELS: Final = {f"/metadata/labels{pointer(key)}": key for key in queues.ALL_KEYS}
 _SCHEDULER: Final = "/spec/schedulerName"
 
@@ -57,7 +58,7 @@ class QueueNotices:
             return decision
         raw = bytes(request.object)
         added = _added(decision)
-        if not added and not any(pods.mentions(raw, needle) for needle in _NEEDLES):
+        if not added and not _may_show(raw):
             return decision
         found = _losing(raw, added)
         if not found:
@@ -67,6 +68,13 @@ class QueueNotices:
         said = f"This is said once for namespace {namespace}."
         told = tuple(queues.uncounted(each, decision.claimed_class, said) for each in found)
         return dataclasses.replace(decision, warnings=(*decision.warnings, *told))
+
+
+def _may_show(raw: bytes) -> bool:
+    """Cheap pre-filter on bytes: may the pod show a queue?"""
+    if any(needle in raw for needle in _NEEDLES):
+        return True
+    return b"\\" in raw and (b"\\u" in raw or b"\\/" in raw)
 
 
 def _losing(raw: bytes, added: dict[str, str]) -> tuple[queues.Queue, ...]:

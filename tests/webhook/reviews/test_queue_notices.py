@@ -15,6 +15,7 @@ from tests.support.clusters import mutator, request
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
 from webhook.decisions.decision import Decision
+from webhook.decisions.queues import ALL_KEYS
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.queue_notices import QueueNotices
 from webhook.reviews.validate import Validator
@@ -218,3 +219,8 @@ def workload(version: str, kind: str) -> dict[str, Any]:
         "metadata": {"name": "w", "labels": {LABEL: "training"}},
         "spec": {"template": {"spec": PLAIN["spec"]}},
     }
+
+
+@pytest.mark.parametrize("key", sorted(ALL_KEYS))
+def test_the_pre_filter_passes_every_key(key: str) -> None:
+    assert len(told(review(mutator(), pod(container(neuron="4"), annotations={key: "q"}, labels={key: "q"})))) == 1
