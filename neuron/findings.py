@@ -234,6 +234,7 @@ CODES: Final = {
     "NEU220": "An object with Neuron limits was left as it is",
     "NEU221": "The name of a resource looks like a Neuron resource and is none",
     "NEU230": "A ResourceClaimTemplate that a policy names was not checked",
+    "NEU232": "A queue or a limit does not count converted pods",
     # 3xx: ResourceClaimTemplates
     "NEU301": "The API server refused to create the ResourceClaimTemplate",
     "NEU302": "The API server cannot be reached",

@@ -258,6 +258,12 @@ PodFailurePolicy = Annotated[
 ]
 
 
+class QueuedPods(Model):
+    """Pods with the label `kueue.x-k8s.io/queue-name`."""
+
+    mode: Annotated[Mode, Field(description="Used for them instead of spec.mode.")]
+
+
 class ConversionPolicySpec(Model):
     """How pods are converted."""
 
@@ -286,6 +292,10 @@ class ConversionPolicySpec(Model):
         tuple[TemplateMapping, ...],
         Field(max_length=64, description="Templates of operators, used instead of generated ones."),
     ] = ()
+    queued: Annotated[
+        QueuedPods | None,
+        Field(description="Pods with the label kueue.x-k8s.io/queue-name. Sets their mode, and silences NEU232."),
+    ] = None
 
 
 class ConversionPolicy(Model):

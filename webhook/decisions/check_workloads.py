@@ -6,14 +6,14 @@ time shows the same text at once.
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from neuron import names
 from neuron.check_configs import decode_parameters
 from neuron.configs import UltraServerConfig
 from neuron.findings import Finding, Severity, as_warning, quoted, warning
 from neuron.validate_claims import ClaimContext
-from webhook.decisions import modes, pods
+from webhook.decisions import modes, pods, queues
 from webhook.decisions.bound_claims import check_bound
 from webhook.decisions.check_pods import Claiming, KnownClaim, check_pod
 from webhook.decisions.check_resources import misspelt_resources
@@ -45,14 +45,27 @@ class TemplateContext:
     templates: KnownTemplates = NO_TEMPLATES
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class TemplateCheck:
+    """What is found about the pods of one pod template.
+
+    Attributes:
+        findings: with paths in the workload. An error means that pods would be refused.
+        claimed_class: as in the decision about the pods.
+    """
+
+    findings: list[Finding]
+    claimed_class: str
+
+
 def check_template(
     path: str,
     template: pods.Pod,
     known: Mapping[str, KnownClaim],
     context: TemplateContext,
     steering: Steering = NO_STEERING,
-) -> list[Finding]:
-    """Findings about the pods of one pod template.
+) -> TemplateCheck:
+    """Check the pods of one pod template.
 
     Args:
         path: field path of the template, e.g. `spec.template`; empty for a Pod.
@@ -60,9 +73,6 @@ def check_template(
         known: what is known of its claims, by name of the entry.
         context: namespace and contexts.
         steering: settings of the policies that match its pods.
-
-    Returns:
-        Findings with paths in the workload. An error means that pods would be refused.
     """
     own_claims = [name for name, claim in known.items() if claim.judgement is not None and claim.judgement.leaves]
     decision = convert(template, context.facts, context.conversion, own_claims, steering)
@@ -84,7 +94,41 @@ def check_template(
         finding for finding in check_pod(template, known, context.claims) if finding.code != "NEU704" or not both_ways
     ]
     findings += misspelt_resources(template, context.conversion.extended_resources)
-    return [under(path, finding) for finding in findings]
+    return TemplateCheck([under(path, finding) for finding in findings], decision.claimed_class)
+
+
+@dataclasses.dataclass(slots=True)
+class QueueCheck:
+    """Collects the pod templates of one workload whose pods its queues may not count.
+
+    Attributes:
+        group: API group of the workload.
+        kind: its kind.
+        data: the workload.
+        rewritten: whether the templates themselves are converted, so that Kueue finds claims in them.
+    """
+
+    group: str
+    kind: str
+    data: Mapping[str, Any]
+    rewritten: bool = False
+    _templates: list[tuple[str, Mapping[str, Any]]] = dataclasses.field(default_factory=list)
+    _class: str = ""
+
+    def add(self, path: str, template: Mapping[str, Any], claimed_class: str) -> None:
+        """Add a pod template. `claimed_class`: of the decision about its pods; without one it does not count."""
+        if claimed_class:
+            self._templates.append((path, template))
+            self._class = self._class or claimed_class
+
+    def findings(self) -> list[Finding]:
+        """NEU232 for each system that stops counting."""
+        if not self._templates:
+            return []
+        found = queues.queues_of_workload(self.group, self.kind, self.data, self._templates)
+        by_template = not self.rewritten and queues.is_counted_by_template(self.group, self.kind)
+        losing = queues.losing_count(found, by_template=by_template)
+        return [queues.uncounted(each, self._class) for each in losing]
 
 
 def under(prefix: str, finding: Finding) -> Finding:

@@ -185,6 +185,7 @@ def _decide(
         # The warnings were shown when the pod was converted first.
         warnings=() if conversion and conversion.template == claim.template.name else warnings,
         audit={"template": claim.template.name},
+        claimed_class="" if conversion or steering.queued else context.options.device_class,
     )
 
 

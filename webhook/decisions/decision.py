@@ -56,6 +56,8 @@ class Decision:
         audit: audit annotations, keys without the webhook's prefix.
         resource: the legacy resource that the pod requests, or `SEVERAL`; empty if there is none.
         shadowed: the outcome that shadow mode prevented; None in other modes.
+        claimed_class: DeviceClass of the claim of a converted pod whose queue may not count it; empty if the pod is not
+            converted now, or if a policy sets the mode of queued pods.
         rendered: cache of the edge: the bytes made of this decision. Neither compared nor copied.
     """
 
@@ -71,6 +73,7 @@ class Decision:
     audit: Mapping[str, str] = dataclasses.field(default_factory=dict)
     resource: str = ""
     shadowed: Outcome | None = None
+    claimed_class: str = ""
     rendered: Any = dataclasses.field(default=None, init=False, repr=False, compare=False)
 
     @property

@@ -29,7 +29,7 @@ from webhook.decisions.pod_templates import POD_TEMPLATES, WITHOUT_METADATA, Pat
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.offline import current_versions
 from webhook.offline.documents import Document
-from webhook.offline.manifest_advice import advice
+from webhook.offline.manifest_advice import advice, uncounted
 from webhook.offline.manifest_cluster import ManifestCluster
 from webhook.offline.manifests import DEFAULT_NAMESPACE, Manifest, manifests
 from webhook.offline.notices import TURNED_OFF, Notice, PartDecision, Reporter
@@ -172,6 +172,8 @@ class Converter:
                 # A workload of which only a part is converted does not run: leave it unchanged.
                 refused += 1
                 continue
+            for finding in uncounted(manifest, patches, self._world.options.device_class):
+                say.finding((), finding)
             for path, text in advice(manifest, {patch.path for patch in patches if patch.decision.patch}):
                 say.line(path, text)
             current = current_versions.current(manifest)

@@ -36,6 +36,7 @@ from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Decision, denied
 from webhook.decisions.pod_templates import Path
 from webhook.decisions.ports import DeviceView
+from webhook.decisions.queues import copied_labels
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.decisions.template_findings import KnownTemplates
 from webhook.offline.manifests import Manifest
@@ -250,8 +251,11 @@ def _pod(manifest: Manifest, template: dict[str, Any]) -> dict[str, Any]:
         return template
     api_version, kind = _OWNERS.get(manifest.kind, (manifest.data.get("apiVersion"), manifest.kind))
     owner = {"apiVersion": api_version, "kind": kind, "name": manifest.name, "uid": "", "controller": True}
+    written = _mapping(template.get("metadata"))
+    copied = copied_labels(manifest.group, manifest.kind, manifest.data)
     metadata = {
-        **_mapping(template.get("metadata")),
+        **written,
+        **({"labels": {**_mapping(written.get("labels")), **copied}} if copied else {}),
         "generateName": f"{manifest.name.rstrip('*-')}-",
         "ownerReferences": [owner],
         "namespace": manifest.namespace,

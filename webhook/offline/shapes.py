@@ -15,6 +15,7 @@ from neuron import names
 from runtime.yaml_nodes import Mapping_, Node, Scalar, Sequence_
 from runtime.yaml_scalars import is_word
 from webhook.decisions.pod_templates import POD_TEMPLATES, Path, matches
+from webhook.decisions.queues import ALL_KEYS
 from webhook.offline.manifests import Manifest
 from webhook.offline.text_edits import Splice
 
@@ -119,6 +120,7 @@ class Shapes(Generic[_T]):
 
 
 _NAME: Final = ("metadata", "name")
+_READ_LABELS: Final = frozenset({names.LABEL_CONVERTED, *ALL_KEYS})
 
 
 def _fixed(look: Look, free: tuple[bool, ...]) -> tuple[str, ...]:
@@ -154,7 +156,7 @@ def _is_free(manifest: Manifest, path: Path) -> bool:
 
 
 def _is_label(path: Path) -> bool:
-    return len(path) == 3 and path[:2] == ("metadata", "labels") and path[2] != names.LABEL_CONVERTED
+    return len(path) == 3 and path[:2] == ("metadata", "labels") and path[2] not in _READ_LABELS
 
 
 def _is_free_in_pod(path: Path) -> bool:

@@ -14,7 +14,7 @@ from neuron.findings import Finding, Severity, did_you_mean
 from neuron.instances import Catalogue
 from neuron.validate_claims import ClaimContext, ClaimJudgement, judge_claim, validate
 from policies.selectors.engine import DeviceSelectors
-from webhook.decisions import check_workloads, pods
+from webhook.decisions import check_workloads, pods, queues
 from webhook.decisions.check_pods import KnownClaim, claim_names
 from webhook.decisions.claim_context import claim_context
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
@@ -219,7 +219,8 @@ class FileValidator:
                 return [Finding("NEU114", "spec", message, "Compare it with the API reference of its kind.")]
         if manifest.wraps or not manifest.kind or "apiVersion" not in manifest.data:
             return None
-        return self._judge_places(manifest)
+        declared = list(queues.declared(manifest.group, manifest.kind, manifest.data, self._options.device_class))
+        return declared or self._judge_places(manifest)
 
     def _judge_places(self, manifest: Manifest) -> list[Finding] | None:
         """Findings about the pods of an object that conversion cannot rewrite; None if it has no Neuron pods."""
@@ -230,18 +231,20 @@ class FileValidator:
             self._view.namespace(manifest.namespace), self._conversion, self._world
         )
         known = (manifest.group, manifest.kind) in NOT_REWRITTEN
+        queued = check_workloads.QueueCheck(manifest.group, manifest.kind, manifest.data)
         findings: list[Finding] = []
         for place in places:
             try:
-                found = check_workloads.check_template("", pods.view(place.template), {}, context)
+                checked = check_workloads.check_template("", pods.view(place.template), {}, context)
             except pods.UnreadableError:
                 continue
-            found = [dataclasses.replace(each, path=place.field_path(each.path)) for each in found]
+            queued.add(place.field_path(""), place.template, checked.claimed_class)
+            found = [dataclasses.replace(each, path=place.field_path(each.path)) for each in checked.findings]
             # The structure of an unknown kind may mean something else: it is not refused.
             found = found if known else check_workloads.as_warnings(manifest.kind, found)
             note = dataclasses.replace(left_as_it_is(manifest), severity=Severity.NOTE, path=path_text(place.path))
             findings += [note, *found]
-        return findings
+        return findings + queued.findings()
 
     def _judge_claim(self, manifest: Manifest) -> list[Finding]:
         version = manifest.data.get("apiVersion")
@@ -277,6 +280,7 @@ class FileValidator:
             specs = {name: self._view.claim_template(manifest.namespace, name) for name in self._policies.named}
             templates = KnownTemplates(manifest.namespace, specs, complete=self._view.is_live)
         context = check_workloads.TemplateContext(facts, self._conversion, self._world, templates)
+        queued = check_workloads.QueueCheck(manifest.group, manifest.kind, manifest.data)
         findings: list[Finding] = []
         modes: set[int] = set()
         for steps, template in manifest.pod_templates():
@@ -285,8 +289,11 @@ class FileValidator:
             path = path_text(steps)
             steering, faults = self._steering(manifest, template)
             findings += [check_workloads.under(path, fault) for fault in faults if pod.concerns_us]
-            findings += check_workloads.check_template(path, pod, known, context, steering)
+            checked = check_workloads.check_template(path, pod, known, context, steering)
+            findings += checked.findings
+            queued.add(path, template, checked.claimed_class)
             modes |= check_workloads.ultraserver_modes(pod, known, context, steering)
+        findings += queued.findings()
         return findings + check_workloads.check_size(manifest.kind, manifest.data, modes)
 
     def _steering(self, manifest: Manifest, template: dict[str, Any]) -> tuple[Steering, list[Finding]]:

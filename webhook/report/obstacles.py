@@ -10,18 +10,14 @@ from typing import Any, Final
 from neuron import names
 from neuron.findings import Finding, quoted, short, warning
 from webhook.decisions.pod_demand import PodDemand
+from webhook.decisions.queues import KUEUE, QUEUE_KEYS, SCHEDULERS, VOLCANO, YUNIKORN
 from webhook.report.model import Cause, Estate, Obstacle
 from webhook.status.lines import counted, listed
 
-_KUEUE: Final = "kueue.x-k8s.io/queue-name"
-_VOLCANO: Final = "scheduling.volcano.sh/queue-name"
-_YUNIKORN: Final = "yunikorn.apache.org/queue"
-_SCHEDULERS: Final = {"volcano": "Volcano", "yunikorn": "YuniKorn"}
-_QUEUES: Final = {"Kueue": _KUEUE, "Volcano": _VOLCANO, "YuniKorn": _YUNIKORN}
 _FIXES: Final = {
-    "Kueue": "Map the DeviceClass to a resource of the ClusterQueue in deviceClassMappings of Kueue's configuration.",
-    "Volcano": "Check that your version of Volcano supports ResourceClaims, and bound the queue by other resources.",
-    "YuniKorn": "Check that your version of YuniKorn supports ResourceClaims, and bound the queue by other resources.",
+    KUEUE: "Map the DeviceClass to a resource of the ClusterQueue in deviceClassMappings of Kueue's configuration.",
+    VOLCANO: "Check that your version of Volcano supports ResourceClaims, and bound the queue by other resources.",
+    YUNIKORN: "Check that your version of YuniKorn supports ResourceClaims, and bound the queue by other resources.",
 }
 _KARPENTER: Final = ("karpenter.sh/", "karpenter.k8s.aws/")
 _AUTO_MODE: Final = ("eks.amazonaws.com/compute-type", "auto")
@@ -71,10 +67,10 @@ def queues(data: Mapping[str, Any], template: Mapping[str, Any], scheduler: str)
     for owner in (data, template):
         metadata = _mapping(owner.get("metadata"))
         known = {**_mapping(metadata.get("annotations")), **_mapping(metadata.get("labels"))}
-        systems |= {system: str(known[key]) for system, key in _QUEUES.items() if known.get(key)}
+        systems |= {system: str(known[key]) for system, keys in QUEUE_KEYS.items() for key in keys if known.get(key)}
     for name in (scheduler, spec.get("schedulerName")):
-        if name in _SCHEDULERS:
-            systems.setdefault(_SCHEDULERS[str(name)], str(spec.get("queue") or ""))
+        if name in SCHEDULERS:
+            systems.setdefault(SCHEDULERS[str(name)], str(spec.get("queue") or ""))
     for system, queue in systems.items():
         where = f" in queue {quoted(queue, 40)}" if queue else ""
         message = f"{system} counts the Neuron resource of this workload{where}, and does not count its claims."

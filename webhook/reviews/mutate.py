@@ -23,6 +23,7 @@ from webhook.decisions.restore_pods import Labels, restore
 from webhook.decisions.steering import NO_STEERING, Steer, Steering
 from webhook.decisions.wire import ABSENT, AdmissionRequest
 from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane
+from webhook.reviews.queue_notices import QueueNotices
 from webhook.reviews.template_checks import TemplateChecks
 
 _LWS_GROUP = "leaderworkerset.x-k8s.io"
@@ -59,8 +60,12 @@ class Mutator:
         *,
         lane: Lane | None = None,
         checks: TemplateChecks | None = None,
+        queues: QueueNotices | None = None,
     ) -> None:
-        """Decide with these settings and facts; `checks` is needed where `steer` names templates of operators."""
+        """Decide with these settings and facts; `checks` is needed where `steer` names templates of operators.
+
+        `queues` outlives this object where a new one is made for each set of policies.
+        """
         self._lane = lane or Inline()
         self._checks = checks
         self._options = options
@@ -69,6 +74,7 @@ class Mutator:
         self._templates = templates
         self._steer = steer
         self._decisions: Remembered[Hashable, Decision] = Remembered(_MOST_REMEMBERED)
+        self._queues = queues or QueueNotices()
         self._version = cluster.version
         self._world = conversion_context(options, catalogue, cluster)
 
@@ -92,8 +98,9 @@ class Mutator:
             decision = await self._checked(decision, request, self._checks)
         for template in decision.templates:
             if not self._templates.holds(request.namespace, template):
-                return await self._with_templates(decision, request)
-        return decision
+                decision = await self._with_templates(decision, request)
+                break
+        return self._queues.noted(request, decision) if decision.claimed_class else decision
 
     def _decide(self, request: AdmissionRequest) -> Decision | None:
         """The decision about a small object, or one that does not depend on the object; None: decide in the lane."""

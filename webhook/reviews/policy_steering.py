@@ -21,6 +21,7 @@ from policies.judging.subjects import RequestContext, Subject, of_object
 from runtime.once import Once
 from webhook.decisions.modes import Mode
 from webhook.decisions.ports import NamespaceFacts, NamespaceView
+from webhook.decisions.queues import KUEUE_LABEL
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews.policy_allowance import ON_LOOP, Allowance
@@ -215,19 +216,21 @@ def find_steering(
         hinting, more = first_match(policies.hints, subject, clock, left)
     except UndecidedError as error:
         raise SteeringRefusedError(error) from error
-    steering = NO_STEERING if rule is None else steering_of(rule)
+    steering = NO_STEERING if rule is None else steering_of(rule, subject)
     if hinting is not None:
         labels = missing_labels(matching.labels_of(subject.object), hinting.hints)
         steering = dataclasses.replace(steering, hints=hinting.hints, labels=labels)
     return steering, (*errors, *more)
 
 
-def steering_of(rule: PodRule) -> Steering:
-    """The settings of a ConversionPolicy."""
+def steering_of(rule: PodRule, subject: Subject) -> Steering:
+    """The settings of a ConversionPolicy for one pod."""
     spec = rule.spec
+    queued = spec.queued if KUEUE_LABEL in matching.labels_of(subject.object) else None
+    mode = spec.mode if queued is None else queued.mode
     return Steering(
         policy=rule.name,
-        mode=Mode(spec.mode) if spec.mode else None,
+        mode=Mode(mode) if mode else None,
         locked=spec.locked,
         families=spec.families,
         device_class=spec.device_class,
@@ -235,4 +238,5 @@ def steering_of(rule: PodRule) -> Steering:
         unconnected=spec.unconnected == "Allow",
         templates=rule.templates,
         binds_claims=spec.binds_claims,
+        queued=queued is not None,
     )

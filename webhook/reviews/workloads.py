@@ -41,12 +41,14 @@ class Workload:
     """A decoded workload.
 
     Attributes:
+        group: API group of its kind.
         kind: its kind.
         data: the object.
         templates: the first `MOST_TEMPLATES` pod templates.
         left_out: number of further templates.
     """
 
+    group: str
     kind: str
     data: Any
     templates: tuple[Template, ...]
@@ -80,7 +82,7 @@ def read_workload(request: AdmissionRequest, raw: bytes) -> Workload:
     templates = tuple(
         Template(path_text(steps), each, Claiming.of(pods.view(each))) for steps, each in found[:MOST_TEMPLATES]
     )
-    return Workload(kind.kind, data, templates, max(0, len(found) - MOST_TEMPLATES))
+    return Workload(kind.group, kind.kind, data, templates, max(0, len(found) - MOST_TEMPLATES))
 
 
 def check_workload(
@@ -104,7 +106,8 @@ def check_workload(
     findings = Findings()
     modes: set[int] = set()
     # Equal templates have equal findings: the templates of a JobSet often differ only in their names.
-    answered: dict[Hashable, tuple[Steering, list[Finding]]] = {}
+    answered: dict[Hashable, tuple[Steering, check_workloads.TemplateCheck]] = {}
+    queues = check_workloads.QueueCheck(workload.group, workload.kind, workload.data)
     left_out = workload.left_out
     for number, each in enumerate(templates):
         if clock() > deadline:
@@ -116,7 +119,9 @@ def check_workload(
             found = check_workloads.check_template("", pod, each.known, context, each.steering)
             answer = answered[key] = (each.steering, found)
             modes |= check_workloads.ultraserver_modes(pod, each.known, context, each.steering)
-        findings.add(check_workloads.under(each.template.path, finding) for finding in answer[1])
+        findings.add(check_workloads.under(each.template.path, finding) for finding in answer[1].findings)
+        queues.add(each.template.path, each.template.data, answer[1].claimed_class)
+    findings.add(queues.findings())
     findings.add(check_workloads.check_size(workload.kind, workload.data, modes))
     if left_out:
         findings.add([_left_out(workload.kind, left_out)])

@@ -27,6 +27,7 @@ from webhook.reviews.policy_allowance import Allowance, Execution, run_with_retr
 from webhook.reviews.policy_knowledge import ClusterLookups, FindClaims, find_nothing
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.policy_steering import PolicySteer, SteeringRefusedError
+from webhook.reviews.queue_notices import QueueNotices
 from webhook.reviews.reviewer import Reviewer
 from webhook.reviews.template_checks import TemplateChecks
 from webhook.reviews.validate import Validator
@@ -51,6 +52,7 @@ class PolicedMutator:
         self._store = store
         self._view = view
         self._templates = templates
+        self._queues = QueueNotices()
         self._take(store.current)
 
     def _take(self, policies: PolicySet) -> None:
@@ -58,7 +60,16 @@ class PolicedMutator:
         self._steer = steer = PolicySteer(policies, self._view, allowance=self._allowance)
         options, catalogue = self._options, policies.catalogue
         checks = TemplateChecks(options, catalogue, self._view, self._templates, self._lane)
-        self._mutator = Mutator(options, catalogue, self._view, self._templates, steer, lane=self._lane, checks=checks)
+        self._mutator = Mutator(
+            options,
+            catalogue,
+            self._view,
+            self._templates,
+            steer,
+            lane=self._lane,
+            checks=checks,
+            queues=self._queues,
+        )
 
     async def review(self, request: AdmissionRequest) -> Decision:
         """Answer one review with one set of policies from start to end.

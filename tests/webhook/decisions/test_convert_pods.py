@@ -187,9 +187,9 @@ def test_a_custom_scheduler_stays_with_a_warning() -> None:
     manifest = pod(container(neuron="4"), schedulerName="volcano")
     decision = decide(manifest)
     assert after(manifest, decision)["spec"]["schedulerName"] == "volcano"
-    assert [str(each) for each in decision.warnings] == [
-        "NEU203: scheduler 'volcano' must support Dynamic Resource Allocation to place this pod."
-    ]
+    scheduler, queue = decision.warnings
+    assert str(scheduler) == "NEU203: scheduler 'volcano' must support Dynamic Resource Allocation to place this pod."
+    assert queue.code == "NEU232"
 
 
 def test_hints_can_be_switched_off() -> None:

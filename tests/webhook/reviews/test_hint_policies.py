@@ -105,7 +105,7 @@ def test_what_a_pod_says_itself_is_not_overwritten() -> None:
     assert stored["spec"]["tolerations"] == [{"key": "lease", "operator": "Exists"}, BUILT_IN]
     assert set(record(stored)) == {"nodeAffinity", "labels"}
     assert record(stored)["labels"] == {"queue": "neuron"}
-    assert [finding.code for finding in decision.warnings] == ["NEU203"]
+    assert [finding.code for finding in decision.warnings] == ["NEU203", "NEU232"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,226 @@
+"""NEU232 at admission: once per namespace, for pods whose claim a queue does not count."""
+
+import asyncio
+import json
+from typing import Any
+
+import jsonpatch
+import pytest
+from msgspec.structs import replace
+
+from neuron.instances import Catalogue
+from policies.files.loader import load
+from policies.judging.policy_set import PolicySet
+from tests.support.clusters import mutator, request
+from tests.support.manifests import container, pod
+from tests.support.trainium import trainium
+from webhook.decisions.decision import Decision
+from webhook.decisions.queues import ALL_KEYS
+from webhook.reviews.mutate import Mutator
+from webhook.reviews.queue_notices import QueueNotices
+from webhook.reviews.validate import Validator
+from webhook.server.standalone import StandaloneCluster
+
+LABEL = "kueue.x-k8s.io/queue-name"
+QUEUED = pod(container(neuron="4"), labels={LABEL: "training"})
+PLAIN = pod(container(neuron="4"))
+
+
+def review(subject: Mutator, manifest: Any, **fields: Any) -> Decision:
+    return asyncio.run(subject.review(request(manifest, **fields)))
+
+
+def told(decision: Decision) -> list[str]:
+    return [str(each) for each in decision.warnings if each.code == "NEU232"]
+
+
+def policies(kind: str = "ConversionPolicy", **spec: Any) -> PolicySet:
+    policy = {
+        "apiVersion": "policy.neuron.aws.com/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": "p"},
+        "spec": {"order": 1, **spec},
+    }
+    return load({"p.json": json.dumps(policy).encode()})
+
+
+def owned(version: str, kind: str) -> dict[str, Any]:
+    owner = {"apiVersion": version, "kind": kind, "name": "o", "uid": "u", "controller": True}
+    return {**QUEUED, "metadata": {**QUEUED["metadata"], "ownerReferences": [owner]}}
+
+
+def with_queues(notices: QueueNotices, found: PolicySet | None = None) -> Mutator:
+    subject = mutator() if found is None else mutator(policies=found)
+    subject._queues = notices
+    return subject
+
+
+def test_the_first_converted_pod_of_a_namespace_is_told() -> None:
+    subject = mutator()
+    assert told(review(subject, QUEUED)) == [
+        "NEU232: Kueue counts aws.amazon.com/neuron in queue 'training', and does not count the claims of converted"
+        " pods unless it is set up for them. Kueue's Configuration needs {name: aws.amazon.com/neuron,"
+        " deviceClassNames: [neuron.aws.com]} in resources.deviceClassMappings. This is said once for namespace team-a."
+    ]
+    assert told(review(subject, QUEUED)) == []
+    assert len(told(review(subject, QUEUED, namespace="team-b"))) == 1
+
+
+def test_the_cached_decision_stays_without_the_warning() -> None:
+    subject = mutator()
+    first = review(subject, PLAIN)
+    assert len(told(review(subject, QUEUED))) == 1
+    assert told(first) == told(review(subject, PLAIN)) == []
+
+
+def test_a_pod_without_a_queue_does_not_use_up_the_notice() -> None:
+    subject = mutator()
+    assert told(review(subject, PLAIN)) == []
+    assert len(told(review(subject, QUEUED))) == 1
+
+
+@pytest.mark.parametrize(("version", "kind"), [("batch/v1", "Job"), ("kubeflow.org/v1", "PyTorchJob")])
+def test_pods_that_kueue_counts_by_their_template_are_not_told(version: str, kind: str) -> None:
+    subject = mutator()
+    assert told(review(subject, owned(version, kind))) == []
+    assert len(told(review(subject, owned("apps/v1", "ReplicaSet")))) == 1
+
+
+@pytest.mark.parametrize(("scheduler", "system"), [("volcano", "Volcano"), ("yunikorn", "YuniKorn")])
+def test_a_scheduler_that_counts(scheduler: str, system: str) -> None:
+    [message] = told(review(mutator(), pod(container(neuron="4"), schedulerName=scheduler)))
+    assert message.startswith(f"NEU232: {system} counts aws.amazon.com/neuron, ")
+
+
+def test_a_volcano_job_is_told_though_kueue_would_count_its_template() -> None:
+    manifest = owned("batch/v1", "Job")
+    manifest = {**manifest, "spec": {**manifest["spec"], "schedulerName": "volcano"}}
+    [message] = told(review(mutator(), manifest))
+    assert message.startswith("NEU232: Volcano ")
+
+
+def test_an_escaped_label_is_found() -> None:
+    raw = json.dumps(QUEUED).replace("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io\\/queue\\u002dname")
+    sent = request(QUEUED)
+    sent = replace(sent, object=type(sent.object)(raw.encode()))
+    assert len(told(asyncio.run(mutator().review(sent)))) == 1
+
+
+def test_a_dry_run_is_told_and_does_not_use_up_the_notice() -> None:
+    subject = mutator()
+    assert len(told(review(subject, QUEUED, dryRun=True))) == 1
+    assert len(told(review(subject, QUEUED))) == 1
+
+
+def test_a_refused_pod_is_not_told() -> None:
+    decision = review(mutator(), pod(container(neuron="7"), labels={LABEL: "training"}))
+    assert decision.errors
+    assert told(decision) == []
+
+
+@pytest.mark.parametrize("mode", ["off", "shadow"])
+def test_a_pod_that_is_not_converted_is_not_told(mode: str) -> None:
+    assert told(review(mutator(mode=mode), QUEUED)) == []
+
+
+def test_a_converted_pod_that_comes_again_is_not_told() -> None:
+    stored = jsonpatch.apply_patch(QUEUED, list(review(mutator(), QUEUED).patch))
+    assert told(review(mutator(), stored)) == []
+
+
+def test_labels_of_another_type_are_not_an_error() -> None:
+    decision = review(mutator(), {**PLAIN, "metadata": {"name": "x", "labels": {LABEL: 7}}})
+    assert decision.allowed
+
+
+def test_the_memory_is_bounded() -> None:
+    subject = with_queues(QueueNotices(most=2))
+    counts = [len(told(review(subject, QUEUED, namespace=name))) for name in ("a", "b", "c", "a")]
+    assert counts == [1, 1, 0, 0]
+
+
+def test_the_memory_outlives_a_set_of_policies() -> None:
+    notices = QueueNotices()
+    assert len(told(review(with_queues(notices), QUEUED))) == 1
+    assert told(review(with_queues(notices, policies()), QUEUED)) == []
+
+
+class TestPolicies:
+    def test_a_mode_for_queued_pods_only(self) -> None:
+        subject = mutator(policies=policies(queued={"mode": "off"}))
+        off = review(subject, QUEUED)
+        assert (off.reason, off.patch, told(off)) == ("mode-off-by-policy", (), [])
+        assert review(subject, PLAIN).patch
+
+    def test_the_mode_replaces_that_of_the_policy(self) -> None:
+        subject = mutator(policies=policies(mode="off", queued={"mode": "convert"}))
+        assert review(subject, QUEUED).patch
+        assert review(subject, PLAIN).reason == "mode-off-by-policy"
+
+    def test_a_policy_that_converts_queued_pods_silences_the_warning(self) -> None:
+        decision = review(mutator(policies=policies(queued={"mode": "convert"})), QUEUED)
+        assert decision.patch
+        assert told(decision) == []
+
+    def test_an_annotation_overrides_it_unless_the_policy_is_locked(self) -> None:
+        annotated = pod(container(neuron="4"), labels={LABEL: "q"}, annotations={"neuron.aws.com/convert": "true"})
+        assert review(mutator(policies=policies(queued={"mode": "off"})), annotated).patch
+        locked = review(mutator(policies=policies(mode="convert", locked=True, queued={"mode": "off"})), annotated)
+        assert locked.reason == "mode-off-by-policy"
+        assert [each.code for each in locked.warnings] == ["NEU214"]
+
+    def test_a_queue_label_that_a_policy_adds(self) -> None:
+        found = policies("SchedulingHintPolicy", labels={"action": "Add", "items": {LABEL: "neuron"}})
+        [message] = told(review(mutator(policies=found), PLAIN))
+        assert "in queue 'neuron'" in message
+
+    def test_a_scheduler_that_a_policy_sets(self) -> None:
+        found = policies("SchedulingHintPolicy", schedulerName={"action": "Replace", "name": "volcano"})
+        [message] = told(review(mutator(policies=found), PLAIN))
+        assert message.startswith("NEU232: Volcano ")
+
+    def test_the_device_class_of_the_policy_is_named(self) -> None:
+        [message] = told(review(mutator(policies=policies(deviceClass="ours.example")), QUEUED))
+        assert "deviceClassNames: [ours.example]" in message
+
+
+class TestWorkloads:
+    def check(self, manifest: dict[str, Any], group: str) -> list[str]:
+        validator = Validator(trainium(), Catalogue(), StandaloneCluster())
+        decision = asyncio.run(validator.review(request(manifest, kind=manifest["kind"], group=group)))
+        return [str(each).removeprefix("NEU232: ") for each in decision.warnings if each.code == "NEU232"]
+
+    def test_a_deployment_in_a_queue(self) -> None:
+        lines = self.check(workload("apps/v1", "Deployment"), "apps")
+        assert " ".join(lines).startswith("Kueue counts aws.amazon.com/neuron in queue 'training', and does not")
+        assert all(len(line) <= 120 for line in lines)
+
+    def test_a_job_is_counted_by_its_template(self) -> None:
+        assert self.check(workload("batch/v1", "Job"), "batch") == []
+
+    def test_a_volcano_job(self) -> None:
+        manifest = workload("batch.volcano.sh/v1alpha1", "Job")
+        template = manifest["spec"].pop("template")
+        manifest["metadata"] = {"name": "w"}
+        manifest["spec"] = {"schedulerName": "volcano", "queue": "gold", "tasks": [{"template": template}] * 3}
+        lines = self.check(manifest, "batch.volcano.sh")
+        assert " ".join(lines).count("Volcano counts aws.amazon.com/neuron in queue 'gold'") == 1
+
+    def test_pods_that_are_not_converted(self) -> None:
+        manifest = workload("apps/v1", "Deployment")
+        manifest["spec"]["template"]["metadata"] = {"annotations": {"neuron.aws.com/convert": "off"}}
+        assert self.check(manifest, "apps") == []
+
+
+def workload(version: str, kind: str) -> dict[str, Any]:
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {"name": "w", "labels": {LABEL: "training"}},
+        "spec": {"template": {"spec": PLAIN["spec"]}},
+    }
+
+
+@pytest.mark.parametrize("key", sorted(ALL_KEYS))
+def test_the_pre_filter_passes_every_key(key: str) -> None:
+    assert len(told(review(mutator(), pod(container(neuron="4"), annotations={key: "q"}, labels={key: "q"})))) == 1

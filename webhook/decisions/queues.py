@@ -1,0 +1,257 @@
+"""Finds queues that count a legacy resource and not the claim of a converted pod, and writes NEU232 about them. Pure.
+
+Sources: Kueue counts the pod template of Job-like kinds, and each pod of the other kinds; it counts claims only of
+DeviceClasses in `deviceClassMappings` (KEP-2941, pkg/dra/claims.go). Volcano and YuniKorn count each pod. Volcano's
+capacity plugin counts claims under `deviceclass/<name>` (docs/design/capacity-dra-support.md). Limits of a Karpenter
+NodePool count what its nodes offer.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from neuron import names
+from neuron.findings import Finding, quoted, short, warning
+
+KUEUE: Final = "Kueue"
+VOLCANO: Final = "Volcano"
+YUNIKORN: Final = "YuniKorn"
+KUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+QUEUE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    KUEUE: (KUEUE_LABEL,),
+    VOLCANO: ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name"),
+    YUNIKORN: ("yunikorn.apache.org/queue",),
+}
+"""Labels and annotations of pods and workloads that name a queue."""
+ALL_KEYS: Final = frozenset(key for keys in QUEUE_KEYS.values() for key in keys)
+SCHEDULERS: Final[Mapping[str, str]] = {"volcano": VOLCANO, "yunikorn": YUNIKORN}
+"""Scheduler names of the systems."""
+
+_VOLCANO_JOB: Final = ("batch.volcano.sh", "Job")
+_COPIED_TO_PODS: Final = (
+    ("apps", "Deployment"),
+    ("apps", "StatefulSet"),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
+)
+"""Kinds whose queue label Kueue copies to their pod template."""
+_JOB_GROUPS: Final = (
+    "batch",
+    "jobset.x-k8s.io",
+    "kubeflow.org",
+    "trainer.kubeflow.org",
+    "ray.io",
+    "sparkoperator.k8s.io",
+    "workload.codeflare.dev",
+)
+"""API groups of the kinds that Kueue counts by their pod template."""
+_NO_JOBS: Final = (("kubeflow.org", "Notebook"),)
+_COUNTED_KINDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("scheduling.volcano.sh", "Queue"): ("capability", "deserved", "guarantee"),
+    ("karpenter.sh", "NodePool"): ("limits",),
+    ("karpenter.sh", "Provisioner"): ("limits",),
+}
+"""Fields of `spec` with amounts of resources."""
+_MOST_NAME: Final = 63
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue that counts the pods of an object.
+
+    Attributes:
+        system: `KUEUE`, `VOLCANO` or `YUNIKORN`.
+        name: of the queue; empty if the object does not name it.
+        path: field path in the object of what shows it.
+    """
+
+    system: str
+    name: str = ""
+    path: str = ""
+
+
+def queues_of_pod(pod: Mapping[str, Any]) -> tuple[Queue, ...]:
+    """The queues of a pod or a pod template, one for each system."""
+    return tuple(_unique(_queues("", pod, _mapping(pod.get("spec")).get("schedulerName"))))
+
+
+def queues_of_workload(
+    group: str, kind: str, data: Mapping[str, Any], templates: Iterable[tuple[str, Mapping[str, Any]]]
+) -> tuple[Queue, ...]:
+    """The queues of a workload and of its pods, one for each system.
+
+    Args:
+        group: API group.
+        kind: kind.
+        data: the workload.
+        templates: its pod templates, with their field paths.
+    """
+    spec = _mapping(data.get("spec"))
+    found = list(_queues("", data, None))
+    if not (is_counted_by_template(group, kind) or (group, kind) in _COPIED_TO_PODS or kind == "Pod"):
+        found = [each for each in found if each.system != KUEUE]
+    if (group, kind) == _VOLCANO_JOB:
+        # The controller gives the pods the scheduler and the queue of the Job; its default scheduler is Volcano.
+        name, path = spec.get("schedulerName"), "spec.schedulerName"
+        system = VOLCANO if name in (None, "") else SCHEDULERS.get(str(name))
+        if system is not None:
+            found.append(Queue(system, _text(spec.get("queue")), path if name else "spec"))
+    if (group, kind) == ("batch", "CronJob"):
+        found += _queues("spec.jobTemplate", _mapping(spec.get("jobTemplate")), None)
+    for path, template in templates:
+        found += _queues(path, template, _mapping(template.get("spec")).get("schedulerName"))
+    return tuple(_unique(found))
+
+
+def copied_labels(group: str, kind: str, data: Mapping[str, Any]) -> dict[str, str]:
+    """The queue label that Kueue copies from a workload to its pods."""
+    if (group, kind) not in _COPIED_TO_PODS:
+        return {}
+    value = _mapping(_mapping(data.get("metadata")).get("labels")).get(KUEUE_LABEL)
+    return {KUEUE_LABEL: value} if isinstance(value, str) else {}
+
+
+def is_counted_by_template(group: str, kind: str) -> bool:
+    """Whether Kueue counts the pod template of a kind, which admission does not change."""
+    return group in _JOB_GROUPS and (group, kind) not in _NO_JOBS
+
+
+def owned_by_job(owners: object) -> bool:
+    """Whether Kueue counts a pod with these `ownerReferences` by the template of its owner."""
+    return any(
+        is_counted_by_template(_text(each.get("apiVersion")).rpartition("/")[0], _text(each.get("kind")))
+        for each in map(_mapping, owners if isinstance(owners, list) else ())
+        if each.get("controller") is True
+    )
+
+
+def losing_count(found: Iterable[Queue], *, by_template: bool) -> tuple[Queue, ...]:
+    """The queues that stop counting pods which are converted at admission.
+
+    Args:
+        found: queues of the pods.
+        by_template: whether Kueue counts these pods by a template that stays as it is.
+    """
+    return tuple(each for each in found if not (by_template and each.system == KUEUE))
+
+
+def uncounted(queue: Queue, device_class: str, said: str = "") -> Finding:
+    """NEU232 about a queue.
+
+    Args:
+        queue: the queue.
+        device_class: DeviceClass of the claims.
+        said: a sentence about how often this is said; or "".
+    """
+    where = f" in queue {quoted(queue.name, _MOST_NAME)}" if queue.name else ""
+    message = (
+        f"{queue.system} counts {names.RESOURCE_NEURON}{where}, and does not count the claims of converted pods unless"
+        " it is set up for them."
+    )
+    fix = f"{_fix(queue.system, device_class)} {said}".rstrip()
+    return warning("NEU232", queue.path, message, fix, queue.name or queue.system)
+
+
+def _fix(system: str, device_class: str) -> str:
+    if system == KUEUE:
+        mapping = f"{{name: {names.RESOURCE_NEURON}, deviceClassNames: [{device_class}]}}"
+        return f"Kueue's Configuration needs {mapping} in resources.deviceClassMappings."
+    if system == VOLCANO:
+        return f"Where Volcano's capacity plugin counts claims, give the Queue amounts of deviceclass/{device_class}."
+    return (
+        "YuniKorn has no setting for claims: bound the namespace by a ResourceQuota with"
+        f" {device_class}.deviceclass.resource.k8s.io/devices."
+    )
+
+
+def declared(group: str, kind: str, data: Mapping[str, Any], device_class: str) -> Iterator[Finding]:
+    """NEU232 for each place where a ClusterQueue, a Volcano Queue or a Karpenter NodePool names a legacy resource.
+
+    Args:
+        group: API group.
+        kind: kind.
+        data: the object, of any content.
+        device_class: DeviceClass of the claims of converted pods.
+    """
+    spec = _mapping(data.get("spec"))
+    name = quoted(_mapping(data.get("metadata")).get("name"), _MOST_NAME)
+    if (group, kind) == ("kueue.x-k8s.io", "ClusterQueue"):
+        for path, resource in _covered(spec):
+            mapping = f"{{name: {resource}, deviceClassNames: [{device_class}]}}"
+            told = f"ClusterQueue {name} counts {resource}, and the claims of converted pods only by a mapping."
+            fix = f"Kueue's Configuration needs {mapping} in resources.deviceClassMappings."
+            yield warning("NEU232", path, told, f"{fix}{_in_devices(resource)}", resource)
+        return
+    for field in _COUNTED_KINDS.get((group, kind), ()):
+        for path, resource in _amounts(f"spec.{field}", _mapping(spec.get(field))):
+            if group == "karpenter.sh":
+                told = f"{kind} {name} limits {resource}, which nodes of the DRA driver do not offer."
+                fix = "Limit cpu or nodes; Karpenter makes no nodes for pods with Neuron claims."
+            elif _has_class(spec, device_class):
+                continue
+            else:
+                told = f"Queue {name} counts {resource} in {field}, and not the claims of converted pods."
+                fix = f"{_fix(VOLCANO, device_class)}{_in_devices(resource)}"
+            yield warning("NEU232", path, told, fix, resource)
+
+
+def _has_class(spec: Mapping[str, Any], device_class: str) -> bool:
+    """Whether a Volcano Queue counts the DeviceClass."""
+    fields = (_mapping(spec.get(each)) for each in _COUNTED_KINDS["scheduling.volcano.sh", "Queue"])
+    key = f"deviceclass/{device_class}"
+    return any(key in each or key in _mapping(each.get("resource")) for each in fields)
+
+
+def _in_devices(resource: str) -> str:
+    return " Claims count devices, not cores." if resource == names.RESOURCE_NEURONCORE else ""
+
+
+def _covered(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The legacy resources that a ClusterQueue covers, with their field paths."""
+    for number, group in enumerate(_list(spec.get("resourceGroups"))):
+        for index, resource in enumerate(_list(_mapping(group).get("coveredResources"))):
+            if resource in names.LEGACY_RESOURCES:
+                yield f"spec.resourceGroups[{number}].coveredResources[{index}]", str(resource)
+
+
+def _amounts(path: str, amounts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The legacy resources of a list of amounts; `guarantee` and older `limits` have it under `resource(s)`."""
+    for resource in names.LEGACY_RESOURCES:
+        if resource in amounts:
+            yield f"{path}[{resource}]", resource
+        for inner in ("resource", "resources"):
+            if resource in _mapping(amounts.get(inner)):
+                yield f"{path}.{inner}[{resource}]", resource
+
+
+def _queues(path: str, owner: Mapping[str, Any], scheduler: object) -> Iterator[Queue]:
+    """The queues that `metadata` and the scheduler's name show."""
+    prefix = f"{path}." if path else ""
+    metadata = _mapping(owner.get("metadata"))
+    for field in ("labels", "annotations"):
+        values = _mapping(metadata.get(field))
+        for system, keys in QUEUE_KEYS.items():
+            for key in keys:
+                if values.get(key) and (system != KUEUE or field == "labels"):
+                    yield Queue(system, short(str(values[key]), _MOST_NAME), f"{prefix}metadata.{field}[{key}]")
+    if isinstance(scheduler, str) and scheduler in SCHEDULERS:
+        yield Queue(SCHEDULERS[scheduler], "", f"{prefix}spec.schedulerName")
+
+
+def _unique(found: Iterable[Queue]) -> Iterator[Queue]:
+    """The first queue of each system; one with a name before others."""
+    kept: dict[str, Queue] = {}
+    for each in sorted(found, key=lambda each: not each.name):
+        kept.setdefault(each.system, each)
+    yield from kept.values()
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

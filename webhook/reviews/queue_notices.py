@@ -1,0 +1,104 @@
+"""Says at the first converted pod of each namespace that its queue does not count the claim (NEU232).
+
+The memory has a bound: beyond it, further namespaces are not told, and their decisions are those of conversion alone.
+"""
+
+import dataclasses
+from typing import Any, Final
+
+import msgspec
+
+from webhook.decisions import pods, queues
+from webhook.decisions.decision import Decision
+from webhook.decisions.patches import pointer
+from webhook.decisions.wire import AdmissionRequest
+
+MOST_NAMESPACES: Final = 4096
+_NEEDLES: Final = (b"queue-name", *(name.encode() for name in queues.SCHEDULERS))
+"""Every pod that shows a queue contains one of these, or an escape: other keys contain the scheduler's name."""
+_LABELS: Final = {f"/metadata/labels{pointer(key)}": key for key in queues.ALL_KEYS}
+_SCHEDULER: Final = "/spec/schedulerName"
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    labels: dict[str, Any] | None = None
+    annotations: dict[str, Any] | None = None
+    ownerReferences: list[dict[str, Any]] | None = None  # noqa: N815 - the API's spelling
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    schedulerName: str | None = None  # noqa: N815
+
+
+class _Queued(msgspec.Struct, frozen=True):
+    """The fields that show a queue. They are not in the view of a pod, because they differ between replicas."""
+
+    metadata: _Metadata = _Metadata()
+    spec: _Spec = _Spec()
+
+
+_decode: Final = msgspec.json.Decoder(_Queued).decode
+
+
+class QueueNotices:
+    """Remembers the namespaces that were told. Used on the event loop only."""
+
+    def __init__(self, most: int = MOST_NAMESPACES) -> None:
+        """Remember at most `most` namespaces."""
+        self._most = most
+        self._told: set[str] = set()
+
+    def noted(self, request: AdmissionRequest, decision: Decision) -> Decision:
+        """The decision about a new pod, with NEU232 if it is the first of its namespace that a queue does not count.
+
+        A dry run is told, and not remembered.
+        """
+        namespace = request.namespace
+        if not decision.claimed_class or namespace in self._told or len(self._told) >= self._most:
+            return decision
+        raw = bytes(request.object)
+        added = _added(decision)
+        if not added and not _may_show(raw):
+            return decision
+        found = _losing(raw, added)
+        if not found:
+            return decision
+        if not request.dryRun:
+            self._told.add(namespace)
+        said = f"This is said once for namespace {namespace}."
+        told = tuple(queues.uncounted(each, decision.claimed_class, said) for each in found)
+        return dataclasses.replace(decision, warnings=(*decision.warnings, *told))
+
+
+def _may_show(raw: bytes) -> bool:
+    """Cheap pre-filter on bytes: may the pod show a queue?"""
+    if any(needle in raw for needle in _NEEDLES):
+        return True
+    return b"\\" in raw and (b"\\u" in raw or b"\\/" in raw)
+
+
+def _losing(raw: bytes, added: dict[str, str]) -> tuple[queues.Queue, ...]:
+    """The queues that do not count the claim of a pod. `added`: what conversion adds, see `_added`."""
+    try:
+        pod = _decode(raw)
+    except pods.UnreadableError:
+        return ()
+    labels = {**(pod.metadata.labels or {}), **{key: value for key, value in added.items() if key != _SCHEDULER}}
+    shown = {
+        "metadata": {"labels": labels, "annotations": pod.metadata.annotations},
+        "spec": {"schedulerName": added.get(_SCHEDULER, pod.spec.schedulerName)},
+    }
+    by_template = queues.owned_by_job(pod.metadata.ownerReferences)
+    return queues.losing_count(queues.queues_of_pod(shown), by_template=by_template)
+
+
+def _added(decision: Decision) -> dict[str, str]:
+    """Queue labels, and the scheduler's name under `_SCHEDULER`, that policies add to the pod."""
+    found: dict[str, str] = {}
+    for operation in decision.patch:
+        path = operation["path"]
+        if path == _SCHEDULER and operation["op"] != "remove":
+            found[_SCHEDULER] = str(operation["value"])
+        elif path in _LABELS and operation["op"] != "remove":
+            found[_LABELS[path]] = str(operation["value"])
+    return found
