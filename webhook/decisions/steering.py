@@ -30,6 +30,7 @@ class Steering:
         labels: labels of `hints` that this pod must get. The view of a pod does not have its labels.
         templates: templates of operators, used for the demands that they serve.
         binds_claims: whether `families` and `lnc` apply to claims that users write.
+        efa: DeviceClass from which EFA limits are requested in the claim; None: they stay limits.
     """
 
     policy: str = ""
@@ -43,6 +44,7 @@ class Steering:
     labels: tuple[tuple[str, str], ...] = ()
     templates: tuple[MappedTemplate, ...] = ()
     binds_claims: bool = False
+    efa: str | None = None
 
 
 NO_STEERING = Steering()

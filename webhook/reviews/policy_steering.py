@@ -235,4 +235,5 @@ def steering_of(rule: PodRule) -> Steering:
         unconnected=spec.unconnected == "Allow",
         templates=rule.templates,
         binds_claims=spec.binds_claims,
+        efa=None if spec.efa is None else spec.efa.device_class,
     )
