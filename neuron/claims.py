@@ -5,7 +5,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from neuron import names
+from neuron import efa_groups, names
 from neuron.alternatives import Merged, TooMany, merge
 from neuron.claim_bodies import Body, ordered
 from neuron.demand import Ask, Role
@@ -105,11 +105,16 @@ def _make(
     unconnected: bool,
 ) -> "Claim | Refusal | Sequence[tuple[InstanceType, TypeRefusal]]":
     """As `make_claim`; the refusals of all types, if none of them serves the pod."""
+    if config.efa is not None:
+        # A constraint ties the interfaces, so the devices need it too, instead of an alternative for each group.
+        types = _Types([dataclasses.replace(entry, counters=False) for entry in types.entries])
     candidates = types.entries
     long_lived = sum(1 for ask in asks if ask.amount and ask.role is not Role.INIT)
     if long_lived > names.MAX_REQUESTS_PER_CLAIM:
         return Refusal((_too_many_requests(long_lived),))
     answers = _answers(types, asks, config, unconnected=unconnected)
+    if config.efa is not None:
+        answers = [efa_groups.tied(each, asks, config) if isinstance(each, Serving) else each for each in answers]
     servings = [answer for answer in answers if isinstance(answer, Serving)]
     refusals = [
         (entry, answer) for entry, answer in zip(candidates, answers, strict=True) if isinstance(answer, TypeRefusal)
@@ -123,6 +128,11 @@ def _make(
         servings = [serving for serving in servings if serving.sets_lnc]
     servings, left_out = _same_requests(servings, asks, config, unconnected=unconnected)
     servings = sorted(servings, key=lambda serving: _unused(serving, asks, config))
+    if config.efa is not None:
+        # The constraint names one size of group.
+        size = efa_groups.group_of(servings[0])
+        left_out += tuple(each.entry.name for each in servings if efa_groups.group_of(each) != size)
+        servings = [each for each in servings if efa_groups.group_of(each) == size]
     order = ordered(servings[0])
     merged = merge(servings, order)
     if isinstance(merged, TooMany):
@@ -136,7 +146,7 @@ def _make(
         template=Template.make(body.summary(), body.spec()),
         uses=tuple(body.use(use) if use else None for use in servings[0].layout.uses),
         types=tuple(entry.name for entry in candidates if entry.name in served),
-        connected=_is_connected(merged, servings),
+        connected=config.efa is not None or _is_connected(merged, servings),
         exact=tuple(
             any(identity in servings[0].layout.shares for identity in use)
             and all(serving.cores(index, config.lnc) == ask.amount for serving in servings)
@@ -307,6 +317,8 @@ def _refusal(
     suitable = [pair for pair in refusals if not pair[1].unsuitable]
     if suitable:
         refusals, candidates = suitable, [entry for entry, _ in suitable]
+    if config.efa is not None:
+        refusals = sorted(refusals, key=lambda pair: -efa_groups.most_interfaces(pair[0]))
     by_path = {ask.resource_path: ask for ask in asks}
     _, first = refusals[0]
     return Refusal(

@@ -78,6 +78,14 @@ def group_id(instance_type: str, device_id: int, size: int) -> str | None:
     return hashed(",".join(members))
 
 
+def interfaces(instance_type: str, size: int) -> int:
+    """EFA interfaces of one group of `size` devices; 0 if AWS publishes no map.
+
+    Neighbouring devices can share an interface: on trn1 a group of 4 has 2.
+    """
+    return len(set(_EFA_OF_DEVICE.get(instance_type, ())[:size]))
+
+
 def hashed(text: str) -> str:
     """16 hexadecimal digits of a text's hash."""
     return hashlib.sha256(text.encode()).hexdigest()[:_ID_LENGTH]

@@ -213,6 +213,7 @@ CODES: Final = {
     "NEU122": "Another ResourceClaimTemplate has the name of one that a policy carries",
     "NEU123": "A claim can get devices that a locked policy does not allow",
     "NEU124": "A claim sets another logical NeuronCore than a locked policy",
+    "NEU125": "EFA interfaces do not fit into the claim of the Neuron devices",
     # 2xx: warnings of conversion
     "NEU201": "A pod with nodeName is not converted",
     "NEU202": "More cores are allocated than were asked for",
@@ -234,6 +235,7 @@ CODES: Final = {
     "NEU220": "An object with Neuron limits was left as it is",
     "NEU221": "The name of a resource looks like a Neuron resource and is none",
     "NEU230": "A ResourceClaimTemplate that a policy names was not checked",
+    "NEU231": "EFA interfaces stay a limit because their DeviceClass does not exist",
     "NEU232": "A queue or a limit does not count converted pods",
     # 3xx: ResourceClaimTemplates
     "NEU301": "The API server refused to create the ResourceClaimTemplate",

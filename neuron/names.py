@@ -8,6 +8,9 @@ DRIVER: Final = "neuron.aws.com"
 DEVICE_CLASS: Final = "neuron.aws.com"
 """The DeviceClass that the driver's chart installs."""
 
+EFA_DEVICE_CLASS: Final = "efa.networking.k8s.aws"
+"""The DeviceClass of EFA interfaces that the chart of AWS's DRA network driver (DRANET) installs."""
+
 CONFIG_API_VERSION: Final = "neuron.aws.com/v1"
 """apiVersion of the opaque configs `NeuronConfig` and `UltraServerConfig`."""
 
@@ -23,6 +26,9 @@ RESOURCE_NEURONCORE: Final = "aws.amazon.com/neuroncore"
 """NeuronCores."""
 
 LEGACY_RESOURCES: Final = (RESOURCE_NEURON, RESOURCE_NEURONDEVICE, RESOURCE_NEURONCORE)
+
+RESOURCE_EFA: Final = "vpc.amazonaws.com/efa"
+"""EFA interfaces, by the device plugin of AWS for EFA."""
 
 LEGACY_SCHEDULERS: Final = ("my-scheduler", "neuron-scheduler")
 """Scheduler names under which AWS deploys the Neuron scheduler extension (Helm chart, OpenShift operator)."""

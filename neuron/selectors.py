@@ -47,6 +47,11 @@ def single_devices(types: Sequence[str] = (), ids: Sequence[int] = ()) -> str:
     return _AND.join([*parts, f"({single_device()})"]) if parts else single_device()
 
 
+def other_driver() -> str:
+    """Excludes all Neuron devices, whatever the DeviceClass of the request selects."""
+    return f'device.driver != "{names.DRIVER}"'
+
+
 def instance_types(types: Sequence[str]) -> str:
     """Selects EC2 instance types. `types` are names of the catalogue or the cluster, not user input."""
     return _one_of(names.ATTRIBUTE_INSTANCE_TYPE, [f'"{name}"' for name in types])

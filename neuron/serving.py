@@ -13,20 +13,23 @@ from neuron.demand import Ask, Role
 from neuron.findings import Finding
 from neuron.fitting import fits
 from neuron.instances import InstanceType
+from neuron.interfaces import Interfaces
 from neuron.layout import Grant, Layout, lay_out, lay_out_shares, share_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceConfig:
-    """Device settings that annotations request for all devices of a pod.
+    """Settings for all devices of a pod, by annotations and policies.
 
     Attributes:
         lnc: logical NeuronCore setting, 1 or 2; None for the node's default.
         ultraserver_mode: nodes of the UltraServer set, 1, 2 or 4; None for single devices.
+        efa: EFA interfaces that the claim includes, for the one container that requests devices.
     """
 
     lnc: int | None = None
     ultraserver_mode: int | None = None
+    efa: Interfaces | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from typing import Any, Final, TypeVar
 from kubecel.budget import Clock
 from kubecel.compile import Cel
 from kubecel.engine import CelEngine
+from neuron import names
+from neuron.efa_groups import most_interfaces
 from neuron.findings import did_you_mean
 from neuron.instances import Topology
 from policies.files import catalogues, mapped_templates, reading
@@ -270,6 +272,15 @@ class _Assembly:
                     hint = did_you_mean(family, known) or f" Known are {', '.join(known)}."
                     self._say(document, ("spec", "families", at), message + hint)
             types = [entry for entry in self.catalogue if entry.family in policy.spec.families]
+            if policy.spec.efa is not None and policy.spec.efa.device_class == names.DEVICE_CLASS:
+                message = (
+                    f"spec.efa.deviceClass is {names.DEVICE_CLASS}, which has Neuron devices and no EFA interfaces."
+                )
+                self._say(document, ("spec", "efa", "deviceClass"), message)
+            if policy.spec.efa is not None and types and not any(map(most_interfaces, types)):
+                listed = ", ".join(policy.spec.families)
+                message = f"spec.efa needs device groups with EFA interfaces; instance types of {listed} have none."
+                self._say(document, ("spec", "efa"), message)
             lnc = policy.spec.logical_neuron_core
             if lnc is not None and types and not any(lnc in entry.logical_neuron_cores for entry in types):
                 listed = ", ".join(policy.spec.families)

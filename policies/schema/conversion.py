@@ -70,6 +70,12 @@ class InlineTemplate(Model):
     spec: Object
 
 
+class EfaSettings(Model):
+    """EFA interfaces, requested in the claim of the Neuron devices."""
+
+    device_class: Annotated[Name, Field(description="DeviceClass of the DRA network driver.")] = names.EFA_DEVICE_CLASS
+
+
 class TemplateMapping(Model):
     """A demand and its template: one that exists in the pod's namespace, or one that the policy carries."""
 

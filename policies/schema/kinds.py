@@ -20,7 +20,7 @@ from pydantic_core import PydanticCustomError
 from neuron.instances import Topology
 from policies.schema import hints as schema_hints
 from policies.schema.base import Expression, Identifier, Metadata, Mode, Model, Moment, Name, NamePattern, Object, Text
-from policies.schema.conversion import TemplateMapping
+from policies.schema.conversion import EfaSettings, TemplateMapping
 
 API_VERSION: Final = "policy.neuron.aws.com/v1alpha1"
 VAP_API_VERSION: Final = "admissionregistration.k8s.io/v1"
@@ -288,6 +288,7 @@ class ConversionPolicySpec(Model):
         StrictBool,
         Field(description="families and logicalNeuronCore also apply to claims that users write; needs locked."),
     ] = False
+    efa: EfaSettings | None = None
     templates: Annotated[
         tuple[TemplateMapping, ...],
         Field(max_length=64, description="Templates of operators, used instead of generated ones."),

@@ -72,4 +72,4 @@ def test_the_private_betas_claims_and_classes_are_taken_after_conversion(kubectl
     assert "no matches for kind" in before.stderr or "v1beta1 ResourceClaimTemplate is deprecated" in before.stderr
     done = kubectl.must("apply", *flags, stdin=convert(text.encode(), "yaml"))
     assert "deprecated" not in done.stderr
-    assert len(done.stdout.splitlines()) == text.count("kind: ")
+    assert len(done.stdout.splitlines()) == text.count("apiVersion: resource.k8s.io/")

@@ -39,7 +39,7 @@ class Explain:
     def __call__(self, *arguments: str, code: int) -> Any:
         binary = Path(sys.executable).parent / "neuron-dra"
         kubeconfig = f"--kubeconfig={self._plane.admin_kubeconfig}"
-        argv = [str(binary), "explain", kubeconfig, f"-n={self._namespace}", "-o=json", *arguments]
+        argv = [str(binary), "explain", kubeconfig, "-n", self._namespace, "-o", "json", *arguments]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == code, done.stderr + done.stdout
         return json.loads(done.stdout)

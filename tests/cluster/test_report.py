@@ -14,11 +14,13 @@ from tests.cluster.api import Api, Object
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kubectl import Kubectl
 from tests.cluster.manifests import container, pod, workload
+from tests.cluster.nodes import INSTANCE_TYPE
 from tests.cluster.processes import eventually
 from tests.cluster.webhooks import MANIFESTS, Webhook
 from tests.webhook.report.test_policy_reports import OLDER, OPEN, SCHEMAS
 from webhook.report.policy_reports import ReportApi
 
+TRN1 = {INSTANCE_TYPE: "trn1.32xlarge"}
 POLICY = """
 apiVersion: policy.neuron.aws.com/v1alpha1
 kind: ValidatingPolicy
@@ -119,7 +121,10 @@ def test_real_controllers_objects_are_one_workload(
 ) -> None:
     kubectl.must("annotate", "namespace", namespace, "neuron.aws.com/convert=off")
     kubectl.feed("apply", workload("Deployment", "serve", pod("x", container(neuron=4)), replicas=2))
-    kubectl.feed("apply", workload("Job", "train", pod("x", container(neuron=7)), parallelism=3, completions=3))
+    kubectl.feed(
+        "apply",
+        workload("Job", "train", pod("x", container(neuron=7), nodeSelector=TRN1), parallelism=3, completions=3),
+    )
     eventually("five pods", lambda: len(api.list("Pod", namespace)) == 5)
     found = auditor.json("-n", namespace, "--no-webhook-records")
     assert [(each["kind"], each["name"], each["pods"], each["fate"]) for each in found["workloads"]] == [
@@ -152,7 +157,7 @@ def test_a_namespace_that_is_migrated(api: Api, namespace: str, kubectl: Kubectl
 
 @pytest.mark.usefixtures("webhook")
 def test_refusals_are_read_from_events(control_plane: ControlPlane, namespace: str, kubectl: Kubectl) -> None:
-    kubectl.feed("apply", workload("Deployment", "odd", pod("x", container(neuron=7))))
+    kubectl.feed("apply", workload("Deployment", "odd", pod("x", container(neuron=7), nodeSelector=TRN1)))
     admin = Command(control_plane.admin_kubeconfig)
 
     def told() -> bool | None:

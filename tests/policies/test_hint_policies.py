@@ -238,6 +238,17 @@ def test_unconnected_is_refused_for_rings_alone() -> None:
     assert problems(conversion + "[inf2, trn2]") == []
 
 
+def test_efa_is_refused_where_it_cannot_work() -> None:
+    conversion = HINTS.replace("SchedulingHintPolicy", "ConversionPolicy")
+    assert problems(conversion + "  efa: {}\n  families: [inf1, inf2]") == [
+        "0.yaml:7: spec.efa needs device groups with EFA interfaces; instance types of inf1, inf2 have none."
+    ]
+    assert problems(conversion + "  efa: {deviceClass: neuron.aws.com}") == [
+        "0.yaml:7: spec.efa.deviceClass is neuron.aws.com, which has Neuron devices and no EFA interfaces."
+    ]
+    assert problems(conversion + "  efa: {deviceClass: net.example}\n  families: [inf2, trn2]") == []
+
+
 def test_the_set_says_whether_any_policy_allows_unconnected_devices() -> None:
     conversion = HINTS.replace("SchedulingHintPolicy", "ConversionPolicy")
     assert not loaded(conversion).unconnected

@@ -28,6 +28,7 @@ class FakeCluster:
     classes: dict[str, str] = dataclasses.field(default_factory=dict)
     namespaces: dict[str, NamespaceFacts] = dataclasses.field(default_factory=dict)
     template_classes: dict[tuple[str, str], frozenset[str]] = dataclasses.field(default_factory=dict)
+    named_classes: frozenset[str] | None = None
     claim_templates: dict[tuple[str, str], ClaimSpec] = dataclasses.field(default_factory=dict)
     ultraserver_modes: dict[tuple[str, str], int] = dataclasses.field(default_factory=dict)
 
@@ -36,6 +37,9 @@ class FakeCluster:
 
     def extended_resources(self) -> Mapping[str, str]:
         return self.classes
+
+    def class_names(self) -> frozenset[str] | None:
+        return self.named_classes
 
     def namespace(self, name: str) -> NamespaceFacts:
         return self.namespaces.get(name, NO_FACTS)

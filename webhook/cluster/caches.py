@@ -156,6 +156,7 @@ class KubeCluster(ClusterClaims):
         self._traits = TraitCounts()
         self._servants: defaultdict[str, dict[str, str]] = defaultdict(dict)
         self._extended_resources: Mapping[str, str] = MappingProxyType({})
+        self._class_names: frozenset[str] = frozenset()
         self._namespaces: dict[str, NamespaceFacts] = {}
         self._labels: dict[str, Mapping[str, str]] = {}
         self._quotas = NamespaceQuotas()
@@ -168,7 +169,7 @@ class KubeCluster(ClusterClaims):
 
     @property
     def version(self) -> int:
-        """Increases when `observations` or `extended_resources` changes."""
+        """Increases when `observations`, `extended_resources` or `class_names` changes."""
         return self._pod_version
 
     def observations(self) -> Mapping[str, Observation]:
@@ -178,6 +179,10 @@ class KubeCluster(ClusterClaims):
     def extended_resources(self) -> Mapping[str, str]:
         """Extended resource -> DeviceClass that serves it; the same mapping until `version` changes."""
         return self._extended_resources
+
+    def class_names(self) -> frozenset[str]:
+        """Names of all DeviceClasses."""
+        return self._class_names
 
     def namespace(self, name: str) -> NamespaceFacts:
         """Facts of a namespace; the same Python object until they change."""
@@ -226,6 +231,8 @@ class KubeCluster(ClusterClaims):
 
     def _class_changed(self, key: Key, before: ClassFacts | None, after: ClassFacts | None) -> None:
         name = key[1]
+        known = self._class_names
+        self._class_names = known - {name} if after is None else known | {name}
         self.class_changed(name, after.spec if after else None)
         touched = {facts.extended_resource for facts in (before, after) if facts and facts.extended_resource}
         if before is not None and before.extended_resource:
@@ -240,7 +247,7 @@ class KubeCluster(ClusterClaims):
             else:
                 del self._servants[resource]
                 serving.pop(resource, None)
-        if serving != self._extended_resources:
+        if serving != self._extended_resources or self._class_names != known:
             self._extended_resources = MappingProxyType(serving)
             self._pod_version += 1
 

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from neuron import names
 from neuron.claims import Claim
+from neuron.interfaces import Interfaces
 from webhook.decisions import pods
 from webhook.decisions.added_hints import AddedHints
 from webhook.decisions.canonical import key_of, keys_of
@@ -25,11 +26,12 @@ def free_name(demand: PodDemand) -> str | None:
     return next((name for name in (names.POD_CLAIM, names.POD_CLAIM_FALLBACK) if name not in taken), None)
 
 
-def claim_patch(demand: PodDemand, claim: Claim, claim_name: str) -> list[Operation]:
-    """Remove the legacy resources and add the claim."""
+def claim_patch(demand: PodDemand, claim: Claim, claim_name: str, efa: Interfaces | None = None) -> list[Operation]:
+    """Remove the legacy resources and add the claim. `efa`: interfaces that the claim includes."""
     operations: list[Operation] = []
     for each, use, exact in zip(demand.containers, claim.uses, claim.exact, strict=True):
-        operations += strip_legacy(each.pointer, each.resources)
+        moved = efa is not None and efa.container == each.container.name
+        operations += strip_legacy(each.pointer, each.resources, efa=moved)
         operations += _refer(each, _entries(claim_name, use))
         # `variables` decodes and checks the whole list: an operation that appends needs a list.
         if not exact and each.ask.in_cores and each.ask.amount and _CORE_VARIABLES.isdisjoint(each.container.variables):
@@ -49,12 +51,19 @@ def claim_patch(demand: PodDemand, claim: Claim, claim_name: str) -> list[Operat
     return operations
 
 
-def strip_legacy(path: str, resources: Mapping[str, Any] | None) -> list[Operation]:
-    """Remove the legacy resources from limits and requests. One that stays in either would be allocated twice."""
+def strip_legacy(path: str, resources: Mapping[str, Any] | None, *, efa: bool = False) -> list[Operation]:
+    """Remove the legacy resources from limits and requests. One that stays in either would be allocated twice.
+
+    Args:
+        path: JSON pointer of the container.
+        resources: of the container.
+        efa: whether the claim includes its EFA interfaces.
+    """
+    removed = (*names.LEGACY_RESOURCES, names.RESOURCE_EFA) if efa else names.LEGACY_RESOURCES
     operations: list[Operation] = []
     for field in ("limits", "requests"):
         current = (resources or {}).get(field)
-        operations += remove_members(f"{path}/resources/{field}", current, names.LEGACY_RESOURCES)
+        operations += remove_members(f"{path}/resources/{field}", current, removed)
     return operations
 
 
@@ -83,15 +92,17 @@ def _refer(demand: ContainerDemand, entries: list[dict[str, str]]) -> list[Opera
     return [remove(f"{path}/{index}") for index in reversed(stale)] + append(path, current, missing)
 
 
-def encode_record(demand: PodDemand, added: AddedHints, claim: str, template: str = "") -> str:
-    """The value of the annotation `converted-from`. `claim` and `template`: see `Record`."""
+def encode_record(
+    demand: PodDemand, added: AddedHints, claim: str, template: str = "", efa: Interfaces | None = None
+) -> str:
+    """The value of the annotation `converted-from`. `claim`, `template` and `efa`: see `Record`."""
     amounts = {
         section: {
             each.container.name: each.amounts for each in demand.containers if each.section == section and each.amounts
         }
         for section in ("containers", "initContainers")
     }
-    return Record(amounts["containers"], amounts["initContainers"], added, claim, template).encode()
+    return Record(amounts["containers"], amounts["initContainers"], added, claim, template, efa).encode()
 
 
 def mark(pod: pods.Pod, record: str | None) -> list[Operation]:

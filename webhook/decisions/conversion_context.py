@@ -45,6 +45,7 @@ class ConversionContext:
         extended_resources: `extendedResourceName` -> DeviceClass (KEP-5004).
         options: the server's settings.
         labels: values of the Nodes' instance-type label by type, where they are not the types' names.
+        class_names: names of all DeviceClasses; None if they are not known.
     """
 
     catalogue: Catalogue
@@ -52,6 +53,7 @@ class ConversionContext:
     extended_resources: Mapping[str, str]
     options: ConversionOptions
     labels: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    class_names: frozenset[str] | None = None
 
     def label_values(self, types: Iterable[str]) -> tuple[str, ...]:
         """Values of the instance-type label on nodes of these types."""
@@ -65,7 +67,8 @@ def conversion_context(options: ConversionOptions, catalogue: Catalogue, cluster
     seen = {entry.family for entry in known if entry.name in observations}
     families = Families(seen=tuple(family for family in known.families() if family in seen), declared=options.families)
     extended_resources = dict(cluster.extended_resources())
-    return ConversionContext(known, families, extended_resources, options, _labels(known, observations))
+    labels = _labels(known, observations)
+    return ConversionContext(known, families, extended_resources, options, labels, cluster.class_names())
 
 
 def _labels(catalogue: Catalogue, observations: Mapping[str, Observation]) -> dict[str, tuple[str, ...]]:

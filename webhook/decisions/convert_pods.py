@@ -16,7 +16,7 @@ from neuron.mapped_templates import Need
 from neuron.scheduling import with_required
 from neuron.serving import DeviceConfig
 from neuron.templates import Template
-from webhook.decisions import hints, modes, patches, pod_findings, pods, records
+from webhook.decisions import efa_limits, hints, modes, patches, pod_findings, pods, records
 from webhook.decisions.added_hints import NOTHING_ADDED
 from webhook.decisions.claim_patches import claim_patch, encode_record, free_name, mark
 from webhook.decisions.conversion_context import ConversionContext
@@ -128,10 +128,14 @@ def _decide(
     selection, found = _find_candidates(pod, context, settings, steering)
     if found.errors:
         return denied("no-candidate", *found.errors, warnings=found.warnings)
+    efa = efa_limits.read(demand, context, steering)
+    if efa.errors:
+        return denied("efa", *efa.errors, warnings=found.warnings)
+    asks, config = demand.asks, dataclasses.replace(settings.device_config, efa=efa.moved)
     claim = make_claim(
-        demand.asks,
+        asks,
         found.types,
-        settings.device_config,
+        config,
         context.options.device_class,
         pin_types=bool(settings.instance_types or steering.families),
         unconnected=steering.unconnected,
@@ -139,8 +143,9 @@ def _decide(
     )
     if isinstance(claim, Refusal):
         return denied("unservable", *claim.findings, warnings=found.warnings)
-    asks, config = demand.asks, settings.device_config
-    mapped = next((each for each in steering.templates if each.is_for(asks, config, claim)), None)
+    # A template of an operator does not serve the interfaces: the demand for which it is mapped does not name them.
+    templates_of_policy = () if efa.moved else steering.templates
+    mapped = next((each for each in templates_of_policy if each.is_for(asks, config, claim)), None)
     in_tree = settings.mode is Mode.CONVERT_IF_ENRICHED and conversion is None and mapped is None
     if in_tree and _served_in_tree(demand, claim, settings, context):
         return unchanged("served-by-extended-resource-name")
@@ -159,12 +164,12 @@ def _decide(
     recorded = conversion.record.hints if conversion else NOTHING_ADDED
     hint = hints.hint_patch(pod, selection, labels, context.options, steering, recorded)
     named = mapped.name if mapped is not None else ""
-    record = encode_record(demand, hint.added, records.claim_to_record(pod, claim_name, named), named)
+    record = encode_record(demand, hint.added, records.claim_to_record(pod, claim_name, named), named, efa.moved)
     if len(record) > records.MOST_BYTES:
         return denied(
             "too-large", pod_findings.too_large(_large("the record of its conversion", len(record), records.MOST_BYTES))
         )
-    patch = [*claim_patch(demand, claim, claim_name), *mark(pod, record), *hint.labels, *hint.patch]
+    patch = [*claim_patch(demand, claim, claim_name, efa.moved), *mark(pod, record), *hint.labels, *hint.patch]
     if (size := patches.size_of(patch)) > patches.MOST_BYTES:
         return denied(
             "too-large", pod_findings.too_large(_large("the patch that converts it", size, patches.MOST_BYTES))
@@ -174,7 +179,13 @@ def _decide(
         return Decision(Outcome.UNCHANGED, "already-converted", templates=templates, needs=needs)
     own_claims = [name for name in demand.claiming if name != claim_name]
     unknown = [pod_findings.unknown_types(claim.types)] if found.all_known_types else found.warnings
-    warnings = (*unknown, *claim.warnings, *hint.warnings, *pod_findings.side_effects(facts, context, own_claims))
+    warnings = (
+        *unknown,
+        *efa.warnings,
+        *claim.warnings,
+        *hint.warnings,
+        *pod_findings.side_effects(facts, context, own_claims),
+    )
     outcome, reason = (Outcome.RESTORED, "converted-before") if conversion else (Outcome.CONVERTED, "legacy-resources")
     return Decision(
         outcome,

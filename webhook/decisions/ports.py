@@ -51,13 +51,16 @@ class ClusterView(Protocol):
 
     @property
     def version(self) -> int:
-        """Grows whenever `observations` or `extended_resources` changes."""
+        """Grows whenever `observations`, `extended_resources` or `class_names` changes."""
 
     def observations(self) -> Mapping[str, Observation]:
         """Instance types ever seen in ResourceSlices or on Nodes, by name. They stay when these are deleted."""
 
     def extended_resources(self) -> Mapping[str, str]:
         """`extendedResourceName` -> name of the DeviceClass that serves it (KEP-5004)."""
+
+    def class_names(self) -> frozenset[str] | None:
+        """Names of all DeviceClasses; None if they are not known."""
 
     def namespace(self, name: str) -> NamespaceFacts:
         """Settings of a namespace; `NO_FACTS` if it is unknown."""

@@ -4,7 +4,8 @@
 Containers that requested zero are included: a LimitRange default may add the resource again between two passes, and a
 container that is not in the record counts as new. Member `hints`: what a SchedulingHintPolicy added. Member `claim`:
 the name of our claim, if the user's own claim `neuron` looks like ours. Member `template`: the template, if a
-ConversionPolicy named it.
+ConversionPolicy named it. Member `efa`: the container, number and DeviceClass of EFA
+interfaces that the claim includes.
 
 Users can forge a record. `find_conversion` alone decides by the pod whether it was converted. `verified_conversion`
 also checks the template.
@@ -22,6 +23,7 @@ from neuron.check_connections import group_size
 from neuron.claim_specs import ClaimSpec, Constraint, DeviceRequest
 from neuron.configs import covers
 from neuron.demand import Ask, Role
+from neuron.interfaces import Interfaces
 from webhook.decisions import added_hints, nesting, pods
 from webhook.decisions.added_hints import NOTHING_ADDED, AddedHints
 
@@ -30,7 +32,7 @@ Amounts: TypeAlias = Mapping[str, str]
 MOST_BYTES: Final = 128 * 1024
 """Of a record. The API server takes 256 KiB for all annotations of an object together."""
 
-_MEMBERS: Final = frozenset({"containers", "initContainers", "hints", "claim", "template"})
+_MEMBERS: Final = frozenset({"containers", "initContainers", "hints", "claim", "template", "efa"})
 _LONGEST_NAME: Final = 253
 _CLAIM_NAMES: Final = (names.POD_CLAIM, names.POD_CLAIM_FALLBACK)
 _COUNTS: Final = (1, 4, 8, 16)
@@ -39,6 +41,7 @@ _DEVICES_OF_A_NODE: Final = 16
 """Devices of a `neuron_node`; only UltraServer nodes publish one."""
 _LEGACY: Final = frozenset(names.LEGACY_RESOURCES)
 _WHOLE_NODE: Final = selectors.whole_node()
+_OTHER_DRIVER: Final = selectors.other_driver()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ class Record:
         hints: what a SchedulingHintPolicy added.
         claim: name of our entry in `spec.resourceClaims`; empty: `neuron`, or `neuron-dra` if there is no `neuron`.
         template: the template that a policy named; empty: a generated one.
+        efa: EFA interfaces that the claim includes.
     """
 
     containers: Mapping[str, Amounts]
@@ -58,10 +62,15 @@ class Record:
     hints: AddedHints = NOTHING_ADDED
     claim: str = ""
     template: str = ""
+    efa: Interfaces | None = None
 
     def of(self, container: str) -> Amounts:
         """Requests of one container; names are unique in a pod."""
         return self.containers.get(container) or self.init_containers.get(container) or {}
+
+    def gets_interfaces(self, container: str) -> bool:
+        """Whether the claim includes EFA interfaces of a container."""
+        return self.efa is not None and self.efa.container == container
 
     def encode(self) -> str:
         """The annotation's value."""
@@ -74,6 +83,9 @@ class Record:
             value["claim"] = self.claim
         if self.template:
             value["template"] = self.template
+        if self.efa is not None:
+            efa = self.efa
+            value["efa"] = {"container": efa.container, "count": efa.count, "deviceClass": efa.device_class}
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 
@@ -94,7 +106,22 @@ def decode(text: str) -> Record | None:
         return None
     if not isinstance(template, str) or len(template) > _LONGEST_NAME:
         return None
-    return Record(containers, init_containers, added_hints.decode(value.get("hints", {})), claim, template)
+    efa = _interfaces(value["efa"]) if "efa" in value else None
+    if "efa" in value and efa is None:
+        return None
+    return Record(containers, init_containers, added_hints.decode(value.get("hints", {})), claim, template, efa)
+
+
+def _interfaces(value: object) -> Interfaces | None:
+    """The member `efa`; None if it is not valid."""
+    if not isinstance(value, dict) or value.keys() != {"container", "count", "deviceClass"}:
+        return None
+    container, count, device_class = value["container"], value["count"], value["deviceClass"]
+    if type(count) is not int or not 0 < count <= names.MAX_DEVICES_PER_CLAIM or not isinstance(container, str):
+        return None
+    if not isinstance(device_class, str) or not 0 < len(device_class) <= _LONGEST_NAME:
+        return None
+    return Interfaces(container, count, device_class)
 
 
 def _amounts(section: object) -> dict[str, Amounts] | None:
@@ -188,7 +215,17 @@ def _asks(pod: pods.Pod, record: Record) -> tuple[Ask, ...] | None:
             asks.append(
                 demand.read(container.name, role, f"spec.{section}[{index}]", recorded.get(container.name, {}), {})[0]
             )
+    if record.efa is not None and not _is_only(record.efa, record):
+        return None
     return tuple(asks) if any(ask.amount for ask in asks) else None
+
+
+def _is_only(efa: Interfaces, record: Record) -> bool:
+    """Whether the container with the EFA interfaces is the only one with devices."""
+    recorded = {**record.containers, **record.init_containers}
+    return {name for name, amounts in recorded.items() if any(each != "0" for each in amounts.values())} == {
+        efa.container
+    }
 
 
 def role_of(section: str, container: pods.Container) -> Role:
@@ -275,6 +312,8 @@ def _held(request: DeviceRequest, constraints: Sequence[Constraint]) -> int | No
     if request.everything or request.admin_access:
         return None
     first = request.selectors[0].expression if request.selectors else ""
+    if first == _OTHER_DRIVER:
+        return 0
     if first == _WHOLE_NODE:
         return request.count * _DEVICES_OF_A_NODE
     # A whole node is in no window.

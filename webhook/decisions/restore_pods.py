@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from neuron import demand, names, quantities
 from neuron.demand import Role
 from neuron.findings import Finding, short
-from webhook.decisions import hints, patches, pods, records
+from webhook.decisions import efa_limits, hints, patches, pods, records
 from webhook.decisions.added_hints import AddedHints
 from webhook.decisions.canonical import key_of, keys_of
 from webhook.decisions.claim_patches import mark, strip_legacy
@@ -58,8 +58,9 @@ def restore(
                 continue
             reapplied = True
             findings += _changes(container.name, where, resources or {}, recorded.get(container.name, {}))
+            findings += _changed_interfaces(container.name, where, resources or {}, conversion)
             path = pointer("spec", section, index)
-            patch += strip_legacy(path, resources)
+            patch += strip_legacy(path, resources, efa=conversion.record.gets_interfaces(container.name))
             if container.name in stored:
                 patch += _restore_container(path, resources or {}, container, stored[container.name], conversion)
     if findings:
@@ -101,6 +102,26 @@ def _changes(container: str, path: str, resources: Mapping[str, Any], recorded: 
             f"container {called} now asks for {asks}, but the pod was converted with {had}, which cannot change.",
             "Delete the pod and create it again.",
             str(now.amount),
+        )
+    ]
+
+
+def _changed_interfaces(
+    container: str, path: str, resources: Mapping[str, Any], conversion: Converted
+) -> list[Finding]:
+    """NEU115 if the container's EFA limit differs from the recorded one."""
+    efa, now = conversion.record.efa, efa_limits.count(resources)
+    if efa is None or efa.container != container or now == efa.count:
+        return []
+    asks = "an invalid number" if now is None else now or "none"
+    return [
+        Finding(
+            "NEU115",
+            f"{path}.resources.limits[{names.RESOURCE_EFA}]",
+            f"container {short(container)} now asks for {names.RESOURCE_EFA}: {asks}, but the pod was converted"
+            f" with {efa.count}, which cannot change.",
+            "Delete the pod and create it again.",
+            str(asks),
         )
     ]
 

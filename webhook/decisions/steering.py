@@ -31,6 +31,7 @@ class Steering:
         templates: templates of operators, used for the demands that they serve.
         binds_claims: whether `families` and `lnc` apply to claims that users write.
         queued: whether `mode` is that for pods in a queue of Kueue.
+        efa: DeviceClass from which EFA limits are requested in the claim; None: they stay limits.
     """
 
     policy: str = ""
@@ -45,6 +46,7 @@ class Steering:
     templates: tuple[MappedTemplate, ...] = ()
     binds_claims: bool = False
     queued: bool = False
+    efa: str | None = None
 
 
 NO_STEERING = Steering()

@@ -62,6 +62,11 @@ class FileView:
     def extended_resources(self) -> Mapping[str, str]:
         return {**(self._live.extended_resources() if self._live else {}), **self._files.extended_resources()}
 
+    def class_names(self) -> frozenset[str] | None:
+        """Names of `device_classes`."""
+        known = self.device_classes()
+        return None if known is None else frozenset(known)
+
     def namespace(self, name: str) -> NamespaceFacts:
         """The file's Namespace, if there is one."""
         facts = self._files.namespace(name)

@@ -81,6 +81,10 @@ class ManifestCluster:
         """`extendedResourceName` -> the DeviceClass among the manifests that serves it."""
         return self._extended_resources
 
+    def class_names(self) -> frozenset[str] | None:
+        """Unknown: the cluster may have other DeviceClasses than the manifests."""
+        return None
+
     def namespace(self, name: str) -> NamespaceFacts:
         return self._namespaces.get(name, NO_FACTS)
 

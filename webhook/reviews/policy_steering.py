@@ -239,4 +239,5 @@ def steering_of(rule: PodRule, subject: Subject) -> Steering:
         templates=rule.templates,
         binds_claims=spec.binds_claims,
         queued=queued is not None,
+        efa=None if spec.efa is None else spec.efa.device_class,
     )

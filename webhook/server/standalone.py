@@ -39,6 +39,10 @@ class StandaloneCluster:
         """No DeviceClasses."""
         return {}
 
+    def class_names(self) -> frozenset[str] | None:
+        """Unknown."""
+        return None
+
     def namespace(self, name: str) -> NamespaceFacts:  # noqa: ARG002 - the port's signature
         """No facts about a namespace."""
         return NO_FACTS

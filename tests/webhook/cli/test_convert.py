@@ -379,6 +379,29 @@ def test_it_starts_without_the_server(tmp_path: Path, arguments: list[str]) -> N
     assert loaded.isdisjoint(HEAVY)
 
 
+def test_a_policy_moves_efa_limits_into_the_claim(tmp_path: Path) -> None:
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "efa.yaml").write_text(
+        "apiVersion: policy.neuron.aws.com/v1alpha1\nkind: ConversionPolicy\nmetadata: {name: fabric}\n"
+        "spec: {order: 1, families: [trn2], efa: {}}\n"
+    )
+    manifest = (
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: train}\nspec:\n  containers:\n  - name: main\n    resources:\n"
+        "      limits: {aws.amazon.com/neuron: 4, vpc.amazonaws.com/efa: 4}\n"
+    )
+    (tmp_path / "pod.yaml").write_text(manifest)
+    moved = run(tmp_path, "-f", "pod.yaml", "--policies", "policies")
+    assert moved.returncode == 0
+    assert b"deviceClassName: efa.networking.k8s.aws" in moved.stdout
+    assert b"vpc.amazonaws.com/efa" not in moved.stdout
+    (tmp_path / "moved.yaml").write_bytes(moved.stdout)
+    assert run(tmp_path, "-f", "moved.yaml", "--policies", "policies").stdout == moved.stdout
+    (tmp_path / "pod.yaml").write_text(manifest.replace("efa: 4", "efa: 5"))
+    refused = run(tmp_path, "-f", "pod.yaml", "--policies", "policies")
+    assert refused.returncode == 1
+    assert b"NEU125" in refused.stderr
+
+
 def test_policies_steer_it_and_are_loaded_only_then(tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(legacy())
     (tmp_path / "policies").mkdir()

@@ -387,12 +387,12 @@ def test_the_newest_class_serves_an_extended_resource(told: Told) -> None:
     told.of(DEVICE_CLASSES, class_of("new", created="2026-02-01"))
     told.of(DEVICE_CLASSES, class_of("old", created="2026-01-01"))
     assert told.view.extended_resources() == {NEURON: "new"}
-    assert told.view.version == 1
+    assert told.view.version == 2
     told.gone(DEVICE_CLASSES, class_of("new", created="2026-02-01"))
     assert told.view.extended_resources() == {NEURON: "old"}
     told.gone(DEVICE_CLASSES, class_of("old"))
     assert told.view.extended_resources() == {}
-    assert told.view.version == 3
+    assert told.view.version == 4
 
 
 @pytest.mark.parametrize("order", [("b", "a"), ("a", "b")])
@@ -410,9 +410,15 @@ def test_a_class_may_change_what_it_serves(told: Told) -> None:
     assert told.view.extended_resources() == {}
 
 
-def test_classes_without_an_extended_resource_change_nothing(told: Told) -> None:
+def test_classes_without_an_extended_resource_change_only_the_names(told: Told) -> None:
+    assert told.view.class_names() == frozenset()
     told.of(DEVICE_CLASSES, class_of("neuron.aws.com", extended=None))
-    assert (told.view.extended_resources(), told.view.version) == ({}, 0)
+    assert (told.view.extended_resources(), told.view.version) == ({}, 1)
+    assert told.view.class_names() == {"neuron.aws.com"}
+    told.of(DEVICE_CLASSES, class_of("neuron.aws.com", extended=None, created="2026-02-02"))
+    assert told.view.version == 1
+    told.gone(DEVICE_CLASSES, class_of("neuron.aws.com", extended=None))
+    assert (told.view.class_names(), told.view.version) == (frozenset(), 2)
 
 
 # --- Namespaces -----------------------------------------------------------------------------------------------

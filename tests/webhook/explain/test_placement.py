@@ -8,6 +8,11 @@ import pytest
 from kubeletplugin.slices import Taint
 from neuron import names
 from neuron.allocator import Result
+from neuron.claims import Claim, make_claim
+from neuron.demand import Ask, Role
+from neuron.instances import Catalogue
+from neuron.interfaces import Interfaces
+from neuron.serving import DeviceConfig
 from tests.support.emulated import PLUGIN, SICK, EmulatedCluster
 from tests.support.explaining import Object, explained, live, pod, template
 from webhook.decisions.conversion_context import ConversionOptions
@@ -312,6 +317,28 @@ def test_requests_for_other_drivers_are_told_and_left_out() -> None:
     assert explanation.nodes is not None
     assert explanation.nodes[0].fits
     assert explanation.notes == ("Not judged: devices of other drivers (net).",)
+
+
+def test_the_devices_that_a_constraint_ties_to_other_drivers_are_judged() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a", "trn2.3xlarge")
+    cluster.node("b")
+    cluster.classes.append(
+        {
+            "metadata": {"name": names.EFA_DEVICE_CLASS},
+            "spec": {"selectors": [{"cel": {"expression": 'device.driver == "dra.net"'}}]},
+        }
+    )
+    config = DeviceConfig(efa=Interfaces("main", 4, names.EFA_DEVICE_CLASS))
+    ask = Ask("main", Role.APP, "spec.containers[0]", names.RESOURCE_NEURON, 4)
+    types = [entry for entry in Catalogue() if entry.name == "trn2.48xlarge"]
+    claim = make_claim([ask], types, config, names.DEVICE_CLASS, pin_types=False)
+    assert isinstance(claim, Claim)
+    found, own = claiming(claim.template.spec["spec"])
+    [explanation] = explained(found, cluster=live(cluster, [own]))
+    assert explanation.nodes is not None
+    assert {each.node: each.fits for each in explanation.nodes} == {"a": False, "b": True}
+    assert explanation.notes == ("Not judged: devices of other drivers (efa).",)
 
 
 def test_a_device_class_that_does_not_exist_is_told() -> None:

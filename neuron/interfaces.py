@@ -1,0 +1,42 @@
+"""EFA interfaces that a pod gets in the claim of its Neuron devices, from a DRA network driver."""
+
+import dataclasses
+from typing import Any, Final
+
+from neuron import names, selectors
+from neuron.findings import Finding
+
+REQUEST: Final = "efa"
+"""Name of the request in a generated claim."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Interfaces:
+    """EFA interfaces that one container gets in the claim of the pod.
+
+    Attributes:
+        container: its name. No other container of the pod requests Neuron devices.
+        count: number of interfaces, at least 1.
+        device_class: DeviceClass to request from.
+    """
+
+    container: str
+    count: int
+    device_class: str
+
+    def request(self) -> dict[str, Any]:
+        """The request of the claim. It selects no Neuron device, even if the DeviceClass has some."""
+        return {
+            "name": REQUEST,
+            "exactly": {
+                "deviceClassName": self.device_class,
+                "allocationMode": "ExactCount",
+                "count": self.count,
+                "selectors": [{"cel": {"expression": selectors.other_driver()}}],
+            },
+        }
+
+
+def refused(path: str, message: str, fix: str, value: object = "") -> Finding:
+    """NEU125. `path`: of the container."""
+    return Finding("NEU125", f"{path}.resources.limits[{names.RESOURCE_EFA}]", message, fix, str(value))
