@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Iterator
 
+import click
 import helm_python as helm
 import pytest
 import yaml
@@ -16,7 +17,6 @@ from neuron import names
 from policies.judging.subjects import plural
 from tests.deploy.charts import AUDIT, CHART, EVERYTHING, Object, find, flags, pod_specs, render
 from webhook.cli.main import main
-from webhook.cli.map import map as map_command
 from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_SLICES
 from webhook.cluster.node_types import NODES
 from webhook.decisions.pod_templates import POD_TEMPLATES
@@ -402,7 +402,10 @@ def test_the_map_may_only_list_and_serves_on_loopback() -> None:
     assert spec["serviceAccountName"] == "neuron-dra-map"
     [container] = spec["containers"]
     assert "ports" not in container
-    context = map_command.make_context("map", list(container["command"][2:]))
+    parent = click.Context(main, **main.context_settings)
+    command = main.get_command(parent, "map")
+    assert command is not None
+    context = command.make_context("map", list(container["command"][2:]), parent)
     assert (context.params["serve"], context.params["host"], context.params["interval"]) == (True, "127.0.0.1", 30)
     policies = [each for each in objects if each["kind"] == "NetworkPolicy"]
     [policy] = [each for each in policies if "map" in str(each["spec"]["podSelector"].get("matchExpressions", ""))]

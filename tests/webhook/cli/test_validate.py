@@ -16,7 +16,7 @@ from tests.policies.policy_files import policy
 from tests.support.manifests import container, pod
 from tests.support.trainium import ENVIRONMENT
 from tests.support.validation import TRN1, TRN2, claim, group, lnc, match, on, opaque, request, template
-from webhook.cli.validate import validate
+from webhook.cli.main import main
 
 MISSPELT = """\
 # 4 connected devices
@@ -64,7 +64,7 @@ WARNED = template(claim(request("neurons", 4, on(TRN2))))
 
 
 def run(*arguments: str, stdin: str | None = None) -> Result:
-    return CliRunner(env=ENVIRONMENT).invoke(validate, arguments, input=stdin)
+    return CliRunner(env=ENVIRONMENT).invoke(main, ["validate", *arguments], input=stdin)
 
 
 def check(*manifests: Mapping[str, Any], options: tuple[str, ...] = ()) -> tuple[list[str], int]:
