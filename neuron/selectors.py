@@ -25,8 +25,7 @@ def single_device() -> str:
 
 def whole_node() -> str:
     """Selects whole UltraServer nodes."""
-    attribute = names.ATTRIBUTE_RESOURCE_TYPE
-    return f'"{attribute}" in {_ATTRIBUTES} && {_ATTRIBUTES}.{attribute} == "{names.RESOURCE_TYPE_NODE}"'
+    return _one_of(names.ATTRIBUTE_RESOURCE_TYPE, [f'"{names.RESOURCE_TYPE_NODE}"'])
 
 
 def single_devices(types: Sequence[str] = (), ids: Sequence[int] = ()) -> str:
