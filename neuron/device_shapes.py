@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 
 from neuron import capacities, connections, device_groups, names, pci_addresses, quantities
 from neuron.instances import Catalogue, InstanceType, Topology
+from neuron.links import TORUS_WIDTH
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,7 +58,6 @@ _FIXED: Final = re.compile(
 )
 """Attributes that instance type and device index determine. All others differ between nodes."""
 
-_TORUS_WIDTH: Final = 4
 _UNKNOWN_DEVICES: Final = 16
 """Devices of a node if their number is not published: the largest number of any known type."""
 _MOST_VALUES: Final = 4096
@@ -154,7 +154,7 @@ def device_attributes(entry: InstanceType, device_id: int, devices: int) -> Mapp
     }
     # UltraServer nodes are part of a larger torus, so coordinates on one node have no meaning.
     if entry.topology is Topology.TORUS and not entry.ultraserver_nodes and devices > 1:
-        attributes["topology_x"], attributes["topology_y"] = divmod(device_id, _TORUS_WIDTH)
+        attributes["topology_x"], attributes["topology_y"] = divmod(device_id, TORUS_WIDTH)
         attributes["topology4_id"] = device_id // 4
         if devices >= 8:
             attributes["topology8_id"] = device_id // 8

@@ -4,10 +4,11 @@ Source: the AWS Neuron documentation (neuron-ls, CONNECTED DEVICES).
 """
 
 import functools
+from typing import Final
 
 from neuron.instances import Topology
 
-TORUS_WIDTH = 4
+TORUS_WIDTH: Final = 4
 
 
 def neighbours(topology: Topology, index: int, devices: int) -> tuple[int, ...]:
