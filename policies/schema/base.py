@@ -26,6 +26,12 @@ _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ]", re.ASCII)
 
 
+def fault(message: str) -> PydanticCustomError:
+    """An error of a field, to raise in a validator."""
+    # Pydantic reads braces in the template as placeholders.
+    return PydanticCustomError("fault", "{said}", {"said": message})
+
+
 def _end_of_day(value: object) -> object:
     """A date means its last second, in UTC.
 
@@ -38,11 +44,10 @@ def _end_of_day(value: object) -> object:
         try:
             dt.date.fromisoformat(value)
         except ValueError as error:
-            raise PydanticCustomError("date", "{said}", {"said": f"this is no date: {error}"}) from None
+            raise fault(f"this is no date: {error}") from None
         return f"{value}T23:59:59Z"
     if not _TIME.match(value):
-        said = "write a date as YYYY-MM-DD, such as 2027-03-31, or a time as YYYY-MM-DDThh:mm:ssZ"
-        raise PydanticCustomError("date", "{said}", {"said": said})
+        raise fault("write a date as YYYY-MM-DD, such as 2027-03-31, or a time as YYYY-MM-DDThh:mm:ssZ")
     return value
 
 

@@ -3,31 +3,25 @@
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, StrictInt, model_validator
-from pydantic_core import PydanticCustomError
 
 from neuron import names, templates
-from policies.schema.base import Model, Name, Object
+from policies.schema.base import Model, Name, Object, fault
 from policies.schema.hints import LabelKey, LabelValue
 
 _MOST: Final = 1024
 _OURS: Final = (names.LABEL_MANAGED_BY, names.ANNOTATION_TEMPLATE_DIGEST, names.ANNOTATION_PRUNE_AFTER)
 
 
-def _fault(message: str) -> PydanticCustomError:
-    # Pydantic reads braces in the template as placeholders.
-    return PydanticCustomError("template", "{said}", {"said": message})
-
-
 def _template_name(name: str) -> str:
     if templates.is_generated(name):
-        raise _fault("this has the form of a generated name; choose another one")
+        raise fault("this has the form of a generated name; choose another one")
     return name
 
 
 def _without_ours(values: dict[str, str]) -> dict[str, str]:
     ours = next((key for key in _OURS if key in values), None)
     if ours is not None:
-        raise _fault(f"the webhook itself sets {ours}; leave it out")
+        raise fault(f"the webhook itself sets {ours}; leave it out")
     return values
 
 
@@ -49,7 +43,7 @@ class Demand(Model):
     @model_validator(mode="after")
     def _one(self) -> Self:
         if (self.devices is None) == (self.cores is None):
-            raise _fault("set either devices or cores")
+            raise fault("set either devices or cores")
         return self
 
 
@@ -90,7 +84,7 @@ class TemplateMapping(Model):
     @model_validator(mode="after")
     def _one(self) -> Self:
         if (self.name is None) == (self.template is None):
-            raise _fault("set either name or template")
+            raise fault("set either name or template")
         return self
 
     @property

@@ -9,10 +9,9 @@ import re
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, model_validator
-from pydantic_core import PydanticCustomError
 
 from neuron import names
-from policies.schema.base import Model, Name, Text
+from policies.schema.base import Model, Name, Text, fault
 
 _MOST: Final = 32
 _PREFIX: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -37,11 +36,6 @@ _CONTROLLERS: Final = frozenset(
 """Labels by which Kubernetes' controllers find their pods. With another value they create pods without end."""
 
 
-def _fault(message: str) -> PydanticCustomError:
-    # Pydantic reads braces in the template as placeholders.
-    return PydanticCustomError("hint", "{said}", {"said": message})
-
-
 def _switch(value: object) -> object:
     """YAML 1.1 reads `Off` as false and `On` as true."""
     return ("On" if value else "Off") if isinstance(value, bool) else value
@@ -50,26 +44,26 @@ def _switch(value: object) -> object:
 def _label_key(key: str) -> str:
     prefix, slash, name = key.rpartition("/")
     if not _PART.fullmatch(name) or len(name) > _LONGEST_PART:
-        raise _fault(
+        raise fault(
             "this must be a label key: at most 63 letters, digits, '-', '_' or '.', after an optional DNS name and '/'"
         )
     if slash and (not _PREFIX.fullmatch(prefix) or len(prefix) > _LONGEST_PREFIX):
-        raise _fault("the prefix before the '/' of a label key must be a DNS name in lower case")
+        raise fault("the prefix before the '/' of a label key must be a DNS name in lower case")
     return key
 
 
 def _label_value(value: str) -> str:
     if value and (not _PART.fullmatch(value) or len(value) > _LONGEST_PART):
-        raise _fault("this must be a label value: at most 63 letters, digits, '-', '_' or '.', none of these at an end")
+        raise fault("this must be a label value: at most 63 letters, digits, '-', '_' or '.', none of these at an end")
     return value
 
 
 def _own_label_key(key: str) -> str:
     _label_key(key)
     if key in _CONTROLLERS:
-        raise _fault("a controller of Kubernetes finds its pods by this label; another value breaks it")
+        raise fault("a controller of Kubernetes finds its pods by this label; another value breaks it")
     if key.partition("/")[0] == names.DRIVER:
-        raise _fault(f"conversion itself sets the labels of {names.DRIVER}/")
+        raise fault(f"conversion itself sets the labels of {names.DRIVER}/")
     return key
 
 
@@ -90,11 +84,11 @@ class Toleration(Model):
     @model_validator(mode="after")
     def _valid(self) -> Self:
         if not self.key and self.operator != "Exists":
-            raise _fault("without a key, which tolerates every taint, the operator must be Exists")
+            raise fault("without a key, which tolerates every taint, the operator must be Exists")
         if self.operator == "Exists" and self.value:
-            raise _fault(f"value is '{self.value}': with operator Exists it must be empty")
+            raise fault(f"value is '{self.value}': with operator Exists it must be empty")
         if self.toleration_seconds is not None and self.effect != "NoExecute":
-            raise _fault("tolerationSeconds needs effect: NoExecute")
+            raise fault("tolerationSeconds needs effect: NoExecute")
         return self
 
 
@@ -110,13 +104,13 @@ class NodeSelectorRequirement(Model):
         match self.operator:
             case "In" | "NotIn":
                 if not self.values:
-                    raise _fault(f"operator {self.operator} needs values")
+                    raise fault(f"operator {self.operator} needs values")
             case "Exists" | "DoesNotExist":
                 if self.values:
-                    raise _fault(f"operator {self.operator} takes no values")
+                    raise fault(f"operator {self.operator} takes no values")
             case _:
                 if len(self.values) != 1 or not re.fullmatch(r"[+-]?[0-9]+", self.values[0]):
-                    raise _fault(f"operator {self.operator} needs exactly one value, a whole number in quotes")
+                    raise fault(f"operator {self.operator} needs exactly one value, a whole number in quotes")
         return self
 
 
@@ -176,9 +170,9 @@ class SchedulerNameHint(Model):
     @model_validator(mode="after")
     def _valid(self) -> Self:
         if (self.action == "Replace") != (self.name is not None):
-            raise _fault("action Replace needs a name" if self.name is None else "action Off takes no name")
+            raise fault("action Replace needs a name" if self.name is None else "action Off takes no name")
         if self.name in names.LEGACY_SCHEDULERS:
-            raise _fault(f"name is '{self.name}', which does not support Dynamic Resource Allocation")
+            raise fault(f"name is '{self.name}', which does not support Dynamic Resource Allocation")
         return self
 
 
@@ -203,12 +197,12 @@ class LeaderWorkerSetHint(Model):
 
 def _check_items(action: str, items: tuple[Model, ...], field: str) -> None:
     if action == "Off" and items:
-        raise _fault(f"action Off takes no {field}")
+        raise fault(f"action Off takes no {field}")
     if action == "Replace" and not items:
-        raise _fault(f"action Replace needs {field}; to have none, write action: Off")
+        raise fault(f"action Replace needs {field}; to have none, write action: Off")
     for at, item in enumerate(items):
         if item in items[:at]:
-            raise _fault(f"the same entry is in {field} twice: {_shown(item)}")
+            raise fault(f"the same entry is in {field} twice: {_shown(item)}")
 
 
 def _shown(item: Model) -> str:

@@ -15,11 +15,22 @@ from pydantic import (
     StringConstraints,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from neuron.instances import Topology
 from policies.schema import hints as schema_hints
-from policies.schema.base import Expression, Identifier, Metadata, Mode, Model, Moment, Name, NamePattern, Object, Text
+from policies.schema.base import (
+    Expression,
+    Identifier,
+    Metadata,
+    Mode,
+    Model,
+    Moment,
+    Name,
+    NamePattern,
+    Object,
+    Text,
+    fault,
+)
 from policies.schema.conversion import EfaSettings, TemplateMapping
 
 API_VERSION: Final = "policy.neuron.aws.com/v1alpha1"
@@ -117,8 +128,7 @@ class ParamRef(Model):
     @model_validator(mode="after")
     def _one(self) -> Self:
         if (self.name is None) == (self.selector is None):
-            said = "set either name or selector"
-            raise PydanticCustomError("paramRef", "{said}", {"said": said})
+            raise fault("set either name or selector")
         return self
 
 
