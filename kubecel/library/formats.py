@@ -14,6 +14,7 @@ from typing import ClassVar, Final
 
 from kubecel.budget import Budget
 from kubecel.checking.overloads import function, method
+from kubecel.checking.size_estimates import PATTERN, TRAVERSAL
 from kubecel.errors import CelRuntimeError, quoted
 from kubecel.library import urls
 from kubecel.types import FORMAT, STRING, Type, list_of, optional_of
@@ -39,8 +40,6 @@ _TIME: Final = r"([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9
 _TIME_PATTERN_LENGTH: Final = 71
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _BASE64: Final = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})", re.ASCII)
-_TRAVERSAL: Final = 0.1
-_PATTERN: Final = 0.25
 
 
 def _fullmatch(pattern: str, text: str) -> bool:
@@ -196,7 +195,7 @@ def _named(name: str) -> Optional:
 
 
 def _validate(budget: Budget, named: Format, text: str) -> Optional:
-    cost = math.ceil((1 + len(text)) * _TRAVERSAL) * math.ceil(named.pattern * _PATTERN)
+    cost = math.ceil((1 + len(text)) * TRAVERSAL) * math.ceil(named.pattern * PATTERN)
     budget.spend(cost - 1)
     budget.read(len(text))
     found = named.check(text)
