@@ -29,7 +29,7 @@ class DeviceTaint:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceToleration:
-    """A toleration; an empty key or effect stands for all of them."""
+    """A toleration; an empty key or effect stands for all of them. Without arguments: of every taint."""
 
     key: str = ""
     operator: str = _EXISTS
@@ -45,10 +45,6 @@ class DeviceToleration:
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
         return self.operator == _EXISTS or (self.operator in _EQUAL and self.value == taint.value)
-
-
-EVERY_TAINT: Final = DeviceToleration()
-"""Tolerates everything."""
 
 
 def prevents_allocation(taints: Iterable[DeviceTaint], tolerations: Iterable[DeviceToleration]) -> bool:

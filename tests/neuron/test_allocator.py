@@ -13,7 +13,7 @@ from neuron.allocator import (
     Request,
     SearchTooLongError,
 )
-from neuron.device_taints import EVERY_TAINT, DeviceTaint
+from neuron.device_taints import DeviceTaint, DeviceToleration
 from neuron.windows import Line
 
 CORES = "neuroncores"
@@ -133,7 +133,7 @@ def test_counters_keep_the_whole_node_and_its_devices_apart() -> None:
 def test_a_tainted_device_needs_a_toleration() -> None:
     node = Node([Device("d0", {}, taints=(DeviceTaint("sick"),))])
     assert node.allocate(Claim((exactly(1),))) is None
-    assert node.allocate(Claim((exactly(1, tolerations=(EVERY_TAINT,)),)))
+    assert node.allocate(Claim((exactly(1, tolerations=(DeviceToleration(),)),)))
 
 
 def test_a_device_without_the_attribute_does_not_match() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from neuron.device_taints import EVERY_TAINT, DeviceTaint, DeviceToleration, prevents_allocation
+from neuron.device_taints import DeviceTaint, DeviceToleration, prevents_allocation
 
 SICK = DeviceTaint("neuron.aws.com/unhealthy", "hbm-ecc", "NoSchedule")
 
@@ -10,7 +10,7 @@ SICK = DeviceTaint("neuron.aws.com/unhealthy", "hbm-ecc", "NoSchedule")
 @pytest.mark.parametrize(
     ("toleration", "tolerates"),
     [
-        (EVERY_TAINT, True),
+        (DeviceToleration(), True),
         (DeviceToleration(SICK.key, "Exists"), True),
         (DeviceToleration("other", "Exists"), False),
         (DeviceToleration(SICK.key, "Equal", "hbm-ecc"), True),
