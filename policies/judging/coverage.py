@@ -135,13 +135,13 @@ def needed_rules(rules: Iterable[ValidatingRule]) -> list[dict[str, Any]]:
             operations = _WRITES_AND_MORE if _ANY in each.operations else each.operations
             for group in each.api_groups:
                 for resource in each.resources:
-                    for operation in operations:
-                        if not _is_sent(group, resource, operation):
-                            key = (group, tuple(sorted(each.api_versions)), each.scope, resource)
-                            wanted.setdefault(key, set()).add(operation)
+                    missing = set(operations) - _sent(group, resource)
+                    if missing:
+                        key = (group, tuple(sorted(each.api_versions)), each.scope, resource)
+                        wanted.setdefault(key, set()).update(missing)
     merged: dict[tuple[str, tuple[str, ...], str, tuple[str, ...]], list[str]] = {}
-    for (group, versions, scope, resource), missing in sorted(wanted.items()):
-        listed = tuple(each for each in _WRITES_AND_MORE if each in missing)
+    for (group, versions, scope, resource), unsent in sorted(wanted.items()):
+        listed = tuple(each for each in _WRITES_AND_MORE if each in unsent)
         merged.setdefault((group, versions, scope, listed), []).append(resource)
     return [
         {
@@ -155,8 +155,14 @@ def needed_rules(rules: Iterable[ValidatingRule]) -> list[dict[str, Any]]:
     ]
 
 
-def _is_sent(group: str, resource: str, operation: str) -> bool:
-    return any(group in each.groups and resource in each.resources and operation in each.operations for each in SENT)
+def _sent(group: str, resource: str) -> set[str]:
+    """The operations on a resource that the configuration sends."""
+    return {
+        operation
+        for each in SENT
+        if group in each.groups and resource in each.resources
+        for operation in each.operations
+    }
 
 
 def _listed(items: Sequence[str]) -> str:
@@ -183,12 +189,7 @@ def _missing(rule: ResourceRule) -> Iterator[str]:
             if _ANY in (group, resource.partition("/")[0]):
                 continue
             shown = f"{resource} of {group}" if group else resource
-            sent = {
-                each
-                for known in SENT
-                if group in known.groups and resource in known.resources
-                for each in known.operations
-            }
+            sent = _sent(group, resource)
             if not sent:
                 yield shown
             elif _ANY not in rule.operations:
