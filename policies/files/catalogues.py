@@ -28,7 +28,7 @@ def read(files: Mapping[str, bytes]) -> Catalogue:
         PolicyError: a file is not YAML, or an InstanceTypeCatalog has a problem.
     """
     problems: list[Problem] = []
-    policies = reading.read(files, problems, _is_catalogue)
+    policies = reading.policies(filter(_is_catalogue, reading.read_documents(files, problems)), problems)
     catalogue, faults = assemble([(where, each) for where, each in policies if isinstance(each, InstanceTypeCatalog)])
     if problems or faults:
         raise PolicyError([*problems, *faults])

@@ -87,26 +87,22 @@ class _Reader:
         self.problems: list[Problem] = []
         self.found: list[tuple[Document, schema.AnyPolicy]] = []
         documents_read = list(reading.read_documents(files, self.problems))
-        self.param_kinds = reading.param_kinds(documents_read)
+        parameter_kinds = reading.param_kinds(documents_read)
         self.parameters: dict[reading.Kind, list[Mapping[str, Any]]] = {}
-        older: dict[str, None] = {}
+        others: list[Document] = []
         for document in documents_read:
             kind = reading.kind_of(document)
-            if kind in self.param_kinds and kind not in schema.KINDS:
+            if kind in parameter_kinds and kind not in schema.KINDS:
                 self.parameters.setdefault(kind, []).append(document.data)
             else:
-                self._take(document)
-                if reading.is_older(document):
-                    older[document.file] = None
-        self.notes = [_older(list(older))] if older else []
+                others.append(document)
+        for document, policy in reading.policies(others, self.problems):
+            self._take(document, policy)
+        older = list(dict.fromkeys(document.file for document in others if reading.is_older(document)))
+        self.notes = [_older(older)] if older else []
 
-    def _take(self, document: Document) -> None:
+    def _take(self, document: Document, policy: schema.AnyPolicy) -> None:
         path: documents.Path = ("metadata", "name")
-        try:
-            policy = reading.parse(document)
-        except reading.RefusedError as error:
-            self.problems += error.problems
-            return
         key = (policy.kind, policy.metadata.name)
         if key in self._seen:
             message = f"{key[0]} '{key[1]}' is already in {self._seen[key]}; rename one."

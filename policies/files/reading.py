@@ -1,7 +1,7 @@
 """Validates YAML documents as models, and reports all problems at once, each with file and line."""
 
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
@@ -40,17 +40,9 @@ class RefusedError(Exception):
         self.problems = problems
 
 
-def read(
-    files: Mapping[str, bytes], problems: list[Problem], wanted: Callable[[Document], bool] = lambda _: True
-) -> Iterator[tuple[Document, AnyPolicy]]:
-    """The policies in files, in the order of files; problems are added to a list.
-
-    Args:
-        files: content by name.
-        problems: gets what is wrong with files and wanted documents.
-        wanted: whether a document is read.
-    """
-    for document in filter(wanted, read_documents(files, problems)):
+def policies(found: Iterable[Document], problems: list[Problem]) -> Iterator[tuple[Document, AnyPolicy]]:
+    """The policies in documents, in their order; what is wrong with documents is added to `problems`."""
+    for document in found:
         try:
             policy = parse(document)
         except RefusedError as error:
