@@ -91,8 +91,18 @@ def difference(need: Need, spec: ClaimSpec, context: ClaimContext) -> str:
         spec: of the template.
         context: for checks of claims.
     """
-    judgement = judge_claim(spec, dataclasses.replace(context, unconnected=need.unconnected))
-    return next(_Comparison(need, judgement, context).differences(), "")
+    return next(_Comparison(need, _judge(need, spec, context), context).differences(), "")
+
+
+def differences_by_type(need: Need, spec: ClaimSpec, context: ClaimContext) -> list[str]:
+    """As `difference`, for each instance type of the need alone."""
+    judgement = _judge(need, spec, context)
+    alone = (dataclasses.replace(need, types=(entry,)) for entry in need.types)
+    return [next(_Comparison(each, judgement, context).differences(), "") for each in alone]
+
+
+def _judge(need: Need, spec: ClaimSpec, context: ClaimContext) -> ClaimJudgement:
+    return judge_claim(spec, dataclasses.replace(context, unconnected=need.unconnected))
 
 
 class _Comparison:

@@ -7,7 +7,7 @@ from neuron.demand import Ask, Role
 from neuron.device_shapes import catalogue_shapes
 from neuron.findings import Severity
 from neuron.instances import Catalogue
-from neuron.mapped_templates import MappedTemplate, Need, difference
+from neuron.mapped_templates import MappedTemplate, Need, differences_by_type
 from neuron.selection import DeviceIndex
 from neuron.serving import DeviceConfig
 from neuron.validate_claims import ClaimContext, validate
@@ -60,8 +60,8 @@ def _faults(spec: schema.ConversionPolicySpec, mapped: MappedTemplate, context: 
     ask = Ask("main", Role.APP, "spec.containers[0]", mapped.resources[0], mapped.amount)
     config = DeviceConfig(mapped.lnc or spec.logical_neuron_core, mapped.ultraserver_mode)
     unconnected = spec.unconnected == "Allow"
-    needs = [Need(mapped, (ask,), (entry,), config, spec.device_class or "", unconnected) for entry in types]
-    differences = [difference(need, mapped.spec, context) for need in needs]
+    need = Need(mapped, (ask,), types, config, spec.device_class or "", unconnected)
+    differences = differences_by_type(need, mapped.spec, context)
     if differences and all(differences):
         unit = "cores" if names.RESOURCE_NEURONCORE in mapped.resources else "devices"
         yield f"does not serve a pod that asks for {mapped.amount} {unit}: {_closest(differences)}"
