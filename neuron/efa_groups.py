@@ -32,17 +32,18 @@ def most_interfaces(entry: InstanceType) -> int:
 def tied(serving: Serving, asks: Sequence[Ask], config: DeviceConfig) -> Serving | TypeRefusal:
     """The serving if the interfaces of `config` fit into the group of its devices; else NEU125."""
     wanted = config.efa
+    if wanted is None:
+        return serving
     size = group_of(serving)
     name, devices = serving.entry.name, sum(serving.layout.counts.values())
-    fits = wanted is None or (size and wanted.count <= device_groups.interfaces(name, size))
-    if wanted is None or (fits and config.ultraserver_mode is None):
+    most = device_groups.interfaces(name, size)
+    if size and wanted.count <= most and config.ultraserver_mode is None:
         return serving
     if config.ultraserver_mode is not None:
         why, fix = "a whole UltraServer node has no device group", "Drop the annotation, or the EFA limit."
     elif serving.layout.shares:
         why, fix = f"a share of a device of {name} has no device group", "Request whole devices."
     elif size:
-        most = device_groups.interfaces(name, size)
         group = "one device" if size == 1 else f"a group of {size} devices"
         why = f"{group} of {name} has {most} EFA interface{'' if most == 1 else 's'}"
         fix = f"Request at most {most}."
