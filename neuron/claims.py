@@ -283,7 +283,7 @@ def _counted(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
-def _listed(types: Sequence[str]) -> str:
+def listed(types: Sequence[str]) -> str:
     """The first of these types, for a message."""
     return ", ".join(types[:_MOST_NAMED]) + (", …" if len(types) > _MOST_NAMED else "")
 
@@ -296,7 +296,7 @@ def _left_out(types: Sequence[str]) -> list[Finding]:
         warning(
             "NEU213",
             "spec.initContainers",
-            f"{_listed(types)} would distribute the devices differently and cannot share a claim with the other types.",
+            f"{listed(types)} would distribute the devices differently and cannot share a claim with the other types.",
             f"To run there, set the annotation {names.ANNOTATION_INSTANCE_TYPE}.",
         )
     ]
@@ -351,7 +351,7 @@ def _with_choice(
         if entry.name not in known and entry.devices is not None and isinstance(serve(entry, [ask], config), Serving)
     ]
     if serving:
-        fix.append(f"Instance types that serve {ask.amount}: {_listed(serving)}.")
+        fix.append(f"Instance types that serve {ask.amount}: {listed(serving)}.")
     return dataclasses.replace(finding, fix=" ".join(fix))
 
 

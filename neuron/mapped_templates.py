@@ -14,7 +14,7 @@ from neuron import check_configs, names, quantities
 from neuron.check_counts import check_together
 from neuron.claim_reader import read_claim, shown
 from neuron.claim_specs import ClaimSpec, DeviceRequest, Leaf
-from neuron.claims import Claim, make_claim
+from neuron.claims import Claim, listed, make_claim
 from neuron.configs import ConfigEntry, Source, configs_in_force
 from neuron.demand import Ask
 from neuron.findings import Finding, Severity
@@ -145,8 +145,8 @@ class _Comparison:
         admitted = self._admitted(leaves)
         types = [entry for entry in self._need.types if entry.name in admitted]
         if not types:
-            possible = _listed(entry.name for entry in self._need.types)
-            yield f"it selects {_listed(admitted) or 'no known instance type'}, and the pod can run on {possible}"
+            possible = listed([entry.name for entry in self._need.types])
+            yield f"it selects {listed(admitted) or 'no known instance type'}, and the pod can run on {possible}"
             return
         for entry in types:
             yield from self._on(entry)
@@ -258,8 +258,3 @@ def _counted(total: tuple[Decimal, Decimal]) -> str:
 
 def _setting(words: str, value: object) -> str:
     return f"no {words}" if value is None else f"{words} {value}"
-
-
-def _listed(types: Iterable[str]) -> str:
-    found = list(types)
-    return ", ".join(found[:3]) + (", …" if len(found) > 3 else "")
