@@ -137,12 +137,13 @@ class _Assembly:
             for document, policy in reader.found
             if isinstance(policy, schema.ValidatingAdmissionPolicy | schema.ValidatingPolicy)
         )
-        self.conversions = self._ordered(reader.of(schema.ConversionPolicy))
+        conversions = self._conversions(reader.of(schema.ConversionPolicy))
+        self.conversions = tuple(sorted(conversions, key=lambda rule: rule.spec.order))
         self.hints = self._ordered_hints(reader.of(schema.SchedulingHintPolicy))
         self.catalogue, problems = catalogues.assemble(reader.of(schema.InstanceTypeCatalog))
         self._problems += problems
         self._families(reader.of(schema.ConversionPolicy))
-        self._problems += mapped_templates.check(reader.of(schema.ConversionPolicy), self.catalogue)
+        self._problems += mapped_templates.check(conversions, self.catalogue)
 
     def _say(self, document: Document, path: documents.Path, message: str) -> None:
         self._problems.append(document.problem(path, message))
@@ -219,7 +220,7 @@ class _Assembly:
 
     # --- pods -----------------------------------------------------------------------------------------------
 
-    def _ordered(self, found: Sequence[tuple[Document, schema.ConversionPolicy]]) -> tuple[PodRule, ...]:
+    def _conversions(self, found: Sequence[tuple[Document, schema.ConversionPolicy]]) -> list[PodRule]:
         rules = []
         self._check_orders(found)
         for document, policy in found:
@@ -231,7 +232,7 @@ class _Assembly:
             compiler = ExpressionCompiler(self._engine, document, self._sharing)
             rules.append(compiler.pods(policy))
             self._problems += compiler.problems
-        return tuple(sorted(rules, key=lambda rule: rule.spec.order))
+        return rules
 
     def _ordered_hints(self, found: Sequence[tuple[Document, schema.SchedulingHintPolicy]]) -> tuple[HintRule, ...]:
         rules = []

@@ -11,23 +11,24 @@ from neuron.mapped_templates import MappedTemplate, Need, differences_by_type
 from neuron.selection import DeviceIndex
 from neuron.serving import DeviceConfig
 from neuron.validate_claims import ClaimContext, validate
-from policies.judging.rules import mapped_templates
+from policies.judging.rules import PodRule
 from policies.schema import kinds as schema
 from policies.schema.conversion import mapping_key
-from policies.schema.documents import Document, Path, Problem
+from policies.schema.documents import Path, Problem
 from policies.selectors.engine import DeviceSelectors
 
 
-def check(found: Sequence[tuple[Document, schema.ConversionPolicy]], catalogue: Catalogue) -> list[Problem]:
-    """What is wrong with the templates of all ConversionPolicies."""
+def check(rules: Sequence[PodRule], catalogue: Catalogue) -> list[Problem]:
+    """What is wrong with the templates of all ConversionPolicies, in the order of files."""
     digests: dict[str, tuple[str, str]] = {}
     problems: list[Problem] = []
-    if not any(policy.spec.templates for _, policy in found):
+    if not any(rule.templates for rule in rules):
         return problems
     index = DeviceIndex(catalogue_shapes(catalogue))
-    for document, policy in found:
+    for rule in rules:
+        document = rule.document
         seen: dict[object, int] = {}
-        for at, (mapping, mapped) in enumerate(zip(policy.spec.templates, mapped_templates(policy), strict=True)):
+        for at, (mapping, mapped) in enumerate(zip(rule.spec.templates, rule.templates, strict=True)):
             path: Path = ("spec", "templates", at)
             first = seen.setdefault(mapping_key(mapping), at)
             if first != at:
@@ -35,12 +36,12 @@ def check(found: Sequence[tuple[Document, schema.ConversionPolicy]], catalogue: 
                 problems.append(document.problem((*path, "demand"), message))
             if mapped.inline is None:
                 continue
-            digest, where = digests.setdefault(mapped.name, (mapped.inline.digest, policy.metadata.name))
+            digest, where = digests.setdefault(mapped.name, (mapped.inline.digest, rule.name))
             if digest != mapped.inline.digest:
                 message = f"template {mapped.name} has another spec in policy '{where}'; give one of them another name."
                 problems.append(document.problem((*path, "template", "metadata", "name"), message))
             context = ClaimContext(catalogue, index, DeviceSelectors())
-            for fault in _faults(policy.spec, mapped, context):
+            for fault in _faults(rule.spec, mapped, context):
                 message = f"template {mapped.name} {fault}."
                 problems.append(document.problem((*path, "template", "spec"), message))
     return problems

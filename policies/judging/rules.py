@@ -220,7 +220,9 @@ class ExpressionCompiler:
     def pods(self, policy: schema.ConversionPolicy) -> PodRule:
         """Compile a policy for conversion. The result is valid only if `problems` stays empty."""
         conditions = self._conditions(("spec", "match", "conditions"), policy.spec.match.conditions)
-        return PodRule(policy.metadata.name, self._document, conditions, policy.spec, mapped_templates(policy))
+        name = policy.metadata.name
+        mapped = tuple(_mapped(name, each) for each in policy.spec.templates)
+        return PodRule(name, self._document, conditions, policy.spec, mapped)
 
     def hints(self, policy: schema.SchedulingHintPolicy) -> HintRule:
         """Compile a policy for scheduling hints. The result is valid only if `problems` stays empty."""
@@ -282,11 +284,6 @@ class ExpressionCompiler:
 
     def _say(self, path: Path, message: str) -> None:
         self.problems.append(self._document.problem(path, message))
-
-
-def mapped_templates(policy: schema.ConversionPolicy) -> tuple[MappedTemplate, ...]:
-    """The templates that a policy maps to demands."""
-    return tuple(_mapped(policy.metadata.name, each) for each in policy.spec.templates)
 
 
 def _mapped(policy: str, mapping: TemplateMapping) -> MappedTemplate:
