@@ -13,7 +13,6 @@ from neuron.serving import DeviceConfig
 from neuron.validate_claims import ClaimContext, validate
 from policies.judging.rules import PodRule
 from policies.schema import kinds as schema
-from policies.schema.conversion import mapping_key
 from policies.schema.documents import Path, Problem
 from policies.selectors.engine import DeviceSelectors
 
@@ -28,9 +27,9 @@ def check(rules: Sequence[PodRule], catalogue: Catalogue) -> list[Problem]:
     for rule in rules:
         document = rule.document
         seen: dict[object, int] = {}
-        for at, (mapping, mapped) in enumerate(zip(rule.spec.templates, rule.templates, strict=True)):
+        for at, mapped in enumerate(rule.templates):
             path: Path = ("spec", "templates", at)
-            first = seen.setdefault(mapping_key(mapping), at)
+            first = seen.setdefault((mapped.resources, mapped.amount, mapped.lnc, mapped.ultraserver_mode), at)
             if first != at:
                 message = f"spec.templates[{at}] is for the same demand as spec.templates[{first}]; keep one."
                 problems.append(document.problem((*path, "demand"), message))

@@ -1,6 +1,6 @@
 """The templates that a ConversionPolicy maps to demands, as pydantic models."""
 
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, StrictInt, model_validator
 
@@ -91,9 +91,3 @@ class TemplateMapping(Model):
     def template_name(self) -> str:
         """Name of the template."""
         return self.template.metadata.name if self.template is not None else self.name or ""
-
-
-def mapping_key(mapping: TemplateMapping) -> tuple[Any, ...]:
-    """Equal for entries that are for the same pods."""
-    demand = mapping.demand
-    return demand.devices, demand.cores, demand.logical_neuron_core, demand.ultraserver_mode
