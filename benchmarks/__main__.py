@@ -76,7 +76,7 @@ def _cold_start(tls: Path, folder: Path) -> float:
         return time.perf_counter() - started
 
 
-def _cpu_seconds(process: int) -> float:
+def cpu_seconds(process: int) -> float:
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
@@ -90,12 +90,12 @@ def _load(
     process: int, port: int, path: str, ca: Path, requests: Path, connections: int, seconds: float
 ) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.load", str(port), path, str(ca), str(requests)]
-    before = _cpu_seconds(process)
+    before = cpu_seconds(process)
     done = subprocess.run(
         _pinned([*command, str(connections), str(seconds)], 1), stdout=subprocess.PIPE, text=True, check=True
     )
     result: dict[str, float] = json.loads(done.stdout)
-    result["cpu"] = _cpu_seconds(process) - before
+    result["cpu"] = cpu_seconds(process) - before
     if result["failed"]:
         raise click.ClickException(f"{result['failed']:.0f} reviews failed at {path}")
     return result

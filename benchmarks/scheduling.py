@@ -18,7 +18,7 @@ from typing import Final
 
 import click
 
-from benchmarks.__main__ import _cpu_seconds
+from benchmarks.__main__ import cpu_seconds
 from neuron import names
 from neuron.claims import Claim, make_claim
 from neuron.demand import Ask, Role
@@ -106,7 +106,7 @@ class Cluster:
         return pods / seconds, 1000 * busy / pods
 
     def _cpu(self) -> float:
-        return _cpu_seconds(self._plane.scheduler.pid)
+        return cpu_seconds(self._plane.scheduler.pid)
 
     def _bound(self, names: Sequence[str]) -> bool:
         pods = {each["metadata"]["name"]: each for each in self._api.list("Pod", NAMESPACE)}
