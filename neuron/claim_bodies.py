@@ -62,7 +62,6 @@ class Body:
         self._config = config
         self._device_class = device_class
         self._by_type = by_type
-        self._efa = config.efa
         self._group = group_of(servings[0])
         self._counters = any(each.entry.counters for each in servings)
         self._consecutive = {each.entry.name for each in servings if each.entry.consecutive}
@@ -89,8 +88,8 @@ class Body:
     def spec(self) -> dict[str, Any]:
         """The ResourceClaimTemplateSpec, with defaults set explicitly."""
         devices: dict[str, Any] = {"requests": [each for identity in self._names for each in self._requests(identity)]}
-        if self._efa is not None:
-            devices["requests"].append(self._efa.request())
+        if self._config.efa is not None:
+            devices["requests"].append(self._config.efa.request())
         if constraints := self._constraints():
             devices["constraints"] = constraints
         if config := self._opaque_configs():
@@ -108,8 +107,8 @@ class Body:
             ]
         if self._config.lnc is not None:
             parts.append(f"lnc{self._config.lnc}")
-        if self._efa is not None:
-            parts.append(f"efa{self._efa.count}")
+        if self._config.efa is not None:
+            parts.append(f"efa{self._config.efa.count}")
         return "-".join(parts)
 
     def _requests(self, identity: int) -> list[dict[str, Any]]:
@@ -157,7 +156,7 @@ class Body:
     def _constraints(self) -> list[dict[str, Any]]:
         if self._config.ultraserver_mode is not None:
             return []
-        if self._efa is not None:
+        if self._config.efa is not None:
             every = [name for request_names in self._names.values() for name in request_names]
             attribute = names.device_group_attribute(self._group)
             return [{"requests": [*every, REQUEST], "matchAttribute": attribute}]
