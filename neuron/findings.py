@@ -6,7 +6,7 @@
 import dataclasses
 import difflib
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 MOST_QUOTED: Final = 100
@@ -162,6 +162,12 @@ def _more(first: Finding, count: int) -> Finding:
     """Replaces findings that are left out, with code and severity of the first of them."""
     message = f"and {count} more finding{'s' if count > 1 else ''} like this; correct those that are shown first."
     return dataclasses.replace(first, path="", message=message, fix="", value=str(count), misspelt=False)
+
+
+def few(items: Sequence[str], most: int) -> str:
+    """The first of these items, and how many more there are, for a message."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + more
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from kubecel.compile import Cel
 from kubecel.engine import CelEngine
 from neuron import names
 from neuron.efa_groups import most_interfaces
-from neuron.findings import did_you_mean
+from neuron.findings import did_you_mean, few
 from neuron.instances import Topology
 from policies.files import catalogues, mapped_templates, reading
 from policies.files.cases import run_cases
@@ -117,10 +117,9 @@ class _Reader:
 
 
 def _older(files: Sequence[str]) -> str:
-    more = f" and {len(files) - _MOST_NAMED} more" if len(files) > _MOST_NAMED else ""
     return (
-        f"{', '.join(files[:_MOST_NAMED])}{more}: read as {schema.VAP_API_VERSION}; the API server no longer serves"
-        " older versions by default."
+        f"{few(files, _MOST_NAMED)}: read as {schema.VAP_API_VERSION}; the API server no longer serves older versions"
+        " by default."
     )
 
 

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from neuron.findings import did_you_mean
+from neuron.findings import did_you_mean, few
 from policies.judging.rules import ValidatingRule
 from policies.schema.kinds import ResourceRule
 
@@ -166,8 +166,7 @@ def _sent(group: str, resource: str) -> set[str]:
 
 
 def _listed(items: Sequence[str]) -> str:
-    more = f" and {len(items) - _MOST_NAMED} more" if len(items) > _MOST_NAMED else ""
-    return ", ".join(items[:_MOST_NAMED]) + more
+    return few(items, _MOST_NAMED)
 
 
 def _misspelt(rule: ResourceRule) -> Iterator[tuple[str, str]]:
