@@ -73,16 +73,15 @@ class _Check:
             conversion.catalogue, candidates.NodeSelection((), selector, terms), conversion.families
         )
         # A pod that no Neuron node can take gets no devices.
-        self._possible = {entry.name for entry in found.types} if not found.errors else set()
+        self._possible = {entry.name: entry for entry in found.types} if not found.errors else {}
         self._published = context.index.published
 
     def claim(self, path: str, name: str, judgement: ClaimJudgement) -> Iterator[Finding]:
         steering, index = self._steering, self._context.index
         entries = self._configs(judgement)
         for leaf in judgement.leaves:
-            types = [each for each in index.types(self._mask(leaf)) if each in self._possible]
-            families = {each: getattr(self._context.catalogue.get(each), "family", "") for each in types}
-            others = [each for each in types if steering.families and families[each] not in steering.families]
+            types = [self._possible[each] for each in index.types(self._mask(leaf)) if each in self._possible]
+            others = [each.name for each in types if steering.families and each.family not in steering.families]
             if others:
                 listed = ", ".join(others[:_MOST_NAMED]) + (", …" if len(others) > _MOST_NAMED else "")
                 yield Finding(
@@ -95,8 +94,7 @@ class _Check:
                 )
                 return
             has = configs_in_force(entries, leaf.devices.reference).logical_neuron_core
-            choice = [entry for each in types if (entry := self._context.catalogue.get(each))]
-            if steering.lnc not in (None, has) and any(each.configures_logical_neuron_core for each in choice):
+            if steering.lnc not in (None, has) and any(each.configures_logical_neuron_core for each in types):
                 sets = "no logical NeuronCore" if has is None else f"logical NeuronCore {has}"
                 yield Finding(
                     "NEU124",
