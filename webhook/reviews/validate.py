@@ -228,7 +228,7 @@ class Validator:
 
     def _read_pod(self, raw: bytes) -> tuple[Claiming, tuple[Finding, ...]]:
         claiming = Claiming.of(pods.decode(raw))
-        return claiming, tuple(misspelt_resources(claiming.pod, self._cluster.extended_resources()))
+        return claiming, tuple(misspelt_resources(claiming.pod, self._conversion.extended_resources))
 
     async def _review_workload(self, request: AdmissionRequest) -> Decision:
         kind = request.kind
