@@ -23,6 +23,8 @@ def check_bound(
     steering: Steering,
     context: ClaimContext,
     conversion: ConversionContext,
+    *,
+    known_only: bool = False,
 ) -> list[Finding]:
     """NEU123 and NEU124 about a pod's own claims.
 
@@ -32,6 +34,7 @@ def check_bound(
         steering: settings of the policies that match the pod.
         context: for checks of claims.
         conversion: the instance types of the cluster.
+        known_only: whether a claim that is not known is no error, because it may be created before the pod.
 
     Returns:
         Errors; empty unless the policy binds claims.
@@ -45,10 +48,10 @@ def check_bound(
             continue
         judgement = known[name].judgement if name in known else None
         path = f"spec.resourceClaims[{index}]"
-        if judgement is None:
-            findings.append(_unknown(path, f"{kind} {shown(object_name)}", steering))
-        else:
+        if judgement is not None:
             findings += check.claim(path, shown(object_name), judgement)
+        elif not known_only:
+            findings.append(_unknown(path, f"{kind} {shown(object_name)}", steering))
     return findings
 
 
