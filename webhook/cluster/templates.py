@@ -144,15 +144,10 @@ class KubeTemplates:
         """
         if self.holds(namespace, template):
             return True
-        path = RESOURCE_CLAIM_TEMPLATES.path(namespace, template.name)
         try:
-            found = _stored(await self._server.request("GET", path, timeout=self._budget))
-        except TooLongError:
-            found = None
-        except ApiServerError as error:
-            if isinstance(error, StatusError) and error.code == NOT_FOUND:
-                return False
-            raise template_errors.unavailable(error, namespace, template, _READ) from error
+            found = await self._get(namespace, template)
+        except StatusError:
+            return False
         if found is None or _digest(found) != template.digest:
             raise template_errors.foreign(namespace, template, found)
         return True
@@ -166,17 +161,29 @@ class KubeTemplates:
         facts = self._cache.get(namespace, name)
         if facts is not None and facts.spec is not None:
             return FoundTemplate(facts.spec)
-        path = RESOURCE_CLAIM_TEMPLATES.path(namespace, name)
         try:
-            found = _stored(await self._server.request("GET", path, timeout=self._budget))
+            found = await self._get(namespace, Template(name, {}, ""))
+        except StatusError:
+            elsewhere = set(self._cache.namespaces_of(name)) - {namespace}
+            return FoundTemplate(missing=True, elsewhere=bool(elsewhere))
+        return FoundTemplate() if found is None else FoundTemplate(read_claim(KIND, API_VERSION, found["spec"])[0])
+
+    async def _get(self, namespace: str, template: Template) -> dict[str, Any] | None:
+        """The template as it is stored; None if it cannot be read.
+
+        Raises:
+            StatusError: it does not exist.
+            TemplateUnavailableError: the request failed in another way.
+        """
+        path = RESOURCE_CLAIM_TEMPLATES.path(namespace, template.name)
+        try:
+            return _stored(await self._server.request("GET", path, timeout=self._budget))
         except TooLongError:
-            found = None
+            return None
         except ApiServerError as error:
             if isinstance(error, StatusError) and error.code == NOT_FOUND:
-                elsewhere = set(self._cache.namespaces_of(name)) - {namespace}
-                return FoundTemplate(missing=True, elsewhere=bool(elsewhere))
-            raise template_errors.unavailable(error, namespace, Template(name, {}, ""), _READ) from error
-        return FoundTemplate() if found is None else FoundTemplate(read_claim(KIND, API_VERSION, found["spec"])[0])
+                raise
+            raise template_errors.unavailable(error, namespace, template, _READ) from error
 
     async def close(self) -> None:
         """Cancel all creations."""

@@ -23,6 +23,8 @@ def check_bound(
     steering: Steering,
     context: ClaimContext,
     conversion: ConversionContext,
+    *,
+    known_only: bool = False,
 ) -> list[Finding]:
     """NEU123 and NEU124 about a pod's own claims.
 
@@ -32,6 +34,7 @@ def check_bound(
         steering: settings of the policies that match the pod.
         context: for checks of claims.
         conversion: the instance types of the cluster.
+        known_only: whether a claim that is not known is no error, because it may be created before the pod.
 
     Returns:
         Errors; empty unless the policy binds claims.
@@ -45,10 +48,10 @@ def check_bound(
             continue
         judgement = known[name].judgement if name in known else None
         path = f"spec.resourceClaims[{index}]"
-        if judgement is None:
-            findings.append(_unknown(path, f"{kind} {shown(object_name)}", steering))
-        else:
+        if judgement is not None:
             findings += check.claim(path, shown(object_name), judgement)
+        elif not known_only:
+            findings.append(_unknown(path, f"{kind} {shown(object_name)}", steering))
     return findings
 
 
@@ -73,16 +76,15 @@ class _Check:
             conversion.catalogue, candidates.NodeSelection((), selector, terms), conversion.families
         )
         # A pod that no Neuron node can take gets no devices.
-        self._possible = {entry.name for entry in found.types} if not found.errors else set()
+        self._possible = {entry.name: entry for entry in found.types} if not found.errors else {}
         self._published = context.index.published
 
     def claim(self, path: str, name: str, judgement: ClaimJudgement) -> Iterator[Finding]:
         steering, index = self._steering, self._context.index
         entries = self._configs(judgement)
         for leaf in judgement.leaves:
-            types = [each for each in index.types(self._mask(leaf)) if each in self._possible]
-            families = {each: getattr(self._context.catalogue.get(each), "family", "") for each in types}
-            others = [each for each in types if steering.families and families[each] not in steering.families]
+            types = [self._possible[each] for each in index.types(self._mask(leaf)) if each in self._possible]
+            others = [each.name for each in types if steering.families and each.family not in steering.families]
             if others:
                 listed = ", ".join(others[:_MOST_NAMED]) + (", …" if len(others) > _MOST_NAMED else "")
                 yield Finding(
@@ -95,8 +97,7 @@ class _Check:
                 )
                 return
             has = configs_in_force(entries, leaf.devices.reference).logical_neuron_core
-            choice = [entry for each in types if (entry := self._context.catalogue.get(each))]
-            if steering.lnc not in (None, has) and any(each.configures_logical_neuron_core for each in choice):
+            if steering.lnc not in (None, has) and any(each.configures_logical_neuron_core for each in types):
                 sets = "no logical NeuronCore" if has is None else f"logical NeuronCore {has}"
                 yield Finding(
                     "NEU124",

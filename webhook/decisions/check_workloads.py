@@ -84,11 +84,7 @@ def check_template(
         findings = [finding for finding in findings if finding.code != "NEU208"]
     if steering.binds_claims:
         claiming = Claiming.of(template)
-        judged = {name for name, claim in known.items() if claim.judgement is not None}
-        named = tuple(each for each in claiming.names if each[0] in judged)
-        findings += check_bound(
-            dataclasses.replace(claiming, names=named), known, steering, context.claims, context.conversion
-        )
+        findings += check_bound(claiming, known, steering, context.claims, context.conversion, known_only=True)
     both_ways = any(finding.code == "NEU206" for finding in findings)
     findings += [
         finding for finding in check_pod(template, known, context.claims) if finding.code != "NEU704" or not both_ways

@@ -1,5 +1,7 @@
 """Makes the context for checks of claims from the settings and the cluster's caches."""
 
+import dataclasses
+
 from neuron.device_shapes import catalogue_shapes
 from neuron.instances import Catalogue
 from neuron.selection import DeviceIndex
@@ -27,3 +29,8 @@ def claim_context(options: ConversionOptions, catalogue: Catalogue, cluster: Dev
         options.device_class,
         memory=JudgedSelectors(),
     )
+
+
+def for_one_object(context: ClaimContext) -> ClaimContext:
+    """The same facts with a new engine, whose time limit is for one object."""
+    return dataclasses.replace(context, engine=DeviceSelectors())

@@ -44,8 +44,12 @@ class Excess(NamedTuple):
 
 def mentions(raw: bytes, word: bytes) -> bool:
     """Whether JSON may contain a word. True if an escape could spell the word differently."""
-    # JSON can escape a slash as `\/`, and every character as `\u....`.
-    return word in raw or b"\\u" in raw or b"\\/" in raw
+    return word in raw or has_escapes(raw)
+
+
+def has_escapes(raw: bytes) -> bool:
+    """Whether JSON may spell a word differently: a slash as `\\/`, and every character as `\\u....`."""
+    return b"\\u" in raw or b"\\/" in raw
 
 
 def may_concern_us(raw: bytes) -> bool:

@@ -151,9 +151,9 @@ def uncounted(queue: Queue, device_class: str, said: str = "") -> Finding:
     return warning("NEU232", queue.path, message, fix, queue.name or queue.system)
 
 
-def _fix(system: str, device_class: str) -> str:
+def _fix(system: str, device_class: str, resource: str = names.RESOURCE_NEURON) -> str:
     if system == KUEUE:
-        mapping = f"{{name: {names.RESOURCE_NEURON}, deviceClassNames: [{device_class}]}}"
+        mapping = f"{{name: {resource}, deviceClassNames: [{device_class}]}}"
         return f"Kueue's Configuration needs {mapping} in resources.deviceClassMappings."
     if system == VOLCANO:
         return f"Where Volcano's capacity plugin counts claims, give the Queue amounts of deviceclass/{device_class}."
@@ -176,10 +176,9 @@ def declared(group: str, kind: str, data: Mapping[str, Any], device_class: str) 
     name = quoted(_mapping(data.get("metadata")).get("name"), _MOST_NAME)
     if (group, kind) == ("kueue.x-k8s.io", "ClusterQueue"):
         for path, resource in _covered(spec):
-            mapping = f"{{name: {resource}, deviceClassNames: [{device_class}]}}"
             told = f"ClusterQueue {name} counts {resource}, and the claims of converted pods only by a mapping."
-            fix = f"Kueue's Configuration needs {mapping} in resources.deviceClassMappings."
-            yield warning("NEU232", path, told, f"{fix}{_in_devices(resource)}", resource)
+            fix = f"{_fix(KUEUE, device_class, resource)}{_in_devices(resource)}"
+            yield warning("NEU232", path, told, fix, resource)
         return
     for field in _COUNTED_KINDS.get((group, kind), ()):
         for path, resource in _amounts(f"spec.{field}", _mapping(spec.get(field))):

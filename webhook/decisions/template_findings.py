@@ -8,7 +8,7 @@ from neuron.claim_specs import ClaimSpec
 from neuron.findings import Finding, warning
 from neuron.mapped_templates import Need, difference
 from neuron.validate_claims import ClaimContext
-from policies.selectors.engine import DeviceSelectors
+from webhook.decisions.claim_context import for_one_object
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,5 +86,5 @@ def _asked(need: Need) -> str:
 
 def judged(need: Need, namespace: str, spec: ClaimSpec, context: ClaimContext) -> Finding | None:
     """NEU121 if a template does not serve a pod. Pure."""
-    why = difference(need, spec, dataclasses.replace(context, engine=DeviceSelectors()))
+    why = difference(need, spec, for_one_object(context))
     return differs(need, namespace, why) if why else None

@@ -1,15 +1,14 @@
 """Finds the ConversionPolicy that binds the claims of a pod, and the claims that no cache has."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Final
 
 from neuron.claim_specs import ClaimSpec
 from neuron.findings import Finding
 from neuron.validate_claims import ClaimContext, judge_claim
-from policies.selectors.engine import DeviceSelectors
 from webhook.decisions.bound_claims import check_bound
 from webhook.decisions.check_pods import Claiming, KnownClaim
+from webhook.decisions.claim_context import for_one_object
 from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews.lane import Lane
@@ -60,7 +59,7 @@ class ClaimBounds:
             specs |= {name: found[object_name] for name, object_name in wanted.items() if object_name in found}
 
         def work() -> list[Finding]:
-            world = dataclasses.replace(context, engine=DeviceSelectors())
+            world = for_one_object(context)
             judged = {name: KnownClaim(judge_claim(spec, world)) for name, spec in specs.items()}
             return check_bound(claiming, {**known, **judged}, steering, context, conversion)
 

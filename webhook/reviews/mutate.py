@@ -100,7 +100,7 @@ class Mutator:
             if not self._templates.holds(request.namespace, template):
                 decision = await self._with_templates(decision, request)
                 break
-        return self._queues.noted(request, decision) if decision.claimed_class else decision
+        return self._queues.noted(request, decision)
 
     def _decide(self, request: AdmissionRequest) -> Decision | None:
         """The decision about a small object, or one that does not depend on the object; None: decide in the lane."""

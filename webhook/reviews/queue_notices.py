@@ -16,8 +16,9 @@ from webhook.decisions.wire import AdmissionRequest
 MOST_NAMESPACES: Final = 4096
 _NEEDLES: Final = (b"queue-name", *(name.encode() for name in queues.SCHEDULERS))
 """Every pod that shows a queue contains one of these, or an escape: other keys contain the scheduler's name."""
-_LABELS: Final = {f"/metadata/labels{pointer(key)}": key for key in queues.ALL_KEYS}
 _SCHEDULER: Final = "/spec/schedulerName"
+_ADDED: Final = {_SCHEDULER: _SCHEDULER, **{f"/metadata/labels{pointer(key)}": key for key in queues.ALL_KEYS}}
+"""JSON pointers of what policies may add, with its name in `_added`."""
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -72,9 +73,7 @@ class QueueNotices:
 
 def _may_show(raw: bytes) -> bool:
     """Cheap pre-filter on bytes: may the pod show a queue?"""
-    if any(needle in raw for needle in _NEEDLES):
-        return True
-    return b"\\" in raw and (b"\\u" in raw or b"\\/" in raw)
+    return any(needle in raw for needle in _NEEDLES) or pods.has_escapes(raw)
 
 
 def _losing(raw: bytes, added: dict[str, str]) -> tuple[queues.Queue, ...]:
@@ -94,11 +93,8 @@ def _losing(raw: bytes, added: dict[str, str]) -> tuple[queues.Queue, ...]:
 
 def _added(decision: Decision) -> dict[str, str]:
     """Queue labels, and the scheduler's name under `_SCHEDULER`, that policies add to the pod."""
-    found: dict[str, str] = {}
-    for operation in decision.patch:
-        path = operation["path"]
-        if path == _SCHEDULER and operation["op"] != "remove":
-            found[_SCHEDULER] = str(operation["value"])
-        elif path in _LABELS and operation["op"] != "remove":
-            found[_LABELS[path]] = str(operation["value"])
-    return found
+    return {
+        _ADDED[operation["path"]]: str(operation["value"])
+        for operation in decision.patch
+        if operation["path"] in _ADDED and operation["op"] != "remove"
+    }

@@ -16,13 +16,12 @@ from neuron.claim_specs import GROUP, ClaimSpec
 from neuron.findings import Finding, Severity, for_answer, short
 from neuron.instances import Catalogue
 from neuron.validate_claims import ClaimContext, ClaimJudgement, ReadSpec, judge_claim, judge_read
-from policies.selectors.engine import DeviceSelectors
 from runtime.remembered import Remembered, fingerprint
 from webhook.decisions import pods
 from webhook.decisions.check_pods import Claiming, KnownClaim, check_pod
 from webhook.decisions.check_resources import misspelt_resources
 from webhook.decisions.check_workloads import TemplateContext
-from webhook.decisions.claim_context import claim_context
+from webhook.decisions.claim_context import claim_context, for_one_object
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from webhook.decisions.decision import Decision, Outcome, unchanged
 from webhook.decisions.pod_templates import POD_TEMPLATES
@@ -196,7 +195,7 @@ class Validator:
         """The judgement of a template that the watch cache has."""
         judgement = self._judgements.get((namespace, name))
         if judgement is None or judgement.spec is not spec:
-            judgement = judge_claim(spec, _for_one_object(self._world))
+            judgement = judge_claim(spec, for_one_object(self._world))
             self._remember(namespace, name, judgement)
         return judgement
 
@@ -229,7 +228,7 @@ class Validator:
 
     def _read_pod(self, raw: bytes) -> tuple[Claiming, tuple[Finding, ...]]:
         claiming = Claiming.of(pods.decode(raw))
-        return claiming, tuple(misspelt_resources(claiming.pod, self._cluster.extended_resources()))
+        return claiming, tuple(misspelt_resources(claiming.pod, self._conversion.extended_resources))
 
     async def _review_workload(self, request: AdmissionRequest) -> Decision:
         kind = request.kind
@@ -287,11 +286,6 @@ class Validator:
         return known
 
 
-def _for_one_object(world: ClaimContext) -> ClaimContext:
-    """The same facts with a new engine, whose time limit is for one object."""
-    return dataclasses.replace(world, engine=DeviceSelectors())
-
-
 def _is_quick(what: ReadSpec, world: ClaimContext) -> bool:
     """Whether a spec can be judged on the event loop: no selector of it has to be compiled or evaluated."""
     memory = world.memory
@@ -300,14 +294,14 @@ def _is_quick(what: ReadSpec, world: ClaimContext) -> bool:
 
 def _judge_specs(specs: Iterable[ReadSpec], world: ClaimContext) -> Decision:
     """Judge a spec; findings that the old spec has too are only warnings (ratcheting). Pure."""
-    world = _for_one_object(world)
+    world = for_one_object(world)
     findings, *before = [judge_read(each, world, accepted=True) for each in specs]
     return _decision(ratcheted(findings, before[0]) if before else findings, "valid")
 
 
 def _judge_claims(specs: Mapping[str, ClaimSpec], world: ClaimContext) -> dict[str, ClaimJudgement]:
     """Judge several claims within the time limit of one object. Pure."""
-    world = _for_one_object(world)
+    world = for_one_object(world)
     return {name: judge_claim(spec, world) for name, spec in specs.items()}
 
 

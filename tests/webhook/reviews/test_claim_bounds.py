@@ -146,6 +146,20 @@ def test_a_workload_gets_a_warning() -> None:
     assert [each.code for each in decision.warnings if each.code in ("NEU123", "NEU701")] == ["NEU701", "NEU123"]
 
 
+def test_a_warning_of_a_workload_names_the_claim_behind_one_that_is_not_known() -> None:
+    spec_of_pod = using()["spec"]
+    spec_of_pod["resourceClaims"].insert(0, {"name": "later", "resourceClaimTemplateName": "later"})
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "team-a"},
+        "spec": {"template": {"metadata": {}, "spec": spec_of_pod}},
+    }
+    decision = validated(deployment, {"mine": spec("trn1.32xlarge")}, kind="Deployment", group="apps")
+    paths = [each.path for each in decision.warnings if each.code == "NEU123"]
+    assert paths == ["spec.template.spec.resourceClaims[1]"]
+
+
 @pytest.mark.parametrize(("field", "instead"), [("  locked: true\n", ""), ("  families: [trn2]\n", "")])
 def test_binding_needs_a_lock_and_a_bound(field: str, instead: str) -> None:
     (problem,) = problems(POLICY.replace(field, instead))
