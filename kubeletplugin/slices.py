@@ -16,6 +16,7 @@ from kubeletplugin.ports import JsonObject
 from kubeletplugin.sysfs import NodeHardware
 from neuron import capacities, connections, names
 from neuron.instances import Catalogue, InstanceType, Topology
+from neuron.links import TORUS_WIDTH
 
 NODE_DEVICE: Final = "neuron-node"
 """Name of the device that stands for a whole UltraServer node."""
@@ -31,7 +32,6 @@ LABEL_NETWORK_NODE: Final = "topology.k8s.aws/network-node-layer-{}"
 LABEL_CAPACITY_BLOCK: Final = "topology.k8s.aws/capacity-block-id"
 NETWORK_LAYERS: Final = (1, 2, 3)
 
-_TORUS_WIDTH: Final = 4
 _COUNTER_SET: Final = "neuron-devices"
 _DEVICE_NAME: Final = re.compile(r"neuron-?device-?([0-9]{1,3})", re.ASCII)
 
@@ -276,7 +276,7 @@ def _device_attributes(instance: InstanceType, index: int, devices: int) -> Json
     numbers = {"deviceId": index}
     # UltraServer nodes are part of a larger torus, so the position on the node has no meaning.
     if instance.topology is Topology.TORUS and not instance.ultraserver_nodes and devices > 1:
-        numbers["topology_x"], numbers["topology_y"] = divmod(index, _TORUS_WIDTH)
+        numbers["topology_x"], numbers["topology_y"] = divmod(index, TORUS_WIDTH)
         numbers["topology4_id"] = index // 4
         if devices >= 8:
             numbers["topology8_id"] = index // 8

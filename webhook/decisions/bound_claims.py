@@ -1,11 +1,11 @@
 """Checks that the claims that users write themselves keep to a locked ConversionPolicy that binds them. Pure."""
 
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 from neuron import candidates, check_configs
 from neuron.claim_reader import shown
 from neuron.claim_specs import Leaf
+from neuron.claims import listed
 from neuron.configs import ConfigEntry, Source, configs_in_force
 from neuron.findings import Finding
 from neuron.validate_claims import ClaimContext, ClaimJudgement
@@ -13,8 +13,6 @@ from webhook.decisions import hints, pods
 from webhook.decisions.check_pods import Claiming, KnownClaim
 from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.steering import Steering
-
-_MOST_NAMED: Final = 3
 
 
 def check_bound(
@@ -86,14 +84,13 @@ class _Check:
             types = [self._possible[each] for each in index.types(self._mask(leaf)) if each in self._possible]
             others = [each.name for each in types if steering.families and each.family not in steering.families]
             if others:
-                listed = ", ".join(others[:_MOST_NAMED]) + (", …" if len(others) > _MOST_NAMED else "")
                 yield Finding(
                     "NEU123",
                     path,
-                    f"request {shown(leaf.devices.reference)} of {name} can get devices of {listed}, and policy"
+                    f"request {shown(leaf.devices.reference)} of {name} can get devices of {listed(others)}, and policy"
                     f" '{steering.policy}' allows only {', '.join(steering.families)}.",
                     "Select an instance type in the claim or in the pod, or ask the cluster's admins.",
-                    listed,
+                    listed(others),
                 )
                 return
             has = configs_in_force(entries, leaf.devices.reference).logical_neuron_core

@@ -5,7 +5,7 @@ from typing import Final
 
 from neuron import names
 from neuron.families import SETTLED_BY
-from neuron.findings import Finding, short, warning
+from neuron.findings import Finding, few, short, warning
 from webhook.decisions import pods
 from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.pods import Excess
@@ -51,9 +51,7 @@ def unknown_types(types: Sequence[str]) -> Finding:
     Args:
         types: the known types that can serve the pod.
     """
-    shown = ", ".join(types[:_MOST_TYPES]) + (
-        f" and {len(types) - _MOST_TYPES} more" if len(types) > _MOST_TYPES else ""
-    )
+    shown = few(types, _MOST_TYPES)
     message = (
         "neither the pod, a policy, ResourceSlices nor Nodes say which Neuron instance types there are: the claim fits"
         f" {shown}, and no node affinity to instance types is added."

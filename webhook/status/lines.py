@@ -4,6 +4,8 @@ import dataclasses
 import enum
 from collections.abc import Iterable
 
+from neuron.findings import few
+
 
 class Verdict(enum.StrEnum):
     """The result of one check."""
@@ -46,9 +48,7 @@ def blind(lines: Iterable[Line], known: str) -> bool:
 
 def listed(names: Iterable[str], most: int = 5) -> str:
     """Names in a sentence, at most `most` of them."""
-    every = sorted(names)
-    more = f" and {len(every) - most} more" if len(every) > most else ""
-    return ", ".join(every[:most]) + more
+    return few(sorted(names), most)
 
 
 def counted(number: int, word: str, plural: str = "") -> str:
