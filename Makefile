@@ -18,7 +18,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint lint-ruff lint-mypy lint-imports format bench bench-cluster docs fuzz cluster-test man manifests images sbom release proto lock clean
+.PHONY: help install run test lint lint-ruff lint-mypy lint-imports format bench bench-cluster docs fuzz cluster-test man manifests images sbom release proto grammar lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,6 +102,9 @@ release: $(STAMP) ## write dist/: wheel, chart package, SBOM and SHA256SUMS (ima
 
 proto: $(STAMP) ## generate the kubelet's protocols again from their .proto files
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. kubeletplugin/pb/*.proto tests/cluster/pb/*.proto
+
+grammar: $(STAMP) ## compute the parser table of CEL again, for the locked cel-python and Lark
+	$(BIN)/python -m tests.support.parser_table
 
 lock: $(STAMP) ## resolve the requirements again (needs uv)
 	echo pip | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
