@@ -1,7 +1,7 @@
 """What a container runtime makes of CDI device ids: spec files looked up, and their edits applied.
 
-A spec that contradicts the schema of CDI ends the test. Source: Container Device Interface specification (containerEdits of
-a spec once, then those of its devices).
+Source: Container Device Interface specification (containerEdits of a spec once, then those of its devices). A spec that
+contradicts its schema ends the test.
 """
 
 import dataclasses
