@@ -313,7 +313,9 @@ def _merged(node: Mapping_) -> dict[str, Any]:
     seen: set[tuple[str, bool]] = set()
     for entry in node.entries:
         if (entry.name, entry.merge) in seen:
-            raise YamlError(entry.key.start, f"the key {entry.name!r} is there twice")
+            raise YamlError(
+                entry.key.start, f"the key {entry.name!r} is there twice: remove one; kubectl uses the last one"
+            )
         seen.add((entry.name, entry.merge))
         if not entry.merge:
             value[entry.name] = entry.node.value
