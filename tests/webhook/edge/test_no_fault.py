@@ -193,7 +193,7 @@ def check(client: Client, path: str, body: bytes) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     name=st.sampled_from(sorted(OBJECTS)),
     operation=st.sampled_from(["CREATE", "UPDATE", "DELETE", "CONNECT"]),
