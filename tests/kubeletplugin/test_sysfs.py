@@ -49,8 +49,8 @@ def test_a_tree_that_is_there_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_tree_of_another_type_makes_room_and_files_of_others_stay(tmp_path: Path) -> None:
-    foreign = (tmp_path / "sys/class/net", tmp_path / "dev/null", tmp_path / "sys/devices/virtual/dmi/id/board_name")
-    Node(tmp_path, "trn2u.48xlarge", driver_version="2.30.2.0")
+    before = Node(tmp_path, "trn2u.48xlarge", driver_version="2.30.2.0")
+    foreign = (before.sysfs / "class/net", before.dev / "null", before.sysfs / "devices/virtual/dmi/id/board_name")
     for path in foreign:
         path.write_text("foreign")
     node = Node(tmp_path, "trn2.3xlarge")
