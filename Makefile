@@ -18,7 +18,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test thorough lint lint-ruff lint-mypy lint-imports format bench bench-cluster docs fuzz cluster-test man manifests images sbom release proto grammar lock clean
+.PHONY: help install run test thorough lint lint-ruff lint-mypy lint-imports format bench bench-cluster docs fuzz cluster-test faults man manifests images sbom release proto grammar lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,6 +78,10 @@ cluster-test: $(STAMP) ## run the tests that need a control plane (binaries from
 fuzz: $(STAMP) ## fuzz what parses and patches, TIME seconds for each target (Linux; atheris is installed on first use)
 	$(BIN)/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/fuzz.txt
 	$(BIN)/python -m tests.fuzz --seconds $(TIME) $(ARGS)
+
+faults: $(STAMP) ## run every disturbance at full length, and write their table into docs/benchmarks.md (needs KUBEBUILDER_ASSETS)
+	$(BIN)/python -m pytest -m fault -n0 --faults docs/benchmarks.md tests/faults tests/kubeletplugin/test_crash.py tests/kubeletplugin/test_full_disk.py \
+	  tests/cluster/test_soak.py tests/cluster/test_faults.py tests/cluster/test_driver_faults.py $(ARGS)
 
 docs: $(STAMP) ## build the book into docs/_build/html; a link without a target is an error
 	$(BIN)/python -m sphinx -q -W --keep-going -d docs/_build/cache docs docs/_build/html

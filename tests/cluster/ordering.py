@@ -7,7 +7,9 @@ from typing import Final, Protocol, TypeVar
 LONG: Final = (
     "test_migrate",
     "test_certificates",
+    "test_faults",
     "test_soak",
+    "test_driver_faults",
     "test_driver_lifecycle",
     "test_reapply",
     "test_prune",
