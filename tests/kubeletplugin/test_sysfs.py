@@ -76,18 +76,6 @@ def test_an_unknown_type_cannot_be_emulated() -> None:
     assert str(caught.value) == "There is no instance type 'trn2.48xlrge' to emulate. Did you mean 'trn2.48xlarge'?"
 
 
-def test_device_nodes_are_plain_files_where_devices_may_not_be_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_args: Any) -> None:
-        raise PermissionError(errno.EPERM, "not allowed")
-
-    monkeypatch.setattr(os, "mknod", refuse)
-    emulate.write_device_node(tmp_path, 0)
-    emulate.write_device_node(tmp_path, 0)
-    assert (tmp_path / "neuron0").is_file()
-
-
 @pytest.mark.parametrize(
     ("text", "cores"),
     [("8", 8), ("8\n", 8), (" 8 \n", 8), ("8\0", 8), ("", None), ("busy", None), ("\xff", None)],
