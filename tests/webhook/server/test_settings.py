@@ -292,11 +292,6 @@ def test_the_reference_has_every_setting() -> None:
         assert len(cells) == 6
 
 
-def test_the_documentation_has_the_reference() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "settings.md").read_text()
-    assert text.endswith(f"\n\n{settings.reference()}"), "write settings.reference() into docs/settings.md"
-
-
 def test_settings_are_written_as_the_config_file_spells_them(tmp_path: Path) -> None:
     chosen = load({"standalone": True, "exclude_namespace": ("a",)}, {})
     shown = chosen.as_written()
