@@ -106,7 +106,9 @@ def main(types: tuple[str, ...], directory: Path) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     try:
-        click.echo(f"Starting a cluster with {len(types)} node{'s' if len(types) > 1 else ''}; logs are in {directory}.")
+        click.echo(
+            f"Starting a cluster with {len(types)} node{'s' if len(types) > 1 else ''}; logs are in {directory}."
+        )
         sandbox.start()
         nodes = ", ".join(f"{node} ({kind})" for node, kind in sandbox.nodes.items())
         click.echo(

@@ -1,7 +1,7 @@
 """Pages of the book whose commands are run as a reader would, and whose output is compared.
 
-A block of `sh` is a script that must succeed. A block of `console` has commands after `$ `, each with its output. A line
-`[…]` stands for any lines, and within a line for any text. Names that Kubernetes generates, ages and times are not compared.
+A block of `sh` is a script that must succeed. A block of `console` has commands after `$ `, each with its output. `[…]`
+stands for any text, also of several lines. Names that Kubernetes generates, ages and times are not compared.
 """
 
 import dataclasses
