@@ -42,7 +42,7 @@ OLDER_VAP_API_VERSIONS: Final = ("admissionregistration.k8s.io/v1beta1", "admiss
 
 
 class LabelSelectorRequirement(Model):
-    """`metav1.LabelSelectorRequirement`."""
+    """A condition on one label."""
 
     key: Annotated[Text, Field(description="Key of a label.")]
     operator: Annotated[
@@ -52,7 +52,7 @@ class LabelSelectorRequirement(Model):
 
 
 class LabelSelector(Model):
-    """`metav1.LabelSelector`; an empty one selects everything."""
+    """A selector of labels; an empty one selects everything."""
 
     match_labels: dict[str, str] = Field(default_factory=dict, description="Labels that must have these values.")
     match_expressions: Annotated[
@@ -61,7 +61,7 @@ class LabelSelector(Model):
 
 
 class ResourceRule(Model):
-    """`NamedRuleWithOperations`: a request matches if it matches every list."""
+    """A request matches if it matches every list."""
 
     resource_names: Annotated[tuple[str, ...], Field(description="Names of objects. Default: any.")] = ()
     api_groups: Annotated[
@@ -82,7 +82,7 @@ class ResourceRule(Model):
 
 
 class MatchResources(Model):
-    """`MatchResources`: the requests that a policy or binding matches."""
+    """The requests that a policy or binding matches."""
 
     namespace_selector: Annotated[LabelSelector | None, Field(description="Labels of the namespace of the object.")] = (
         None
@@ -102,7 +102,7 @@ class MatchResources(Model):
 
 
 class MatchCondition(Model):
-    """`MatchCondition`, in CEL."""
+    """A condition in CEL."""
 
     name: Annotated[Text, Field(description="Appears in messages about the condition.")]
     expression: Expression
@@ -112,7 +112,7 @@ class MatchCondition(Model):
 
 
 class Validation(Model):
-    """`Validation`: an expression that must be true."""
+    """An expression that must be true."""
 
     expression: Expression
     message: Annotated[Text | None, Field(description="Text for the user if the expression is false.")] = None
@@ -126,7 +126,7 @@ class Validation(Model):
 
 
 class AuditAnnotation(Model):
-    """`AuditAnnotation`."""
+    """A value for the audit log."""
 
     key: Annotated[
         str,
@@ -137,21 +137,21 @@ class AuditAnnotation(Model):
 
 
 class Variable(Model):
-    """`Variable`: `variables.<name>`, evaluated on its first read."""
+    """A value that is evaluated on its first read."""
 
     name: Annotated[Identifier, Field(description="Expressions read it as variables.<name>.")]
     expression: Expression
 
 
 class ParamKind(Model):
-    """`ParamKind`: the kind of the parameter objects."""
+    """The kind of the parameter objects."""
 
     api_version: Annotated[Text, Field(description="apiVersion of the parameter objects.")]
     kind: Annotated[Text, Field(description="Kind of the parameter objects.")]
 
 
 class ParamRef(Model):
-    """`ParamRef`: the parameter objects of a binding, by name or by labels."""
+    """The parameter objects of a binding, by name or by labels."""
 
     name: Annotated[
         Text | None, Field(description="Name of the parameter object; exactly one of name and selector is set.")
@@ -185,7 +185,7 @@ class ValidationSpec(Model):
     failure_policy: Annotated[
         Literal["Fail", "Ignore"],
         Field(
-            description="What happens if an expression fails: Fail: as if a validation did not hold. Ignore: nothing."
+            description="What happens if an expression fails. Fail: as if a validation did not hold. Ignore: nothing."
         ),
     ] = "Fail"
 
