@@ -28,8 +28,10 @@ _PROGRAM = re.compile(r"^(?:\$ )?(?:sudo )?(make|\.venv/bin/neuron-dra|neuron-dr
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """What a reader has: a clone after `make install`."""
-    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
-    shutil.copy(ROOT / "Makefile", tmp_path)
+    for folder in ("deploy", "requirements"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    for file in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / file, tmp_path)
     (tmp_path / ".venv").symlink_to(sys.prefix)
     return tmp_path
 

@@ -37,8 +37,10 @@ class Sandbox:
     def __init__(self, assets: Assets, directory: Path, types: tuple[str, ...] = DEFAULT) -> None:
         self.plane = ControlPlane(assets, directory)
         self.nodes = {f"node-{number}": name for number, name in enumerate(types, start=1)}
-        # Paths of sockets are short.
+        # Paths of sockets are short, and the directory's may not be.
         self._short = Path(tempfile.mkdtemp(prefix="sandbox-"))
+        (directory / "nodes").mkdir()
+        (self._short / "n").symlink_to(directory / "nodes")
         self._kubelets: list[Kubelet] = []
         self._drivers: list[Driver] = []
         self._webhook: Webhook | None = None
@@ -55,7 +57,7 @@ class Sandbox:
         self._webhook.install()
         numbers: Counter[str] = Counter()
         for node, instance_type in self.nodes.items():
-            kubelet = Kubelet(self.plane, self._short / node, node, {INSTANCE_TYPE: instance_type})
+            kubelet = Kubelet(self.plane, self._short / "n" / node, node, {INSTANCE_TYPE: instance_type})
             self._kubelets.append(kubelet)
             kubelet.start()
             driver = Driver(
