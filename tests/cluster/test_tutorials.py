@@ -21,6 +21,8 @@ TYPES = {
     if "how-to/emulate.md" in path.read_text()
 }
 """Tutorial -> instance types of its nodes."""
+AFTER = {"connected-devices": ROOT / "docs/how-to/probe.md"}
+"""Tutorial -> another page that is tried in its sandbox."""
 
 
 @pytest.fixture
@@ -46,7 +48,9 @@ def test_a_tutorial_is_what_a_reader_sees(name: str, sandbox: Sandbox, tmp_path:
         "PATH": f"{programs}:/usr/local/bin:/usr/bin:/bin",
         "PYTHONPATH": str(ROOT),
     }
-    Reader(directory, environment).follow((TUTORIALS / f"{name}.md").read_text(), patience=20)
+    reader = Reader(directory, environment)
+    for page in filter(None, (TUTORIALS / f"{name}.md", AFTER.get(name))):
+        reader.follow(page.read_text(), patience=20)
 
 
 def test_the_tutorials_are_found() -> None:
