@@ -20,7 +20,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint lint-ruff lint-mypy lint-imports format bench docs fuzz cluster-test sandbox man manifests images sbom release proto lock clean
+.PHONY: help install run test lint lint-ruff lint-mypy lint-imports format bench bench-cluster docs fuzz cluster-test sandbox man manifests images sbom release proto grammar lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,12 +58,17 @@ format: $(STAMP) ## format the sources with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP) ## run the benchmarks
+bench: $(STAMP) ## run the benchmarks (load from wrk)
 	$(BIN)/python -m benchmarks $(ARGS)
+	$(BIN)/python -m benchmarks.curves
 	$(BIN)/python -m benchmarks.prepare
 	$(BIN)/python -m benchmarks.policies
 	$(BIN)/python -m benchmarks.packing
 	$(BIN)/python -m benchmarks.report
+
+bench-cluster: $(STAMP) ## measure pods created through a real API server, and a real scheduler (binaries from KUBEBUILDER_ASSETS)
+	$(BIN)/python -m benchmarks.through_api_server $(ARGS)
+	$(BIN)/python -m benchmarks.scheduling
 
 cluster-test: $(STAMP) ## run the tests that need a control plane (binaries from KUBEBUILDER_ASSETS; ARGS="--shuffle 1" for a random order)
 	$(BIN)/python -m pytest tests/cluster -n $(CLUSTER_WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
@@ -102,6 +107,9 @@ release: $(STAMP) ## write dist/: wheel, chart package, SBOM and SHA256SUMS (ima
 
 proto: $(STAMP) ## generate the kubelet's protocols again from their .proto files
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. kubeletplugin/pb/*.proto tests/cluster/pb/*.proto
+
+grammar: $(STAMP) ## compute the parser table of CEL again, for the locked cel-python and Lark
+	$(BIN)/python -m tests.support.parser_table
 
 lock: $(STAMP) ## resolve the requirements again (needs uv)
 	echo pip | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \

@@ -1,109 +1,32 @@
 """`make bench`: the webhook and a bare Starlette route, one pinned core each, TLS keep-alive, 1 and 64 connections.
 
-Rounds alternate between the cases, so that a slow machine affects all of them. The table shows medians.
+Rounds alternate between the cases, so that a slow machine affects all of them. The table shows medians. The load comes
+from wrk, on the other core.
 """
 
-import contextlib
+import dataclasses
 import json
 import os
 import platform
-import shutil
-import socket
-import ssl
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import click
 
-from benchmarks import reviews
+from benchmarks import load, reviews, servers
 
-CONNECTIONS = (1, 64)
-_TICKS = os.sysconf("SC_CLK_TCK")
+CONNECTIONS: Final = (1, 64)
+_CLOSE: Final = (("Connection", "close"),)
 
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+Results = dict[tuple[str, int], list[load.Measured]]
 
 
-def _pinned(command: list[str], core: int) -> list[str]:
-    taskset = shutil.which("taskset")
-    return [taskset, "-c", str(core), *command] if taskset and (os.cpu_count() or 1) > 1 else command
-
-
-def _wait_ready(port: int, ca: Path) -> None:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            context = ssl.create_default_context(cafile=str(ca))
-            with urllib.request.urlopen(f"https://localhost:{port}/readyz", context=context):
-                return
-        time.sleep(0.005)
-    raise click.ClickException(f"the server on port {port} was not ready after 20 s")
-
-
-@contextlib.contextmanager
-def _running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("wb") as stream, subprocess.Popen(_pinned(command, 0), stdout=stream, stderr=stream) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
-            process.wait(30)
-
-
-def _webhook(port: int, metrics_port: int, tls: Path) -> list[str]:
-    return [
-        *(sys.executable, "-m", "webhook", "webhook", "--standalone"),
-        *("--port", str(port), "--metrics-port", str(metrics_port), "--tls-dir", str(tls)),
-    ]
-
-
-def _cold_start(tls: Path, folder: Path) -> float:
-    """Seconds from process start to an answer of /readyz over TLS. The certificate exists already."""
-    port = _free_port()
-    started = time.perf_counter()
-    with _running(_webhook(port, _free_port(), tls), folder / "cold.log"):
-        _wait_ready(port, tls / "ca.crt")
-        return time.perf_counter() - started
-
-
-def cpu_seconds(process: int) -> float:
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
-def _rss(process: int) -> float:
-    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
-def _load(
-    process: int, port: int, path: str, ca: Path, requests: Path, connections: int, seconds: float
-) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.load", str(port), path, str(ca), str(requests)]
-    before = cpu_seconds(process)
-    done = subprocess.run(
-        _pinned([*command, str(connections), str(seconds)], 1), stdout=subprocess.PIPE, text=True, check=True
-    )
-    result: dict[str, float] = json.loads(done.stdout)
-    result["cpu"] = cpu_seconds(process) - before
-    if result["failed"]:
-        raise click.ClickException(f"{result['failed']:.0f} reviews failed at {path}")
-    return result
-
-
-def _report(results: dict[tuple[str, int], list[dict[str, float]]]) -> None:
+def _report(results: Results) -> None:
     def median(case: str, connections: int, figure: str) -> float:
-        return statistics.median(result[figure] for result in results[case, connections])
+        found: list[float] = [getattr(result, figure) for result in results[case, connections]]
+        return statistics.median(found)
 
     cases = list(dict.fromkeys(case for case, _ in results))
     click.echo(
@@ -120,9 +43,9 @@ def _report(results: dict[tuple[str, int], list[dict[str, float]]]) -> None:
 
 
 @click.command()
-@click.option("--seconds", default=4.0, show_default=True, help="Length of one measurement.")
+@click.option("--seconds", default=4, show_default=True, help="Length of one measurement.")
 @click.option("--rounds", default=3, show_default=True, help="Measurements of each case; the table shows medians.")
-def main(seconds: float, rounds: int) -> None:
+def main(seconds: int, rounds: int) -> None:
     """Measure the webhook and a bare Starlette route."""
     with tempfile.TemporaryDirectory(prefix="neuron-dra-bench-") as name:
         folder = Path(name)
@@ -138,35 +61,53 @@ def main(seconds: float, rounds: int) -> None:
         )
         click.echo(f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()};")
         click.echo(f"server on core 0, load on core 1; pod {pod_size} bytes, template {claim_size} bytes.")
-        _cold_start(tls, folder)
-        cold = statistics.median(_cold_start(tls, folder) for _ in range(rounds))
-        ports = _free_port(), _free_port()
-        bare = [sys.executable, "-m", "benchmarks.bare", str(ports[0]), str(tls / "tls.crt"), str(tls / "tls.key")]
+        servers.cold_start(tls, folder)
+        cold = statistics.median(servers.cold_start(tls, folder) for _ in range(rounds))
+        ports = servers.free_port(), servers.free_port()
+        ca = tls / "ca.crt"
         with (
-            _running(bare, folder / "bare.log") as first,
-            _running(_webhook(ports[1], _free_port(), tls), folder / "webhook.log") as second,
+            servers.running(servers.bare(ports[0], tls), folder / "bare.log") as first,
+            servers.running(servers.webhook(ports[1], servers.free_port(), tls), folder / "webhook.log") as second,
         ):
             for port in ports:
-                _wait_ready(port, tls / "ca.crt")
-            idle = _rss(second.pid)
-            cases: dict[str, tuple[Any, ...]] = {
-                "bare Starlette route, a constant": (first.pid, ports[0], "/bare", tls / "ca.crt", converted),
-                "pass-through: pod without Neuron": (second.pid, ports[1], "/mutate", tls / "ca.crt", plain),
-                "conversion: replicas, template cached": (second.pid, ports[1], "/mutate", tls / "ca.crt", converted),
-                "conversion: every pod another demand": (second.pid, ports[1], "/mutate", tls / "ca.crt", distinct),
-                "validation: the same template again": (second.pid, ports[1], "/validate", tls / "ca.crt", claims),
-                "validation: every template another": (second.pid, ports[1], "/validate", tls / "ca.crt", others),
+                servers.wait_ready(port, ca)
+            idle = servers.rss_mib(second.pid)
+            roots = f"https://localhost:{ports[0]}", f"https://localhost:{ports[1]}"
+            cases = {
+                "bare Starlette route, a constant": load.Target(first.pid, f"{roots[0]}/bare", converted),
+                "pass-through: pod without Neuron": load.Target(second.pid, f"{roots[1]}/mutate", plain),
+                "conversion: replicas, template cached": load.Target(second.pid, f"{roots[1]}/mutate", converted),
+                "conversion: every pod another demand": load.Target(second.pid, f"{roots[1]}/mutate", distinct),
+                "validation: the same template again": load.Target(second.pid, f"{roots[1]}/validate", claims),
+                "validation: every template another": load.Target(second.pid, f"{roots[1]}/validate", others),
             }
-            results: dict[tuple[str, int], list[dict[str, float]]] = {}
+            for target in cases.values():
+                load.check(target, ca)
+            results: Results = {}
             for _ in range(rounds):
                 for connections in CONNECTIONS:
                     for case, target in cases.items():
-                        results.setdefault((case, connections), []).append(_load(*target, connections, seconds))
-            loaded = _rss(second.pid)
-        _report(results)
-        click.echo(
-            f"\ncold start to ready over TLS: {cold:.2f} s; RSS: {idle:.0f} MiB ready, {loaded:.0f} MiB after load"
-        )
+                        results.setdefault((case, connections), []).append(load.run(target, connections, seconds))
+            loaded = servers.rss_mib(second.pid)
+            _report(results)
+            click.echo(
+                f"\ncold start to ready over TLS: {cold:.2f} s; RSS: {idle:.0f} MiB ready, {loaded:.0f} MiB after load"
+            )
+            _handshakes({case: cases[case] for case in list(cases)[:3]}, rounds, seconds)
+
+
+def _handshakes(cases: dict[str, load.Target], rounds: int, seconds: int) -> None:
+    """Measure one review per connection: each pays for a TLS handshake."""
+    click.echo(f"\n{'one review per connection, 16 at a time':<42} {'reviews/s':>10} {'x bare':>7} {'p99 ms':>7}")
+    measured: dict[str, list[load.Measured]] = {case: [] for case in cases}
+    for _ in range(rounds):
+        for case, target in cases.items():
+            measured[case].append(load.run(dataclasses.replace(target, headers=_CLOSE), 16, seconds))
+    bare = statistics.median(each.rps for each in next(iter(measured.values())))
+    for case, found in measured.items():
+        rps = statistics.median(each.rps for each in found)
+        p99 = statistics.median(each.p99 for each in found) * 1000
+        click.echo(f"{case:<42} {rps:>10.0f} {rps / bare:>7.2f} {p99:>7.2f}")
 
 
 if __name__ == "__main__":

@@ -1,102 +1,120 @@
-"""A load generator: keep-alive connections over TLS. Each sends its next review after the last answer.
+"""Load from wrk, an HTTP load generator in C: one thread that replays request bodies over TLS."""
 
-It runs in a separate process, so that it can be pinned to another core than the server:
-`python -m benchmarks.load PORT PATH CA REVIEWS CONNECTIONS SECONDS` prints one line of JSON.
-"""
-
-import asyncio
-import itertools
+import dataclasses
 import json
+import shutil
 import ssl
-import sys
-import time
-from collections.abc import Callable, Iterator
+import subprocess
 from pathlib import Path
-from typing import cast
+from typing import Final
 
-import uvloop
+import click
+import httpx
 
-WARM_UP = 0.5
+from benchmarks.servers import cpu_seconds, pinned
 
-
-class Connection(asyncio.Protocol):
-    """One connection. Parses only the length and the success of an answer."""
-
-    def __init__(self, requests: Iterator[bytes], done: Callable[[float, bool], bool]) -> None:
-        self._requests = requests
-        self._done = done
-        self._buffer = b""
-        self._sent = 0.0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports do not inherit from it
-        self._send()
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        head, separator, body = self._buffer.partition(b"\r\n\r\n")
-        if not separator:
-            return
-        start = head.lower().index(b"content-length:") + len(b"content-length:")
-        if len(body) < int(head[start:].partition(b"\r\n")[0]):
-            return
-        good = head.startswith(b"HTTP/1.1 200") and b'"allowed":true' in body
-        self._buffer = b""
-        if self._done(time.perf_counter() - self._sent, good):
-            self._send()
-        else:
-            self._transport.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if exc is not None:
-            self._done(0.0, False)
-
-    def _send(self) -> None:
-        self._sent = time.perf_counter()
-        self._transport.write(next(self._requests))
+_REPLAY: Final = Path(__file__).with_name("replay.lua")
+_WARM_UP_SECONDS: Final = 1
 
 
-async def run(
-    port: int, path: str, ca: str, reviews: list[bytes], connections: int, seconds: float
-) -> dict[str, float]:
-    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
-    requests = itertools.cycle([f"{head}{len(each)}\r\n\r\n".encode() + each for each in reviews])
-    context = ssl.create_default_context(cafile=ca)
-    latencies: list[float] = []
-    failed = answered = 0
-    running, measuring = True, False
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """One measurement.
 
-    def done(latency: float, good: bool) -> bool:
-        nonlocal failed, answered
-        answered += 1
-        if measuring:
-            latencies.append(latency)
-            failed += not good
-        return running
+    Attributes:
+        rps: Requests per second.
+        p50: Seconds until the answer; p95 and p99 too.
+        cpu: CPU seconds of the server for one request.
+        answered: Requests of the measurement.
+    """
 
-    loop = asyncio.get_running_loop()
-    for _ in range(connections):
-        await loop.create_connection(lambda: Connection(requests, done), "localhost", port, ssl=context)
-    await asyncio.sleep(WARM_UP)
-    measuring, started = True, time.perf_counter()
-    await asyncio.sleep(seconds)
-    elapsed, running, measuring = time.perf_counter() - started, False, False
-    latencies.sort()
-    return {
-        "rps": len(latencies) / elapsed,
-        "p50": latencies[len(latencies) // 2],
-        "p99": latencies[int(len(latencies) * 0.99)],
-        "failed": failed,
-        "answered": answered,
-    }
+    rps: float
+    p50: float
+    p95: float
+    p99: float
+    cpu: float
+    answered: int
 
 
-def main() -> None:
-    port, path, ca, reviews, connections, seconds = sys.argv[1:]
-    lines = Path(reviews).read_bytes().splitlines()
-    result = uvloop.run(run(int(port), path, ca, lines, int(connections), float(seconds)))
-    sys.stdout.write(json.dumps(result) + "\n")
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Where reviews go, and which.
+
+    Attributes:
+        process: The server's process id, for its CPU time.
+        url: With the path.
+        bodies: A file with one request body per line; wrk sends them in turns.
+        headers: Further headers.
+        core: The core of the load generator; None for any.
+    """
+
+    process: int
+    url: str
+    bodies: Path
+    headers: tuple[tuple[str, str], ...] = ()
+    core: int | None = 1
 
 
-if __name__ == "__main__":
-    main()
+def require_wrk() -> str:
+    """The path of wrk.
+
+    Raises:
+        click.ClickException: wrk is not installed.
+    """
+    found = shutil.which("wrk")
+    if found is None:
+        raise click.ClickException("wrk is not installed: the load comes from it (package wrk of Debian and others)")
+    return found
+
+
+def run(target: Target, connections: int, seconds: float, *, warm_up: bool = True) -> Measured:
+    """Send requests over some connections, each the next one after its answer.
+
+    Raises:
+        click.ClickException: A request failed, or its answer was not 2xx.
+    """
+    if warm_up:
+        _wrk(target, connections, _WARM_UP_SECONDS)
+    before = cpu_seconds(target.process)
+    found = _wrk(target, connections, seconds)
+    busy = cpu_seconds(target.process) - before
+    if found["refused"] or found["broken"] or not found["answered"]:
+        raise click.ClickException(
+            f"{target.url}: of {found['answered']} requests {found['refused']} were refused, {found['broken']} failed"
+        )
+    return Measured(
+        rps=found["answered"] * 1e6 / found["duration_us"],
+        p50=found["p50_us"] / 1e6,
+        p95=found["p95_us"] / 1e6,
+        p99=found["p99_us"] / 1e6,
+        cpu=busy / found["answered"],
+        answered=found["answered"],
+    )
+
+
+def check(target: Target, ca: Path) -> None:
+    """Send every body once, before the load: wrk looks at the status of an answer only.
+
+    Raises:
+        click.ClickException: An answer does not admit the object.
+    """
+    with httpx.Client(verify=ssl.create_default_context(cafile=str(ca)), trust_env=False) as client:
+        for number, body in enumerate(target.bodies.read_bytes().splitlines()):
+            answer = client.post(target.url, content=body, headers={"Content-Type": "application/json"})
+            if answer.status_code != httpx.codes.OK or not answer.json()["response"]["allowed"]:
+                raise click.ClickException(f"{target.url}: review {number} of {target.bodies}: {answer.text[:500]}")
+
+
+def _wrk(target: Target, connections: int, seconds: float) -> dict[str, int]:
+    command = [
+        *(require_wrk(), "--threads", "1", "--connections", str(connections), "--timeout", "30s"),
+        *("--duration", f"{max(1, round(seconds))}s", "--script", str(_REPLAY), target.url, "--", str(target.bodies)),
+        *(part for header in target.headers for part in header),
+    ]
+    if target.core is not None:
+        command = pinned(command, target.core)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        raise click.ClickException(f"wrk exited with {done.returncode}: {done.stdout}")
+    result: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
+    return result

@@ -10,14 +10,14 @@ import contextlib
 import functools
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from benchmarks import reviews
-from benchmarks.__main__ import _cold_start, _free_port, _load, _running, _wait_ready, _webhook
+from benchmarks import load, reviews, servers
 
 POLICIES: Final = 20
 MOST_ADDED_P99_MS: Final = 5.0
@@ -83,16 +83,16 @@ def write_policies(folder: Path, *, matching: bool) -> None:
         (folder / f"p-{at}.yaml").write_text(head + match + _BODIES[at % len(_BODIES)].lstrip("\n"))
 
 
-Round = dict[str, dict[str, float]]
+Round = dict[str, load.Measured]
 
 
-def measure(servers: dict[str, Callable[[], dict[str, float]]], rounds: int) -> list[Round]:
+def measure(turns: Mapping[str, Callable[[], load.Measured]], rounds: int) -> list[Round]:
     """Measure every server in every round; each round starts with another server."""
-    names = list(servers)
+    names = list(turns)
     found = []
     for number in range(rounds):
         first = number % len(names)
-        taken = {name: servers[name]() for name in names[first:] + names[:first]}
+        taken = {name: turns[name]() for name in names[first:] + names[:first]}
         found.append({name: taken[name] for name in names})
     return found
 
@@ -103,15 +103,15 @@ def _median(rounds: list[Round], figure: Callable[[Round], float]) -> float:
 
 def _report(rounds: list[Round], connections: int) -> None:
     for name in rounds[0]:
-        rps = _median(rounds, lambda each, name=name: each[name]["rps"])  # type: ignore[misc]
-        ratio = _median(rounds, lambda each, name=name: each[name]["rps"] / each["none"]["rps"])  # type: ignore[misc]
+        rps = _median(rounds, lambda each, name=name: each[name].rps)  # type: ignore[misc]
+        ratio = _median(rounds, lambda each, name=name: each[name].rps / each["none"].rps)  # type: ignore[misc]
         times: list[Any] = []
-        for percentile in ("p50", "p99"):
-            own = lambda each, name=name, p=percentile: each[name][p] * 1000  # noqa: E731
-            added = lambda each, name=name, p=percentile: (each[name][p] - each["none"][p]) * 1000  # noqa: E731
+        for percentile in (attrgetter("p50"), attrgetter("p99")):
+            own = lambda each, name=name, p=percentile: p(each[name]) * 1000  # noqa: E731
+            added = lambda each, name=name, p=percentile: (p(each[name]) - p(each["none"])) * 1000  # noqa: E731
             times += [_median(rounds, own), _median(rounds, added)]
         p50, p50_added, p99, p99_added = times
-        cpu = _median(rounds, lambda each, name=name: each[name]["cpu_ms"])  # type: ignore[misc]
+        cpu = _median(rounds, lambda each, name=name: each[name].cpu * 1000)  # type: ignore[misc]
         click.echo(
             f"{_TITLES[name]:<32} {connections:>5} {rps:>10.0f} {ratio:>9.2f} {p50:>7.2f} {p50_added:>+7.2f}"
             f" {p99:>7.2f} {p99_added:>+7.2f} {cpu:>7.2f}"
@@ -125,33 +125,27 @@ _TITLES: Final = {
 }
 
 
-def _turn(target: tuple[int, int], ca: Path, requests: Path, connections: int, seconds: float) -> dict[str, float]:
-    """One measurement, with the server's CPU time per review, which a busy machine changes least."""
-    result = _load(*target, "/validate", ca, requests, connections, seconds)
-    return {**result, "cpu_ms": result["cpu"] / result["answered"] * 1000}
-
-
 @click.command()
-@click.option("--seconds", default=1.5, show_default=True, help="Length of one measurement.")
+@click.option("--seconds", default=2, show_default=True, help="Length of one measurement.")
 @click.option("--rounds", default=9, show_default=True, help="Measurements of each server; the table shows medians.")
-def main(seconds: float, rounds: int) -> None:
+def main(seconds: int, rounds: int) -> None:
     """Measure validation of pods with and without policies."""
     with tempfile.TemporaryDirectory(prefix="neuron-dra-bench-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         tls, pods = folder / "tls", folder / "pods"
         reviews.write(pods, reviews.pod("4"))
-        _cold_start(tls, folder)
-        targets: dict[str, tuple[int, int]] = {}
+        servers.cold_start(tls, folder)
+        targets: dict[str, load.Target] = {}
         for case in _TITLES:
-            port = _free_port()
-            command = _webhook(port, _free_port(), tls)
+            port = servers.free_port()
+            command = servers.webhook(port, servers.free_port(), tls)
             if case != "none":
                 write_policies(folder / case, matching=case == "busy")
                 command += ["--policies", str(folder / case)]
-            process = stack.enter_context(_running(command, folder / f"{case}.log"))
-            targets[case] = process.pid, port
-        for _, port in targets.values():
-            _wait_ready(port, tls / "ca.crt")
+            process = stack.enter_context(servers.running(command, folder / f"{case}.log"))
+            targets[case] = load.Target(process.pid, f"https://localhost:{port}/validate", pods)
+            servers.wait_ready(port, tls / "ca.crt")
+            load.check(targets[case], tls / "ca.crt")
         click.echo(
             f"\n{POLICIES} policies of 3 expressions; validation of a pod; figures per review, medians of {rounds}"
         )
@@ -161,11 +155,11 @@ def main(seconds: float, rounds: int) -> None:
         )
         missed = []
         for connections in (1, 64):
-            servers = {
-                case: functools.partial(_turn, target, tls / "ca.crt", pods, connections, seconds)
+            turns = {
+                case: functools.partial(load.run, target, connections, seconds, warm_up=False)
                 for case, target in targets.items()
             }
-            found = measure(servers, rounds)
+            found = measure(turns, rounds)
             _report(found, connections)
             missed += _missed(found, connections)
     click.echo("\n" + ("\n".join(missed) or "Targets met."))
@@ -176,8 +170,8 @@ def _missed(found: list[Round], connections: int) -> list[str]:
 
     Added latency is measured at one connection, where reviews do not wait for each other.
     """
-    ratio = _median(found, lambda each: each["idle"]["rps"] / each["none"]["rps"])
-    added = _median(found, lambda each: (each["busy"]["p99"] - each["none"]["p99"]) * 1000)
+    ratio = _median(found, lambda each: each["idle"].rps / each["none"].rps)
+    added = _median(found, lambda each: (each["busy"].p99 - each["none"].p99) * 1000)
     told = []
     if ratio < LEAST_RATIO:
         told.append(

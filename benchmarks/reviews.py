@@ -6,10 +6,12 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+Object = dict[str, Any]
+
 VARIANTS = 256
 
 
-def pod(neuron: str | None) -> dict[str, Any]:
+def pod(neuron: str | None) -> Object:
     """A pod of about 3 KB, after the API server's defaulting and in-tree admission."""
     amounts = {"cpu": "8", "memory": "64Gi"} | ({"aws.amazon.com/neuron": neuron} if neuron else {})
     container = {
@@ -81,7 +83,7 @@ def pod(neuron: str | None) -> dict[str, Any]:
     }
 
 
-def template() -> dict[str, Any]:
+def template() -> Object:
     """A typical ResourceClaimTemplate of about 1.5 KB: connected devices, LNC, a driver version."""
     attributes = 'device.attributes["neuron.aws.com"]'
     selectors = [
@@ -118,7 +120,7 @@ def template() -> dict[str, Any]:
     }
 
 
-def review(manifest: dict[str, Any]) -> dict[str, Any]:
+def review(manifest: Object) -> Object:
     group, _, version = manifest["apiVersion"].rpartition("/")
     gvk = {"group": group, "version": version, "kind": manifest["kind"]}
     resource = {"group": group, "version": version, "resource": f"{manifest['kind'].lower()}s"}
@@ -146,7 +148,7 @@ def review(manifest: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def write(path: Path, manifest: dict[str, Any], *, distinct: bool = False) -> int:
+def write(path: Path, manifest: Object, *, distinct: bool = False) -> int:
     """Write variants of a review, one per line. With `distinct`, each has another demand. Returns the bytes of one."""
     lines = []
     for index in range(VARIANTS * (8 if distinct else 1)):

@@ -18,7 +18,7 @@ from typing import Final
 
 import click
 
-from benchmarks.__main__ import cpu_seconds
+from benchmarks.servers import cpu_seconds
 from neuron import names
 from neuron.claims import Claim, make_claim
 from neuron.demand import Ask, Role

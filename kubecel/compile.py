@@ -1,22 +1,17 @@
 """The backend: cel-python's grammar, our tree, our closures.
 
 cel-python's interpreter takes 0.1 to 4 ms per expression, converts every object first, and has neither optional access
-nor the libraries of Kubernetes. So only its grammar is used: Lark parses with it, with the rules of cel-go's grammar
-that it does not have, and `kubecel.closures` compiles the tree. Tests in tests/kubecel compare the results with
-cel-python and with a real API server.
-
-The grammar is read from the installed package without importing it: `import celpy` would load its interpreter, a
-date library and a JSON query language (40 ms, 5 MiB) that are not used here.
+nor the libraries of Kubernetes. So only its grammar is used (`kubecel.grammar`), and `kubecel.closures` compiles the
+tree. Tests in tests/kubecel compare the results with cel-python and with a real API server.
 """
 
 import dataclasses
 import functools
-import importlib.util
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
+from kubecel import grammar
 from kubecel.budget import DEFAULT_LIMITS, Budget, Limits
 from kubecel.checking.overloads import Library
 from kubecel.checking.size_estimates import CostLimit, SizeOf
@@ -44,59 +39,14 @@ from kubecel.values import kind_of
 COMPILED_BY: Final = (access, aggregates, calls, comprehensions, operators)
 """These modules register a compile function for each kind of node."""
 
-_ESCAPE: Final = r"""\\(?:[abfnrtv"'\\?`]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2})"""
-# Rules of cel-go's grammar (parser/gen/CEL.g4) that cel-python's does not have: optional access and elements, trailing
-# commas, and stricter literals. (In a character class the backslash follows the quote: Lark drops it before.)
-_EXTENSION: Final = rf"""
-%extend member : member_optional_dot | member_optional_index
-member_optional_dot : member "." "?" IDENT
-member_optional_index : member "[" "?" expr "]"
-
-%override list_lit : "[" [elements [","]] "]"
-elements : [elements ","] element
-element : expr | optional_element
-optional_element : "?" expr
-
-%override map_lit : "{{" [entries [","]] "}}"
-entries : [entries ","] entry
-entry : plain_entry | optional_entry
-plain_entry : expr ":" expr
-optional_entry : "?" expr ":" expr
-
-%override FLOAT_LIT.1 : /-?([0-9]+\.[0-9]+([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)/
-%override UINT_LIT.2 : /(0x[0-9a-fA-F]+|[0-9]+)[uU]/
-%override INT_LIT : /-?(0x[0-9a-fA-F]+|[0-9]+)/
-%override BOOL_LIT.1 : /(true|false)\b/
-%override MLSTRING_LIT.3 : /[rR]\"\"\"(.|\n)*?\"\"\"/ | /[rR]'''(.|\n)*?'''/
-    | /\"\"\"({_ESCAPE}|[^\\])*?\"\"\"/ | /'''({_ESCAPE}|[^\\])*?'''/
-%override STRING_LIT.2 : /[rR]"[^"\n\r]*"/ | /[rR]'[^'\n\r]*'/
-    | /"({_ESCAPE}|[^"\\\n\r])*"/ | /'({_ESCAPE}|[^'\\\n\r])*'/
-%override BYTES_LIT.4 : /[bB]/ MLSTRING_LIT | /[bB]/ STRING_LIT
-"""
+_BUILDING: Final = threading.Lock()
 
 
 @functools.cache
 def _parser() -> tuple[Any, TreeBuilder]:
-    """Lark with the extended grammar. Built at the first use, because it takes 0.1 s."""
-    import lark
-
-    package = importlib.util.find_spec("celpy")
-    if package is None or package.submodule_search_locations is None:
-        raise ModuleNotFoundError("cel-python is not installed: its grammar is needed to read expressions")
-    grammar = (Path(package.submodule_search_locations[0]) / "cel.lark").read_text(encoding="utf-8")
+    """Lark's parser, made at the first use: importing Lark takes 30 ms."""
     builder = TreeBuilder()
-    parser = lark.Lark(
-        grammar + _EXTENSION,
-        parser="lalr",
-        start="expr",
-        maybe_placeholders=False,
-        keep_all_tokens=True,
-        transformer=builder,
-    )
-    return parser, builder
-
-
-_BUILDING: Final = threading.Lock()
+    return grammar.parser(builder), builder
 
 
 def parse(source: str, limits: Limits = DEFAULT_LIMITS, deadline: Deadline | None = None) -> Node:

@@ -30,6 +30,7 @@ from kubeletplugin.node_labels import Labeller
 from kubeletplugin.offer import Guard, OfferSettings
 from kubeletplugin.own_node import OwnNode
 from kubeletplugin.owner import OwnerReporter
+from kubeletplugin.ports import Clock
 from kubeletplugin.prepare import Preparer
 from kubeletplugin.probe import Prober
 from kubeletplugin.publish import Instance, NodeSources, Publisher
@@ -54,6 +55,8 @@ BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 _DISTRIBUTION: Final = "neuron-dra"
 _GRACE_SECONDS: Final = 5.0
+_DEREGISTRATION_SECONDS: Final = 1.5
+"""The kubelet looks once a second for registration sockets that have gone, and calls the plugin until then."""
 _SEMVER: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:(a|b|rc|\.dev)(\d+))?")
 _PRE_RELEASES: Final = {"a": "alpha", "b": "beta", "rc": "rc", ".dev": "dev"}
 
@@ -142,6 +145,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         await stack.enter_async_context(
             _serving(UnixServer(paths.plugin, handlers(driver, monitor, settings.node_name, clock)))
         )
+        stack.push_async_callback(_outlast_registration, gate, clock)
         await stack.enter_async_context(_serving(UnixServer(paths.registration, [registration.handler()])))
         if settings.health_port:
             prober = Prober(paths, registered=lambda: bool(gate.registered), offered=lambda: publisher.offered)
@@ -260,6 +264,12 @@ async def _serving(server: UnixServer) -> AsyncIterator[None]:
         yield
     finally:
         await server.stop(_GRACE_SECONDS)
+
+
+async def _outlast_registration(gate: KubeletGate, clock: Clock) -> None:
+    """Serve until the kubelet knows that this instance ends: a pod whose call fails waits up to 90 s for the next."""
+    if gate.registered:
+        await clock.sleep(_DEREGISTRATION_SECONDS)
 
 
 @contextlib.asynccontextmanager

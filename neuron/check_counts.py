@@ -7,11 +7,12 @@ the Neuron scheduler extension excludes for Trn1, and more devices than the node
 import dataclasses
 import functools
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from neuron import names
 from neuron.check_connections import Connections, connecting, fewest_devices, group_size
+from neuron.check_interfaces import check_interfaces, tied_interfaces
 from neuron.claim_specs import ClaimSpec, Constraint, Leaf
 from neuron.configs import covers
 from neuron.findings import Finding, short, warning
@@ -34,8 +35,10 @@ class CountRules:
         catalogue: Catalogue,
         *,
         unconnected: bool = False,
+        network_classes: Collection[str] = (),
     ) -> None:
         self._unconnected = unconnected
+        self._network_classes = network_classes
         self._claim = claim
         self._index = index
         self._catalogue = catalogue
@@ -132,19 +135,21 @@ class CountRules:
         return found
 
     def _check_group(self, constraint: Constraint, covered: Sequence[Leaf]) -> list[Finding]:
-        """NEU522: more devices must agree on an attribute than any node has with one value of it."""
+        """NEU522: more devices must agree on an attribute than any node has with one value of it. Also NEU543."""
         attribute, index = constraint.match_attribute, self._index
         together = _together(leaf.mask for leaf in covered)
-        best: tuple[int, int] | None = None
-        for name in index.types(together):
-            wanted = self._total(covered, name)
-            largest = index.groups(together, attribute, name)
-            if wanted <= largest:
-                return []
-            best = max(best or (0, 0), (largest, wanted))
-        if best is None:
+        sizes = {
+            name: (index.groups(together, attribute, name), self._total(covered, name))
+            for name in index.types(together)
+        }
+        fitting_types = [name for name, (largest, wanted) in sizes.items() if wanted <= largest]
+        if fitting_types:
+            size = group_size(attribute)
+            interfaces = tied_interfaces(self._claim, constraint, self._network_classes) if size else 0
+            return check_interfaces(constraint, size, interfaces, fitting_types) if interfaces else []
+        if not sizes:
             return []
-        largest, wanted = best
+        largest, wanted = max(sizes.values())
         message = f"{wanted} devices must agree on {short(attribute)}, and at most {largest} do."
         fitting = connecting(wanted, together, index)
         fix = f"Request {largest} or fewer" + (f", or use matchAttribute: {fitting}." if fitting else ".")

@@ -74,10 +74,21 @@ def make_claim(
         unconnected: whether counts that cannot be connected are allowed.
         others: instance types that a refusal may name, if they serve what the candidates do not.
     """
-    small = len(asks) <= _MOST_REMEMBERED
-    make = _remembered if small else _make
-    made = make(tuple(asks), _Types(candidates), config, device_class, pin_types, unconnected)
+    types = _Types(candidates)
+    make = _remembered if len(asks) <= _MOST_REMEMBERED else _make
+    if config.efa is None:
+        # Only findings name containers, so pods that differ by such names share a claim without findings.
+        nameless = tuple(_nameless(ask.role, ask.resource, ask.amount) for ask in asks)
+        made = make(nameless, types, config, device_class, pin_types, unconnected)
+        if isinstance(made, Claim) and not made.warnings:
+            return made
+    made = make(tuple(asks), types, config, device_class, pin_types, unconnected)
     return made if isinstance(made, Claim | Refusal) else _refusal(made, asks, candidates, config, others)
+
+
+@functools.lru_cache(maxsize=1024)
+def _nameless(role: Role, resource: str, amount: int) -> Ask:
+    return Ask("", role, "", resource, amount)
 
 
 class _Types:

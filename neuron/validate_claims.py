@@ -42,6 +42,7 @@ class ClaimContext:
         classes_known: whether a class that is not in `classes` does not exist.
         device_class: the class of the driver's chart. If it is not in `classes`, it is assumed to select the driver.
         unconnected: whether a policy allows devices that are not connected, so that a claim for them is not an error.
+        network_classes: DeviceClasses of EFA interfaces: that of AWS's network driver, and those that policies name.
         memory: cache of selectors that were evaluated with `index`; None: no cache.
     """
 
@@ -52,6 +53,7 @@ class ClaimContext:
     classes_known: bool = False
     device_class: str = names.DEVICE_CLASS
     unconnected: bool = False
+    network_classes: frozenset[str] = frozenset({names.EFA_DEVICE_CLASS})
     memory: JudgedSelectors | None = None
 
 
@@ -172,7 +174,14 @@ def judge_claim(claim: ClaimSpec, context: ClaimContext) -> ClaimJudgement:
     findings.add(check_configs.check_conflicts(claim, placed))
     findings.add(check_configs.check_targets(claim, placed, foreign))
     findings.add(check_configs.check_other_drivers(claim, only_ours=bool(leaves) and not foreign))
-    rules = CountRules(claim, leaves, context.index, context.catalogue, unconnected=context.unconnected)
+    rules = CountRules(
+        claim,
+        leaves,
+        context.index,
+        context.catalogue,
+        unconnected=context.unconnected,
+        network_classes=context.network_classes,
+    )
     found = [finding for leaf in leaves for finding in _check_hardware(leaf, placed, matcher, context)]
     found += check_attributes(claim, leaves, context.index)
     shares = CapacityRules(context.index, context.catalogue, [each.entry for each in placed])

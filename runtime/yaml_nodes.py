@@ -119,7 +119,7 @@ class Sequence_(Node):  # noqa: N801 - `Sequence` is the abstract type
     flow: bool = False
 
 
-@dataclasses.dataclass(slots=True, frozen=True)
+@dataclasses.dataclass(slots=True, eq=False)
 class Entry:
     """A key with its value; `name` is the key as in JSON, `<<` for a merge."""
 
@@ -173,12 +173,16 @@ def _events(text: str) -> Iterator[Any]:
     unprintable = _UNPRINTABLE.search(text)
     if unprintable:
         raise YamlSyntaxError(unprintable.start(), f"the character {unprintable[0]!r} is not allowed")
+    loader = yaml.CLoader(text)
     try:
-        yield from yaml.parse(text, Loader=yaml.CLoader)
+        while (event := loader.get_event()) is not None:
+            yield event
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = " ".join(filter(None, (error.problem, error.context)))
         raise YamlSyntaxError(mark.index if mark else 0, problem) from error
+    finally:
+        loader.dispose()
 
 
 class _Composer:
@@ -195,35 +199,39 @@ class _Composer:
         self.root: Node | None = None
 
     def take(self, event: Any) -> None:
-        start, end = event.start_mark.index, event.end_mark.index
-        match event:
-            case yaml.DocumentStartEvent():
-                self._documents += 1
-                if self._documents > 1:
-                    raise YamlError(start, "a second document begins here without a line '---'")
-            case yaml.ScalarEvent():
-                self._place(self._scalar(event, start, end), event.anchor)
-            case yaml.AliasEvent():
-                self._place(self._alias(str(event.anchor), start, end), None)
-            case yaml.MappingStartEvent():
-                self._enter(Mapping_(start, end, flow=bool(event.flow_style)), event.anchor)
-            case yaml.SequenceStartEvent():
-                self._enter(Sequence_(start, end, flow=bool(event.flow_style)), event.anchor)
-            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                self._leave(end)
+        # By type and not with `match`: this runs for every value of every file.
+        kind = type(event)
+        if kind is yaml.ScalarEvent:
+            self._place(self._scalar(event), event.anchor)
+        elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+            self._leave(event.end_mark.index)
+        elif kind is yaml.MappingStartEvent:
+            node = Mapping_(event.start_mark.index, event.end_mark.index, flow=bool(event.flow_style))
+            self._enter(node, event.anchor)
+        elif kind is yaml.SequenceStartEvent:
+            sequence = Sequence_(event.start_mark.index, event.end_mark.index, flow=bool(event.flow_style))
+            self._enter(sequence, event.anchor)
+        elif kind is yaml.AliasEvent:
+            alias = self._alias(str(event.anchor), event.start_mark.index, event.end_mark.index)
+            self._place(alias, None)
+        elif kind is yaml.DocumentStartEvent:
+            self._documents += 1
+            if self._documents > 1:
+                raise YamlError(event.start_mark.index, "a second document begins here without a line '---'")
 
-    def _scalar(self, event: Any, start: int, end: int) -> Scalar:
-        style = event.style or ""
+    def _scalar(self, event: Any) -> Scalar:
+        start, end, style = event.start_mark.index, event.end_mark.index, event.style or ""
+        text, tag = event.value, event.tag
         if style in BLOCK_STYLES:
             end = start + len(_block_scalar(self._text[start:end]))
         try:
-            if event.tag is not None and event.tag != "!":
-                value = yaml_scalars.resolve_tagged(event.tag, event.value)
+            if tag is not None and tag != "!":
+                value = yaml_scalars.resolve_tagged(tag, text)
             else:
-                value = yaml_scalars.resolve(event.value) if event.implicit[0] else event.value
+                value = yaml_scalars.resolve(text) if event.implicit[0] else text
         except ValueError as error:
-            raise YamlScalarError(start, str(error), event.value) from error
-        return Scalar(start, end, value, style=style, text=event.value, tag=event.tag or "")
+            raise YamlScalarError(start, str(error), text) from error
+        return Scalar(start, end, value, "", 1, False, style, text, tag or "")
 
     def _alias(self, anchor: str, start: int, end: int) -> Alias:
         target = self._anchors.get(anchor)
@@ -245,21 +253,24 @@ class _Composer:
     def _leave(self, end: int) -> None:
         node = self._open.pop()
         self._keys.pop()
-        children: list[Node]
+        last, weight, refers = node.start, 1, False
         if isinstance(node, Mapping_):
-            children = [entry.node for entry in node.entries]
-            parts = [part for entry in node.entries for part in (entry.key, entry.node)]
+            for entry in node.entries:
+                key, child = entry.key, entry.node
+                last = max(last, key.end, child.end)
+                weight += child.weight
+                refers = refers or key.refers or child.refers
             node.value = _merged(node)
         else:
-            children = parts = node.items
-            node.value = [item.value for item in children]
-        if node.flow:
-            node.end = end
-        else:
-            node.end = max([part.end for part in parts], default=node.start)
-        node.weight = 1 + sum(child.weight for child in children)
-        node.refers = any(part.refers for part in parts)
-        if node.weight > self._limits.values:
+            for child in node.items:
+                last = max(last, child.end)
+                weight += child.weight
+                refers = refers or child.refers
+            node.value = [item.value for item in node.items]
+        node.end = end if node.flow else last
+        node.weight = weight
+        node.refers = refers
+        if weight > self._limits.values:
             self._too_many(node)
         self._place(node, None)
 
@@ -297,6 +308,8 @@ def _block_scalar(text: str) -> str:
 
 
 def _entry(key: Node, node: Node) -> Entry:
+    if isinstance(key, Scalar) and type(key.value) is str and key.value != _MERGE:
+        return Entry(key, node, key.value, False)
     if isinstance(key, Mapping_ | Sequence_) or isinstance(key.value, dict | list):
         raise YamlError(key.start, "a key must be a string, a number or a boolean")
     if isinstance(key, Scalar) and key.value == _MERGE and not key.style:
@@ -310,18 +323,31 @@ def _entry(key: Node, node: Node) -> Entry:
 def _merged(node: Mapping_) -> dict[str, Any]:
     """The value of a mapping: own entries win over merged ones, and earlier merged ones over later ones."""
     value: dict[str, Any] = {}
-    seen: set[tuple[str, bool]] = set()
+    merges = 0
     for entry in node.entries:
-        if (entry.name, entry.merge) in seen:
-            raise YamlError(entry.key.start, f"the key {entry.name!r} is there twice")
-        seen.add((entry.name, entry.merge))
-        if not entry.merge:
+        if entry.merge:
+            merges += 1
+        else:
             value[entry.name] = entry.node.value
+    if len(value) + merges < len(node.entries) or merges > 1:
+        raise _twice(node)
+    if not merges:
+        return value
     for entry in node.entries:
         if entry.merge:
             for source in merge_sources(entry):
                 value = {**value, **{name: item for name, item in source.value.items() if name not in value}}
     return value
+
+
+def _twice(node: Mapping_) -> YamlError:
+    """The error of a mapping that has a key twice."""
+    seen: set[tuple[str, bool]] = set()
+    for entry in node.entries:
+        if (entry.name, entry.merge) in seen:
+            break
+        seen.add((entry.name, entry.merge))
+    return YamlError(entry.key.start, f"the key {entry.name!r} is there twice")
 
 
 def merge_sources(entry: Entry) -> Sequence[Node]:

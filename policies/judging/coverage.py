@@ -4,8 +4,8 @@ A policy for other requests is valid but never evaluated. This is not a fault of
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any, Final, TypeAlias
 
 from neuron.findings import did_you_mean, few
 from policies.judging.rules import ValidatingRule
@@ -57,8 +57,11 @@ SENT: Final = (
 """The rules in `deploy/manifests/validating.yaml`, in its order; a test compares them. For claims, templates, classes
 and pods, matchConditions there select only objects that name Neuron."""
 
-_ANY: Final = "*"
-_WRITES_AND_MORE: Final = ("CREATE", "UPDATE", "DELETE", "CONNECT")
+ANY: Final = "*"
+OPERATIONS: Final = ("CREATE", "UPDATE", "DELETE", "CONNECT")
+"""All operations, in the order in which rules list them."""
+RequestKey: TypeAlias = tuple[str, tuple[str, ...], str, str]
+"""(group, sorted versions, scope, resource)."""
 _MOST_NAMED: Final = 8
 """Policies, or resources, that one note names."""
 _RESOURCES: Final = {
@@ -129,19 +132,24 @@ def needed_rules(rules: Iterable[ValidatingRule]) -> list[dict[str, Any]]:
 
     One rule for each group, versions, scope and operations; resources are merged.
     """
-    wanted: dict[tuple[str, tuple[str, ...], str, str], set[str]] = {}
+    wanted: dict[RequestKey, set[str]] = {}
     for rule in rules:
         for each in rule.match.resource_rules:
-            operations = _WRITES_AND_MORE if _ANY in each.operations else each.operations
+            operations = OPERATIONS if ANY in each.operations else each.operations
             for group in each.api_groups:
                 for resource in each.resources:
                     missing = set(operations) - _sent(group, resource)
                     if missing:
                         key = (group, tuple(sorted(each.api_versions)), each.scope, resource)
                         wanted.setdefault(key, set()).update(missing)
+    return rules_of(wanted)
+
+
+def rules_of(requests: Mapping[RequestKey, Set[str]]) -> list[dict[str, Any]]:
+    """Rules for requests, by key with their operations; resources with equal operations are merged."""
     merged: dict[tuple[str, tuple[str, ...], str, tuple[str, ...]], list[str]] = {}
-    for (group, versions, scope, resource), unsent in sorted(wanted.items()):
-        listed = tuple(each for each in _WRITES_AND_MORE if each in unsent)
+    for (group, versions, scope, resource), operations in sorted(requests.items()):
+        listed = tuple(each for each in OPERATIONS if each in operations)
         merged.setdefault((group, versions, scope, listed), []).append(resource)
     return [
         {
@@ -175,7 +183,7 @@ def _misspelt(rule: ResourceRule) -> Iterator[tuple[str, str]]:
         known = _RESOURCES.get(group)
         for resource in rule.resources if known is not None else ():
             name = resource.partition("/")[0]
-            if known is not None and name not in (_ANY, *known):
+            if known is not None and name not in (ANY, *known):
                 hint = did_you_mean(name, known)
                 if hint:
                     yield (f"'{name}' of {group}" if group else f"'{name}'"), hint
@@ -185,18 +193,18 @@ def _missing(rule: ResourceRule) -> Iterator[str]:
     """Kinds that a rule matches and the configuration does not send; rules with wildcards are skipped."""
     for group in rule.api_groups:
         for resource in rule.resources:
-            if _ANY in (group, resource.partition("/")[0]):
+            if ANY in (group, resource.partition("/")[0]):
                 continue
             shown = f"{resource} of {group}" if group else resource
             sent = _sent(group, resource)
             if not sent:
                 yield shown
-            elif _ANY not in rule.operations:
+            elif ANY not in rule.operations:
                 yield from (f"{operation} of {shown}" for operation in rule.operations if operation not in sent)
 
 
 def _is_about(rule: ResourceRule, group: str, resources: Iterable[str]) -> bool:
-    return bool({group, _ANY} & set(rule.api_groups)) and bool({*resources, _ANY} & set(rule.resources))
+    return bool({group, ANY} & set(rule.api_groups)) and bool({*resources, ANY} & set(rule.resources))
 
 
 def _reads_neuron(rule: ValidatingRule) -> bool:

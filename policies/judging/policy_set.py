@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Final
 
+from neuron import names
 from neuron.instances import Catalogue
 from policies.judging.rules import HintRule, PodRule, ValidatingRule
 
@@ -37,6 +38,12 @@ class PolicySet:
     def unconnected(self) -> bool:
         """Whether a policy allows devices that are not connected."""
         return any(rule.spec.unconnected == "Allow" for rule in self.conversions)
+
+    @property
+    def network_classes(self) -> frozenset[str]:
+        """DeviceClasses of EFA interfaces: that of AWS's network driver, and those that policies name."""
+        named = (rule.spec.efa.device_class for rule in self.conversions if rule.spec.efa is not None)
+        return frozenset({names.EFA_DEVICE_CLASS, *named})
 
 
 NO_POLICIES: Final = PolicySet()

@@ -17,6 +17,7 @@ _PATHS: Final = {
     "Node": ("api/v1", "nodes"),
     "Pod": ("api/v1", "pods"),
     "Event": ("api/v1", "events"),
+    "ConfigMap": ("api/v1", "configmaps"),
     "LimitRange": ("api/v1", "limitranges"),
     "ResourceQuota": ("api/v1", "resourcequotas"),
     "Service": ("api/v1", "services"),

@@ -1,6 +1,7 @@
 """What a container runtime makes of CDI device ids: spec files looked up, and their edits applied.
 
-Source: Container Device Interface specification (containerEdits of a spec once, then those of its devices).
+Source: Container Device Interface specification (containerEdits of a spec once, then those of its devices). A spec that
+contradicts its schema ends the test.
 """
 
 import dataclasses
@@ -10,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.cluster.api import Object
+from tests.conformance.schemas import cdi_faults
 
 
 class UnresolvableError(LookupError):
@@ -54,6 +56,8 @@ def specs(directory: Path) -> list[Object]:
 def _parsed(path: Path, _identity: tuple[int, int, int]) -> Object:
     # Every container looks at all specs: a hundred pods would parse ten thousand.
     parsed: Object = json.loads(path.read_text())
+    faults = cdi_faults(parsed)
+    assert not faults, f"{path}: {faults}"
     return parsed
 
 

@@ -157,7 +157,7 @@ class Foretelling:
             else:
                 told = verdicts[str(self._api.get("Pod", name, self._namespace)["spec"]["nodeName"])]
                 held.append(name)
-            if len(held) > nodes:
+            if len(held) > 2 * nodes:
                 self._release([held.pop(chance.randrange(len(held)))])
             self._compare(f"pod {seed}", told, results, words, found)
         return found
@@ -220,7 +220,7 @@ class Foretelling:
             return not left & set(names)
 
         if names:
-            eventually("claims to be gone", gone, timeout=60)
+            eventually("claims to be gone", gone, timeout=_BOUND)
 
     @staticmethod
     def _compare(

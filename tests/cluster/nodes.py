@@ -12,6 +12,9 @@ from tests.cluster.api import Api, Object
 from tests.cluster.processes import eventually
 
 DRIVER: Final = "neuron.aws.com"
+NETWORK_DRIVER: Final = "dra.net"
+"""DRANET, whose DeviceClass for EFA is `NETWORK_CLASS` in AWS's chart."""
+NETWORK_CLASS: Final = "efa.networking.k8s.aws"
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 
 _GROUPS: Final[dict[str, dict[int, tuple[str, ...]]]] = {
@@ -109,9 +112,35 @@ def _devices(instance_type: str) -> list[Object]:
     return devices
 
 
-def device_class(name: str = DRIVER, extended_resource: str = "") -> Object:
-    """The driver's DeviceClass; with `extended_resource`, one that serves that resource too (KEP-5004)."""
-    spec: Object = {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}
+def _interfaces(instance_type: str) -> list[Object]:
+    """The EFA interfaces of a node, as the network driver publishes them: with the groups of the nearest devices."""
+    family = instance_type.partition(".")[0]
+    nearest: dict[str, int] = {}
+    for device, address in enumerate(_EFA[family]):
+        nearest.setdefault(address, device)
+    return [
+        {
+            "name": f"efa-{number}",
+            "attributes": {
+                "resource.aws.com/devicegroup1_id": {"string": address},
+                **{
+                    f"resource.aws.com/devicegroup{size}_id": {"string": values[device // size]}
+                    for size, values in _GROUPS[family].items()
+                },
+            },
+        }
+        for number, (address, device) in enumerate(nearest.items())
+    ]
+
+
+def network_class() -> Object:
+    """The DeviceClass of the network driver."""
+    return device_class(NETWORK_CLASS, driver=NETWORK_DRIVER)
+
+
+def device_class(name: str = DRIVER, extended_resource: str = "", driver: str = DRIVER) -> Object:
+    """A driver's DeviceClass; with `extended_resource`, one that serves that resource too (KEP-5004)."""
+    spec: Object = {"selectors": [{"cel": {"expression": f"device.driver == '{driver}'"}}]}
     if extended_resource:
         spec["extendedResourceName"] = extended_resource
     return {
@@ -201,6 +230,13 @@ class Fleet:
     def publish(self, name: str, instance_type: str) -> None:
         """Publish the slice of a node."""
         self._create(resource_slice(name, instance_type))
+
+    def publish_interfaces(self, name: str, instance_type: str) -> None:
+        """Publish the EFA interfaces of a node, as the network driver does."""
+        body = resource_slice(name, instance_type)
+        body["metadata"]["name"] = f"{name}-{NETWORK_DRIVER}"
+        body["spec"] |= {"driver": NETWORK_DRIVER, "devices": _interfaces(instance_type)}
+        self._create(body)
 
     def _create(self, body: Object) -> None:
         self.api.create(body)

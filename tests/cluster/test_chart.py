@@ -25,6 +25,7 @@ from tests.cluster.manifests import generated_templates, is_converted, legacy_na
 from tests.cluster.nodes import DRIVER, INSTANCE_TYPE, resource_slice
 from tests.cluster.processes import Process, eventually, free_ports
 from tests.deploy.charts import EVERYTHING, find, render
+from webhook.cluster.policy_entry import ENTRY
 from webhook.serving_certificate.secrets import ManagedSecret
 
 NAMESPACE = "neuron-system"
@@ -184,6 +185,20 @@ def test_an_upgrade_changes_what_values_say_and_leaves_what_the_webhook_keeps(
     assert certificates_kept(plane) == [BUNDLE] * 5
     helm.upgrade({"admission": {"workloads": {"enabled": False}}, "validation": {"extraRules": [RULE]}})
     assert certificates_kept(plane) == [BUNDLE] * 4 + [None]
+
+
+def test_an_upgrade_leaves_the_rules_that_the_webhook_writes(plane: ControlPlane, helm: Helm) -> None:
+    values = {"policies": {"packs": ["privileged"]}, "validation": {"followPolicies": True}}
+    helm.install(values)
+    kubectl = plane.kubectl().within(NAMESPACE)
+    entries = kubectl.get(CONFIGURATIONS[1], "neuron-dra")["webhooks"]
+    assert "rules" not in entries[-1]
+    rules = [{**RULE, "scope": "*"}]
+    patch = [{"op": "add", "path": f"/webhooks/{len(entries) - 1}/rules", "value": rules}]
+    kubectl.must("patch", CONFIGURATIONS[1], "neuron-dra", "--type=json", "--patch", json.dumps(patch))
+    helm.upgrade({"validation": {"timeoutSeconds": 3}})
+    entry = kubectl.get(CONFIGURATIONS[1], "neuron-dra")["webhooks"][-1]
+    assert (entry["name"], entry["rules"], entry["timeoutSeconds"]) == (ENTRY, rules, 3)
 
 
 @pytest.mark.parametrize("seen", [True, False], ids=["by a replica that knew it", "by one that did not"])

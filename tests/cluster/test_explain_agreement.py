@@ -36,7 +36,7 @@ def test_explain_says_what_the_scheduler_does_on_one_node(foretelling: Foretelli
 
 @pytest.mark.timeout(120 + 10 * CASES)
 def test_explain_names_the_node_that_the_scheduler_chooses(foretelling: Foretelling) -> None:
-    found = foretelling.choose(range(20000, 20000 + CASES), nodes=9)
-    log.warning("%d pods on any of 9 nodes, %d refused", found.pods, found.refused)
+    found = foretelling.choose(range(20000, 20000 + CASES), nodes=5)
+    log.warning("%d pods on any of 5 nodes, %d refused", found.pods, found.refused)
     assert 0 < found.refused < found.pods
     assert not found.differences, "\n".join(found.differences)

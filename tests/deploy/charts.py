@@ -19,6 +19,7 @@ EVERYTHING: Final[Object] = {
         "packs": ["device-limit", "privileged"],
         "files": {"own.yaml": "kind: ValidatingPolicy\n"},
         "existingConfigMap": "more-policies",
+        "reload": "together",
     },
     "webhook": {
         "autoscaling": {"enabled": True},
@@ -30,6 +31,7 @@ EVERYTHING: Final[Object] = {
     },
     "validation": {
         "extraRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["services"]}],
+        "followPolicies": True,
         "matchConditions": [{"name": "not-system", "expression": "request.userInfo.username != 'root'"}],
     },
     "deviceClasses": {

@@ -22,6 +22,7 @@ from tests.deploy.charts import (
     render,
     render_texts,
 )
+from webhook.cluster.policy_entry import ENTRY
 from webhook.server import settings
 
 SECRET: Object = {"certificates": {"mode": "secret"}}
@@ -204,7 +205,8 @@ def test_tokens_are_mounted_only_on_request(everything: list[Object]) -> None:
 
 
 def test_the_rendered_permissions_are_the_golden_ones(everything: list[Object]) -> None:
-    managed = [each for each in render({**EXTRAS, **AUDIT}) if each["kind"] in ("Role", "ClusterRole")]
+    values = {**EXTRAS, **AUDIT, "validation": {"followPolicies": True}}
+    managed = [each for each in render(values) if each["kind"] in ("Role", "ClusterRole")]
     found = {f"{each['kind']}/{each['metadata']['name']}": each["rules"] for each in managed}
     assert found == yaml.safe_load((ROOT / "tests" / "golden" / "chart" / "rbac.yaml").read_text())
     for each in [*managed, *everything]:
@@ -222,6 +224,13 @@ def test_permissions_depend_on_the_certificate_mode(values: Object, secrets: boo
     resources = [resource for rule in find(objects, "Role")["rules"] for resource in rule["resources"]]
     assert ("secrets" in resources) is secrets
     assert (("ClusterRole", "neuron-dra-certificates") in kinds(objects)) is configurations
+
+
+def test_only_followed_policies_need_the_permission_for_their_entry() -> None:
+    name = ("ClusterRole", "neuron-dra-policy-rules")
+    values = {"policies": {"packs": ["privileged"]}, **INLINE}
+    assert name not in kinds(render(values))
+    assert name in kinds(render({**values, "validation": {"followPolicies": True}}))
 
 
 # --- the webhook ----------------------------------------------------------------------------------------------
@@ -321,11 +330,38 @@ def test_entries_follow_values() -> None:
 
 def test_extra_rules_get_a_separate_entry(everything: list[Object]) -> None:
     entries = find(everything, "ValidatingWebhookConfiguration")["webhooks"]
-    assert [entry["name"].partition(".")[0] for entry in entries] == ["claims", "pods", "workloads", "policies"]
-    extra = entries[-1]
+    names = [entry["name"].partition(".")[0] for entry in entries]
+    assert names == ["claims", "pods", "workloads", "policies", "followed-policies"]
+    extra = entries[-2]
     assert extra["rules"] == EVERYTHING["validation"]["extraRules"]
     assert extra["matchConditions"] == EVERYTHING["validation"]["matchConditions"]
     assert (extra["failurePolicy"], extra["clientConfig"]["service"]["path"]) == ("Fail", "/validate")
+
+
+def test_the_webhook_writes_the_rules_of_its_entry_for_policies(everything: list[Object]) -> None:
+    *_, extra, entry = find(everything, "ValidatingWebhookConfiguration")["webhooks"]
+    assert entry["name"] == ENTRY
+    assert "rules" not in entry, "an upgrade would reset them"
+    assert {**entry, "name": extra["name"], "rules": extra["rules"]} == extra
+    given = flags(pod_specs(everything)["Deployment/neuron-dra"])
+    assert "--follow-policies" in given
+    assert given["--policy-reload"] == ["together"]
+    assert given["--webhook-configuration"] == ["neuron-dra"], "also with cert-manager"
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({}, "followPolicies is true, and there are no policies to follow"),
+        (
+            {"policies": {"packs": ["privileged"]}, "admission": {"workloads": {"enabled": False}}},
+            "adds only what admission.claims and admission.workloads do not send: enable both",
+        ),
+    ],
+)
+def test_following_policies_needs_policies_and_the_other_entries(values: Object, said: str) -> None:
+    with pytest.raises(helm.HelmRenderError, match=said):
+        render({**values, "validation": {"followPolicies": True}})
 
 
 def test_the_classes_of_the_release_are_not_sent() -> None:
@@ -471,7 +507,7 @@ def test_cert_manager_signs_with_a_ca_that_outlives_the_certificate(everything: 
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
         annotations = find(everything, kind)["metadata"]["annotations"]
         assert annotations == {"cert-manager.io/inject-ca-from": "neuron-dra/neuron-dra-webhook"}
-    assert bundles(everything) == [None] * 6
+    assert bundles(everything) == [None] * 7
 
 
 def test_an_issuer_of_the_admin_is_used_instead() -> None:

@@ -214,7 +214,7 @@ def test_the_wheel_has_the_packages_and_what_they_read(wheel: Path) -> None:
         "runtime",
         "webhook",
     }
-    for pattern in ("policies/packs/*.yaml", "policies/schemas/*.json"):
+    for pattern in ("kubecel/*.json", "policies/packs/*.yaml", "policies/schemas/*.json"):
         shipped = {str(path.relative_to(ROOT)) for path in ROOT.glob(pattern)}
         assert shipped
         assert shipped <= set(names)

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,9 @@ import promql_parser as promql
 import pytest
 import yaml
 from prometheus_client import generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
 from kubeletplugin.health import Status
@@ -131,14 +134,26 @@ async def traffic(service: app.Service, api: FakeApi) -> None:
         await eventually(lambda: api.calls("create", "events"))
 
 
-async def scraped(directory: Path) -> str:
+@dataclasses.dataclass(frozen=True)
+class Exposition:
+    """One program's series in both formats that Prometheus asks for."""
+
+    plain: str
+    openmetrics: str
+
+
+async def scraped(directory: Path) -> Exposition:
     async with FakeApi().serve() as api, webhook(directory, api) as service:
         await traffic(service, api)
         async with httpx.AsyncClient(trust_env=False) as client:
-            return (await client.get(service.metrics_url)).text
+            plain = await client.get(service.metrics_url, headers={"accept": "text/plain"})
+            accept = {"accept": "application/openmetrics-text; version=1.0.0"}
+            other = await client.get(service.metrics_url, headers=accept)
+            assert other.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+            return Exposition(plain.text, other.text)
 
 
-def plugin() -> str:
+def plugin() -> Exposition:
     metrics = PluginMetrics()
     for operation in ("prepare", "unprepare"):
         with contextlib.suppress(ZeroDivisionError), metrics.measured(operation):
@@ -149,12 +164,41 @@ def plugin() -> str:
     for offer in UltraServerOffer:
         metrics.ultraserver_publish.labels(offer.value).set(1)
     metrics.background_errors.labels("publish").inc()
-    return generate_latest(metrics.registry).decode()
+    return Exposition(
+        generate_latest(metrics.registry).decode(), openmetrics.generate_latest(metrics.registry).decode()
+    )
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
-    return Exported.read(asyncio.run(scraped(tmp_path_factory.mktemp("webhook"))), plugin())
+def expositions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Exposition, Exposition]:
+    return asyncio.run(scraped(tmp_path_factory.mktemp("webhook"))), plugin()
+
+
+@pytest.fixture(scope="module")
+def exported(expositions: tuple[Exposition, Exposition]) -> Exported:
+    return Exported.read(*(each.plain for each in expositions))
+
+
+# --- formats ------------------------------------------------------------------------------------------------------
+
+
+def series(families: Iterable[Metric]) -> set[str]:
+    """All samples but times of creation, without values."""
+    return {
+        f"{sample.name}{sorted(sample.labels.items())}"
+        for family in families
+        for sample in family.samples
+        if not sample.name.endswith("_created")
+    }
+
+
+def test_both_formats_are_valid_and_have_the_same_series(expositions: tuple[Exposition, Exposition]) -> None:
+    for each in expositions:
+        # The parser of OpenMetrics is strict: order, suffixes, buckets, the end.
+        found = list(openmetrics_families(each.openmetrics))
+        assert {family.type for family in found} <= {"counter", "gauge", "histogram", "info"}
+        assert all(family.documentation for family in found)
+        assert series(text_string_to_metric_families(each.plain)) == series(found)
 
 
 # --- expressions of alerts and dashboard -------------------------------------------------------------------------

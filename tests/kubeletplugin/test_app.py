@@ -190,6 +190,11 @@ def test_it_serves_publishes_and_stops_cleanly(tmp_path: Path, started: list[Plu
             for service_name in ("liveness", "readiness", "readiness/devices"):
                 assert (await check(health_v1_pb2.HealthCheckRequest(service=service_name))).status == 1
         plugin.process.send_signal(signal.SIGTERM)
+        await until(lambda: not registration.exists())
+        # The kubelet calls the driver until it has seen that.
+        second = dra_v1_pb2.NodePrepareResourcesRequest(claims=[claim])
+        again = await call(service, prepare, second, dra_v1_pb2.NodePrepareResourcesResponse)
+        assert again == answer
         assert await plugin.ended() == 0
         assert not service.exists()
         assert not registration.exists()

@@ -10,6 +10,7 @@ import pytest
 from kubeletplugin import cdi
 from kubeletplugin.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.files import DiskFiles
+from tests.conformance.schemas import CDI, cdi_faults, recorded
 from tests.kubeletplugin.fakes import BOOT, NODE, uid
 
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
@@ -28,11 +29,10 @@ TWO = claim(device(0), device(1), device(2, "n1/a"), environment={"n0": {"B": "2
 
 
 def check(spec: dict[str, Any]) -> None:
-    """The rules of the Container Device Interface 0.6.0."""
-    assert spec["cdiVersion"] == "0.6.0"
+    """The schema of the Container Device Interface, and the rules that its text adds."""
+    assert cdi_faults(spec) == []
+    assert spec["cdiVersion"] == recorded(CDI)["about"]["version"]
     assert KIND.fullmatch(spec["kind"])
-    assert set(spec) <= {"cdiVersion", "kind", "annotations", "devices", "containerEdits"}
-    assert all(isinstance(value, str) for value in spec["annotations"].values())
     names = [each["name"] for each in spec["devices"]]
     assert len(set(names)) == len(names) > 0
     for each in spec["devices"]:
@@ -64,14 +64,33 @@ def test_a_spec_is_valid_and_says_what_containers_get() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("edits", "fault"),
+    [
+        ({"env": ["A=1"], "deviceNode": []}, "devices[0].containerEdits: Additional properties are not allowed"),
+        ({"deviceNodes": [{"hostPath": "/dev/neuron0"}]}, "'path' is a required property"),
+        ({"deviceNodes": [{"path": "/dev/neuron0", "major": "1"}]}, "major: '1' is not of type 'integer'"),
+        ({"additionalGids": [1]}, "'additionalGids' was unexpected"),
+    ],
+    ids=["unknown", "missing", "type", "of-a-later-version"],
+)
+def test_a_fault_is_found(edits: dict[str, Any], fault: str) -> None:
+    spec = {"cdiVersion": "0.6.0", "kind": "a.b/c", "devices": [{"name": "d", "containerEdits": edits}]}
+    [found] = cdi_faults(spec)
+    assert fault in found
+
+
 def test_device_nodes_elsewhere_keep_their_path_in_the_container() -> None:
-    [first, *_] = cdi.spec(TWO, BOOT, Path("/srv/dev"))["devices"]
+    spec = cdi.spec(TWO, BOOT, Path("/srv/dev"))
+    check(spec)
+    [first, *_] = spec["devices"]
     [node] = first["containerEdits"]["deviceNodes"]
     assert node == {"path": "/dev/neuron0", "permissions": "rw", "hostPath": "/srv/dev/neuron0"}
 
 
 def test_a_whole_node_is_one_device_with_all_nodes() -> None:
     whole = claim(PreparedDevice("n0", NODE, "neuron-node", tuple(range(16))))
+    check(cdi.spec(whole, BOOT))
     [only] = cdi.spec(whole, BOOT)["devices"]
     paths = [node["path"] for node in only["containerEdits"]["deviceNodes"]]
     assert paths == [f"/dev/neuron{index}" for index in range(16)]

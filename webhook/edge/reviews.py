@@ -210,7 +210,8 @@ def warnings(finding: Finding) -> list[str]:
 
 def _line(text: str) -> str:
     """One printable line: warnings are HTTP headers, where control characters are an error."""
-    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    printable = text if text.isprintable() else "".join(map(_printable, text))
+    line = " ".join(printable.split())
     return line if len(line) <= LONGEST_WARNING else line[: LONGEST_WARNING - 1] + "…"
 
 

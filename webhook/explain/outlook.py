@@ -169,7 +169,9 @@ class Surroundings:
 
         def context() -> ClaimContext:
             made = claim_context(options, conversion.catalogue, view)
-            return dataclasses.replace(made, unconnected=policies is not None and policies.unconnected)
+            if policies is None:
+                return made
+            return dataclasses.replace(made, unconnected=policies.unconnected, network_classes=policies.network_classes)
 
         return cls(view, conversion, policies, default, ClaimObjects(found, context), by_namespace)
 

@@ -137,6 +137,11 @@ class FilePolicies:
         """Whether a policy allows devices that are not connected."""
         return self._policies.unconnected
 
+    @property
+    def network_classes(self) -> frozenset[str]:
+        """DeviceClasses of EFA interfaces: that of AWS's network driver, and those that policies name."""
+        return self._policies.network_classes
+
     # --- conversion -----------------------------------------------------------------------------------------------
 
     def steer(

@@ -144,7 +144,9 @@ class Assessor:
                 found.append(_unreadable(path, manifest.kind, error))
                 continue
             judged.append(Judged(path, template, decision))
-            found += (_under(path, each) for each in self._obstacles(manifest.data, template, demand, decision, faults))
+            found += (
+                _under(path, each) for each in self._obstacles(manifest, path, template, demand, decision, faults)
+            )
             groups.append(self._group(root, manifest, path, demand, decision, now))
         if not groups and not found:
             return None if known else self._unknown(ref, manifest, now)
@@ -184,7 +186,8 @@ class Assessor:
 
     def _obstacles(
         self,
-        data: Mapping[str, Any],
+        manifest: Manifest,
+        path: Path,
         template: Mapping[str, Any],
         demand: PodDemand,
         decision: Decision,
@@ -196,10 +199,9 @@ class Assessor:
             yield Obstacle(obstacles.cause_of(finding), finding, blocks=blocks)
         if decision.outcome is Outcome.UNCHANGED:
             return
-        scheduler = demand.pod.spec.schedulerName or ""
         types = self._types(decision)
         yield from obstacles.pinned_cores(demand)
-        yield from obstacles.queues(data, template, scheduler)
+        yield from obstacles.queues(manifest.group, manifest.kind, manifest.data, path_text(path), template)
         yield from obstacles.karpenter(template, types, self._estate)
         yield from obstacles.nodes(types, self._estate)
 

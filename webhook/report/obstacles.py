@@ -1,6 +1,6 @@
 """Obstacles that conversion itself does not look at: queues, Karpenter, pinned cores, nodes. Pure.
 
-Sources: Kueue counts the resources of the pod template, and claims only through `deviceClassMappings` (KEP-2941);
+Sources: `decisions.queues` for Kueue, Volcano and YuniKorn;
 Karpenter up to 1.14 ignores pods with claims, and later versions know Neuron devices in static capacity only.
 """
 
@@ -10,7 +10,14 @@ from typing import Any, Final
 from neuron import names
 from neuron.findings import Finding, quoted, short, warning
 from webhook.decisions.pod_demand import PodDemand
-from webhook.decisions.queues import KUEUE, QUEUE_KEYS, SCHEDULERS, VOLCANO, YUNIKORN
+from webhook.decisions.queues import (
+    KUEUE,
+    VOLCANO,
+    YUNIKORN,
+    is_counted_by_template,
+    losing_count,
+    queues_of_workload,
+)
 from webhook.report.model import Cause, Estate, Obstacle
 from webhook.status.lines import counted, listed
 
@@ -54,29 +61,24 @@ def pinned_cores(demand: PodDemand) -> Iterator[Obstacle]:
             yield Obstacle(Cause.CORES, finding, blocks=False)
 
 
-def queues(data: Mapping[str, Any], template: Mapping[str, Any], scheduler: str) -> Iterator[Obstacle]:
-    """NEU902: a queue that counts the device plugin's resource.
+def queues(
+    group: str, kind: str, data: Mapping[str, Any], path: str, template: Mapping[str, Any]
+) -> Iterator[Obstacle]:
+    """NEU902: a queue that stops counting the pods when they are converted at admission.
 
     Args:
+        group: API group of the workload.
+        kind: of the workload.
         data: the workload.
+        path: field path of the pod template.
         template: the pod template.
-        scheduler: `schedulerName` of the pods.
     """
-    spec = _mapping(data.get("spec"))
-    systems: dict[str, str] = {}
-    for owner in (data, template):
-        metadata = _mapping(owner.get("metadata"))
-        known = {**_mapping(metadata.get("annotations")), **_mapping(metadata.get("labels"))}
-        systems |= {system: str(known[key]) for system, keys in QUEUE_KEYS.items() for key in keys if known.get(key)}
-    for name in (scheduler, spec.get("schedulerName")):
-        if name in SCHEDULERS:
-            systems.setdefault(SCHEDULERS[str(name)], str(spec.get("queue") or ""))
-    for system, queue in systems.items():
-        where = f" in queue {quoted(queue, 40)}" if queue else ""
-        message = f"{system} counts the Neuron resource of this workload{where}, and does not count its claims."
-        yield Obstacle(
-            Cause.QUEUE, warning("NEU902", "metadata", message, _FIXES[system], short(queue, 40)), blocks=False
-        )
+    found = queues_of_workload(group, kind, data, [(path, template)])
+    for queue in losing_count(found, by_template=is_counted_by_template(group, kind)):
+        where = f" in queue {quoted(queue.name, 40)}" if queue.name else ""
+        message = f"{queue.system} counts the Neuron resource of each pod{where}, and does not count its claim."
+        finding = warning("NEU902", "metadata", message, _FIXES[queue.system], short(queue.name, 40))
+        yield Obstacle(Cause.QUEUE, finding, blocks=False)
 
 
 def karpenter(template: Mapping[str, Any], types: tuple[str, ...], estate: Estate | None) -> Iterator[Obstacle]:

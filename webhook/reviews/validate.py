@@ -67,6 +67,7 @@ class Validator:
         steer: SteerTemplate | None = None,
         *,
         unconnected: bool = False,
+        network_classes: frozenset[str] = frozenset({names.EFA_DEVICE_CLASS}),
         lane: Lane | None = None,
         bounds: "ClaimBounds | None" = None,
     ) -> None:
@@ -75,6 +76,7 @@ class Validator:
         self._lane = lane or Inline()
         self._steer = steer
         self._unconnected = unconnected
+        self._network_classes = network_classes
         self._options = options
         self._catalogue = catalogue
         self._cluster = cluster
@@ -109,7 +111,9 @@ class Validator:
         self._seen = (self._cluster.version, self._cluster.claim_version)
         self._conversion: ConversionContext = conversion_context(self._options, self._catalogue, self._cluster)
         world = claim_context(self._options, self._conversion.catalogue, self._cluster)
-        self._world: ClaimContext = dataclasses.replace(world, unconnected=self._unconnected)
+        self._world: ClaimContext = dataclasses.replace(
+            world, unconnected=self._unconnected, network_classes=self._network_classes
+        )
         self._decisions.clear()
         self._judgements.clear()
 

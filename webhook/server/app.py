@@ -15,7 +15,7 @@ import ssl
 import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from certs import files, issue
 from neuron.instances import Catalogue
@@ -38,13 +38,16 @@ from webhook.reviews.refusals import ReportingReviewer
 from webhook.reviews.reviewer import Reviewer
 from webhook.reviews.validate import Validator
 from webhook.server.application import build
-from webhook.server.certificates import Certificates, keeping
+from webhook.server.certificates import Certificates, keeping, running
 from webhook.server.memory import give_back_large_blocks
-from webhook.server.replica_report import Policies, report
+from webhook.server.replica_report import report
 from webhook.server.settings import WebhookSettings
 from webhook.server.standalone import StandaloneBackend
 from webhook.serving_certificate.folder import CertificateFolder
 from webhook.serving_certificate.live import LiveCertificate
+
+if TYPE_CHECKING:
+    from policies.files.store import PolicyStore
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +108,8 @@ async def assemble(settings: WebhookSettings) -> AsyncIterator[Service]:
         StartupError: on entering: a part cannot be created.
     """
     log.info("configuration", extra={"settings": settings.as_written()})
+    if settings.follow_policies and settings.policies is None:
+        raise StartupError("--follow-policies needs policies to follow. Set --policies, or drop --follow-policies.")
     lifecycle = Lifecycle()
     checks: dict[str, Check] = {}
     metrics = Metrics(version())
@@ -125,6 +130,8 @@ async def assemble(settings: WebhookSettings) -> AsyncIterator[Service]:
         lane = ThreadLane()
         stack.callback(lane.close)
         reviewers, more_checks, policies = await _reviewers(settings, backend, api_server, metrics, lane, stack)
+        if settings.follow_policies and policies is not None and api_server is not None:
+            more_checks["policy rules"] = await _following(settings, policies, api_server, certificates, stack)
         if backend.refusals is not None:
             reviewers = {**reviewers, "/mutate": ReportingReviewer(reviewers["/mutate"], backend.refusals)}
         checks |= {
@@ -306,7 +313,7 @@ async def _reviewers(
     metrics: Metrics,
     lane: Lane,
     stack: contextlib.AsyncExitStack,
-) -> tuple[Mapping[str, Reviewer], dict[str, Check], Policies | None]:
+) -> tuple[Mapping[str, Reviewer], dict[str, Check], "PolicyStore | None"]:
     """Reviewers by path, further readiness checks by name, and the policies; None: no policies."""
     options = settings.conversion()
     if settings.policies is None:
@@ -331,6 +338,23 @@ async def _reviewers(
         )
     )
     return policed.reviewers, {"policies": policed.store.check}, policed.store
+
+
+async def _following(
+    settings: WebhookSettings,
+    policies: "PolicyStore",
+    api_server: TimedApiServer,
+    certificates: Certificates,
+    stack: contextlib.AsyncExitStack,
+) -> Check:
+    """Keep the rules of the entry for policies. Returns its readiness check."""
+    from webhook.cluster.policy_entry import PolicyEntry
+
+    if certificates.leases is None:
+        raise AssertionError("with a cluster, `keeping` makes the Leases")
+    entry = PolicyEntry(api_server, settings.webhook_configuration, policies, certificates.leases)
+    await running(stack, {"entry for policies": entry.cache.run, "rules of policies": entry.run})
+    return entry.check
 
 
 async def _backend(

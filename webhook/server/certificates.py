@@ -48,7 +48,7 @@ _AFTER_A_DEFECT: Final = 5.0
 """Seconds before a task that raised an exception starts again."""
 _UNSPECIFIED: Final = ("", "0.0.0.0", "::")  # noqa: S104 - nothing is bound here
 
-_Work = dict[str, Callable[[], Coroutine[Any, Any, None]]]
+Work = dict[str, Callable[[], Coroutine[Any, Any, None]]]
 
 
 class Certificates:
@@ -182,7 +182,7 @@ async def keeping(
     folder = certificates.folder
     async with contextlib.AsyncExitStack() as stack:
         if folder is not None:
-            await _running(stack, {"certificate files": folder.watch})
+            await running(stack, {"certificate files": folder.watch})
         if server is None:
             yield
             return
@@ -199,12 +199,12 @@ async def keeping(
             bundles = certificates.bundles = _bundles(settings, server)
             injector = Injector(bundles, lambda: folder.bundle, folder.fresh_bundle)
             folder.on_change(injector.wake)
-            watches: _Work = {str(cache.resource): cache.run for cache in bundles.caches}
-            await _running(stack, {**watches, "caBundle": injector.run})
+            watches: Work = {str(cache.resource): cache.run for cache in bundles.caches}
+            await running(stack, {**watches, "caBundle": injector.run})
         leases = certificates.leases
         if leases is not None:
             stack.push_async_callback(leases.withdraw)
-            await _running(stack, {"leases": leases.cache.run, "our Lease": leases.run})
+            await running(stack, {"leases": leases.cache.run, "our Lease": leases.run})
         yield
 
 
@@ -216,7 +216,7 @@ async def _managed(
 ) -> None:
     secret = ManagedSecret(server, own_namespace(settings), settings.tls_secret)
     follower = certificates.follower = Follower(secret, certificates.live, server.now)
-    work: _Work = {"certificate Secret": secret.cache.run}
+    work: Work = {"certificate Secret": secret.cache.run}
     leases = certificates.leases
     if leases is not None:
         bundles = certificates.bundles = _bundles(settings, server)
@@ -228,7 +228,7 @@ async def _managed(
             injector = Injector(bundles, lambda: follower.bundle, keeper.fresh_bundle)
             follower.on_change(injector.wake)
             work["caBundle"] = injector.run
-    await _running(stack, work)
+    await running(stack, work)
     try:
         async with asyncio.timeout(settings.sync_timeout):
             await follower.served.wait()
@@ -276,7 +276,8 @@ def rules(settings: WebhookSettings) -> rotation.Rules:
     )
 
 
-async def _running(stack: contextlib.AsyncExitStack, work: _Work) -> None:
+async def running(stack: contextlib.AsyncExitStack, work: Work) -> None:
+    """Run each function in a task, again after an exception, until the stack closes."""
     tasks = [asyncio.create_task(_unending(name, run), name=name) for name, run in work.items()]
 
     async def end() -> None:
@@ -288,7 +289,7 @@ async def _running(stack: contextlib.AsyncExitStack, work: _Work) -> None:
 
 
 async def _unending(name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Restart `run` after an exception: certificates must be renewed in spite of a defect."""
+    """Restart `run` after an exception, for example because certificates must be renewed in spite of a defect."""
     while True:
         try:
             await run()

@@ -141,6 +141,7 @@ async def policing(
             view,
             steer.of_template,
             unconnected=policies.unconnected,
+            network_classes=policies.network_classes,
             lane=lane,
             bounds=ClaimBounds(steer, find, lane) if binds else None,
         )

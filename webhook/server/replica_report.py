@@ -6,8 +6,8 @@ from typing import Final, Protocol
 from webhook.cluster.replicas import ReplicaStatus
 from webhook.edge.health import Check
 
-_WITH_DETAIL: Final = ("caches",)
-"""Checks whose detail is reported although they pass: a stale cache does not make the replica unready."""
+_WITH_DETAIL: Final = ("caches", "policy rules")
+"""Checks whose detail is reported although they pass: such a problem does not make the replica unready."""
 _MOST: Final = 10
 """Problems of a report."""
 _LONGEST: Final = 500

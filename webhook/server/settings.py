@@ -229,6 +229,13 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
             " are loaded; together: nothing changes until all files can be loaded."
         ),
     ] = "files"
+    follow_policies: Annotated[
+        bool,
+        about(
+            "Keep the rules of the entry followed-policies.validate.neuron.aws.com, of the "
+            "ValidatingWebhookConfiguration, in step with the policies in force. Needs --policies and a cluster."
+        ),
+    ] = False
     events: Annotated[bool, about("Write an Event about each refused conversion to its namespace; not standalone.")] = (
         True
     )
@@ -283,6 +290,7 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str]) -> WebhookSet
         for name, why in (
             ("kubeconfig", "standalone means without a cluster"),
             ("tls_secret", "the Secret is in a cluster"),
+            ("follow_policies", "the ValidatingWebhookConfiguration is in a cluster"),
         ):
             if values.get(name):
                 places = f"{given['standalone'].where} and {given[name].where}"

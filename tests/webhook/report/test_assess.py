@@ -150,14 +150,20 @@ class TestObstacles:
     def test_queues(self, change: dict[str, Any], system: str, queue: str) -> None:
         found = workload(deployment(**TRN1, **change)).obstacles
         [message] = [each.finding.message for each in found if each.finding.code == "NEU902"]
-        assert message == (
-            f"{system} counts the Neuron resource of this workload{queue}, and does not count its claims."
-        )
+        assert message == (f"{system} counts the Neuron resource of each pod{queue}, and does not count its claim.")
 
     def test_a_queue_may_be_named_by_the_workload_itself(self) -> None:
         item = deployment(**TRN1)
         item["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "training"}
         assert obstacles(item) == [("queue", "NEU902", False)]
+
+    @pytest.mark.parametrize(("label", "codes"), [("labels", []), ("annotations", ["NEU902"])])
+    def test_kueue_goes_on_counting_jobs_by_their_template(self, label: str, codes: list[str]) -> None:
+        key = "kueue.x-k8s.io/queue-name" if label == "labels" else "scheduling.volcano.sh/queue-name"
+        metadata = {"name": "train", "namespace": "team-a", label: {key: "training"}}
+        template = deployment(**TRN1)["spec"]["template"]
+        item = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}}
+        assert [each.finding.code for each in workload(item).obstacles] == codes
 
     def test_a_custom_scheduler(self) -> None:
         assert ("schedulerName", "NEU203", False) in obstacles(deployment(schedulerName="ours", **TRN1))

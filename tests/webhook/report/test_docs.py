@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from tests.policies.policy_files import policy
-from tests.support.reports import Object, deployment, owned, pod_spec, report, running
+from tests.support.reports import Object, deployment, owned, report, running
 from webhook.report import build
 from webhook.report.model import Cause, Estate, Fate, Report, Shadowed
 from webhook.report.render_text import as_text
@@ -15,20 +15,14 @@ WIDTH = 118
 TYPES = {f"node-{at}": "trn1.32xlarge" for at in (1, 2, 3)}
 
 
-def job(name: str, count: int, namespace: str, **labels: str) -> Object:
-    """A Job of three pods."""
-    metadata = {"name": name, "namespace": namespace, "uid": name, "labels": labels}
-    spec = {"parallelism": 3, "completions": 3, "template": {"spec": pod_spec(count)}}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
-
-
 def of_namespace(kind: str, name: str, namespace: str, **spec: object) -> Object:
     return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec}
 
 
 def cluster() -> Report:
     """Three namespaces on two nodes of the device plugin, and one node of the driver."""
-    serve, train = deployment("serve", namespace="team-a", replicas=2), job("train", 8, "team-b")
+    serve = deployment("serve", namespace="team-a", replicas=2)
+    train = deployment("train", 8, namespace="team-b", replicas=3)
     train["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "training"}
     odd = deployment("odd", 6, namespace="team-c")
     pods = [owned(running(f"serve-{at}", "node-1", namespace="team-a"), serve) for at in (1, 2)]

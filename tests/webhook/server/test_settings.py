@@ -54,6 +54,7 @@ TABLE: list[tuple[str, Any, str, str, Any, Any]] = [
     ("watch_nodes", False, "false", "false", False, True),
     ("policies", "/p", "/p", "/p", Path("/p"), None),
     ("policy_reload", "together", "together", "together", "together", "files"),
+    ("follow_policies", True, "true", "true", True, False),
     ("events", False, "false", "false", False, True),
     ("on_template_failure", "admit", "admit", "admit", "admit", "deny"),
 ]
