@@ -54,4 +54,4 @@ def test_a_tutorial_is_what_a_reader_sees(name: str, sandbox: Sandbox, tmp_path:
 
 
 def test_the_tutorials_are_found() -> None:
-    assert len(TYPES) >= 4
+    assert len(TYPES) >= 5
