@@ -31,7 +31,9 @@ html_theme_options = {"navigation_with_keys": True}
 
 def _name_pages_by_title(app: Any, doctree: nodes.document, _docname: str) -> None:
     """In the repository, a link to a page shows the name of its file; in the book, its title."""
-    files = {f"{Path(name).name}.md": title.astext() for name, title in app.env.titles.items()}
+    titles = {name: title.astext() for name, title in app.env.titles.items()}
+    files = {f"{Path(name).name}.md": title for name, title in titles.items()}
+    files |= {f"{name}.md": title for name, title in titles.items()}
     for link in doctree.findall(nodes.reference):
         if link.astext() in files:
             link.children = [nodes.Text(files[link.astext()])]

@@ -1,5 +1,6 @@
 """The book builds without a warning: every page is in the contents, and every link in the repository has a target."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -61,3 +62,10 @@ def test_a_link_without_target_fails(tmp_path: Path, text: str, problem: str) ->
     built = build(docs, tmp_path)
     assert built.returncode != 0
     assert problem in built.stderr
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: path.stem)
+def test_every_row_of_a_table_belongs_to_a_table(page: Path) -> None:
+    """An empty line inside a table makes plain text of the rows below it."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert re.findall(r"(?<=\n\n)\|.*\n(?!\|[-:| ]+\|\n)", text) == []
