@@ -127,6 +127,7 @@ def test_every_page_for_which_a_reader_needs_no_cluster_is_read() -> None:
         ("a\n[…]\nd", "a\nb\nc\nd", True),
         ("a [\u2026] d", "a b c d", True),
         ("x-neuron-abcde 3s", "x-neuron-12345 1m5s", True),
+        ("gone (8s old)", "gone (1m old)", True),
         ("at 2026-01-01T00:00:00Z", "at 2027-01-01T00:00:00Z", True),
         ("a\nb", "a\nc", False),
         ("a", "a\nb", False),

@@ -21,8 +21,8 @@ TYPES = {
     if "how-to/emulate.md" in path.read_text()
 }
 """Tutorial -> instance types of its nodes."""
-AFTER = {"connected-devices": ROOT / "docs/how-to/probe.md"}
-"""Tutorial -> another page that is tried in its sandbox."""
+AFTER = {"connected-devices": ("how-to/prune.md", "how-to/probe.md")}
+"""Tutorial -> other pages that are tried in its sandbox."""
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def test_a_tutorial_is_what_a_reader_sees(name: str, sandbox: Sandbox, tmp_path:
         "PYTHONPATH": str(ROOT),
     }
     reader = Reader(directory, environment)
-    for page in filter(None, (TUTORIALS / f"{name}.md", AFTER.get(name))):
-        reader.follow(page.read_text(), patience=20)
+    for page in (f"tutorials/{name}.md", *AFTER.get(name, ())):
+        reader.follow((ROOT / "docs" / page).read_text(), patience=20)
 
 
 def test_the_tutorials_are_found() -> None:

@@ -17,7 +17,7 @@ _FENCE: Final = re.compile(r"^( *)```([a-z]*)\n(.*?)^\1```$", re.MULTILINE | re.
 _LEFT_OUT: Final = "[…]"
 _GENERATED: Final = re.compile(r"(?<=neuron-)[a-z0-9]{5}\b|(?<=neurons-)[a-z0-9]{5}\b")
 _TIME: Final = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
-_AGE: Final = re.compile(r"(?<=\s)(\d+[smhd])+(?=\s|$)")
+_AGE: Final = re.compile(r"(?<=[\s(])(\d+[smhd])+(?=\s|$)")
 _SECONDS: Final = 150
 _INTERVAL: Final = 0.2
 
