@@ -52,7 +52,8 @@ _RENEWAL_INTERVAL: Final = 10.0
 _LONGEST_RETRY_AFTER: Final = 60.0
 _SKEW_NOTED: Final = dt.timedelta(minutes=1)
 """A larger difference of the clocks is logged; certificates are backdated by five minutes."""
-_QUICK: Final = dt.timedelta(seconds=2)
+_QUICK: Final = 2.0
+"""Seconds."""
 _HALF_A_SECOND: Final = dt.timedelta(seconds=0.5)
 
 _log = logging.getLogger(__name__)
@@ -97,7 +98,8 @@ class Connection:
         self._client = client
         self._clock = clock
         self._wall = wall
-        self._skew = dt.timedelta(0)
+        self._said: tuple[dt.datetime, float] | None = None
+        self._apart = False
         self._renewal = asyncio.Lock()
         self._renewed = float("-inf")
 
@@ -129,11 +131,18 @@ class Connection:
     @property
     def skew(self) -> dt.timedelta:
         """How far the API server's clock is ahead of ours, within a second; 0 before the first answer."""
-        return self._skew
+        return dt.timedelta(0) if self._said is None else self.now() - self._wall()
 
     def now(self) -> dt.datetime:
-        """The time by the API server's clock."""
-        return self._wall() + self._skew
+        """The time by the API server's clock: that of its last answer, and the seconds since.
+
+        The local time of day counts only before the first answer. It may jump, and a decision with a wrong time would
+        replace certificates that are valid.
+        """
+        if self._said is None:
+            return self._wall()
+        time_, at = self._said
+        return time_ + dt.timedelta(seconds=self._clock() - at)
 
     async def close(self) -> None:
         await self._client.close()  # type: ignore[no-untyped-call]
@@ -228,26 +237,28 @@ class Connection:
             body=msgspec.json.encode(body, order="sorted") if sent.content_type == COMPACT else body,
             auth_settings=["BearerToken"],
         )
-        asked = self._wall()
+        asked = self._clock()
         answer = await self._client.call_api(*parts, _request_timeout=limits)
         response: aiohttp.ClientResponse = answer.response
         self._note_time(response.headers.get("Date", ""), asked)
         return response
 
-    def _note_time(self, date: str, asked: dt.datetime) -> None:
-        """Compare clocks: the server wrote `date`, cut to the second, between our request and its answer."""
+    def _note_time(self, date: str, asked: float) -> None:
+        """Note the server's clock: it wrote `date`, cut to the second, between our request and its answer."""
         try:
             said = email.utils.parsedate_to_datetime(date)
         except ValueError:
             return
         if said.tzinfo is None:
             return
-        answered = self._wall()
+        answered = self._clock()
         if answered - asked > _QUICK:  # this process may have been stopped or starved before it read the answer
             return
-        before, self._skew = self._skew, said + _HALF_A_SECOND - (asked + (answered - asked) / 2)
-        if (abs(before) > _SKEW_NOTED) != (abs(self._skew) > _SKEW_NOTED):
-            _log.warning("clock compared", extra={"api_server_ahead_seconds": round(self._skew.total_seconds())})
+        self._said = said + _HALF_A_SECOND, (asked + answered) / 2
+        skew = self.skew
+        if (abs(skew) > _SKEW_NOTED) != self._apart:
+            self._apart = not self._apart
+            _log.warning("clock compared", extra={"api_server_ahead_seconds": round(skew.total_seconds())})
 
     async def _renew(self, sent: float) -> bool:
         """Read the credentials again, unless that was done since `sent`. Returns whether to retry."""

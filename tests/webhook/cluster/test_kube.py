@@ -7,6 +7,7 @@ import inspect
 import logging
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Self
@@ -490,15 +491,29 @@ async def test_an_answer_without_a_usable_date_says_nothing_of_the_clock(
 ) -> None:
     cluster.api.ahead = dt.timedelta(hours=1)
     await get(connection)
-    connection._note_time("soon", dt.datetime.now(dt.UTC))
-    connection._note_time("", dt.datetime.now(dt.UTC))
+    connection._note_time("soon", time.monotonic())
+    connection._note_time("", time.monotonic())
     assert abs(connection.skew - dt.timedelta(hours=1)) < dt.timedelta(seconds=3)
 
 
 async def test_an_answer_that_waited_for_us_says_nothing_of_the_clock(connection: Connection) -> None:
     before = connection.skew
-    connection._note_time("Wed, 01 Jul 2026 12:00:00 GMT", dt.datetime.now(dt.UTC) - dt.timedelta(seconds=30))
+    connection._note_time("Wed, 01 Jul 2026 12:00:00 GMT", time.monotonic() - 30)
     assert connection.skew == before
+
+
+@pytest.mark.parametrize("jump", [dt.timedelta(days=100), dt.timedelta(days=-100)])
+async def test_the_clock_of_the_api_server_does_not_jump_with_ours(
+    cluster: Cluster, connection: Connection, jump: dt.timedelta
+) -> None:
+    ours = dt.datetime.now(dt.UTC)
+    connection._wall = lambda: ours
+    assert connection.now() == ours, "there is no answer yet"
+    await get(connection)
+    before = connection.now()
+    ours += jump
+    assert dt.timedelta(0) <= connection.now() - before < dt.timedelta(seconds=10)
+    assert abs(connection.skew + jump) < dt.timedelta(seconds=10)
 
 
 # --- the deployment -------------------------------------------------------------------------------------------
