@@ -22,7 +22,7 @@ OFFLINE = ("quick-start.md", "how-to/validate.md")
 SERVED = "tutorials/first-policy.md"
 PATIENCE = 30.0
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_PROGRAM = re.compile(r"^(?:\$ )?(?:sudo )?(make|\.venv/bin/neuron-dra|neuron-dra|kubectl|helm|docker) ")
+_PROGRAM = re.compile(r"^(?:\$ )?(make|\.venv/bin/neuron-dra|neuron-dra|kubectl|helm|docker) ")
 
 
 @pytest.fixture

@@ -99,7 +99,7 @@ def main(types: tuple[str, ...], directory: Path) -> None:
     if not assets.has("kubelet"):
         raise click.ClickException(f"{assets.folder} lacks kubelet. Set KUBEBUILDER_ASSETS to a folder that has it.")
     if os.geteuid() != 0:
-        raise click.ClickException("The kubelet needs root. Use sudo.")
+        raise click.ClickException("The kubelet needs root: run this in a root shell (sudo --shell).")
     if directory.exists():
         shutil.rmtree(directory)
     directory.mkdir(parents=True)

@@ -14,7 +14,7 @@ from tests.support.pages import Reader
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIALS = ROOT / "docs" / "tutorials"
-_NODES = re.compile(r'^sudo make sandbox NODES="(.*)"$', re.MULTILINE)
+_NODES = re.compile(r'^make sandbox NODES="(.*)"$', re.MULTILINE)
 TYPES = {
     path.stem: tuple(found[1].split()) if (found := _NODES.search(path.read_text())) else DEFAULT
     for path in sorted(TUTORIALS.glob("*.md"))
