@@ -1,13 +1,22 @@
-"""Fixtures for every test: a directory of certificates made once, since each costs a key."""
+"""Fixtures for every test: a directory of certificates made once, since each costs a key; outcomes of disturbances.
 
+Option: `--faults FILE` runs disturbances at full length and size, and writes their table into a page, if there is an
+outcome of each: of this run, or of an earlier one.
+"""
+
+import dataclasses
 import gc
 import os
+import platform
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Final
 
 import hypothesis
 import pytest
 
+from tests.support import faults
 from tests.support.serving import make_certificates
 
 # How long an example takes says how busy the machine is; what must be fast has tests that count.
@@ -42,3 +51,54 @@ def tls_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("tls")
     make_certificates(directory)
     return directory
+
+
+# --- disturbances -------------------------------------------------------------------------------------------------
+
+_found: Final[list[faults.Outcome]] = []
+"""Outcomes of all workers; hooks for reports do not get the configuration."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("faults", "disturbances")
+    group.addoption("--faults", type=Path, metavar="FILE", help="full length and size; write the table into FILE")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "fault: a disturbance with reviews, pods or claims under way")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call" and report.passed:
+        _found.extend(faults.from_properties(report.user_properties))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    page: Path | None = config.getoption("--faults", None)
+    if page is None or not _found:
+        return
+    terminalreporter.section("disturbances")
+    terminalreporter.line(faults.table(_found))
+    outcomes = faults.remember(config.rootpath / "build" / "faults.json", _found)
+    missing = [each for each in faults.DISTURBANCES if each not in {found.disturbance for found in outcomes}]
+    if missing:
+        terminalreporter.line(f"{page} is not written: no outcome of {', '.join(missing)}")
+        return
+    faults.write(page, outcomes, f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}:")
+    terminalreporter.line(f"written to {page}")
+
+
+@pytest.fixture(scope="session")
+def full(request: pytest.FixtureRequest) -> bool:
+    """Whether disturbances have their full length and size."""
+    return request.config.getoption("--faults", None) is not None
+
+
+@pytest.fixture
+def report_fault(record_property: Callable[[str, object], None]) -> Callable[[faults.Outcome], None]:
+    """Report the outcome of a disturbance."""
+
+    def report(outcome: faults.Outcome) -> None:
+        record_property("fault", dataclasses.asdict(outcome))
+
+    return report

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.support.faults import Attempts
 from tests.support.serving import ROOT, Client, Process, Reply, free_port, review
 
 MEMORY_LIMIT = 256 * 1024
@@ -41,9 +42,10 @@ PACKS = ("device-limit.yaml", "host-devices.yaml", "logical-neuron-core.yaml", "
 
 @dataclasses.dataclass
 class Waits:
-    """Seconds of each review of the other tenant, and failures."""
+    """Seconds of each review of the other tenant, and failures; the same as attempts."""
 
     seconds: list[float] = dataclasses.field(default_factory=list)
+    attempts: Attempts = dataclasses.field(default_factory=Attempts)
     failures: list[str] = dataclasses.field(default_factory=list)
 
     @property
@@ -133,16 +135,20 @@ class Victim:
                             waits.failures += self._one(client, path, body, waits)
                         time.sleep(0.005)
             except (OSError, http.client.HTTPException) as error:
+                waits.attempts.add(time.monotonic(), failed=True)
                 waits.failures.append(f"no answer: {error!r}")
 
     @staticmethod
     def _one(client: Client, path: str, body: bytes, waits: Waits) -> list[str]:
-        started = time.perf_counter()
+        started = time.monotonic()
         try:
             reply = client.review(body, path) if body else client.get(path)
         finally:
-            waits.seconds.append(time.perf_counter() - started)
-        if reply.status == 200 and (not body or reply.response["allowed"]):
+            waits.seconds.append(time.monotonic() - started)
+        answered = reply.status == 200 and (not body or reply.response["allowed"])
+        unconverted = answered and path == "/mutate" and "patch" not in reply.response
+        waits.attempts.add(started, failed=not answered, lost=unconverted)
+        if answered and not unconverted:
             return []
         return [f"{path}: {reply.status} {reply.body[:200]!r}"]
 

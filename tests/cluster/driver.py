@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -126,6 +126,7 @@ class Driver:
         pod_uid: str = "",
         flags: tuple[str, ...] = (),
         kubeconfig: Path | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Without `kubeconfig`, it has the rights of `USER`."""
         self.node = kubelet.node
@@ -147,7 +148,7 @@ class Driver:
         }
         command = [sys.executable, "-m", "kubeletplugin", *(f"--{key}={value}" for key, value in arguments.items())]
         log = kubelet.root.parent / f"driver-{kubelet.node}{f'-{pod_uid}' if pod_uid else ''}.log"
-        self.process = Process("driver", [*command, *flags], log)
+        self.process = Process("driver", [*command, *flags], log, environment)
 
     @property
     def sysfs(self) -> Path:

@@ -11,6 +11,7 @@ import httpx
 
 from tests.cluster.api import Api, ApiError
 from tests.cluster.manifests import is_converted, pod
+from tests.support.faults import Attempt, Outcome
 
 _PACE: Final = 0.02
 
@@ -23,11 +24,13 @@ class Review:
         began: monotonic seconds.
         seconds: until the API server answered.
         error: what went wrong; empty where the pod came back converted.
+        lost: whether the pod was admitted unconverted.
     """
 
     began: float
     seconds: float
     error: str
+    lost: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -98,6 +101,14 @@ class Load:
         """Of those that began after a moment of the monotonic clock."""
         return Figures.of([review for review in list(self._reviews) if review.began >= moment])
 
+    def outcome(self, disturbance: str, over: float) -> Outcome:
+        """What the disturbance did; `over` is its end, in monotonic seconds."""
+        reviews = list(self._reviews)
+        attempts = [
+            Attempt(each.began, each.seconds, bool(each.error) and not each.lost, each.lost) for each in reviews
+        ]
+        return Outcome.of(disturbance, "reviews", attempts, over)
+
     def _send(self) -> None:
         while not self._stop.is_set():
             # Images differ, so that nothing can be answered for being the same as before.
@@ -108,12 +119,12 @@ class Load:
             self._reviews.append(Review(began, *self._try(manifest, began)))
             self._stop.wait(_PACE)
 
-    def _try(self, manifest: dict[str, object], began: float) -> tuple[float, str]:
+    def _try(self, manifest: dict[str, object], began: float) -> tuple[float, str, bool]:
         try:
             stored = self._api.create(manifest, self._namespace, dry_run=True).body
         except ApiError as error:
-            return time.monotonic() - began, str(error)
+            return time.monotonic() - began, str(error), False
         except httpx.HTTPError as error:
-            return time.monotonic() - began, f"{type(error).__name__}: {error}"
-        seconds = time.monotonic() - began
-        return seconds, "" if is_converted(stored) else "came back unconverted"
+            return time.monotonic() - began, f"{type(error).__name__}: {error}", False
+        seconds, lost = time.monotonic() - began, not is_converted(stored)
+        return seconds, "came back unconverted" if lost else "", lost

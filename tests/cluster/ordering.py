@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from typing import Final, Protocol, TypeVar
 
 LONG: Final = (
+    "test_containers",
     "test_migrate",
     "test_certificates",
+    "test_faults",
     "test_soak",
+    "test_driver_faults",
     "test_driver_lifecycle",
     "test_reapply",
     "test_prune",

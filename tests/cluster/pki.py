@@ -12,8 +12,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-_LIFETIME: Final = dt.timedelta(days=2)
-_SKEW: Final = dt.timedelta(minutes=5)
+_LIFETIME: Final = dt.timedelta(days=200)
+_SKEW: Final = dt.timedelta(days=200)
+"""Certificates are valid also for a process whose clock is months ahead or behind."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

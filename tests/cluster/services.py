@@ -180,8 +180,12 @@ class Endpoints:
             before = member.takes
             member.failed = 0 if passed else member.failed + 1
             member.ready = member.failed < self._failures
-            if member.takes != before and member.replica.name in self._members:
-                self._write(member)
+            if (member.takes != before or member.behind) and member.replica.name in self._members:
+                member.behind = True
+                # An API server that is away gets it with the next probe.
+                with contextlib.suppress(httpx.HTTPError):
+                    self._write(member)
+                    member.behind = False
 
     def _slice_name(self, name: str) -> str:
         return f"{self._service}-{name}"
@@ -217,13 +221,14 @@ class Endpoints:
 
 
 class _Member:
-    __slots__ = ("failed", "ready", "replica", "terminating")
+    __slots__ = ("behind", "failed", "ready", "replica", "terminating")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.ready = True
         self.terminating = False
         self.failed = 0
+        self.behind = False
 
     @property
     def takes(self) -> bool:

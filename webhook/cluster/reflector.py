@@ -124,6 +124,7 @@ class Reflector(Generic[T]):
         self._attempt = 0
         self._statuses = 0
         self._doubtful = False
+        self._gone = False
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -304,11 +305,16 @@ class Reflector(Generic[T]):
             self._problem.set("")
 
     def _fail(self, error: ApiServerError) -> None:
+        gone = isinstance(error, StatusError) and error.code == GONE
+        if gone and not self._gone:
+            # A new API server, after an outage: it works, and the list that it asks for needs no long pause.
+            self._attempt = 0
+        self._gone = gone
         self._attempt += 1
         self._statuses += isinstance(error, StatusError)
         if not self._resumable(error):
             self._version = ""
-        if isinstance(error, StatusError) and error.code == GONE:
+        if gone:
             self.counters.expired += 1
         else:
             self.counters.failures += 1

@@ -40,11 +40,26 @@ class Acceptor:
         failed: failed handshakes.
     """
 
-    def __init__(self, tls: ssl.SSLContext, make_protocol: Callable[[], asyncio.Protocol], most: int) -> None:
-        """Hold at most `most` connections; 0: as many as there are file descriptors."""
+    def __init__(
+        self,
+        tls: ssl.SSLContext,
+        make_protocol: Callable[[], asyncio.Protocol],
+        most: int,
+        make_room: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """Prepare; `start` accepts.
+
+        Args:
+            tls: the context of the next handshake.
+            make_protocol: of a new connection.
+            most: number of connections; 0: as many as there are file descriptors.
+            make_room: called at the limit; closes connections that are not in use, and returns how many.
+        """
         self.tls = tls
         self._make_protocol = make_protocol
         self._most = _within_descriptors(most)
+        self._make_room = make_room
+        self._leaving = 0
         self._line = Interval()
         self._listeners: list[socket.socket] = []
         self._handshakes: set[asyncio.Task[None]] = set()
@@ -65,6 +80,7 @@ class Acceptor:
     def closed(self) -> None:
         """The protocol of a connection calls this when the connection has ended."""
         self.open -= 1
+        self._leaving = max(0, self._leaving - 1)
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(_AT_ONCE):
@@ -76,7 +92,7 @@ class Acceptor:
                 log.error("cannot accept connections", extra={"reason": error.strerror})  # noqa: TRY400
                 self._pause(listener)
                 return
-            if self._most and self.open >= self._most:
+            if self._full():
                 self._refuse()
                 connection.close()
                 continue
@@ -84,6 +100,12 @@ class Acceptor:
             task = asyncio.create_task(self._shake_hands(connection), name="handshake")
             self._handshakes.add(task)
             task.add_done_callback(self._handshakes.discard)
+
+    def _full(self) -> bool:
+        if not self._most or self.open - self._leaving < self._most:
+            return False
+        self._leaving += self._make_room()
+        return self.open - self._leaving >= self._most
 
     def _pause(self, listener: socket.socket) -> None:
         asyncio.get_running_loop().remove_reader(listener)

@@ -153,6 +153,7 @@ class Connection(HttpToolsProtocol):
         self._refused = refused
         self._current = current
         self._waiting_since: float | None = None
+        self._heard = clock()
         # The request that is being parsed: whether its end is missing, and its bytes that are not body.
         self._unfinished = False
         self._framing = 0
@@ -187,6 +188,7 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Replace uvicorn's method: parse within the bounds."""
         self._unset_keepalive_if_required()
+        self._heard = self._clock()
         if self._ignores_input:
             return
         try:
@@ -232,6 +234,13 @@ class Connection(HttpToolsProtocol):
         """Extend uvicorn's method: note the end of the request."""
         self._unfinished = False
         super().on_message_complete()
+
+    def idle_since(self) -> tuple[bool, float] | None:
+        """Whether it has had a request, and when its client last sent data; None while a request is in progress."""
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if self._unfinished or self.pipeline or not (cycle is None or cycle.response_complete):
+            return None
+        return self.scope is not None, self._heard
 
     def overdue(self, head_timeout: float, first_request_timeout: float) -> bool:
         """Whether the connection has waited for its client too long; called every few seconds.

@@ -10,19 +10,22 @@ import contextlib
 import dataclasses
 import errno
 import gc
+import heapq
 import logging
 import os
 import signal
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from runtime.once import Interval
 from runtime.startup import StartupError
 from webhook.edge.acceptor import Acceptor
 from webhook.edge.callers import ClientAuthority
@@ -38,6 +41,15 @@ SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 KEEP_ALIVE: Final = 120
 """Seconds. The API server closes idle connections after 90 s. The client must close first: otherwise it may send a
 review on a connection that the server is closing."""
+
+UNUSED: Final = 2.0
+"""Seconds after which a connection without a request makes room for a new one, if there are too many."""
+IDLE: Final = 10.0
+"""Seconds after which one without a further request does."""
+_AT_ONCE: Final = 64
+"""Connections that make room at once, so that a flood of new ones does not search all each time."""
+_SEARCH_AGAIN: Final = 0.5
+"""Seconds until the next search, if none could make room."""
 
 _BACKLOG: Final = 2048
 _ABORT_GRACE: Final = 0.5
@@ -194,7 +206,9 @@ class Server(uvicorn.Server):
         self._lag = lag or LoopLag()
         self._refusals = refusals or RefusalLog()
         self.refused = 0
-        self.acceptor = Acceptor(tls, self._connection, limits.max_connections)
+        self._room = Interval()
+        self._search_after = 0.0
+        self.acceptor = Acceptor(tls, self._connection, limits.max_connections, self._make_room)
 
     def stop(self) -> None:
         """Drain; the second call stops at once."""
@@ -264,6 +278,26 @@ class Server(uvicorn.Server):
             refused=self._refuse,
             current=self._is_current,
         )
+
+    def _make_room(self) -> int:
+        """Close connections without a request in progress: those without any first, then the longest idle."""
+        now = time.monotonic()
+        if now < self._search_after:
+            return 0
+        idle: list[tuple[bool, float, Connection]] = []
+        for connection in self.server_state.connections:
+            found = connection.idle_since() if isinstance(connection, Connection) else None
+            if found is not None and now - found[1] > (IDLE if found[0] else UNUSED):
+                idle.append((*found, cast("Connection", connection)))
+        chosen = heapq.nsmallest(_AT_ONCE, idle, key=lambda each: each[:2])
+        for _used, _since, connection in chosen:
+            connection.transport.abort()
+        if not chosen:
+            self._search_after = now + _SEARCH_AGAIN
+        elif self._room.due():
+            extra = {"open": self.acceptor.open, "closed": len(chosen)}
+            log.warning("idle connections closed: there are too many (--max-connections)", extra=extra)
+        return len(chosen)
 
     def _is_current(self, tls: ssl.SSLContext) -> bool:
         return tls is self.acceptor.tls

@@ -333,6 +333,25 @@ async def test_a_watch_that_works_ends_the_doubling(api: FakeApi) -> None:
         assert pauses.lengths == [1, 2, 4, 1]
 
 
+async def test_after_an_outage_the_list_for_a_version_that_is_gone_does_not_wait_long(api: FakeApi) -> None:
+    pauses = Pauses()
+    timing = Timing(backoff=1, backoff_limit=10)
+    async with watched(api, timing=timing, effects=Effects(sleep=pauses, jitter=lambda: 1.0)) as it:
+        await it.reflector.synced.wait()
+        api.fault("watch", "pods", hang_up, times=4)
+        api.break_watches()
+        api.put("pods", pod("p", 1))
+        api.compact()
+        await eventually(lambda: it.reflector.counters.lists == 2)
+        # How often the client itself tries again is not ours to say.
+        assert (pauses.lengths[:3], pauses.lengths[-1]) == ([1, 2, 4], 1)
+        # Again and again is no outage.
+        gone = raw(200, b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}\n')
+        api.fault("watch", "pods", gone, times=3)
+        api.break_watches()
+        await eventually(lambda: pauses.lengths[-3:] == [1, 2, 4])
+
+
 async def test_the_server_may_ask_for_a_longer_pause(api: FakeApi) -> None:
     pauses = Pauses()
     busy = answer(429, "TooManyRequests", "too many requests", headers={"Retry-After": "7"})

@@ -1,6 +1,7 @@
 """Limits on connections: their number, and the time of a handshake."""
 
 import asyncio
+import concurrent.futures
 import contextlib
 import errno
 import logging
@@ -14,7 +15,7 @@ import pytest
 
 from tests.support.fake_api import eventually as reached
 from tests.support.serving import Answering, Running, eventually, review, serving
-from webhook.edge import acceptor
+from webhook.edge import acceptor, server
 from webhook.edge.acceptor import Acceptor
 
 MOST = 4
@@ -52,6 +53,52 @@ def test_above_the_cap_new_connections_are_closed_and_old_ones_go_on(running: Ru
     eventually(lambda: running.acceptor.open == 0, "all are closed")
     with running.client() as new:
         assert new.review(review()).status == 200
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Idle connections make room at once."""
+    monkeypatch.setattr(server, "UNUSED", 0.0)
+    monkeypatch.setattr(server, "IDLE", 0.0)
+    monkeypatch.setattr(server, "_AT_ONCE", 1)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_at_the_cap_unused_connections_make_room_and_then_the_longest_idle(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    with contextlib.ExitStack() as stack, caplog.at_level(logging.WARNING):
+        used = [stack.enter_context(running.client()) for _ in range(2)]
+        for each in used:
+            assert each.review(review()).status == 200
+        unused = [stack.enter_context(running.raw()) for _ in range(MOST - 2)]
+        eventually(lambda: running.acceptor.open == MOST, "all are open")
+        for gone in unused:
+            assert stack.enter_context(running.client()).review(review()).status == 200
+            assert closed(gone)
+        # All have had a request now: the first of them has been idle for longest.
+        assert stack.enter_context(running.client()).review(review()).status == 200
+        assert closed(used[0].connection.sock)
+        assert used[1].review(review()).status == 200
+        assert running.acceptor.refused == 0
+        eventually(lambda: running.acceptor.open == MOST, "closed ones are counted out")
+    said = [vars(record) for record in caplog.records if "idle connections closed" in record.getMessage()]
+    assert [(each["open"], each["closed"]) for each in said] == [(MOST, 1)]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_connection_with_a_request_in_progress_makes_no_room(tls_directory: Path) -> None:
+    reviewer = Answering(delay=1.0)
+    with (
+        serving(tls_directory, {"/mutate": reviewer}, max_connections=1) as busy,
+        busy.client() as client,
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+    ):
+        answer = pool.submit(client.review, review())
+        eventually(lambda: reviewer.requests, "the review is being decided")
+        with plain(busy) as refused:
+            assert closed(refused)
+        assert answer.result().status == 200
 
 
 def test_connections_without_a_handshake_count_and_are_closed_in_time(

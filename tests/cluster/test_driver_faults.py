@@ -1,0 +1,144 @@
+"""Disturbances of a node, while pods with claims come and go: each of them runs.
+
+A pod counts as failed if the kubelet reports that its claim could not be prepared: it tries again, up to 90 s later.
+"""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.cluster.api import Api
+from tests.cluster.clocks import Clock
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.driver import Driver, running, wait_unprepared
+from tests.cluster.kubelet import Kubelet
+from tests.cluster.manifests import claim_template, container, devices_request, events, pod
+from tests.cluster.processes import eventually
+from tests.support.faults import Attempts, Outcome
+
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(600)]
+
+Report = Callable[[Outcome], None]
+
+AT_ONCE = 3
+LONGEST = 200.0
+"""Seconds until a pod that does not run is lost."""
+
+
+@pytest.fixture
+def clock(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Clock:
+    return Clock(tmp_path_factory.mktemp("clock"))
+
+
+@pytest.fixture
+def driver(control_plane: ControlPlane, kubelet: Kubelet, clock: Clock) -> Iterator[Driver]:
+    with running(control_plane, kubelet, "trn2.48xlarge", environment=clock.environment) as driver:
+        yield driver
+
+
+class Pods:
+    """Pods with a claim for one device: created, awaited, deleted, by several threads."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        self.attempts = Attempts()
+        self._api = api
+        self._namespace = namespace
+        self._numbers = itertools.count(1)
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(AT_ONCE)]
+        api.create(claim_template("one", {"devices": {"requests": [devices_request("one")]}}), namespace)
+
+    def __enter__(self) -> "Pods":
+        for thread in self._threads:
+            thread.start()
+        self.go_on(2 * AT_ONCE)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(LONGEST + 60)
+
+    def go_on(self, count: int) -> None:
+        """Return when so many more pods have run or are lost."""
+        enough = len(self.attempts.all()) + count
+        eventually(f"{count} pods", lambda: len(self.attempts.all()) >= enough, timeout=LONGEST + 60)
+
+    def _run(self) -> None:
+        uses = container(resources={"claims": [{"name": "neuron"}]})
+        claims = [{"name": "neuron", "resourceClaimTemplateName": "one"}]
+        while not self._stop.is_set():
+            name = f"p-{next(self._numbers)}"
+            began = time.monotonic()
+            self._api.create(pod(name, uses, resourceClaims=claims, terminationGracePeriodSeconds=0), self._namespace)
+            runs = self._runs(name)
+            failed = bool(events(self._api, self._namespace, name, "FailedPrepareDynamicResources"))
+            self.attempts.add(began, failed=failed, lost=not runs)
+            self._api.delete("Pod", name, self._namespace)
+
+    def _runs(self, name: str) -> bool:
+        def attempt() -> bool:
+            return bool(self._api.get("Pod", name, self._namespace)["status"]["phase"] == "Running")
+
+        try:
+            return eventually(f"{name} to run", attempt, timeout=LONGEST, interval=0.1)
+        except TimeoutError:
+            return False
+
+
+def end(pods: Pods, disturbance: str, over: float, report: Report) -> Outcome:
+    """All pods so far run, and more after them."""
+    pods.go_on(3 * AT_ONCE)
+    outcome = Outcome.of(disturbance, "pods", pods.attempts.all(), over)
+    assert outcome.lost == 0
+    report(outcome)
+    return outcome
+
+
+def test_the_driver_ends_and_starts_again(
+    api: Api, namespace: str, kubelet: Kubelet, driver: Driver, report_fault: Report
+) -> None:
+    """No call of the kubelet fails: pods wait for the slices of the next instance."""
+    with Pods(api, namespace) as pods:
+        driver.process.stop()
+        driver.start()
+        outcome = end(pods, "driver ended (SIGTERM) and started again", time.monotonic(), report_fault)
+    assert outcome.failed == 0
+    wait_unprepared(kubelet, driver)
+
+
+def test_the_driver_is_killed(api: Api, namespace: str, kubelet: Kubelet, driver: Driver, report_fault: Report) -> None:
+    """Its slices stay, so pods are scheduled meanwhile; the kubelet tries again."""
+    with Pods(api, namespace) as pods:
+        driver.process.kill()
+        driver.start()
+        end(pods, "driver killed, and started again", time.monotonic(), report_fault)
+    wait_unprepared(kubelet, driver)
+
+
+def test_the_kubelet_restarts(api: Api, namespace: str, kubelet: Kubelet, driver: Driver, report_fault: Report) -> None:
+    with Pods(api, namespace) as pods:
+        kubelet.restart()
+        over = time.monotonic()
+        eventually("the slices to be back", lambda: bool(driver.slices()), timeout=60)
+        end(pods, "kubelet restarted", over, report_fault)
+    wait_unprepared(kubelet, driver)
+
+
+def test_the_clock_of_the_driver_jumps(
+    api: Api, namespace: str, kubelet: Kubelet, driver: Driver, clock: Clock, report_fault: Report
+) -> None:
+    """Nothing that it keeps depends on the wall clock."""
+    if not clock.available:
+        pytest.skip("no C compiler (cc) to make a clock that jumps")
+    with Pods(api, namespace) as pods:
+        for days in (100, -100):
+            clock.shift(days)
+            pods.go_on(2 * AT_ONCE)
+        clock.shift(0)
+        outcome = end(pods, "clock of the driver 100 days ahead, then 100 days behind", time.monotonic(), report_fault)
+    assert outcome.failed == 0
+    wait_unprepared(kubelet, driver)
