@@ -11,6 +11,8 @@ TIME   ?= 60
 WORKERS ?= 3
 # Each worker has a control plane of its own.
 CLUSTER_WORKERS ?= 2
+# Instance types of the nodes of `make sandbox`.
+NODES  ?= trn2.48xlarge
 BUILDER ?= docker
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
@@ -18,7 +20,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test thorough lint lint-ruff lint-mypy lint-imports format bench bench-cluster docs fuzz cluster-test faults man manifests images sbom release proto grammar lock clean
+.PHONY: help install run test thorough lint lint-ruff lint-mypy lint-imports format bench bench-cluster docs fuzz cluster-test faults sandbox man manifests images sbom release proto grammar lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +76,9 @@ bench-cluster: $(STAMP) ## measure pods created through a real API server, and a
 
 cluster-test: $(STAMP) ## run the tests that need a control plane (binaries from KUBEBUILDER_ASSETS; ARGS="--shuffle 1" for a random order)
 	$(BIN)/python -m pytest tests/cluster -n $(CLUSTER_WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+sandbox: $(STAMP) ## run a cluster with emulated Neuron nodes until Ctrl-C (binaries as for cluster-test; NODES="trn2.48xlarge inf2.48xlarge")
+	$(BIN)/python -m tests.cluster.sandbox $(NODES)
 
 fuzz: $(STAMP) ## fuzz what parses and patches, TIME seconds for each target (Linux; atheris is installed on first use)
 	$(BIN)/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/fuzz.txt

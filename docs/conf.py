@@ -2,6 +2,9 @@
 
 import tomllib
 from pathlib import Path
+from typing import Any
+
+from docutils import nodes
 
 project = "neuron-dra"
 author = "the neuron-dra contributors"
@@ -13,10 +16,29 @@ exclude_patterns = ["_build"]
 # Headings are link targets with the names that GitHub gives them.
 myst_heading_anchors = 4
 myst_enable_extensions = ["attrs_inline"]
+# Two dashes stay two dashes: they begin flags.
+smartquotes = False
 suppress_warnings = ["misc.highlighting_failure"]
 
 html_theme = "furo"
 html_title = f"neuron-dra {release}"
 html_show_copyright = False
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["book.css"]
 html_theme_options = {"navigation_with_keys": True}
+
+
+def _name_pages_by_title(app: Any, doctree: nodes.document, _docname: str) -> None:
+    """In the repository, a link to a page shows the name of its file; in the book, its title."""
+    titles = {name: title.astext() for name, title in app.env.titles.items()}
+    files = {f"{Path(name).name}.md": title for name, title in titles.items()}
+    files |= {f"{name}.md": title for name, title in titles.items()}
+    for link in doctree.findall(nodes.reference):
+        if link.astext() in files:
+            link.children = [nodes.Text(files[link.astext()])]
+
+
+def setup(app: Any) -> None:
+    """Sphinx calls this."""
+    app.connect("doctree-resolved", _name_pages_by_title)

@@ -1,4 +1,4 @@
-"""`python docs/draw_topology.py`: draws docs/topology-*.svg from the instance catalogue and the published windows.
+"""`python docs/draw_topology.py`: draws docs/topology-*.svg and docs/concepts-*.svg from the instance catalogue.
 
 Each cell that stands for a device has the device's id as text; cells of one colour share a value.
 """
@@ -181,11 +181,60 @@ def shares() -> str:
     return _svg(20 + devices * (cores * 36 + 24), 156, "Two whole devices and a share of the next one", parts)
 
 
+# --- cores and UltraServers -----------------------------------------------------------------------------------
+
+
+def logical_cores() -> str:
+    """The cores of a trn2 device with each logical NeuronCore configuration."""
+    known = _known("trn2.48xlarge")
+    cores, height = known.cores_per_device or 0, 70
+    parts: list[str] = []
+    for row, size in enumerate(known.logical_neuron_cores):
+        top = 20 + row * (height + 34)
+        default = " (default)" if size == known.default_logical_neuron_core else ""
+        parts.append(_text(20, top + 14, f"LNC {size}{default}: {cores // size} logical cores", 13))
+        for core in range(cores):
+            logical = core // size
+            parts.append(_cell(20 + core * 60, top + 24, f"core {core}", COLOURS[logical % len(COLOURS)], 60, 30))
+        for logical in range(cores // size):
+            left = 20 + logical * size * 60
+            parts.append(_text(left + 4, top + height, f"logical {logical}", 11))
+    return _svg(40 + cores * 60, 40 + 2 * (height + 34), "Physical and logical cores of one trn2 device", parts)
+
+
+def ultraserver() -> str:
+    """The nodes of an UltraServer, and the sets of its modes."""
+    sizes = _known("trn2u.48xlarge").ultraserver_nodes
+    nodes, cell = max(sizes), 22
+    width = 4 * cell + 40
+    parts = [_text(20, 24, "UltraServer of four trn2u.48xlarge nodes", 13)]
+    for node in range(nodes):
+        left = 20 + node * (width + 20)
+        parts.append(f'<rect class="d" x="{left}" y="36" width="{width}" height="{4 * cell + 44}" fill="#ffffff"/>')
+        parts.append(_text(left + 8, 52, f"node {node}"))
+        parts += [
+            _cell(left + 20 + (device % 4) * cell, 62 + (device // 4) * cell, str(device), COLOURS[0], cell, cell)
+            for device in range(16)
+        ]
+        if node:
+            parts += [_line((left - 20, 73 + row * cell), (left, 73 + row * cell)) for row in range(4)]
+    for row, size in enumerate(sorted(sizes, reverse=True)):
+        top = 196 + row * 26
+        for first in range(0, nodes, size):
+            left, right = 20 + first * (width + 20), 20 + (first + size - 1) * (width + 20) + width
+            parts.append(_line((left, top), (right, top)))
+        noun = "node" if size == 1 else "nodes"
+        parts.append(_text(20, top - 5, f"mode {size}: sets of {size} {noun}", 11))
+    return _svg(20 + nodes * (width + 20), 270, "Four nodes of an UltraServer, with 16 devices each", parts)
+
+
 DRAWINGS: Final = {
     "topology-connections.svg": connections,
     "topology-groups.svg": groups,
     "topology-windows.svg": published_windows,
     "topology-shares.svg": shares,
+    "concepts-cores.svg": logical_cores,
+    "concepts-ultraserver.svg": ultraserver,
 }
 
 

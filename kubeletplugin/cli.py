@@ -57,6 +57,7 @@ main: Final = click.version_option(package_name="neuron-dra", prog_name="neuron-
         context_settings={"help_option_names": ["-h", "--help"]},
         params=[_option(setting) for setting in declarations()],
         help="The DRA driver for AWS Neuron devices: publishes a node's devices and prepares claims for its pods.",
-        epilog="Every flag has a variable NEURON_DRA_<FLAG> and a camelCase field in the config file.",
+        epilog="Every flag has a variable NEURON_DRA_<FLAG> and a camelCase field in the config file. "
+        "Exit codes: 0 after SIGTERM or SIGINT; 3 if the driver could not start.",
     )
 )

@@ -23,40 +23,40 @@ class Metrics:
         self.registry: Final = CollectorRegistry()
         self._claims = Counter(
             f"{PREFIX}_claims",
-            "Claims that were prepared or unprepared.",
+            "Prepared and unprepared claims.",
             ("operation", "result"),
             registry=self.registry,
         )
         self._seconds = Histogram(
             f"{PREFIX}_claim_duration_seconds",
-            "Time per claim, including the API server's.",
+            "Time per claim, including the API server.",
             ("operation",),
             buckets=_BUCKETS,
             registry=self.registry,
         )
         self.prepared_claims: Final = Gauge(
-            f"{PREFIX}_prepared_claims", "Claims that are prepared now.", registry=self.registry
+            f"{PREFIX}_prepared_claims", "Currently prepared claims.", registry=self.registry
         )
         self.prepared_devices: Final = Gauge(
-            f"{PREFIX}_prepared_devices", "Devices that are held by prepared claims now.", registry=self.registry
+            f"{PREFIX}_prepared_devices", "Devices of currently prepared claims.", registry=self.registry
         )
         self.slices_published: Final = Gauge(
-            f"{PREFIX}_slices_published", "ResourceSlices of this node that are published.", registry=self.registry
+            f"{PREFIX}_slices_published", "Published ResourceSlices of this node.", registry=self.registry
         )
         self.slice_writes: Final = Counter(
-            f"{PREFIX}_slice_writes", "ResourceSlices that were written.", ("operation",), registry=self.registry
+            f"{PREFIX}_slice_writes", "Writes of ResourceSlices.", ("operation",), registry=self.registry
         )
         self.dropped_fields: Final = Gauge(
             f"{PREFIX}_slice_dropped_fields",
-            "Fields of the published slices that the API server did not keep.",
+            "Fields of the published slices that the API server dropped.",
             registry=self.registry,
         )
         self.devices: Final = Gauge(
-            f"{PREFIX}_devices", "Devices of the node by health.", ("health",), registry=self.registry
+            f"{PREFIX}_devices", "Devices of the node, by health.", ("health",), registry=self.registry
         )
         self.device_plugin: Final = Gauge(
             f"{PREFIX}_device_plugin_active",
-            "1 while the node's allocatable shows a legacy Neuron resource: a device plugin offers the same devices.",
+            "1 while the Node's allocatable shows a legacy Neuron resource.",
             registry=self.registry,
         )
         self.ultraserver_publish: Final = Gauge(
@@ -70,12 +70,12 @@ class Metrics:
         )
         self.faulty_kubelet: Final = Gauge(
             f"{PREFIX}_faulty_kubelet",
-            "1 if the node's kubelet is of a version with a known fault in Dynamic Resource Allocation.",
+            "1 if the node's kubelet has a known fault with ResourceClaims.",
             registry=self.registry,
         )
         self.background_errors: Final = Counter(
             f"{PREFIX}_background_errors",
-            "Errors outside the kubelet's calls, by part of the driver.",
+            "Errors outside the kubelet's calls, by component of the driver.",
             ("component",),
             registry=self.registry,
         )

@@ -257,6 +257,26 @@ def _unsupported(catalogue: Catalogue, code: str, path: str, count: int, types: 
     return Finding(code, path, message, f"Nearest valid counts: {nearest(count, valid)}.", str(count))
 
 
+def _are_connected(claim: ClaimSpec, leaves: Sequence[Leaf]) -> bool:
+    """Whether constraints connect all requests, whichever alternative is allocated.
+
+    Of several requests with alternatives, one constraint must cover all: each chooses its alternative alone.
+    """
+    by_request: dict[str, list[Leaf]] = {}
+    for leaf in leaves:
+        by_request.setdefault(leaf.request, []).append(leaf)
+    several = [alternatives for alternatives in by_request.values() if len(alternatives) > 1]
+    if len(several) == 1:
+        alone = [leaf for alternatives in by_request.values() if len(alternatives) == 1 for leaf in alternatives]
+        choices = [[*alone, alternative] for alternative in several[0]]
+    else:
+        choices = [list(leaves)]
+    groups = [frozenset(each.requests) for each in claim.constraints if group_size(each.match_attribute)]
+    return all(
+        any(all(covers(named, leaf.devices.reference) for leaf in choice) for named in groups) for choice in choices
+    )
+
+
 def check_together(
     claim: ClaimSpec,
     leaves: Sequence[Leaf],
@@ -288,10 +308,8 @@ def check_together(
         return [_unsupported(catalogue, "NEU709", path, total, capable)]
     if capable and all((entry := catalogue.get(name)) and entry.devices == total for name in capable):
         return []
-    for constraint in claim.constraints:
-        named = frozenset(constraint.requests)
-        if group_size(constraint.match_attribute) and all(covers(named, leaf.devices.reference) for leaf in mine):
-            return []
+    if _are_connected(claim, mine):
+        return []
     message = (
         f"one container uses {total} devices of requests {', '.join(requests)[:32]}; nothing keeps them connected."
     )

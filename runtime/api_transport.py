@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
+import msgspec
 
 from runtime import answers, kubeconfigs
 from runtime.api_errors import (
@@ -33,6 +34,13 @@ if TYPE_CHECKING:
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
+COMPACT: Final = "application/yaml"
+"""For objects with opaque configs: they are sent as JSON without spaces, which is YAML too.
+
+The API server stores the text of an opaque config as it was sent, and writes it without spaces and in order when a
+driver applies `status.devices`. To it, both texts differ, so it refuses the driver's change. The client puts spaces
+into JSON.
+"""
 LONGEST_ANSWER: Final = 16 * 1024 * 1024
 """Bytes. One object is shorter; a list that is longer is requested again with fewer objects per page."""
 
@@ -220,12 +228,13 @@ class Connection:
     async def _exchange(self, sent: _Sent, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         # Not compressed: a few hundred KB of gzip may contain hundreds of MB of an object that a tenant stored.
         headers = {"Accept": sent.accept, "Content-Type": sent.content_type, "Accept-Encoding": "identity"}
+        body: Any = list(sent.body) if isinstance(sent.body, Sequence) else sent.body
         parts = await self._client.param_serialize(
             sent.method,
             sent.path,
             query_params=list(sent.query.items()),
             header_params=headers,
-            body=list(sent.body) if isinstance(sent.body, Sequence) else sent.body,
+            body=msgspec.json.encode(body, order="sorted") if sent.content_type == COMPACT else body,
             auth_settings=["BearerToken"],
         )
         asked = self._clock()

@@ -104,13 +104,12 @@ def declarations(model: type[msgspec.Struct]) -> tuple[Declaration, ...]:
 
 
 def reference(declared: Iterable[Declaration]) -> str:
-    """The settings as a Markdown table."""
-    rows = ["| flag | variable | config file | allowed | default | meaning |", "|---|---|---|---|---|---|"]
+    """The settings as a Markdown table; the first column has flag, variable and field of the config file."""
+    rows = ["| flag, variable, field | allowed | default | meaning |", "|---|---|---|---|"]
     for setting in declared:
-        flag = setting.flag + (f"` / `--no-{setting.flag[2:]}" if setting.switch else "")
-        field = f"`{setting.field}`" if setting.field else "-"
-        cells = (f"`{flag}`", f"`{setting.variable}`", field, setting.expected, setting.default or "-")
-        rows.append(f"| {' | '.join((*cells, setting.description))} |")
+        flag = setting.flag + (f"`, `--no-{setting.flag[2:]}" if setting.switch else "")
+        names = "<br>".join(f"`{name}`" for name in (flag, setting.variable, setting.field) if name)
+        rows.append(f"| {' | '.join((names, setting.expected, setting.default or '-', setting.description))} |")
     return "\n".join(rows) + "\n"
 
 

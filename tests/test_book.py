@@ -1,5 +1,6 @@
 """The book builds without a warning: every page is in the contents, and every link in the repository has a target."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted(each for each in (ROOT / "docs").rglob("*.md") if "_build" not in each.parts)
 
 
 def build(docs: Path, output: Path) -> subprocess.CompletedProcess[str]:
@@ -35,7 +37,7 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_book_builds_without_a_warning(book: Path) -> None:
-    pages = {each.relative_to(ROOT / "docs").with_suffix(".html") for each in (ROOT / "docs").rglob("*.md")}
+    pages = {each.relative_to(ROOT / "docs").with_suffix(".html") for each in PAGES}
     assert {each for each in pages if not (book / each).is_file()} == set()
 
 
@@ -72,3 +74,10 @@ def test_a_link_without_target_fails(warnings: str, page: str) -> None:
     [line] = [line for line in warnings.splitlines() if f"docs/{page}.md" in line]
     assert "WARNING" in line
     assert BROKEN[page][1] in line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_every_row_of_a_table_belongs_to_a_table(page: Path) -> None:
+    """An empty line inside a table makes plain text of the rows below it."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert re.findall(r"(?<=\n\n)\|.*\n(?!\|[-:| ]+\|\n)", text) == []

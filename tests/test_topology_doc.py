@@ -1,4 +1,4 @@
-"""docs/topology.md and its drawings agree with the catalogue and with the windows that nodes publish."""
+"""docs/topology.md and the drawings agree with the catalogue and with the windows that nodes publish."""
 
 import importlib.util
 import re
@@ -15,6 +15,7 @@ from neuron.windows import Line
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = (DOCS / "topology.md").read_text()
+CONCEPTS = (DOCS / "concepts.md").read_text()
 TYPES = list(Catalogue())
 LINES = [entry for entry in TYPES if entry.line]
 
@@ -44,7 +45,7 @@ def examples() -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", DRAW.DRAWINGS)
 def test_a_drawing_is_what_the_script_draws_and_the_page_shows_it(name: str) -> None:
     assert (DOCS / name).read_text() == DRAW.DRAWINGS[name](), "run python docs/draw_topology.py"
-    assert f"]({name})" in PAGE
+    assert f"]({name})" in PAGE + CONCEPTS
 
 
 @pytest.mark.parametrize("topology", [Topology.SINGLE, Topology.TORUS, Topology.RING, Topology.CHAIN])

@@ -31,8 +31,11 @@ TemplateName = Annotated[Name, AfterValidator(_template_name)]
 class Demand(Model):
     """The pods for which a template is: every container that requests devices requests this number."""
 
-    devices: Annotated[StrictInt | None, Field(ge=1, le=_MOST)] = None
-    cores: Annotated[StrictInt | None, Field(ge=1, le=_MOST)] = None
+    devices: Annotated[
+        StrictInt | None,
+        Field(ge=1, le=_MOST, description="Devices of each container; exactly one of devices and cores is set."),
+    ] = None
+    cores: Annotated[StrictInt | None, Field(ge=1, le=_MOST, description="Cores of each container.")] = None
     logical_neuron_core: Annotated[
         Literal[1, 2] | None, Field(description="Only pods that request it. Default: any.")
     ] = None
@@ -50,18 +53,22 @@ class Demand(Model):
 class InlineMetadata(Model):
     """`metadata` of a template that the webhook creates."""
 
-    name: TemplateName
-    labels: Annotated[dict[LabelKey, LabelValue], AfterValidator(_without_ours)] = Field(default_factory=dict)
-    annotations: Annotated[dict[LabelKey, str], AfterValidator(_without_ours)] = Field(default_factory=dict)
+    name: Annotated[TemplateName, Field(description="Not of the form of a generated name.")]
+    labels: Annotated[
+        dict[LabelKey, LabelValue], AfterValidator(_without_ours), Field(description="Labels of the template.")
+    ] = Field(default_factory=dict)
+    annotations: Annotated[
+        dict[LabelKey, str], AfterValidator(_without_ours), Field(description="Annotations of the template.")
+    ] = Field(default_factory=dict)
 
 
 class InlineTemplate(Model):
     """A ResourceClaimTemplate, as in a manifest of `resource.k8s.io/v1`."""
 
-    api_version: Literal["resource.k8s.io/v1"] = "resource.k8s.io/v1"
-    kind: Literal["ResourceClaimTemplate"] = "ResourceClaimTemplate"
+    api_version: Annotated[Literal["resource.k8s.io/v1"], Field(description="Of the template.")] = "resource.k8s.io/v1"
+    kind: Annotated[Literal["ResourceClaimTemplate"], Field(description="Of the template.")] = "ResourceClaimTemplate"
     metadata: InlineMetadata
-    spec: Object
+    spec: Annotated[Object, Field(description="The spec of the ResourceClaimTemplate.")]
 
 
 class EfaSettings(Model):

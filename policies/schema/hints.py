@@ -75,11 +75,16 @@ Action = Annotated[Literal["Add", "Replace", "Off"], BeforeValidator(_switch)]
 class Toleration(Model):
     """`core/v1` Toleration."""
 
-    key: LabelKey | None = None
-    operator: Literal["Exists", "Equal"] | None = None
-    value: LabelValue | None = None
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    toleration_seconds: StrictInt | None = None
+    key: Annotated[LabelKey | None, Field(description="Key of the taint. Default, with Exists: any.")] = None
+    operator: Annotated[
+        Literal["Exists", "Equal"] | None, Field(description="Equal compares the value. Default: Equal.")
+    ] = None
+    value: Annotated[LabelValue | None, Field(description="Value of the taint, for Equal.")] = None
+    effect: Annotated[
+        Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None,
+        Field(description="Effect of the taint. Default: any."),
+    ] = None
+    toleration_seconds: Annotated[StrictInt | None, Field(description="For NoExecute: how long the pod stays.")] = None
 
     @model_validator(mode="after")
     def _valid(self) -> Self:
@@ -95,9 +100,12 @@ class Toleration(Model):
 class NodeSelectorRequirement(Model):
     """`core/v1` NodeSelectorRequirement, of `matchExpressions`."""
 
-    key: LabelKey
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
-    values: tuple[LabelValue, ...] = ()
+    key: Annotated[LabelKey, Field(description="Key of a label of the node.")]
+    operator: Annotated[
+        Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"],
+        Field(description="How the label is compared with values."),
+    ]
+    values: Annotated[tuple[LabelValue, ...], Field(description="For In, NotIn, Gt and Lt.")] = ()
 
     @model_validator(mode="after")
     def _valid(self) -> Self:
@@ -117,14 +125,17 @@ class NodeSelectorRequirement(Model):
 class NodeSelectorTerm(Model):
     """`core/v1` NodeSelectorTerm, without `matchFields`."""
 
-    match_expressions: Annotated[tuple[NodeSelectorRequirement, ...], Field(min_length=1, max_length=_MOST)]
+    match_expressions: Annotated[
+        tuple[NodeSelectorRequirement, ...],
+        Field(min_length=1, max_length=_MOST, description="Conditions on labels of the node; all must hold."),
+    ]
 
 
 class PreferredSchedulingTerm(Model):
     """`core/v1` PreferredSchedulingTerm."""
 
-    weight: Annotated[StrictInt, Field(ge=1, le=100)]
-    preference: NodeSelectorTerm
+    weight: Annotated[StrictInt, Field(ge=1, le=100, description="A higher weight counts more.")]
+    preference: Annotated[NodeSelectorTerm, Field(description="The nodes that are preferred.")]
 
 
 class TolerationHints(Model):
@@ -134,7 +145,7 @@ class TolerationHints(Model):
         Action,
         Field(description="Add: items beside the built-in toleration. Replace: items instead of it. Off: none."),
     ]
-    items: Annotated[tuple[Toleration, ...], Field(max_length=_MOST)] = ()
+    items: Annotated[tuple[Toleration, ...], Field(max_length=_MOST, description="Tolerations that pods get.")] = ()
 
     @model_validator(mode="after")
     def _valid(self) -> Self:
@@ -153,7 +164,9 @@ class NodeAffinityHints(Model):
         tuple[NodeSelectorRequirement, ...],
         Field(max_length=_MOST, description="Requirements that every term of required node affinity gets."),
     ] = ()
-    preferred: Annotated[tuple[PreferredSchedulingTerm, ...], Field(max_length=_MOST)] = ()
+    preferred: Annotated[
+        tuple[PreferredSchedulingTerm, ...], Field(max_length=_MOST, description="Preferred terms that pods get.")
+    ] = ()
 
     @model_validator(mode="after")
     def _valid(self) -> Self:
@@ -164,8 +177,14 @@ class NodeAffinityHints(Model):
 class SchedulerNameHint(Model):
     """The scheduler of pods without a custom one: no name, the default, or the Neuron scheduler extension."""
 
-    action: Annotated[Literal["Replace", "Off"], BeforeValidator(_switch)]
-    name: Annotated[Name | None, Field(max_length=63)] = None
+    action: Annotated[
+        Literal["Replace", "Off"],
+        BeforeValidator(_switch),
+        Field(description="Replace: name replaces the default and legacy schedulers. Off: names stay."),
+    ]
+    name: Annotated[
+        Name | None, Field(max_length=63, description="For Replace: the scheduler, which must support DRA.")
+    ] = None
 
     @model_validator(mode="after")
     def _valid(self) -> Self:
@@ -185,14 +204,19 @@ class LabelHints(Model):
         Field(description="Add: the pod's own value stays. Replace: the policy's value replaces it."),
     ]
     items: Annotated[
-        dict[Annotated[str, AfterValidator(_own_label_key)], LabelValue], Field(min_length=1, max_length=_MOST)
+        dict[Annotated[str, AfterValidator(_own_label_key)], LabelValue],
+        Field(min_length=1, max_length=_MOST, description="Labels that pods get."),
     ]
 
 
 class LeaderWorkerSetHint(Model):
     """Hints for LeaderWorkerSets; the policy matches their pod templates."""
 
-    exclusive_topology: Annotated[Literal["On", "Off"], BeforeValidator(_switch)]
+    exclusive_topology: Annotated[
+        Literal["On", "Off"],
+        BeforeValidator(_switch),
+        Field(description="On: the annotation is set if the UltraServer mode needs it. Off: it is never set."),
+    ]
 
 
 def _check_items(action: str, items: tuple[Model, ...], field: str) -> None:

@@ -42,45 +42,69 @@ OLDER_VAP_API_VERSIONS: Final = ("admissionregistration.k8s.io/v1beta1", "admiss
 
 
 class LabelSelectorRequirement(Model):
-    """`metav1.LabelSelectorRequirement`."""
+    """A condition on one label."""
 
-    key: Text
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    values: tuple[str, ...] = ()
+    key: Annotated[Text, Field(description="Key of a label.")]
+    operator: Annotated[
+        Literal["In", "NotIn", "Exists", "DoesNotExist"], Field(description="How the label is compared with values.")
+    ]
+    values: Annotated[tuple[str, ...], Field(description="For In and NotIn.")] = ()
 
 
 class LabelSelector(Model):
-    """`metav1.LabelSelector`; an empty one selects everything."""
+    """A selector of labels; an empty one selects everything."""
 
-    match_labels: dict[str, str] = Field(default_factory=dict)
-    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+    match_labels: dict[str, str] = Field(default_factory=dict, description="Labels that must have these values.")
+    match_expressions: Annotated[
+        tuple[LabelSelectorRequirement, ...], Field(description="Conditions on labels; all must hold.")
+    ] = ()
 
 
 class ResourceRule(Model):
-    """`NamedRuleWithOperations`: a request matches if it matches every list."""
+    """A request matches if it matches every list."""
 
-    resource_names: tuple[str, ...] = ()
-    api_groups: Annotated[tuple[str, ...], Field(min_length=1)]
-    api_versions: Annotated[tuple[Text, ...], Field(min_length=1)]
-    operations: Annotated[tuple[Literal["*", "CREATE", "UPDATE", "DELETE", "CONNECT"], ...], Field(min_length=1)]
-    resources: Annotated[tuple[Text, ...], Field(min_length=1)]
-    scope: Literal["Cluster", "Namespaced", "*"] = "*"
+    resource_names: Annotated[tuple[str, ...], Field(description="Names of objects. Default: any.")] = ()
+    api_groups: Annotated[
+        tuple[str, ...], Field(min_length=1, description='API groups; "" for the core group, * for any.')
+    ]
+    api_versions: Annotated[tuple[Text, ...], Field(min_length=1, description="Versions, such as v1; * for any.")]
+    operations: Annotated[
+        tuple[Literal["*", "CREATE", "UPDATE", "DELETE", "CONNECT"], ...],
+        Field(min_length=1, description="Operations; * for any."),
+    ]
+    resources: Annotated[
+        tuple[Text, ...],
+        Field(min_length=1, description="Plural names, such as pods or pods/ephemeralcontainers; * for any."),
+    ]
+    scope: Annotated[
+        Literal["Cluster", "Namespaced", "*"], Field(description="Objects with or without a namespace; * for both.")
+    ] = "*"
 
 
 class MatchResources(Model):
-    """`MatchResources`: the requests that a policy or binding matches."""
+    """The requests that a policy or binding matches."""
 
-    namespace_selector: LabelSelector | None = None
-    object_selector: LabelSelector | None = None
-    resource_rules: tuple[ResourceRule, ...] = ()
-    exclude_resource_rules: tuple[ResourceRule, ...] = ()
-    match_policy: Literal["Exact", "Equivalent"] = "Equivalent"
+    namespace_selector: Annotated[LabelSelector | None, Field(description="Labels of the namespace of the object.")] = (
+        None
+    )
+    object_selector: Annotated[
+        LabelSelector | None, Field(description="Labels of the object, or of the old object.")
+    ] = None
+    resource_rules: Annotated[
+        tuple[ResourceRule, ...], Field(description="Requests that match; one of the rules is enough.")
+    ] = ()
+    exclude_resource_rules: Annotated[
+        tuple[ResourceRule, ...], Field(description="Requests that do not match, whatever resourceRules says.")
+    ] = ()
+    match_policy: Annotated[
+        Literal["Exact", "Equivalent"], Field(description="Accepted. A rule matches only the versions that it lists.")
+    ] = "Equivalent"
 
 
 class MatchCondition(Model):
-    """`MatchCondition`, in CEL."""
+    """A condition in CEL."""
 
-    name: Text
+    name: Annotated[Text, Field(description="Appears in messages about the condition.")]
     expression: Expression
 
 
@@ -88,42 +112,55 @@ class MatchCondition(Model):
 
 
 class Validation(Model):
-    """`Validation`: an expression that must be true."""
+    """An expression that must be true."""
 
     expression: Expression
-    message: Text | None = None
-    message_expression: Expression | None = None
-    reason: Literal["Unauthorized", "Forbidden", "Invalid", "RequestEntityTooLarge"] = "Invalid"
+    message: Annotated[Text | None, Field(description="Text for the user if the expression is false.")] = None
+    message_expression: Annotated[
+        Expression | None, Field(description="A CEL expression that makes the text; precedes message.")
+    ] = None
+    reason: Annotated[
+        Literal["Unauthorized", "Forbidden", "Invalid", "RequestEntityTooLarge"],
+        Field(description="The reason in the status of the answer."),
+    ] = "Invalid"
 
 
 class AuditAnnotation(Model):
-    """`AuditAnnotation`."""
+    """A value for the audit log."""
 
-    key: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$", max_length=63)]
+    key: Annotated[
+        str,
+        StringConstraints(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$", max_length=63),
+        Field(description="Key of the annotation in the audit log of the API server."),
+    ]
     value_expression: Expression
 
 
 class Variable(Model):
-    """`Variable`: `variables.<name>`, evaluated on its first read."""
+    """A value that is evaluated on its first read."""
 
-    name: Identifier
+    name: Annotated[Identifier, Field(description="Expressions read it as variables.<name>.")]
     expression: Expression
 
 
 class ParamKind(Model):
-    """`ParamKind`: the kind of the parameter objects."""
+    """The kind of the parameter objects."""
 
-    api_version: Text
-    kind: Text
+    api_version: Annotated[Text, Field(description="apiVersion of the parameter objects.")]
+    kind: Annotated[Text, Field(description="Kind of the parameter objects.")]
 
 
 class ParamRef(Model):
-    """`ParamRef`: the parameter objects of a binding, by name or by labels."""
+    """The parameter objects of a binding, by name or by labels."""
 
-    name: Text | None = None
-    namespace: Name | None = None
+    name: Annotated[
+        Text | None, Field(description="Name of the parameter object; exactly one of name and selector is set.")
+    ] = None
+    namespace: Annotated[Name | None, Field(description="Its namespace.")] = None
     selector: LabelSelector | None = None
-    parameter_not_found_action: Literal["Allow", "Deny"]
+    parameter_not_found_action: Annotated[
+        Literal["Allow", "Deny"], Field(description="What happens if there is no such object.")
+    ]
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -137,11 +174,20 @@ class ValidationSpec(Model):
 
     param_kind: ParamKind | None = None
     match_constraints: MatchResources
-    match_conditions: Annotated[tuple[MatchCondition, ...], Field(max_length=64)] = ()
-    variables: tuple[Variable, ...] = ()
-    validations: tuple[Validation, ...] = ()
-    audit_annotations: Annotated[tuple[AuditAnnotation, ...], Field(max_length=20)] = ()
-    failure_policy: Literal["Fail", "Ignore"] = "Fail"
+    match_conditions: Annotated[
+        tuple[MatchCondition, ...], Field(max_length=64, description="Conditions; the policy applies if all are true.")
+    ] = ()
+    variables: Annotated[tuple[Variable, ...], Field(description="Values that other expressions can read.")] = ()
+    validations: Annotated[tuple[Validation, ...], Field(description="Expressions that must be true.")] = ()
+    audit_annotations: Annotated[
+        tuple[AuditAnnotation, ...], Field(max_length=20, description="Values for the audit log.")
+    ] = ()
+    failure_policy: Annotated[
+        Literal["Fail", "Ignore"],
+        Field(
+            description="What happens if an expression fails. Fail: as if a validation did not hold. Ignore: nothing."
+        ),
+    ] = "Fail"
 
 
 class ValidatingAdmissionPolicy(Model):
@@ -161,9 +207,13 @@ Actions = Annotated[tuple[Action, ...], Field(min_length=1, max_length=3)]
 class BindingSpec(Model):
     """`ValidatingAdmissionPolicyBindingSpec`."""
 
-    policy_name: Name
-    validation_actions: Actions
-    match_resources: MatchResources | None = None
+    policy_name: Annotated[Name, Field(description="The policy that it puts in force.")]
+    validation_actions: Annotated[
+        Actions, Field(description="What happens if a validation does not hold. Deny and Warn exclude each other.")
+    ]
+    match_resources: Annotated[
+        MatchResources | None, Field(description="Requests to which the binding restricts the policy.")
+    ] = None
     param_ref: ParamRef | None = None
 
 
@@ -179,25 +229,32 @@ class ValidatingAdmissionPolicyBinding(Model):
 class PolicyException(Model):
     """Requests that are admitted although they violate the policy, with owner, reason and end."""
 
-    name: Name
-    owner: Text
-    reason: Text
+    name: Annotated[Name, Field(description="Appears in metrics and messages.")]
+    owner: Annotated[Text, Field(description="Who answers for the exception.")]
+    reason: Annotated[Text, Field(description="Why it exists.")]
     expires: Moment
-    match_conditions: Annotated[tuple[MatchCondition, ...], Field(min_length=1, max_length=64)]
+    match_conditions: Annotated[
+        tuple[MatchCondition, ...],
+        Field(min_length=1, max_length=64, description="The requests; all conditions must be true."),
+    ]
 
 
 class Case(Model):
     """A request, and its expected outcome."""
 
-    name: Text
-    object: Object | None = None
-    old_object: Object | None = None
-    operation: Literal["CREATE", "UPDATE", "DELETE"] = "CREATE"
+    name: Annotated[Text, Field(description="Appears in the output of policy test.")]
+    object: Annotated[Object | None, Field(description="The object of the request.")] = None
+    old_object: Annotated[Object | None, Field(description="The object as it was, for UPDATE and DELETE.")] = None
+    operation: Annotated[Literal["CREATE", "UPDATE", "DELETE"], Field(description="Operation of the request.")] = (
+        "CREATE"
+    )
     resource: Annotated[
         Text | None, Field(description="Plural name, with a subresource if any; else derived from the kind.")
     ] = None
-    namespace_object: Object | None = None
-    user_info: Object = Field(default_factory=dict)
+    namespace_object: Annotated[Object | None, Field(description="The Namespace of the object, with its labels.")] = (
+        None
+    )
+    user_info: Object = Field(default_factory=dict, description="The user of the request.")
     quotas: Annotated[
         dict[Text, Annotated[StrictInt, Field(ge=0)]] | None,
         Field(description="Devices that the namespace's ResourceQuotas allow, by resource; not known without it."),
@@ -215,18 +272,28 @@ class Case(Model):
     at: Annotated[
         Moment, Field(description="The time of the request, which decides whether exceptions have expired.")
     ] = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
-    expect: Literal["Allow", "Deny", "Warn", "Audit", "Except", "NoMatch"]
+    expect: Annotated[
+        Literal["Allow", "Deny", "Warn", "Audit", "Except", "NoMatch"],
+        Field(description="The expected outcome. Except: an exception admits it. NoMatch: the policy does not apply."),
+    ]
     message: Annotated[Text | None, Field(description="Text that one of the messages must contain.")] = None
 
 
 class ValidatingPolicySpec(ValidationSpec):
     """A ValidatingAdmissionPolicySpec with additional fields."""
 
-    validation_actions: Actions = ("Deny",)
-    severity: Literal["info", "low", "medium", "high", "critical"] = "medium"
-    params: Object = Field(default_factory=dict)
-    exceptions: tuple[PolicyException, ...] = ()
-    tests: tuple[Case, ...] = ()
+    validation_actions: Annotated[
+        Actions, Field(description="What happens if a validation does not hold. Deny and Warn exclude each other.")
+    ] = ("Deny",)
+    severity: Annotated[
+        Literal["info", "low", "medium", "high", "critical"], Field(description="Appears in reports and SARIF.")
+    ] = "medium"
+    params: Object = Field(default_factory=dict, description="Values that expressions read as params.")
+    exceptions: Annotated[
+        tuple[PolicyException, ...],
+        Field(description="Requests that are admitted although they violate the policy, until a date."),
+    ] = ()
+    tests: Annotated[tuple[Case, ...], Field(description="Cases. A file is loaded only if all of them pass.")] = ()
 
 
 class ValidatingPolicy(Model):
@@ -244,19 +311,23 @@ class ValidatingPolicy(Model):
 class PodMatch(Model):
     """The pods that a policy matches: those that match every field that is set."""
 
-    namespaces: tuple[NamePattern, ...] = ()
-    namespace_selector: LabelSelector | None = None
-    object_selector: LabelSelector | None = None
-    conditions: Annotated[tuple[MatchCondition, ...], Field(max_length=64)] = ()
+    namespaces: Annotated[
+        tuple[NamePattern, ...], Field(description="Names or patterns of namespaces. Default: any.")
+    ] = ()
+    namespace_selector: Annotated[LabelSelector | None, Field(description="Labels of the namespace.")] = None
+    object_selector: Annotated[LabelSelector | None, Field(description="Labels of the pod.")] = None
+    conditions: Annotated[
+        tuple[MatchCondition, ...], Field(max_length=64, description="CEL expressions; all must be true.")
+    ] = ()
 
 
 class PodCase(Model):
     """A pod, and whether the policy matches it."""
 
-    name: Text
-    object: Object
-    namespace_object: Object | None = None
-    expect: Literal["Match", "NoMatch"]
+    name: Annotated[Text, Field(description="Appears in the output of policy test.")]
+    object: Annotated[Object, Field(description="The pod.")]
+    namespace_object: Annotated[Object | None, Field(description="The Namespace of the pod, with its labels.")] = None
+    expect: Annotated[Literal["Match", "NoMatch"], Field(description="Whether the policy matches the pod.")]
 
 
 PodFailurePolicy = Annotated[
@@ -278,16 +349,25 @@ class ConversionPolicySpec(Model):
     """How pods are converted."""
 
     order: Annotated[StrictInt, Field(ge=0, description="Policies are tried from the lowest on; the first match wins.")]
-    match: PodMatch = PodMatch()
-    tests: tuple[PodCase, ...] = ()
+    match: Annotated[PodMatch, Field(description="The pods. Default: all.")] = PodMatch()
+    tests: Annotated[tuple[PodCase, ...], Field(description="Cases. A file is loaded only if all of them pass.")] = ()
     failure_policy: PodFailurePolicy = None
-    mode: Mode | None = None
+    mode: Annotated[
+        Mode | None,
+        Field(description="Mode if neither pod nor namespace has the annotation. Default: the server's setting."),
+    ] = None
     locked: Annotated[StrictBool, Field(description="Annotations of pods and namespaces cannot change the mode.")] = (
         False
     )
-    families: tuple[Text, ...] = ()
-    device_class: Name | None = None
-    logical_neuron_core: Literal[1, 2] | None = None
+    families: Annotated[
+        tuple[Text, ...], Field(description="The only families of instance types that the pods may use. Default: any.")
+    ] = ()
+    device_class: Annotated[
+        Name | None, Field(description="DeviceClass of the requests in claims. Default: the setting of the server.")
+    ] = None
+    logical_neuron_core: Annotated[
+        Literal[1, 2] | None, Field(description="LNC of pods that do not set it by annotation.")
+    ] = None
     unconnected: Annotated[
         Literal["Deny", "Allow"],
         Field(
@@ -298,7 +378,7 @@ class ConversionPolicySpec(Model):
         StrictBool,
         Field(description="families and logicalNeuronCore also apply to claims that users write; needs locked."),
     ] = False
-    efa: EfaSettings | None = None
+    efa: Annotated[EfaSettings | None, Field(description="Moves EFA interfaces from limits into the claim.")] = None
     templates: Annotated[
         tuple[TemplateMapping, ...],
         Field(max_length=64, description="Templates of operators, used instead of generated ones."),
@@ -324,15 +404,15 @@ class ConversionPolicy(Model):
 class HintCase(PodCase):
     """A pod, whether the policy matches it, and the hints that it gets."""
 
-    gets: schema_hints.Gets | None = None
+    gets: Annotated[schema_hints.Gets | None, Field(description="The expected hints.")] = None
 
 
 class SchedulingHintPolicySpec(Model):
     """Scheduling hints of converted pods. The server's settings decide the hints that are not set."""
 
     order: Annotated[StrictInt, Field(ge=0, description="Policies are tried from the lowest on; the first match wins.")]
-    match: PodMatch = PodMatch()
-    tests: tuple[HintCase, ...] = ()
+    match: Annotated[PodMatch, Field(description="The pods. Default: all.")] = PodMatch()
+    tests: Annotated[tuple[HintCase, ...], Field(description="Cases. A file is loaded only if all of them pass.")] = ()
     failure_policy: PodFailurePolicy = None
     tolerations: schema_hints.TolerationHints | None = None
     node_affinity: schema_hints.NodeAffinityHints | None = None
@@ -358,25 +438,36 @@ Count = Annotated[StrictInt, Field(ge=1, le=1024)]
 class CatalogueEntry(Model):
     """An instance type. If it is known already, only the fields that are set change."""
 
-    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")]
-    family: Text | None = None
-    devices: Count | None = None
-    cores_per_device: Count | None = None
-    logical_neuron_cores: Annotated[tuple[Literal[1, 2], ...] | None, Field(min_length=1)] = None
-    default_logical_neuron_core: Literal[1, 2] | None = None
-    memory_gib: Annotated[Count | None, Field(alias="memoryGiB")] = None
+    name: Annotated[
+        str, StringConstraints(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$"), Field(description="Such as trn9.48xlarge.")
+    ]
+    family: Annotated[Text | None, Field(description="Default: the part of the name before the dot.")] = None
+    devices: Annotated[Count | None, Field(description="Neuron devices of a node.")] = None
+    cores_per_device: Annotated[Count | None, Field(description="Physical NeuronCores of a device.")] = None
+    logical_neuron_cores: Annotated[
+        tuple[Literal[1, 2], ...] | None, Field(min_length=1, description="The values of LNC that the type has.")
+    ] = None
+    default_logical_neuron_core: Annotated[
+        Literal[1, 2] | None, Field(description="LNC of pods that do not set it.")
+    ] = None
+    memory_gib: Annotated[Count | None, Field(alias="memoryGiB", description="Memory of a device.")] = None
     topology: Topology | None = None
     device_groups: Annotated[
         tuple[Count, ...] | None,
         Field(description="Sizes of connected groups; with 1 and the whole node, the counts that pods may request."),
     ] = None
-    ultraserver_nodes: tuple[Literal[1, 2, 4], ...] | None = None
+    ultraserver_nodes: Annotated[
+        tuple[Literal[1, 2, 4], ...] | None,
+        Field(description="Sizes of UltraServer sets: the modes that pods may set."),
+    ] = None
 
 
 class InstanceTypeCatalogSpec(Model):
     """Instance types to add or to change."""
 
-    instance_types: Annotated[tuple[CatalogueEntry, ...], Field(min_length=1)]
+    instance_types: Annotated[
+        tuple[CatalogueEntry, ...], Field(min_length=1, description="The types; each may be in one entry only.")
+    ]
 
 
 class InstanceTypeCatalog(Model):

@@ -138,9 +138,9 @@ class Webhook:
         samples = [sample for family in families for sample in family.samples]
         return sum(sample.value for sample in samples if re.fullmatch(r"neuron_dra_.*reviews_total", sample.name))
 
-    def configurations(self) -> list[Object]:
-        """The shipped webhook configurations, pointed at this process."""
-        documents = load(MANIFESTS / "webhook.yaml")
+    def configurations(self, manifest: str = "webhook.yaml") -> list[Object]:
+        """The webhook configurations of a shipped manifest, pointed at this process."""
+        documents = load(MANIFESTS / manifest)
         found = [document for document in documents if document["kind"] in CONFIGURATION_KINDS]
         bundle = base64.b64encode(self._authority.read_bytes()).decode()
         for configuration in found:

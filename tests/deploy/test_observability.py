@@ -32,6 +32,7 @@ ROOT = Path(__file__).parents[2]
 ALERTS = yaml.safe_load((ROOT / "deploy/chart/files/alerts.yaml").read_text())
 DASHBOARD = json.loads((ROOT / "deploy/chart/files/dashboard.json").read_text())
 OPERATIONS = (ROOT / "docs/operations.md").read_text()
+METRICS = (ROOT / "docs/reference/metrics.md").read_text()
 
 TARGET = frozenset({"instance", "job", "namespace", "pod"})
 """Labels that Prometheus adds to every target."""
@@ -62,12 +63,15 @@ class Exported:
     labels: dict[str, set[str]]
     values: dict[tuple[str, str], set[str]]
     kinds: dict[str, str]
+    meanings: dict[str, str]
+    """By family: the name without `_total`, `_bucket` and so on."""
 
     @classmethod
     def read(cls, *texts: str) -> "Exported":
-        made = cls({}, {}, {})
+        made = cls({}, {}, {}, {})
         for text in texts:
             for family in text_string_to_metric_families(text):
+                made.meanings[family.name] = family.documentation
                 for sample in family.samples:
                     made.kinds[sample.name] = family.type
                     made.labels.setdefault(sample.name, set()).update(sample.labels)
@@ -310,12 +314,21 @@ def test_dashboard_panels_do_not_overlap() -> None:
     assert all(panel["description"] for panel in panels())
 
 
-def test_the_documentation_lists_every_series_with_its_labels(exported: Exported) -> None:
-    rows = re.findall(r"^\| `(neuron_dra_\w+)` \| ([^|]*) \|", OPERATIONS, re.MULTILINE)
-    told = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
+ROW = re.compile(r"^\| `(neuron_dra_\w+)` \| ([^|]*) \| (.*) \|$", re.MULTILINE)
+
+
+def test_the_reference_lists_every_series_with_its_labels(exported: Exported) -> None:
+    told = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels, _ in ROW.findall(METRICS)}
     ours: dict[str, set[str]] = {}
     for name, labels in exported.labels.items():
         family = re.sub(r"_(bucket|sum|count)$", "", name) if exported.kinds[name] == "histogram" else name
         if name.startswith("neuron_dra_") and not name.endswith("_created"):
             ours.setdefault(family, set()).update(labels - {"le"})
     assert told == ours
+
+
+def test_the_reference_has_the_help_text_of_every_series(exported: Exported) -> None:
+    for name, _, meaning in ROW.findall(METRICS):
+        family = re.sub(r"_(total|info)$", "", name)
+        text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", meaning).replace("`", "")
+        assert text == exported.meanings.get(family, exported.meanings.get(name))

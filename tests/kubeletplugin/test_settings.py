@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from kubeletplugin import cli
-from kubeletplugin.settings import DriverSettings, declarations, load, reference
+from kubeletplugin.settings import DriverSettings, declarations, load
 from runtime.settings import SettingsError
 
 SAMPLES: dict[str, tuple[Any, Any]] = {
@@ -168,11 +168,6 @@ def test_help_explains_every_flag() -> None:
     text = invoke("--help").output
     assert all(setting.flag in text for setting in declarations())
     assert "[default: /var/run/cdi]" in text
-
-
-def test_the_documented_table_is_the_declared_one() -> None:
-    text = Path("docs/driver.md").read_text()
-    assert reference() in text
 
 
 def test_a_plugin_that_cannot_start_says_why_and_exits_with_3() -> None:

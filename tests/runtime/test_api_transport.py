@@ -23,7 +23,7 @@ from kubernetes.aio.client.configuration import Configuration
 from kubeletplugin import kube as driver_kube
 from kubeletplugin.kube_node import NodeApi
 from runtime.api_errors import UnreachableError
-from runtime.api_transport import Connection, load_configuration
+from runtime.api_transport import COMPACT, Connection, load_configuration
 
 NODE = {"metadata": {"name": "node-1"}}
 
@@ -96,17 +96,21 @@ class Server:
         token: the only accepted one.
         tokens: of all requests.
         agents: user agents of all requests.
+        sent: content types and bodies of all requests with a body.
     """
 
     def __init__(self) -> None:
         self.token = "secret"
         self.tokens: list[str] = []
         self.agents: set[str] = set()
+        self.sent: list[tuple[str, bytes]] = []
 
     async def handle(self, request: web.Request) -> web.Response:
         token = request.headers["Authorization"].removeprefix("Bearer ")
         self.tokens.append(token)
         self.agents.add(request.headers["User-Agent"])
+        if request.body_exists:
+            self.sent.append((request.content_type, await request.read()))
         if token != self.token:
             return web.json_response({"kind": "Status", "code": 401, "message": "Unauthorized"}, status=401)
         return web.json_response(NODE)
@@ -115,7 +119,7 @@ class Server:
 def serve(directory: Path, server: Server, scenario: Callable[[Path], Awaitable[None]]) -> None:
     async def run() -> None:
         application = web.Application()
-        application.router.add_get("/{tail:.*}", server.handle)
+        application.router.add_route("*", "/{tail:.*}", server.handle)
         runner = web.AppRunner(application)
         await runner.setup()
         try:
@@ -188,3 +192,19 @@ def test_the_plugin_reads_a_rotated_token_again(tmp_path: Path) -> None:
 
     serve(tmp_path, server, scenario)
     assert server.tokens == ["secret", "secret", "fresh"]
+
+
+def test_a_compact_object_has_no_spaces_and_ordered_fields(tmp_path: Path) -> None:
+    """Otherwise the API server would refuse `status.devices` of claims with an opaque config."""
+
+    async def scenario(path: Path) -> None:
+        connection = await Connection.open(lambda: load_configuration(path))
+        try:
+            body = {"spec": {"b": [1, 2], "a": "x y"}}
+            await connection.request("POST", "/apis/x", timeout=5, body=body, content_type=COMPACT)
+        finally:
+            await connection.close()
+
+    server = Server()
+    serve(tmp_path, server, scenario)
+    assert server.sent == [("application/yaml", b'{"spec":{"a":"x y","b":[1,2]}}')]

@@ -30,6 +30,9 @@ JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 
+COMPACT: Final = "application/yaml"
+"""For objects with opaque configs: see `runtime.api_transport`."""
+
 PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 """`Accept` header for requests and watches that need only `metadata`."""
 PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"

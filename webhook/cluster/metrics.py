@@ -14,13 +14,15 @@ from webhook.cluster.reflector import Reflector
 from webhook.cluster.templates import TemplateCounters
 
 _COUNTED: Final = {
-    "lists": "Lists of a collection that were begun.",
-    "watches": "Watches of a collection that were begun.",
-    "events": "Changes that watches showed.",
-    "bookmarks": "Bookmarks on watches; the API server sends about one a minute.",
-    "expired": "Answers 410: the resourceVersion of a watch or list was too old, and it started over.",
-    "failures": "Lists and watches that failed otherwise.",
-    "unreadable": "Objects that could not be read and were left out.",
+    "lists": "Started lists of a collection.",
+    "watches": "Started watches of a collection.",
+    "events": "Watch events received.",
+    "bookmarks": "Watch bookmarks received; the API server sends about one a minute.",
+    "expired": "Answers 410 (resource version too old), after which the list starts again.",
+    "failures": "Lists and watches that failed with another error.",
+    "unreadable": "Objects that could not be read (too deep, too long, not JSON for our parsers). The cache leaves "
+    "them out; an unreadable ResourceClaimTemplate counts as existing, with unknown content. The log "
+    "names each once.",
 }
 """By field of `Counters`."""
 
@@ -41,16 +43,16 @@ class ClusterMetrics(Collector):
             for cache in self._caches:
                 family.add_metric((str(cache.resource),), getattr(cache.counters, field.name))
             yield family
-        yield self._gauge("objects", "Objects that are kept.", len)
+        yield self._gauge("objects", "Cached objects.", len)
         yield self._gauge(
             "behind",
-            "1 if a cache may be behind: list or watch fails; the log has the reason.",
+            "1 if a cache may be stale: the API server cannot be listed or watched; the log has the reason.",
             lambda cache: 0 if cache.synced.is_set() and not cache.problem else 1,
         )
         yield self._gauge(
             "age_seconds",
-            "Seconds since the last list, event or bookmark; grows to about 60 between two bookmarks. "
-            "Absent before the first list.",
+            "Seconds since the last list, event or bookmark; up to about 60 between two bookmarks. Missing "
+            "before the first list.",
             lambda cache: cache.age,
         )
         yield from self._made()
@@ -67,7 +69,7 @@ class ClusterMetrics(Collector):
         counters = self._templates
         templates = CounterMetricFamily(
             "neuron_dra_templates",
-            "ResourceClaimTemplates that were not in the cache: created, or found to exist already.",
+            "ResourceClaimTemplates missing in the cache: created, or found to exist at creation.",
             labels=("result",),
         )
         templates.add_metric(("created",), counters.created)
@@ -75,7 +77,7 @@ class ClusterMetrics(Collector):
         yield templates
         failed = CounterMetricFamily(
             "neuron_dra_template_failures",
-            "ResourceClaimTemplates that could not be created or read, by error code (docs/errors.md).",
+            "ResourceClaimTemplates that could not be created or read, by error code (errors.md).",
             labels=("code",),
         )
         for code, count in counters.failed.copy().items():
@@ -84,7 +86,7 @@ class ClusterMetrics(Collector):
         if self._events is not None:
             events = CounterMetricFamily(
                 "neuron_dra_events",
-                "Events about refused conversions: written (created, patched), and left out (full, rate, failed).",
+                "Events about refused conversions: written (created, patched), and not written (full, rate, failed).",
                 labels=("result",),
             )
             for event_field in dataclasses.fields(self._events):

@@ -28,7 +28,7 @@ from runtime.api_errors import (
     UnreachableError,
 )
 from webhook.cluster import template_errors
-from webhook.cluster.api import MERGE_PATCH, ApiServer, loaded_object
+from webhook.cluster.api import COMPACT, MERGE_PATCH, ApiServer, loaded_object
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts
 from webhook.cluster.reflector import Key, Reflector
 from webhook.decisions.ports import FoundTemplate, TemplateUnavailableError
@@ -265,6 +265,7 @@ class KubeTemplates:
                 timeout=self._left(deadline),
                 query={"fieldManager": names.MANAGER},
                 body=template.manifest(namespace),
+                content_type=COMPACT,
             )
         except StatusError as error:
             if error.code != CONFLICT:

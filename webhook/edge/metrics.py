@@ -89,7 +89,7 @@ class Metrics(Collector):
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
-        Info("neuron_dra_build", "What is running.", registry=self.registry).info({"version": version})
+        Info("neuron_dra_build", "Version of the running webhook.", registry=self.registry).info({"version": version})
         self.registry.register(self)
 
     def path(self, path: str) -> PathMetrics:
@@ -110,25 +110,24 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All metric families. Runs in the thread of the scrape, so it copies dictionaries before iterating."""
-        reviews = CounterMetricFamily("neuron_dra_reviews", "Reviews answered.", labels=_REVIEW_LABELS)
+        reviews = CounterMetricFamily("neuron_dra_reviews", "Answered reviews.", labels=_REVIEW_LABELS)
         errors = CounterMetricFamily(
             "neuron_dra_review_errors",
-            "Requests that got an HTTP error instead of a review (499: the client disconnected first).",
+            "Requests answered with an HTTP error (499: the client closed the connection first).",
             labels=("path", "code"),
         )
         conversions = CounterMetricFamily(
             "neuron_dra_conversions",
-            "Pods that requested a legacy Neuron resource at creation, by the outcome of their conversion; without dry "
-            "runs.",
+            "Created pods that requested a legacy Neuron resource, by outcome; without dry runs.",
             labels=_CONVERSION_LABELS,
         )
         shed = CounterMetricFamily(
             "neuron_dra_shed_reviews",
-            "Reviews refused with HTTP 503: too many being decided (busy), waited longer than the caller's time-out "
-            "(late), too many large bodies (memory).",
+            "Reviews refused with HTTP 503: too many at once (busy), waited longer than the caller's "
+            "time-out (late), too many large bodies (memory).",
             labels=("path", "reason"),
         )
-        inflight = GaugeMetricFamily("neuron_dra_inflight_reviews", "Reviews being answered.", labels=("path",))
+        inflight = GaugeMetricFamily("neuron_dra_inflight_reviews", "Reviews in progress.", labels=("path",))
         duration = HistogramMetricFamily(
             "neuron_dra_review_duration_seconds", "Time from the request's head to its answer.", labels=("path",)
         )

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from neuron import names
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
-from webhook.cluster.api import JSON, MERGE_PATCH, ApiServer, Resource, loaded_object, rule_text
+from webhook.cluster.api import COMPACT, JSON, MERGE_PATCH, ApiServer, Resource, loaded_object, rule_text
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES
 from webhook.cluster.listing import TIMEOUT
 from webhook.prune.decide import Generated, Key, candidates, left_over, mark
@@ -276,7 +276,9 @@ class Pruner:
     async def _restore(self, template: Generated, pods: Collection[str]) -> None:
         path = RESOURCE_CLAIM_TEMPLATES.path(template.namespace)
         try:
-            await self._server.request("POST", path, timeout=TIMEOUT, query=_QUERY, body=template.manifest())
+            await self._server.request(
+                "POST", path, timeout=TIMEOUT, query=_QUERY, body=template.manifest(), content_type=COMPACT
+            )
         except StatusError as error:
             # The review that admitted the pod created it again, or the namespace is deleted.
             if error.code != CONFLICT and not error.cause("NamespaceTerminating"):

@@ -41,22 +41,22 @@ class PolicyMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """All metric families. The scraping thread calls it, hence the copies."""
         results = CounterMetricFamily(
-            "neuron_dra_policy_results", "Verdicts of policies.", labels=("policy", "action", "outcome")
+            "neuron_dra_policy_results", "Policy results.", labels=("policy", "action", "outcome")
         )
         for labels, count in self._results.copy().items():
             results.add_metric(labels, count)
         errors = CounterMetricFamily(
-            "neuron_dra_policy_errors", "Reviews on which a policy could not be evaluated.", labels=("policy",)
+            "neuron_dra_policy_errors", "Reviews for which the evaluation of a policy failed.", labels=("policy",)
         )
         for name, count in self._errors.copy().items():
             errors.add_metric((name,), count)
         used = CounterMetricFamily(
-            "neuron_dra_policy_exceptions_used", "Reviews that an exception admitted.", labels=("policy", "exception")
+            "neuron_dra_policy_exceptions_used", "Reviews admitted by an exception.", labels=("policy", "exception")
         )
         for names, count in self._exceptions.copy().items():
             used.add_metric(names, count)
         seconds = HistogramMetricFamily(
-            "neuron_dra_policy_evaluation_seconds", "Time that one policy takes for one review."
+            "neuron_dra_policy_evaluation_seconds", "Evaluation time of one policy for one review."
         )
         seconds.add_metric((), self._seconds.buckets(), self._seconds.total)
         yield from (results, errors, used, seconds)
@@ -64,20 +64,18 @@ class PolicyMetrics(Collector):
 
     def _state(self) -> Iterator[Metric]:
         store = self._store
-        reloads = CounterMetricFamily(
-            "neuron_dra_policy_reloads", "Loads of a changed policy folder.", labels=("result",)
-        )
+        reloads = CounterMetricFamily("neuron_dra_policy_reloads", "Reloads of the policy folder.", labels=("result",))
         for result, count in store.reloads.copy().items():
             reloads.add_metric((result,), count)
         yield reloads
         yield GaugeMetricFamily(
             "neuron_dra_policy_last_reload_success",
-            "1 if the policies in force are those in the folder, 0 if the folder's policies were rejected.",
+            "1 if the policies in force are those in the folder, 0 if the folder's were refused.",
             value=0 if store.problems else 1,
         )
         yield GaugeMetricFamily(
             "neuron_dra_policy_last_good_timestamp_seconds",
-            "When the policies in force were loaded, seconds since the epoch.",
+            "Load time of the policies in force, seconds since the epoch.",
             value=store.loaded_at.timestamp(),
         )
         yield GaugeMetricFamily(
@@ -88,7 +86,7 @@ class PolicyMetrics(Collector):
         yield GaugeMetricFamily("neuron_dra_policies", "Policies in force.", value=len(store.current.rules))
         expiry = GaugeMetricFamily(
             "neuron_dra_policy_exception_expiry_timestamp_seconds",
-            "When an exception ends, seconds since the epoch.",
+            "Expiry of an exception, seconds since the epoch.",
             labels=("policy", "exception"),
         )
         for rule in store.current.validating:

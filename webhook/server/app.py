@@ -284,19 +284,21 @@ def _serve_metrics(settings: WebhookSettings, metrics: Metrics, stack: contextli
 
 
 def _watch(metrics: Metrics, decisions: logs.DecisionLog) -> None:
-    metrics.gauge("neuron_dra_decision_lines_lost", "Decision lines that could not be written.", lambda: decisions.lost)
+    metrics.gauge(
+        "neuron_dra_decision_lines_lost", "Decision log lines that could not be written.", lambda: decisions.lost
+    )
 
 
 def _watch_edge(metrics: Metrics, running: server.Server, lag: LoopLag) -> None:
     acceptor = running.acceptor
-    metrics.gauge("neuron_dra_open_connections", "Connections, handshakes included.", lambda: acceptor.open)
+    metrics.gauge("neuron_dra_open_connections", "Open connections, including handshakes.", lambda: acceptor.open)
     metrics.counter(
-        "neuron_dra_refused_connections", "Connections closed because there were too many.", lambda: acceptor.refused
+        "neuron_dra_refused_connections", "Connections closed because of --max-connections.", lambda: acceptor.refused
     )
-    metrics.counter("neuron_dra_failed_handshakes", "TLS handshakes that failed.", lambda: acceptor.failed)
+    metrics.counter("neuron_dra_failed_handshakes", "Failed TLS handshakes.", lambda: acceptor.failed)
     metrics.counter(
         "neuron_dra_refused_requests",
-        "Requests that no endpoint saw: not HTTP, or a head above its bounds.",
+        "Requests refused before an endpoint: not HTTP, or a head above its bounds.",
         lambda: running.refused,
     )
     metrics.histogram(

@@ -134,11 +134,11 @@ class Certificates:
         """Register the metrics of certificates."""
         metrics.gauge(
             "neuron_dra_serving_certificate_not_after_seconds",
-            "End of the serving certificate's validity, seconds since the epoch.",
+            "Expiry of the serving certificate, seconds since the epoch.",
             lambda: self.live.not_after.timestamp() if self.live.not_after else math.nan,
         )
         metrics.gauge(
-            "neuron_dra_ca_not_after_seconds", "End of the CA's validity, seconds since the epoch.", self.ca_not_after
+            "neuron_dra_ca_not_after_seconds", "Expiry of the CA, seconds since the epoch.", self.ca_not_after
         )
         metrics.registry.register(_Counts(self))
 

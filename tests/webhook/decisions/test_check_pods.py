@@ -8,7 +8,19 @@ import pytest
 from neuron.claim_reader import read_claim
 from neuron.validate_claims import judge_claim
 from tests.support.manifests import container, pod
-from tests.support.validation import TRN1, TRN2, V1, claim, group, match, on, request, world
+from tests.support.validation import (
+    TRN1,
+    TRN2,
+    V1,
+    claim,
+    devices,
+    first_available,
+    group,
+    match,
+    on,
+    request,
+    world,
+)
 from webhook.decisions import pods
 from webhook.decisions.check_pods import KnownClaim, check_pod
 
@@ -44,6 +56,9 @@ PAIR = claim(
     request("a", 4, on(TRN2)), request("b", 4, on(TRN2)), constraints=[match(group(4), "a"), match(group(4), "b")]
 )
 ODD = claim(request("a", 4, on(TRN1)), request("b", 1, on(TRN1)), constraints=[match(group(4), "a")])
+EITHER = first_available("a", x=devices(4, on(TRN2)), y=devices(4, on(TRN2)))
+RUN = claim(EITHER, request("b", 4, on(TRN2)), constraints=[match(group(8), "a/x", "b"), match(group(8), "a/y", "b")])
+HALF = claim(EITHER, request("b", 4, on(TRN2)), constraints=[match(group(8), "a/x", "b")])
 MARKS: dict[str, Any] = {
     "labels": {"neuron.aws.com/converted": "true"},
     "annotations": {"neuron.aws.com/converted-from": '{"containers":{"main":{"aws.amazon.com/neuron":"4"}}}'},
@@ -153,6 +168,14 @@ SAID: dict[str, tuple[Any, dict[str, KnownClaim], list[str]]] = {
             " nothing keeps them connected. Add constraints: [{matchAttribute: resource.aws.com/devicegroup8_id}]"
         ],
     ),
+    "unconnected together with one of the alternatives": (
+        pod(using("main", "neurons"), resourceClaims=declares(neurons="big")),
+        known(neurons=HALF),
+        [
+            "warning spec.containers[0].resources.claims: NEU709: one container uses 8 devices of requests a, b;"
+            " nothing keeps them connected. Add constraints: [{matchAttribute: resource.aws.com/devicegroup8_id}]"
+        ],
+    ),
     "unservable together": (
         pod(using("main", ("neurons", "a"), ("neurons", "b")), resourceClaims=declares(neurons="big")),
         known(neurons=ODD),
@@ -173,6 +196,10 @@ FINE: dict[str, tuple[Any, dict[str, KnownClaim]]] = {
     "a request each": (
         pod(using("x", ("neurons", "a")), using("y", ("neurons", "b")), resourceClaims=declares(neurons="big")),
         known(neurons=PAIR),
+    ),
+    "alternatives that are each connected with another request": (
+        pod(using("main", "neurons"), resourceClaims=declares(neurons="big")),
+        known(neurons=RUN),
     ),
     "a claim of an init container": (
         pod(container(), init=[using("setup", "neurons")], resourceClaims=declares(neurons="big")),

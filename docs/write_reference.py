@@ -1,0 +1,254 @@
+"""`python docs/write_reference.py`: writes the pages of docs/reference that are made from the code.
+
+Commands come from click, settings from their declarations, fields of policy files from the models' JSON Schemas.
+`tests/test_reference.py` compares the files with what this module makes.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from kubeletplugin import settings as driver_settings
+from kubeletplugin.cli import main as driver
+from policies.schema.kinds import KINDS, json_schema
+from webhook.cli.main import main as neuron_dra
+from webhook.server import settings as webhook_settings
+
+FOLDER: Final = Path(__file__).parent / "reference"
+_WIDTH: Final = 100_000
+"""Help is taken without line breaks: the page makes them."""
+_EXIT_CODES: Final = re.compile(r"^Exit codes?: ")
+_SERVER: Final = "webhook"
+"""The command whose options are settings, which have a page of their own."""
+
+# --- commands -----------------------------------------------------------------------------------------------------
+
+
+def _contexts(command: click.Command, name: str, parent: click.Context | None = None) -> Iterator[click.Context]:
+    """A command and all below it that users see."""
+    context = click.Context(
+        command,
+        info_name=name,
+        parent=parent,
+        max_content_width=_WIDTH,
+        terminal_width=_WIDTH,
+        **command.context_settings,
+    )
+    yield context
+    if isinstance(command, click.Group):
+        for each in command.list_commands(context):
+            inner = command.get_command(context, each)
+            if inner is not None and not inner.hidden:
+                yield from _contexts(inner, each, context)
+
+
+def _paragraphs(text: str) -> list[str]:
+    return inspect.cleandoc(text).split("\n\n")
+
+
+def _exit_codes(command: click.Command) -> str:
+    """The sentence on exit codes in the command's help, without its beginning."""
+    text = f"{command.help or ''}\n\n{command.epilog or ''}"
+    found = [" ".join(each.split()) for each in _paragraphs(text) if "Exit code" in each]
+    return found[0][found[0].index("Exit code") :].partition(": ")[2] if found else ""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _options(context: click.Context) -> Iterator[str]:
+    for parameter in context.command.get_params(context):
+        record = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
+        if record is not None and "--help" not in parameter.opts:
+            flags, text = record
+            yield f"| `{_cell(flags)}` | {_cell(text)} |"
+
+
+def _command(context: click.Context) -> Iterator[str]:
+    command = context.command
+    path = context.command_path
+    yield from ("", f"## {path}", "")
+    pieces = " ".join(command.collect_usage_pieces(context))
+    yield from ("```text", f"{path} {pieces}", "```")
+    for paragraph in _paragraphs(command.help or ""):
+        if paragraph.startswith("\b"):  # click's mark for lines that stay as they are
+            yield from ("", "```text", *paragraph.split("\n")[1:], "```")
+        elif "Exit code" not in paragraph or not _EXIT_CODES.match(paragraph):
+            kept = " ".join(paragraph.split()).partition(" Exit code")[0]
+            yield from ("", kept)
+    if isinstance(command, click.Group):
+        return
+    if command.name == _SERVER or command is driver:
+        yield from ("", "Options: [settings.md](settings.md).")
+        return
+    options = tuple(_options(context))
+    if options:
+        yield from ("", "| option | meaning |", "|---|---|", *options)
+
+
+def commands() -> str:
+    """The page on commands."""
+    contexts = [
+        context
+        for name, root in (("neuron-dra", neuron_dra), ("neuron-dra-kubelet-plugin", driver))
+        for context in _contexts(root, name)
+    ]
+    lines = [
+        "# Commands and exit codes",
+        "",
+        "Every command of both programs, from their own help: `-h` shows the same text.",
+        "",
+        "## Exit codes",
+        "",
+        "| command | exit codes |",
+        "|---|---|",
+    ]
+    for context in contexts:
+        codes = _exit_codes(context.command)
+        if codes:
+            lines.append(f"| `{context.command_path}` | {_cell(codes)} |")
+    lines += [
+        "",
+        "For all commands of `neuron-dra` except `webhook`: 2 also for wrong options, 130 if interrupted (Ctrl-C).",
+    ]
+    for context in contexts:
+        lines += _command(context)
+    return "\n".join(lines) + "\n"
+
+
+# --- settings -----------------------------------------------------------------------------------------------------
+
+
+def settings() -> str:
+    """The page on settings of both servers."""
+    return (
+        "# Settings\n\n"
+        "Each setting is a flag, an environment variable or a field of the YAML file that `--config` names; the first\n"
+        "one that is given counts. If settings are wrong, the program reports all of them at its start and exits\n"
+        "with 3.\n\n"
+        "The chart sets most of them by its values:\n"
+        "[`deploy/chart/values.yaml`](../../deploy/chart/values.yaml) explains each value.\n\n"
+        "## neuron-dra webhook\n\n"
+        f"{webhook_settings.reference()}\n"
+        "## neuron-dra-kubelet-plugin\n\n"
+        f"{driver_settings.reference()}"
+    )
+
+
+# --- policy files ---------------------------------------------------------------------------------------------------
+
+
+class _Fields:
+    """Tables of a kind: one for each object type that its fields lead to, each once for the whole page."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self._types: dict[str, Any] = schema.get("$defs", {})
+        self.waiting: list[str] = []
+
+    def table(self, schema: dict[str, Any]) -> Iterator[str]:
+        yield "| field | type | default | meaning |"
+        yield "|---|---|---|---|"
+        required = set(schema.get("required", ()))
+        for name, field in schema["properties"].items():
+            default = "required" if name in required else self._default(field)
+            meaning = field.get("description", "") or self._of_type(field).get("description", "")
+            yield f"| `{name}` | {self._type(field)} | {default} | {_cell(' '.join(meaning.split()))} |"
+
+    def type_of(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self._types[name]
+        return found
+
+    def _of_type(self, field: dict[str, Any]) -> dict[str, Any]:
+        """The object type that a field names, alone or beside null."""
+        for each in (field, *field.get("anyOf", ())):
+            if "$ref" in each:
+                return self.type_of(each["$ref"].rpartition("/")[2])
+        return {}
+
+    @staticmethod
+    def _default(field: dict[str, Any]) -> str:
+        default = field.get("default")
+        if default in (None, [], {}) or isinstance(default, dict):
+            return "-"
+        if isinstance(default, list):
+            return ", ".join(f"`{each}`" for each in default)
+        return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+    def _type(self, field: dict[str, Any]) -> str:
+        if "$ref" in field:
+            return self._named(field["$ref"].rpartition("/")[2])
+        if "anyOf" in field:
+            return " or ".join(self._type(each) for each in field["anyOf"] if each.get("type") != "null")
+        if "enum" in field or "const" in field:
+            return ", ".join(f"`{each}`" for each in field.get("enum", (field.get("const"),)))
+        values = field.get("additionalProperties")
+        if isinstance(values, dict):
+            return f"map of {self._type(values)}"
+        return f"list of {self._type(field['items'])}" if field.get("type") == "array" else _scalar(field)
+
+    def _named(self, name: str) -> str:
+        if "properties" not in self._types[name]:
+            return self._type(self._types[name])
+        if name not in self.waiting:
+            self.waiting.append(name)
+        return f"[{name}](#{name.lower()})"
+
+
+def _scalar(field: dict[str, Any]) -> str:
+    kind, low, high = field.get("type", ""), field.get("minimum"), field.get("maximum")
+    if kind == "integer" and low is not None:
+        return f"whole number, from {low}" if high is None else f"whole number, {low} to {high}"
+    if field.get("format") == "date-time":
+        return "date or time"
+    return {"integer": "whole number", "string": "text", "boolean": "true or false"}.get(kind, "any fields")
+
+
+def policy_kinds() -> str:
+    """The page on the kinds of policy files."""
+    lines = [
+        "# Fields of policy files",
+        "",
+        "Every kind and every field, from the models by which files are checked. Unknown fields are errors. `metadata`",
+        "has `name`, `labels` and `annotations`. [policies.md](../policies.md) explains how to use the kinds, and",
+        "[policy-expressions.md](policy-expressions.md) what expressions can read. The same for editors:",
+        "[`policies/schemas`](../../policies/schemas/conversionpolicy.json).",
+    ]
+    shown: set[str] = set()
+    types: list[str] = []
+    for (version, kind), model in KINDS.items():
+        schema = json_schema(model)
+        fields = _Fields(schema)
+        spec = schema["properties"]["spec"]["$ref"].rpartition("/")[2]
+        lines += [
+            "",
+            f"## {kind}",
+            "",
+            f"`apiVersion: {version}`. Fields of `spec`:",
+            "",
+            *fields.table(fields.type_of(spec)),
+        ]
+        for name in fields.waiting:
+            if name not in shown:
+                shown.add(name)
+                found = fields.type_of(name)
+                about = [" ".join(found["description"].split()), ""] if found.get("description") else []
+                types += ["", f"### {name}", "", *about, *fields.table(found)]
+    return "\n".join([*lines, "", "## Types", "", "Objects inside the fields above.", *types]) + "\n"
+
+
+PAGES: Final[dict[str, Callable[[], str]]] = {
+    "commands.md": commands,
+    "settings.md": settings,
+    "policy-kinds.md": policy_kinds,
+}
+"""Name of a file in docs/reference -> the function that makes it."""
+
+
+if __name__ == "__main__":
+    for name, make in PAGES.items():
+        (FOLDER / name).write_text(make())
