@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
+import orjson
 
 from runtime import answers, kubeconfigs
 from runtime.api_errors import (
@@ -103,6 +104,7 @@ class Connection:
         from kubernetes.aio.client.api_client import ApiClient
 
         configuration = await load()
+        configuration.client_session_kwargs = {"middlewares": (_compact,)}
         try:
             client = ApiClient(configuration)
         except OSError as error:
@@ -283,6 +285,18 @@ class Connection:
         except (aiohttp.ClientError, OSError) as error:
             why = str(error) or type(error).__name__
             raise UnreachableError(f"the connection to {self.address} broke: {why}") from error
+
+
+async def _compact(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Remove the blanks that the client puts into JSON.
+
+    The API server stores opaque parameters of claims byte by byte, and removes blanks when it applies a patch. The spec
+    of a template with blanks would differ from itself after a patch of its metadata: "field is immutable".
+    """
+    body = await request.body.as_bytes() if isinstance(request.body, aiohttp.Payload) else request.body
+    if body:
+        await request.update_body(orjson.dumps(orjson.loads(body)))
+    return await send(request)
 
 
 async def load_configuration(

@@ -25,6 +25,7 @@ from kubeletplugin.kube_node import NodeApi
 from runtime.api_errors import UnreachableError
 from runtime.api_transport import Connection, load_configuration
 
+JSON_PATCH = "application/json-patch+json"
 NODE = {"metadata": {"name": "node-1"}}
 
 
@@ -96,17 +97,21 @@ class Server:
         token: the only accepted one.
         tokens: of all requests.
         agents: user agents of all requests.
+        bodies: of requests that have one.
     """
 
     def __init__(self) -> None:
         self.token = "secret"
         self.tokens: list[str] = []
         self.agents: set[str] = set()
+        self.bodies: list[bytes] = []
 
     async def handle(self, request: web.Request) -> web.Response:
         token = request.headers["Authorization"].removeprefix("Bearer ")
         self.tokens.append(token)
         self.agents.add(request.headers["User-Agent"])
+        if request.can_read_body:
+            self.bodies.append(await request.read())
         if token != self.token:
             return web.json_response({"kind": "Status", "code": 401, "message": "Unauthorized"}, status=401)
         return web.json_response(NODE)
@@ -115,7 +120,7 @@ class Server:
 def serve(directory: Path, server: Server, scenario: Callable[[Path], Awaitable[None]]) -> None:
     async def run() -> None:
         application = web.Application()
-        application.router.add_get("/{tail:.*}", server.handle)
+        application.router.add_route("*", "/{tail:.*}", server.handle)
         runner = web.AppRunner(application)
         await runner.setup()
         try:
@@ -188,3 +193,25 @@ def test_the_plugin_reads_a_rotated_token_again(tmp_path: Path) -> None:
 
     serve(tmp_path, server, scenario)
     assert server.tokens == ["secret", "secret", "fresh"]
+
+
+def test_json_is_sent_without_blanks(tmp_path: Path) -> None:
+    """The API server stores opaque parameters as they come, and takes them for changed once it has removed blanks."""
+    server = Server()
+    template = {"spec": {"parameters": {"kind": "NeuronConfig", "logicalNeuronCore": 1, "note": "a: b, ü"}}}
+
+    async def scenario(path: Path) -> None:
+        connection = await Connection.open(lambda: load_configuration(path))
+        try:
+            await connection.request("POST", "/templates", timeout=5, body=template)
+            patch = [{"op": "remove", "path": "/spec"}]
+            await connection.request("PATCH", "/templates/a", timeout=5, body=patch, content_type=JSON_PATCH)
+            await connection.request("DELETE", "/templates/a", timeout=5)
+        finally:
+            await connection.close()
+
+    serve(tmp_path, server, scenario)
+    assert server.bodies == [
+        '{"spec":{"parameters":{"kind":"NeuronConfig","logicalNeuronCore":1,"note":"a: b, ü"}}}'.encode(),
+        b'[{"op":"remove","path":"/spec"}]',
+    ]
