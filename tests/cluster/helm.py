@@ -33,6 +33,10 @@ class Helm:
         known = self._config.get_values(release) or {}
         self._config.upgrade(chart, release, merged(known, values), namespace=self.namespace, timeout=60)
 
+    def test(self, timeout: int, release: str = RELEASE) -> None:
+        """`helm test`."""
+        self._config.test(release, timeout=timeout)
+
     def uninstall(self, release: str = RELEASE) -> None:
         """`helm uninstall`; a release that is not there is fine."""
         self._config.uninstall(release, ignore_not_found=True, timeout=60)

@@ -1,8 +1,9 @@
-"""A real kubelet for one node, on a runtime that runs nothing."""
+"""A real kubelet for one node: on a runtime that runs nothing, or on another."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import httpx
 
@@ -11,9 +12,8 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.cri import Runtime, RuntimeServer
 from tests.cluster.processes import Process, free_ports
 
-# The kubelet insists on these values of its host. It gets a mount namespace in which it reads and writes files
-# of ours instead, so that the machine under test stays as it is, also where /proc/sys is read-only.
-_SYSCTLS: Final = {"vm/overcommit_memory": "1", "kernel/panic": "10", "kernel/panic_on_oops": "1"}
+SYSCTLS: Final = {"vm/overcommit_memory": "1", "kernel/panic": "10", "kernel/panic_on_oops": "1"}
+"""The kubelet insists on these values of its host."""
 
 _EVICTION_SIGNALS: Final = (
     "memory.available",
@@ -24,31 +24,83 @@ _EVICTION_SIGNALS: Final = (
 )
 
 
-class Kubelet:
-    """The kubelet of one node; its directories, its runtime and its process.
+def with_sysctls(directory: Path, sysctls: Mapping[str, str], command: Sequence[str]) -> list[str]:
+    """A command in a mount namespace of its own, in which it reads and writes files of ours as these sysctls.
+
+    So the machine under test stays as it is, also where /proc/sys is read-only.
+    """
+    directory.mkdir()
+    binds = []
+    for name, value in sysctls.items():
+        file = directory / name.replace("/", ".")
+        file.write_text(f"{value}\n")
+        binds.append(f"mount --bind '{file}' /proc/sys/{name}")
+    return ["unshare", "-m", "sh", "-c", " && ".join([*binds, 'exec "$0" "$@"']), *command]
+
+
+class NodeRuntime(Protocol):
+    """What runs the containers of a node."""
+
+    @property
+    def endpoint(self) -> str:
+        """Where it serves CRI."""
+
+    def start(self) -> None:
+        """Serve."""
+
+    def stop(self) -> None:
+        """Stop serving."""
+
+    def beside(self, command: Sequence[str]) -> list[str]:
+        """The command of a kubelet that sees the same mounts, with the sysctls that a kubelet insists on."""
+
+
+class _StandIn:
+    """The runtime that runs nothing."""
+
+    def __init__(self, runtime: Runtime, directory: Path) -> None:
+        self._directory = directory
+        # Unix socket paths are short; a test's directory may not be.
+        self._server = RuntimeServer(runtime, directory / "cri.sock")
+        self.endpoint = self._server.endpoint
+        self.start, self.stop = self._server.start, self._server.stop
+
+    def beside(self, command: Sequence[str]) -> list[str]:
+        return with_sysctls(self._directory / "sysctls", SYSCTLS, command)
+
+
+class NodeKubelet:
+    """The kubelet of one node; its directories and its process.
 
     Attributes:
         node: the node's name.
         root: what would be /var/lib/kubelet.
         cdi_directory: what would be /var/run/cdi.
-        runtime: the stand-in, which remembers every container.
+        logs: what would be /var/log/pods.
     """
 
-    def __init__(self, plane: ControlPlane, directory: Path, node: str, labels: dict[str, str]) -> None:
+    def __init__(
+        self,
+        plane: ControlPlane,
+        directory: Path,
+        node: str,
+        labels: dict[str, str],
+        runtime: NodeRuntime,
+        root: Path | None = None,
+    ) -> None:
+        """`root`: for paths of sockets with a pod's UID, where `directory` is too long for them."""
         self.node = node
-        self.root = directory / "kubelet"
+        self.root = root or directory / "kubelet"
         self.cdi_directory = directory / "cdi"
+        self.logs = directory / "pod-logs"
         self._directory = directory
         self._plane = plane
-        images = directory / "images"
-        for made in (self.root, self.cdi_directory, images, directory / "pod-logs", directory / "sysctls"):
+        for made in (self.root, self.cdi_directory, self.logs):
             made.mkdir(parents=True)
-        self.runtime = Runtime(self.cdi_directory, images)
-        # Unix socket paths are short; a test's directory may not be.
-        self._socket = directory / "cri.sock"
-        self._server = RuntimeServer(self.runtime, self._socket)
+        self._runtime = runtime
         self._port, self._health_port = free_ports(2)
-        self._process = Process("kubelet", self._command(labels), directory / "kubelet.log")
+        self._labels = labels
+        self._process: Process | None = None
 
     @property
     def plugins_registry(self) -> Path:
@@ -75,7 +127,7 @@ class Kubelet:
                 "x509": {"clientCAFile": str(self._plane.authority.files.certificate)},
             },
             "authorization": {"mode": "Webhook"},
-            "containerRuntimeEndpoint": self._server.endpoint,
+            "containerRuntimeEndpoint": self._runtime.endpoint,
             "cgroupDriver": "cgroupfs",
             "cgroupsPerQOS": False,
             "enforceNodeAllocatable": [],
@@ -83,25 +135,18 @@ class Kubelet:
             "failSwapOn": False,
             "localStorageCapacityIsolation": False,
             "makeIPTablesUtilChains": False,
-            "podLogsDir": str(self._directory / "pod-logs"),
+            "podLogsDir": str(self.logs),
             "evictionHard": dict.fromkeys(_EVICTION_SIGNALS, "0%"),
             "imageGCHighThresholdPercent": 100,
             "registerNode": True,
             "featureGates": self._plane.gates,
         }
 
-    def _command(self, labels: dict[str, str]) -> list[str]:
+    def _command(self) -> list[str]:
         configuration = self._directory / "kubelet.json"
         configuration.write_text(json.dumps(self._configuration()))
-        binds = []
-        for name, value in _SYSCTLS.items():
-            file = self._directory / "sysctls" / name.replace("/", ".")
-            file.write_text(f"{value}\n")
-            binds.append(f"mount --bind '{file}' /proc/sys/{name}")
-        script = " && ".join([*binds, 'exec "$0" "$@"'])
-        label_list = ",".join(f"{key}={value}" for key, value in labels.items())
+        label_list = ",".join(f"{key}={value}" for key, value in self._labels.items())
         return [
-            *("unshare", "-m", "sh", "-c", script),
             str(self._plane.assets.folder / "kubelet"),
             f"--config={configuration}",
             f"--kubeconfig={self._plane.node_kubeconfig(self.node)}",
@@ -113,12 +158,14 @@ class Kubelet:
 
     def start(self) -> None:
         """Start runtime and kubelet; return when the node is Ready and the scheduler may use it."""
-        self._server.start()
+        self._runtime.start()
+        self._process = Process("kubelet", self._runtime.beside(self._command()), self._directory / "kubelet.log")
         self._process.start()
         self._process.wait_ready(self._schedulable)
 
     def restart(self) -> None:
         """Stop the kubelet and start it again: it wipes its node's ResourceSlices, and prepares claims anew."""
+        assert self._process is not None, "the kubelet was not started"
         self._process.stop()
         self._process.start()
         self._process.wait_ready(self._healthy)
@@ -139,6 +186,21 @@ class Kubelet:
 
     def stop(self) -> None:
         """Stop both, and remove the node."""
-        self._process.stop()
-        self._server.stop()
+        if self._process is not None:
+            self._process.stop()
+        self._runtime.stop()
         self._plane.admin.delete("Node", self.node)
+
+
+class Kubelet(NodeKubelet):
+    """A kubelet on the runtime that runs nothing.
+
+    Attributes:
+        runtime: the stand-in, which remembers every container.
+    """
+
+    def __init__(self, plane: ControlPlane, directory: Path, node: str, labels: dict[str, str]) -> None:
+        images = directory / "images"
+        images.mkdir(parents=True)
+        self.runtime = Runtime(directory / "cdi", images)
+        super().__init__(plane, directory, node, labels, _StandIn(self.runtime, directory))

@@ -1,20 +1,36 @@
-"""The images as the Dockerfile builds them, on a base of this machine's Python.
+"""The chart in containers: our images on a real runtime under a real kubelet, and pods that they convert.
 
-Needs root, buildah and a C compiler.
+Needs root, buildah, a C compiler, containerd 2 with runc, CNI plugins, and the kubelet. Each test begins where the one
+before ended: install, look, convert, restart, free, prune, upgrade.
 """
 
+import dataclasses
+import json
+import logging
+import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import httpx
 import pytest
 
-from tests.cluster.images import Builder, BuilderMissingError
+from tests.cluster.api import Api, ApiError, Object
+from tests.cluster.containers import Containerd, RuntimeMissingError, api_address
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.helm import Helm
+from tests.cluster.images import SANDBOX, Builder, BuilderMissingError
+from tests.cluster.kubelet import NodeKubelet
+from tests.cluster.manifests import LNC, container, generated_templates, is_converted, legacy_names, pod
+from tests.cluster.nodes import INSTANCE_TYPE
+from tests.cluster.processes import eventually
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.in_order, pytest.mark.timeout(900)]
 
+NAMESPACE: Final = "neuron-dra"
 IMAGES: Final = {"webhook": "localhost/neuron-dra", "kubelet-plugin": "localhost/neuron-dra-kubelet-plugin"}
 LIMIT: Final = 120 * 2**20
 """Bytes of a virtual environment."""
@@ -22,6 +38,8 @@ FORBIDDEN: Final = {
     "webhook": ("grpc", "google", "kubeletplugin", "pip"),
     "kubelet-plugin": ("celpy", "lark", "re2", "cryptography", "starlette", "uvicorn", "webhook", "kubecel", "pip"),
 }
+_log = logging.getLogger(__name__)
+
 START: Final = """
 import pathlib, subprocess, sys
 pathlib.Path("/tmp/kubeconfig").write_text(
@@ -38,6 +56,17 @@ print("".join(lines))
 print("served, ended with" if "serving" in "".join(lines) else "did not serve, ended with", process.wait(60))
 """
 """Runs a program until it serves."""
+SHOW: Final = """
+import glob, json, os, signal
+names = ("NEURON", "AWS_NEURON")
+print(json.dumps({
+    "devices": sorted(glob.glob("/dev/neuron*"), key=lambda path: int(path.removeprefix("/dev/neuron"))),
+    "numbers": sorted({(os.major(n), os.minor(n)) for n in (os.stat(p).st_rdev for p in glob.glob("/dev/neuron*"))}),
+    "variables": {name: value for name, value in os.environ.items() if name.startswith(names)},
+}), flush=True)
+[open(path, "r+b").close() for path in glob.glob("/dev/neuron*")]
+signal.pause()
+"""
 
 
 # --- images -------------------------------------------------------------------------------------------------------
@@ -64,16 +93,14 @@ def builder() -> Iterator[Builder]:
 
 
 @pytest.mark.parametrize("target", IMAGES)
-def test_an_image_has_what_its_program_imports_and_is_small(
-    builder: Builder, target: str, record_property: Callable[[str, object], None]
-) -> None:
+def test_an_image_has_what_its_program_imports_and_is_small(builder: Builder, target: str) -> None:
     with builder.mounted(f"{IMAGES[target]}:test") as root:
         venv = root / "opt/neuron-dra"
         size = sum(each.lstat().st_blocks * 512 for each in venv.rglob("*"))
         [packages] = venv.glob("lib/python3*/site-packages")
         found = [name for name in FORBIDDEN[target] if (packages / name).exists()]
         compiled = len(list(venv.rglob("*.pyc")))
-    record_property("MiB", round(size / 2**20, 1))
+    _log.info("%s: %.1f MiB", target, size / 2**20)
     assert found == []
     assert size <= LIMIT
     assert compiled > 500
@@ -95,3 +122,288 @@ def test_an_image_has_what_its_program_imports_and_is_small(
 def test_a_program_starts_serves_and_stops_in_its_image(builder: Builder, target: str, command: str) -> None:
     said = builder.start(f"{IMAGES[target]}:test", "python", "-c", START, *command.split())
     assert said.splitlines()[-1] == "served, ended with 0", said
+
+
+# --- a node -------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Runtime:
+    """A container runtime and its folders."""
+
+    containerd: Containerd
+    folder: Path
+    logs: Path
+
+
+@dataclasses.dataclass
+class Node:
+    """A node whose containers run, with the chart on it."""
+
+    plane: ControlPlane
+    kubelet: NodeKubelet
+    containerd: Containerd
+    helm: Helm
+
+    @property
+    def api(self) -> Api:
+        """The API as system:masters."""
+        return self.plane.admin
+
+    def pods(self, component: str) -> list[Object]:
+        """The pods of a part of the chart that are not on their way out."""
+        found = self.api.list("Pod", NAMESPACE, labelSelector=f"app.kubernetes.io/component={component}")
+        return [each for each in found if "deletionTimestamp" not in each["metadata"]]
+
+    def log(self, namespace: str, name: str, part: str = "main") -> list[str]:
+        """What the containers of this name wrote, in the order of their starts."""
+        lines: list[str] = []
+        for folder in self.kubelet.logs.glob(f"{namespace}_{name}_*/{part}"):
+            for file in sorted(folder.glob("*.log"), key=lambda each: int(each.stem)):
+                # The time, the stream, F for a whole line, the line.
+                lines += [line.split(" ", 3)[3] for line in file.read_text().splitlines()]
+        return lines
+
+    def shown(self, namespace: str, name: str, times: int = 1) -> Any:
+        """What a pod that runs `SHOW` sees, after so many starts."""
+        lines = eventually(
+            f"{name} to start", lambda: (log := self.log(namespace, name))[times - 1 :] and log, timeout=90
+        )
+        return json.loads(lines[times - 1])
+
+
+def values(node: Node) -> dict[str, Any]:
+    """Of the chart: conversion, an emulated node, and prune at once."""
+    paths = {"cdiDir": str(node.kubelet.cdi_directory), "kubeletDir": str(node.kubelet.root)}
+    return {
+        "image": {"registry": "localhost", "tag": "test", "pullPolicy": "Never"},
+        "conversion": {"mode": "convert"},
+        "kubeletPlugin": {"emulate": "trn2.48xlarge", **paths},
+        "prune": {"enabled": True, "extraArgs": ["--older-than=0s", "--grace=1s"]},
+    }
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+    """containerd, not started."""
+    # Paths of sockets are short, and some contain a pod's UID.
+    folder, logs = Path(tempfile.mkdtemp(prefix="nd-")), tmp_path_factory.mktemp("node")
+    try:
+        containerd = Containerd(folder, logs / "containerd.log", logs / "cdi", SANDBOX)
+        yield Runtime(containerd, folder, logs)
+    except RuntimeMissingError as error:
+        pytest.skip(str(error))
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def node(builder: Builder, runtime: Runtime, own_control_plane: ControlPlane) -> Iterator[Node]:
+    """A node of type trn2.48xlarge with the chart's pods."""
+    plane = own_control_plane
+    if not plane.assets.has("kubelet"):
+        pytest.skip(f"no kubelet to test on: {plane.assets.folder} lacks kubelet; set KUBEBUILDER_ASSETS")
+    plane.admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    plane.wait_namespace_usable(NAMESPACE)
+    labels = {INSTANCE_TYPE: "trn2.48xlarge"}
+    kubelet = NodeKubelet(plane, runtime.logs, "node-1", labels, runtime.containerd, root=runtime.folder / "kubelet")
+    helm = Helm(plane, NAMESPACE)
+    try:
+        with api_address(plane.port):
+            kubelet.start()
+            for archive in builder.export([SANDBOX, *(f"{name}:test" for name in IMAGES.values())]):
+                runtime.containerd.load(archive)
+            for name in IMAGES.values():
+                runtime.containerd.tag(f"{name}:test", f"{name}:next")
+            node = Node(plane, kubelet, runtime.containerd, helm)
+            helm.install(values(node))
+            wait_rolled_out(node, "test")
+            yield node
+    finally:
+        helm.close()
+        kubelet.stop()
+
+
+def wait_rolled_out(node: Node, tag: str) -> None:
+    """Return when both programs run from the image of a tag, and no other of their pods is left."""
+
+    def attempt() -> bool:
+        for component, replicas in (("webhook", 2), ("kubelet-plugin", 1)):
+            pods = node.api.list("Pod", NAMESPACE, labelSelector=f"app.kubernetes.io/component={component}")
+            states = [(each["spec"]["containers"][0]["image"], each["status"]) for each in pods]
+            assert len(states) == replicas, [state[1].get("phase") for state in states]
+            for image, status in states:
+                assert image.endswith(f":{tag}"), image
+                assert all(each["ready"] for each in status.get("containerStatuses", [{"ready": False}])), status
+        return True
+
+    eventually(f"both programs to run from :{tag}", attempt, timeout=240, interval=0.5)
+
+
+@pytest.fixture(scope="module")
+def team(node: Node) -> str:
+    """A namespace for pods."""
+    node.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+    node.plane.wait_namespace_usable("team")
+    return "team"
+
+
+def legacy(name: str, devices: int) -> Object:
+    """A pod with a limit of the device plugin that shows what it sees."""
+    image = f"{IMAGES['webhook']}:test"
+    main = container(image=image, neuron=devices, command=["python", "-c", SHOW], imagePullPolicy="Never")
+    return pod(name, main, annotations={LNC: "1"}, terminationGracePeriodSeconds=0)
+
+
+def allocated(node: Node, namespace: str, name: str) -> list[str]:
+    """The device nodes that the scheduler chose for a pod's claim."""
+    [status] = node.api.get("Pod", name, namespace)["status"]["resourceClaimStatuses"]
+    claim = node.api.get("ResourceClaim", status["resourceClaimName"], namespace)
+    results = claim["status"]["allocation"]["devices"]["results"]
+    numbers = sorted(int(re.fullmatch(r"neuron-device-(\d+)", each["device"])[1]) for each in results)  # type: ignore[index]
+    return [f"/dev/neuron{number}" for number in numbers]
+
+
+# --- the chart's pods ---------------------------------------------------------------------------------------------
+
+
+def test_the_charts_pods_are_ready_and_publish(node: Node) -> None:
+    slices = node.api.list("ResourceSlice", fieldSelector="spec.nodeName=node-1")
+    devices = [device["name"] for each in slices for device in each["spec"].get("devices", [])]
+    assert len([name for name in devices if re.fullmatch(r"neuron-device-\d+", name)]) == 16
+    restarts = [
+        each["status"]["containerStatuses"][0]["restartCount"]
+        for component in ("webhook", "kubelet-plugin")
+        for each in node.pods(component)
+    ]
+    assert restarts == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("component", "user"), [("webhook", 65532), ("kubelet-plugin", 0)])
+def test_containers_have_no_more_than_the_chart_gives_them(node: Node, component: str, user: int) -> None:
+    status = node.pods(component)[0]["status"]["containerStatuses"][0]
+    process = Path("/proc") / str(node.containerd.pid(status["containerID"].removeprefix("containerd://")))
+    facts = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines() if ":\t" in line)
+    assert facts["Uid"].split() == [str(user)] * 4
+    assert int(facts["CapEff"], 16) == int(facts["CapBnd"], 16) == 0
+    assert facts["NoNewPrivs"].strip() == "1"
+    assert facts["Seccomp"].strip() == "2"  # a filter
+    mounts = [line.split() for line in (process / "mountinfo").read_text().splitlines()]
+    [root] = [each for each in mounts if each[4] == "/"]
+    assert "ro" in root[5].split(",")
+
+
+def test_helm_test_passes(node: Node) -> None:
+    node.helm.test(timeout=120)
+
+
+# --- pods ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("devices", [4, 1, 8])
+def test_a_legacy_pod_is_converted_and_sees_exactly_its_devices(node: Node, team: str, devices: int) -> None:
+    made = node.api.create(legacy(f"legacy-{devices}", devices), team).body
+    assert is_converted(made)
+    assert legacy_names(made) == []
+    seen = node.shown(team, f"legacy-{devices}")
+    assert len(seen["devices"]) == devices
+    assert seen["devices"] == allocated(node, team, f"legacy-{devices}")
+    assert seen["numbers"] == [[1, 3]]  # an emulated device is a null device
+    assert seen["variables"] == {"NEURON_LOGICAL_NC_CONFIG": "1"}
+
+
+def test_no_device_is_in_two_containers(node: Node, team: str) -> None:
+    seen = [path for devices in (4, 1, 8) for path in node.shown(team, f"legacy-{devices}")["devices"]]
+    assert len(seen) == len(set(seen)) == 13
+
+
+def test_a_container_that_restarts_keeps_its_devices_and_variables(node: Node, team: str) -> None:
+    before = node.shown(team, "legacy-4")
+    status = node.api.get("Pod", "legacy-4", team)["status"]["containerStatuses"][0]
+    node.containerd.kill(status["containerID"].removeprefix("containerd://"))
+    after = node.shown(team, "legacy-4", times=2)
+    assert after == before
+    eventually(
+        "the restart in the pod's status",
+        lambda: node.api.get("Pod", "legacy-4", team)["status"]["containerStatuses"][0]["restartCount"] == 1,
+    )
+
+
+def test_deletion_frees_the_devices(node: Node, team: str) -> None:
+    for devices in (4, 1, 8):
+        node.api.delete("Pod", f"legacy-{devices}", team)
+    eventually("the claims to be gone", lambda: not node.api.list("ResourceClaim", team), timeout=90)
+    eventually("the CDI specs to be gone", lambda: not list(node.kubelet.cdi_directory.iterdir()), timeout=90)
+    node.api.create(legacy("all", 16), team)
+    assert node.shown(team, "all")["devices"] == [f"/dev/neuron{number}" for number in range(16)]
+    node.api.delete("Pod", "all", team)
+    eventually("the pod to be gone", lambda: node.api.find("Pod", "all", team) is None, timeout=60)
+
+
+def test_the_prune_job_removes_templates_that_no_pod_needs(node: Node, team: str) -> None:
+    assert generated_templates(node.api, team)
+    kubectl = node.plane.kubectl().within(NAMESPACE)
+    kubectl.must("create", "job", "prune", "--from=cronjob/neuron-dra-prune")
+
+    def pruned() -> bool:
+        status = node.api.get("Job", "prune", NAMESPACE).get("status", {})
+        assert not status.get("failed"), "a pod failed: see its log"
+        return bool(status.get("succeeded"))
+
+    eventually("the prune job to end", pruned, timeout=90)
+    assert generated_templates(node.api, team) == []
+
+
+class Flow:
+    """Pods with one device each, one after the other: created, seen running, deleted."""
+
+    def __init__(self, node: Node, namespace: str) -> None:
+        self._node = node
+        self._namespace = namespace
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="flow")
+        self.ran = 0
+        self.problems: list[str] = []
+
+    def __enter__(self) -> "Flow":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            number += 1
+            name = f"flow-{number}"
+            try:
+                made = self._node.api.create(legacy(name, 1), self._namespace).body
+                if not is_converted(made):
+                    self.problems.append(f"{name} was not converted")
+                seen = self._node.shown(self._namespace, name)["devices"]
+                if seen != allocated(self._node, self._namespace, name):
+                    self.problems.append(f"{name} sees {seen}")
+                self.ran += 1
+                self._node.api.delete("Pod", name, self._namespace)
+            except (ApiError, httpx.HTTPError, TimeoutError, AssertionError) as error:
+                self.problems.append(f"{name}: {error}")
+
+
+def test_a_rolling_upgrade_of_both_programs_loses_no_pod(node: Node, team: str) -> None:
+    node.api.create(legacy("stays", 4), team)
+    before = node.shown(team, "stays")
+    with Flow(node, team) as flow:
+        eventually("pods to flow", lambda: flow.ran >= 2, timeout=90)
+        node.helm.upgrade({"image": {"tag": "next"}})
+        wait_rolled_out(node, "next")
+        after = flow.ran
+        eventually("pods to flow after the upgrade", lambda: flow.ran >= after + 2, timeout=90)
+    _log.info("%d pods ran during the upgrade", flow.ran)
+    assert flow.problems == []
+    status = node.api.get("Pod", "stays", team)["status"]
+    assert (status["phase"], status["containerStatuses"][0]["restartCount"]) == ("Running", 0)
+    assert node.log(team, "stays") == [json.dumps(before)]
+    node.api.delete("Pod", "stays", team)
+    eventually("all devices to be free", lambda: not list(node.kubelet.cdi_directory.iterdir()), timeout=90)

@@ -14,7 +14,7 @@ import pytest
 from tests.cluster.api import Api, Object
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kubectl import Kubectl
-from tests.cluster.manifests import MANAGED_BY, container, generated_templates, pod, template_names
+from tests.cluster.manifests import LNC, MANAGED_BY, container, generated_templates, pod, template_names
 from tests.cluster.processes import eventually
 from tests.cluster.webhooks import MANIFESTS, Webhook
 
@@ -64,10 +64,10 @@ def prune(control_plane: ControlPlane, installed_webhook: Webhook) -> Iterator[P
     kubectl.must("delete", "-f", manifest, "--wait=false")
 
 
-def unused(api: Api, namespace: str, devices: int = 4) -> str:
+def unused(api: Api, namespace: str, devices: int = 4, annotations: dict[str, str] | None = None) -> str:
     """A template that the webhook made for a pod that is no more."""
     name = f"gone-{devices}"
-    made = api.create(pod(name, container(neuron=devices)), namespace).body
+    made = api.create(pod(name, container(neuron=devices), annotations=annotations), namespace).body
     api.delete("Pod", name, namespace, force=True)
     [template] = template_names(made)
     return template
@@ -96,6 +96,12 @@ def test_unused_ones_go_and_those_in_use_stay(api: Api, namespace: str, prune: P
     assert prune.must(namespace) == {gone: "removed"}
     assert generated_templates(api, namespace) == [kept]
     assert mark_of(api, kept, namespace) is None
+
+
+def test_one_with_settings_can_be_marked_and_goes(api: Api, namespace: str, prune: Prune) -> None:
+    gone = unused(api, namespace, annotations={LNC: "1"})
+    assert "parameters" in json.dumps(api.get(TEMPLATE, gone, namespace)["spec"])
+    assert prune.must(namespace) == {gone: "removed"}
 
 
 def test_the_webhook_makes_a_pruned_one_again(api: Api, namespace: str, prune: Prune) -> None:
