@@ -104,13 +104,19 @@ class Direct:
 
 @contextlib.contextmanager
 def without_api_server(plane: ControlPlane) -> Iterator[None]:
-    """Kill kube-apiserver; start it again at the end of the block, and return when it is ready."""
+    """Kill kube-apiserver; start it again at the end of the block, and return when it is ready.
+
+    The controller manager starts again, too: after an outage it waits for a minute and more before it makes
+    ServiceAccounts, without which no pod can be created in a new namespace.
+    """
     plane.apiserver.kill()
     try:
         yield
     finally:
         plane.apiserver.start()
         plane.apiserver.wait_ready(plane.admin.healthy)
+        plane.controller_manager.kill()
+        plane.controller_manager.start()
 
 
 def total(replicas: list[Replica], series: str) -> float:
