@@ -18,7 +18,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint lint-ruff lint-mypy lint-imports format bench bench-cluster docs fuzz cluster-test faults man manifests images sbom release proto grammar lock clean
+.PHONY: help install run test thorough lint lint-ruff lint-mypy lint-imports format bench bench-cluster docs fuzz cluster-test faults man manifests images sbom release proto grammar lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,10 @@ run: $(STAMP) ## serve the webhook on https://127.0.0.1:9443 and convert an exam
 
 test: $(STAMP) ## run every test that needs no control plane
 	$(BIN)/python -m pytest --ignore=tests/cluster -n $(WORKERS) --dist loadfile $(ARGS)
+
+thorough: $(STAMP) ## run the property tests with 20 times as many examples, and ten times as many mixtures of claims
+	NEURON_DRA_MIXTURES=100000 $(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=thorough --timeout=7200 $(ARGS) \
+	  --ignore=tests/cluster -m "hypothesis or thorough"
 
 lint: lint-ruff lint-mypy lint-imports ## run ruff, mypy --strict and the import contracts
 
@@ -94,11 +98,14 @@ images: ## build both images with docker (BUILDER=podman for another; PYTHON_IMA
 	$(BUILDER) build -f deploy/Dockerfile $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) --target webhook -t neuron-dra:$(VERSION) .
 	$(BUILDER) build -f deploy/Dockerfile $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) --target kubelet-plugin -t neuron-dra-kubelet-plugin:$(VERSION) .
 
-sbom: $(STAMP) ## write dist/sbom.cdx.json: the locked packages of the images, as CycloneDX
+sbom: $(STAMP) ## write dist/sbom-*.cdx.json: the locked packages of each image, as CycloneDX
 	@mkdir -p dist
-	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --of JSON -o dist/sbom.cdx.json requirements/runtime.txt
+	for image in webhook kubelet-plugin; do \
+	  $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --of JSON \
+	    -o dist/sbom-$$image.cdx.json requirements/$$image.txt || exit 1; \
+	done
 
-release: $(STAMP) ## write dist/: wheel, chart package, SBOM and SHA256SUMS (images: make images)
+release: $(STAMP) ## write dist/: wheel, chart package, SBOMs and SHA256SUMS (images: make images)
 	rm -rf dist build
 	@$(MAKE) --no-print-directory sbom
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m pip --quiet --disable-pip-version-check wheel --no-deps --no-build-isolation --no-index --wheel-dir dist .
@@ -110,15 +117,16 @@ proto: $(STAMP) ## generate the kubelet's protocols again from their .proto file
 grammar: $(STAMP) ## compute the parser table of CEL again, for the locked cel-python and Lark
 	$(BIN)/python -m tests.support.parser_table
 
-lock: $(STAMP) ## resolve the requirements again (needs uv)
-	echo pip | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-	  --no-emit-index-url --no-emit-find-links --upgrade - -o requirements/pip.txt
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-	  --no-emit-index-url --no-emit-find-links --upgrade pyproject.toml -o requirements/runtime.txt
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-	  --no-emit-index-url --no-emit-find-links --upgrade --extra dev pyproject.toml -o requirements/dev.txt
-	echo "atheris>=3.0,<3.1; sys_platform == 'linux'" | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-	  --no-emit-index-url --no-emit-find-links --upgrade - -o requirements/fuzz.txt
+# The locks of the images take their versions from the lock of development.
+COMPILE = uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+  --no-emit-index-url --no-emit-find-links
+
+lock: ## resolve the requirements again (needs uv)
+	echo pip | $(COMPILE) --upgrade - -o requirements/pip.txt
+	$(COMPILE) --upgrade --all-extras pyproject.toml -o requirements/dev.txt
+	$(COMPILE) --constraint requirements/dev.txt --extra webhook pyproject.toml -o requirements/webhook.txt
+	$(COMPILE) --constraint requirements/dev.txt --extra kubelet-plugin pyproject.toml -o requirements/kubelet-plugin.txt
+	echo "atheris>=3.0,<3.1; sys_platform == 'linux'" | $(COMPILE) --upgrade - -o requirements/fuzz.txt
 
 clean: ## remove .venv, caches and build output
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info

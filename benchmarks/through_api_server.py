@@ -39,7 +39,8 @@ Object = dict[str, Any]
 
 CONNECTIONS: Final = (1, 8)
 _LABEL: Final = "benchmark"
-NOTHING, FLOOR, OURS, POLICIES, IN_TREE = "nothing", "constant", "neuron-dra", "with-policies", "in-tree"
+NOTHING, FLOOR, OURS = "bench-nothing", "bench-constant", "bench-ours"
+POLICIES, IN_TREE = "bench-policies", "bench-in-tree"
 _TITLES: Final = {
     NOTHING: "no webhook",
     FLOOR: "constant webhook, the same patch",
@@ -161,10 +162,10 @@ class Cluster:
         stored = self._plane.admin.create(pod(), NOTHING, dry_run=True).body
         sent = copy.deepcopy(stored)
         sent["metadata"] |= {"namespace": OURS}
+        review = reviews.review(sent)
+        review["request"]["namespace"] = OURS
         context = ssl.create_default_context(cafile=str(self._plane.authority.files.certificate))
-        answer = httpx.post(
-            f"https://127.0.0.1:{webhook.port}/mutate", json=reviews.review(sent), verify=context, trust_env=False
-        )
+        answer = httpx.post(f"https://127.0.0.1:{webhook.port}/mutate", json=review, verify=context, trust_env=False)
         response = answer.json()["response"]
         if "patch" not in response:
             raise click.ClickException(f"conversion did not patch the pod: {response}")

@@ -1,6 +1,6 @@
 """Packages the chart and writes checksums: the last steps of `make release`.
 
-Input: the folder with the wheel and the SBOM. Output there: `neuron-dra-<version>.tgz` and `SHA256SUMS`,
+Input: the folder with the wheel and the SBOMs. Output there: `neuron-dra-<version>.tgz` and `SHA256SUMS`,
 in the format of `sha256sum --check`.
 """
 

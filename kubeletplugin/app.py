@@ -215,7 +215,8 @@ def _recovered(settings: DriverSettings) -> Preparer:
     files = DiskFiles()
     try:
         boot_id = BOOT_ID.read_text().strip()
-        specs = SpecFiles(files, settings.cdi_dir, boot_id, settings.dev_root)
+        dev_root = settings.dev_root if settings.emulate is None else None
+        specs = SpecFiles(files, settings.cdi_dir, boot_id, dev_root)
         preparer = Preparer(files, state_dir=settings.state, specs=specs, boot_id=boot_id)
         files.make_directory(settings.state)
         recovery = preparer.recover()

@@ -27,6 +27,8 @@ _PREFIX: Final = f"{names.DRIVER}-claim_"
 _SUFFIX: Final = ".json"
 _UID: Final = re.compile(r"[A-Za-z0-9-]{1,63}", re.ASCII)
 _DEFAULT_DEV_ROOT: Final = Path("/dev")
+_NULL: Final = (1, 3)
+"""Numbers of Linux's null device."""
 
 
 class DamagedSpecError(Exception):
@@ -48,13 +50,14 @@ def device_ids(claim: PreparedClaim, position: int) -> tuple[str, ...]:
     return tuple(ids)
 
 
-def spec(claim: PreparedClaim, boot_id: str, dev_root: Path = _DEFAULT_DEV_ROOT) -> dict[str, Any]:
+def spec(claim: PreparedClaim, boot_id: str, dev_root: Path | None = _DEFAULT_DEV_ROOT) -> dict[str, Any]:
     """The CDI spec of a prepared claim.
 
     Args:
         claim: the claim.
         boot_id: of the running kernel.
         dev_root: the host's directory of device nodes; in containers they are in /dev with the host's numbers.
+            None: the devices are emulated, and containers get null devices.
     """
     devices = [
         {
@@ -78,8 +81,11 @@ def spec(claim: PreparedClaim, boot_id: str, dev_root: Path = _DEFAULT_DEV_ROOT)
     }
 
 
-def _device_node(index: int, dev_root: Path) -> dict[str, str]:
-    node = {"path": f"/dev/neuron{index}", "permissions": "rw"}
+def _device_node(index: int, dev_root: Path | None) -> dict[str, Any]:
+    node: dict[str, Any] = {"path": f"/dev/neuron{index}", "permissions": "rw"}
+    if dev_root is None:
+        # With numbers, the runtime looks for no node on the host: the driver has not the capability to create one.
+        return node | {"type": "c", "major": _NULL[0], "minor": _NULL[1]}
     return node if dev_root == _DEFAULT_DEV_ROOT else node | {"hostPath": str(dev_root / f"neuron{index}")}
 
 
@@ -95,7 +101,7 @@ def _request_name(claim: PreparedClaim, request: str) -> str:
 class SpecFiles:
     """The spec files of one node. All methods raise OSError."""
 
-    def __init__(self, files: Files, directory: Path, boot_id: str, dev_root: Path = _DEFAULT_DEV_ROOT) -> None:
+    def __init__(self, files: Files, directory: Path, boot_id: str, dev_root: Path | None = _DEFAULT_DEV_ROOT) -> None:
         self._files = files
         self._directory = directory
         self._boot_id = boot_id

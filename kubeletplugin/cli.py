@@ -12,10 +12,7 @@ import click
 from kubeletplugin.settings import DriverSettings, declarations, load
 from runtime import logs
 from runtime.settings import Declaration
-from runtime.startup import StartupError
-
-STARTUP_FAILURE: Final = 3
-"""Exit code of a plugin that could not start."""
+from runtime.startup import COULD_NOT_START, StartupError, not_installed
 
 _log = logging.getLogger(__name__)
 
@@ -37,11 +34,14 @@ def _main(**flags: Any) -> None:
         asyncio.run(_run(settings))
     except StartupError as error:
         click.echo(f"neuron-dra-kubelet-plugin: {error}", err=True)
-        sys.exit(STARTUP_FAILURE)
+        sys.exit(COULD_NOT_START)
 
 
 async def _run(settings: DriverSettings) -> None:
-    from kubeletplugin import app  # the API client and gRPC take a while to load; --help does not need them
+    try:
+        from kubeletplugin import app  # the API client and gRPC take a while to load; --help does not need them
+    except ModuleNotFoundError as error:
+        raise StartupError(not_installed(error, "kubelet-plugin")) from error
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

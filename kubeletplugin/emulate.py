@@ -5,9 +5,7 @@ Only the files are fake. Discovery reads them like real files, and all other par
 
 import contextlib
 import hashlib
-import os
 import shutil
-import stat
 from pathlib import Path
 from typing import Final
 
@@ -96,7 +94,7 @@ def write_tree(
     dev_root.mkdir(parents=True, exist_ok=True)
     for index in range(devices_of(entry)):
         write_device(sysfs_root, entry, index, driver_version)
-        write_device_node(dev_root, index)
+        _write(dev_root / f"neuron{index}", "")
     _write_pci(sysfs_root, entry)
     if entry.ultraserver_nodes:
         _write_ultraserver(sysfs_root / sysfs.CLASS, entry, server, node_id)
@@ -135,16 +133,6 @@ def write_device(sysfs_root: Path, entry: InstanceType, index: int, driver_versi
     if version >= _COMPONENTS_SINCE:
         _write(hardware / "health_status/unhealthy_components", "\n")
         _write(hardware / "health_status/healthcheck_heartbeat", "1\n")
-
-
-def write_device_node(dev_root: Path, index: int) -> None:
-    """Create `/dev/neuronN`: a null device, which container runtimes accept; without the permission, a plain file."""
-    path = dev_root / f"neuron{index}"
-    with contextlib.suppress(FileExistsError):
-        try:
-            os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
-        except PermissionError:
-            path.touch()
 
 
 def _write_pci(sysfs_root: Path, entry: InstanceType) -> None:

@@ -347,7 +347,8 @@ def _twice(node: Mapping_) -> YamlError:
         if (entry.name, entry.merge) in seen:
             break
         seen.add((entry.name, entry.merge))
-    return YamlError(entry.key.start, f"the key {entry.name!r} is there twice")
+    problem = f"the key {entry.name!r} is there twice: remove one; kubectl uses the last one"
+    return YamlError(entry.key.start, problem)
 
 
 def merge_sources(entry: Entry) -> Sequence[Node]:

@@ -20,7 +20,9 @@ from tests.support import faults
 from tests.support.serving import make_certificates
 
 # How long an example takes says how busy the machine is; what must be fast has tests that count.
+# Each run draws other examples, so a run needs no more of them than Hypothesis' default. `make thorough` runs more.
 hypothesis.settings.register_profile("neuron-dra", deadline=None)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile("neuron-dra")
 
 

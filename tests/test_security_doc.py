@@ -1,6 +1,7 @@
 """Every test, manifest line and default that docs/security.md names exists."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -29,10 +30,15 @@ def claims() -> list[str]:
     return rows
 
 
+@functools.cache
+def functions(path: str) -> frozenset[str]:
+    tree = ast.parse((ROOT / path).read_text())
+    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
 @pytest.mark.parametrize(("path", "name"), TESTS, ids=[name for _, name in TESTS])
 def test_every_test_that_is_named_exists(path: str, name: str) -> None:
-    tree = ast.parse((ROOT / path).read_text())
-    assert name in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    assert name in functions(path)
 
 
 @pytest.mark.parametrize(("path", "line"), LINES, ids=[line for _, line in LINES])

@@ -47,8 +47,9 @@ def _fullmatch(pattern: str, text: str) -> bool:
 
 
 def _rule(rule: str, pattern: str, *examples: str) -> str:
-    shown = " or ".join(f"'{example}'," for example in examples)
-    return f"{rule} (e.g. {shown} regex used for validation is '{pattern}')"
+    # Two spaces before "or", as in apimachinery (pkg/util/validation, RegexError).
+    shown = " or ".join(f"'{example}', " for example in examples)
+    return f"{rule} (e.g. {shown}regex used for validation is '{pattern}')"
 
 
 def _too_long(text: str, most: int, unit: str = "characters") -> list[str]:

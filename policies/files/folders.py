@@ -131,9 +131,14 @@ def _shown(path: object) -> str:
 
 
 def digest(files: Mapping[str, bytes]) -> str:
-    """SHA-256 of all names and contents, as hex."""
+    """SHA-256 of all names and contents, as hex.
+
+    The directory that all files have in common does not count: replicas may have mounted it at other places.
+    """
     total = hashlib.sha256()
-    for name, content in sorted(files.items()):
+    common = os.path.commonpath([os.path.dirname(name) for name in files]) if files else ""  # noqa: PTH120 - text
+    for path, content in sorted(files.items()):
+        name = path[len(common) :].lstrip("/")
         total.update(f"{len(name)}:{name}:{len(content)}:".encode(errors="surrogateescape"))
         total.update(content)
     return total.hexdigest()

@@ -36,6 +36,8 @@ _PATHS: Final = {
     "ClusterRoleBinding": ("apis/rbac.authorization.k8s.io/v1", "clusterrolebindings"),
     "Role": ("apis/rbac.authorization.k8s.io/v1", "roles"),
     "RoleBinding": ("apis/rbac.authorization.k8s.io/v1", "rolebindings"),
+    "MutatingAdmissionPolicy": ("apis/admissionregistration.k8s.io/v1", "mutatingadmissionpolicies"),
+    "MutatingAdmissionPolicyBinding": ("apis/admissionregistration.k8s.io/v1", "mutatingadmissionpolicybindings"),
     "MutatingWebhookConfiguration": (
         "apis/admissionregistration.k8s.io/v1",
         "mutatingwebhookconfigurations",

@@ -111,6 +111,7 @@ def test_rules_follow_the_policies_of_two_replicas(
     assert refusal(api, "owned", labels={"owner": "team-a"}) == ""
     assert api.get(KIND, NAME)["metadata"]["generation"] == generation + 1, "one replica wrote, once"
 
+    eventually("both replicas to report the same policies", lambda: not differ(installation, one, two))
     (folders[1] / "maps.yaml").unlink()
     eventually("the second replica to report its policies", lambda: differ(installation, one, two))
     assert resources(api) == ["configmaps", "leases"], "the first replica still needs them"

@@ -1,6 +1,7 @@
 """The images: the Dockerfile without a builder, and the programs as installed from the wheel."""
 
 import http.client
+import http.server
 import importlib.metadata
 import json
 import os
@@ -9,6 +10,7 @@ import shutil
 import ssl
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 import venv
@@ -27,8 +29,11 @@ from tests.deploy.charts import EVERYTHING, pod_specs, render
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
+SLIM = ROOT / "deploy" / "slim-venv.sh"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 PROGRAMS = Path(sys.executable).parent
+IMAGES = ("webhook", "kubelet-plugin")
+"""Also the names of the extras, the locks and the stages."""
 
 
 # --- the Dockerfile -------------------------------------------------------------------------------------------
@@ -58,17 +63,20 @@ def test_hadolint_has_nothing_to_say() -> None:
 
 def test_every_stage_stands_on_the_one_base_that_can_be_pinned(stages: dict[str, list[tuple[str, str]]]) -> None:
     bases = {name: values(stage, "FROM")[0].partition(" AS ")[0] for name, stage in stages.items()}
-    assert set(bases.values()) == {"${PYTHON_IMAGE}", "scratch", "runtime"}
-    assert {name for name, base in bases.items() if base == "runtime"} == {"webhook", "kubelet-plugin"}
+    assert set(bases.values()) == {"${PYTHON_IMAGE}", "scratch", "venv", "sbom-tool", "runtime"}
+    assert {name for name, base in bases.items() if base == "runtime"} == set(IMAGES)
     assert "ARG PYTHON_IMAGE=" in DOCKERFILE.read_text()
 
 
 def test_nothing_is_installed_that_is_not_locked(stages: dict[str, list[tuple[str, str]]]) -> None:
     runs = [run for stage in stages.values() for run in values(stage, "RUN")]
     installs = [line for run in runs for line in run.split("&&") if "pip install" in line]
-    assert len(installs) == 4
-    assert all("--require-hashes" in line or "--no-index --no-compile /dist/*.whl" in line for line in installs)
-    assert "requirements/runtime.txt" in " ".join(values(stages["build"], "COPY"))
+    assert len(installs) == 6
+    assert all("--require-hashes" in line or "--no-deps --no-index /dist/*.whl" in line for line in installs)
+    for image in IMAGES:
+        assert values(stages[f"{image}-venv"], "COPY") == [f"requirements/{image}.txt /requirements.txt"]
+        assert f"/slim-venv.sh /opt/neuron-dra {image} " in values(stages[f"{image}-venv"], "RUN")[0]
+        assert f"--from={image}-venv /opt/neuron-dra /opt/neuron-dra" in values(stages[image], "COPY")
 
 
 @pytest.mark.parametrize(
@@ -94,7 +102,8 @@ def test_images_run_as_the_chart_runs_them(
 def test_a_read_only_root_is_enough(stages: dict[str, list[tuple[str, str]]]) -> None:
     [environment] = values(stages["runtime"], "ENV")
     assert "PYTHONDONTWRITEBYTECODE=1" in environment
-    assert "compileall" in values(stages["build"], "RUN")[-1]
+    for image in IMAGES:
+        assert "compileall" in values(stages[f"{image}-venv"], "RUN")[-1]
 
 
 def test_the_build_backend_is_taken_from_the_lock(stages: dict[str, list[tuple[str, str]]], tmp_path: Path) -> None:
@@ -118,25 +127,33 @@ def test_the_images_can_be_built(tmp_path: Path) -> None:
     docker = shutil.which("docker")
     if docker is None or subprocess.run([docker, "info"], capture_output=True, check=False).returncode:
         pytest.skip("no docker engine here: the Dockerfile is only linted and read")
-    for target in ("webhook", "kubelet-plugin", "sbom"):
+    for target in (*IMAGES, "sbom"):
         subprocess.run(
             [docker, "build", "-f", DOCKERFILE, "--target", target, "--output", f"type=local,dest={tmp_path}", ROOT],
             check=True,
         )
-    assert json.loads((tmp_path / "sbom.cdx.json").read_text())["bomFormat"] == "CycloneDX"
+    for image in IMAGES:
+        assert json.loads((tmp_path / f"sbom-{image}.cdx.json").read_text())["bomFormat"] == "CycloneDX"
 
 
-def test_the_bill_of_materials_is_made_from_the_lock_without_a_network(tmp_path: Path) -> None:
-    target = tmp_path / "sbom.json"
-    lock = ROOT / "requirements" / "runtime.txt"
-    command = [PROGRAMS / "cyclonedx-py", "requirements", "--pyproject", ROOT / "pyproject.toml"]
-    command += ["--output-reproducible", "--of", "JSON", "-o", target, lock]
+def test_the_bills_of_materials_are_made_from_the_locks_without_a_network(tmp_path: Path) -> None:
     nowhere = {**os.environ, "https_proxy": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
-    subprocess.run(command, check=True, capture_output=True, env=nowhere)
-    made = json.loads(target.read_text())
-    listed = {f"{each['name']}=={each['version']}" for each in made["components"]}
-    assert listed == set(re.findall(r"^([^\s=]+==[^\s;]+)", lock.read_text(), re.MULTILINE))
-    assert (made["metadata"]["component"]["name"], made["metadata"]["component"]["version"]) == ("neuron-dra", VERSION)
+    command = [PROGRAMS / "cyclonedx-py", "requirements", "--pyproject", ROOT / "pyproject.toml"]
+    command += ["--output-reproducible", "--of", "JSON"]
+    locks = {tmp_path / f"{image}.json": ROOT / "requirements" / f"{image}.txt" for image in IMAGES}
+    makers = [
+        subprocess.Popen([*command, "-o", target, lock], stderr=subprocess.PIPE, env=nowhere)
+        for target, lock in locks.items()
+    ]
+    for maker in makers:
+        _, said = maker.communicate()
+        assert maker.returncode == 0, said
+    for target, lock in locks.items():
+        made = json.loads(target.read_text())
+        listed = {f"{each['name']}=={each['version']}" for each in made["components"]}
+        assert listed == set(re.findall(r"^([^\s=]+==[^\s;]+)", lock.read_text(), re.MULTILINE))
+        about = made["metadata"]["component"]
+        assert (about["name"], about["version"]) == ("neuron-dra", VERSION)
 
 
 # --- the wheel ------------------------------------------------------------------------------------------------
@@ -148,7 +165,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
     for line in (ROOT / ".dockerignore").read_text().splitlines():
         name = line.removeprefix("!")
-        if name == line or line.endswith(".txt"):
+        if name == line or line.endswith((".txt", ".sh")):
             continue
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -169,16 +186,14 @@ def locked(lock: str) -> dict[str, tuple[Requirement, frozenset[str]]]:
     return found
 
 
-@pytest.fixture(scope="module")
-def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`bin` of a virtual environment with the wheel, and with exactly what requirements/runtime.txt installs here.
+def make_programs(home: Path, wheel: Path, image: str) -> Path:
+    """`bin` of a virtual environment with the wheel, and with what the lock of an image installs here, made slim.
 
     Those packages are links to the ones of this environment: `make install` checked their hashes.
     """
-    home = tmp_path_factory.mktemp("venv")
     venv.create(home, symlinks=True)
     [target] = home.glob("lib/python*/site-packages")
-    for name, (requirement, _) in locked("runtime.txt").items():
+    for name, (requirement, _) in locked(f"{image}.txt").items():
         if requirement.marker is not None and not requirement.marker.evaluate():
             continue
         distribution = importlib.metadata.distribution(name)
@@ -189,16 +204,28 @@ def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
                 (target / file).symlink_to(Path(str(file.locate())))
     # The wheel's own requirements are looked up among the installed packages only: a lock that lacks one fails here.
     pip = [sys.executable, "-m", "pip", "--python", home / "bin" / "python", "--quiet", "install", "--no-compile"]
-    done = subprocess.run([*pip, "--no-index", wheel], capture_output=True, text=True, check=False)
+    done = subprocess.run([*pip, "--no-index", f"{wheel}[{image}]"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    done = subprocess.run([SLIM, home, image], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return home / "bin"
 
 
+@pytest.fixture(scope="module")
+def webhook_programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_programs(tmp_path_factory.mktemp("webhook"), wheel, "webhook")
+
+
+@pytest.fixture(scope="module")
+def plugin_programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_programs(tmp_path_factory.mktemp("kubelet-plugin"), wheel, "kubelet-plugin")
+
+
 def run(programs: Path, *arguments: str | Path) -> str:
-    # In another directory, so that no file of the checkout is found.
-    done = subprocess.run(
-        [programs / arguments[0], *arguments[1:]], capture_output=True, text=True, check=False, cwd=programs
-    )
+    # In another directory and without a path of modules, so that no file of the checkout is found.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [programs / arguments[0], *arguments[1:]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=programs, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -220,9 +247,10 @@ def test_the_wheel_has_the_packages_and_what_they_read(wheel: Path) -> None:
         assert shipped <= set(names)
 
 
-def test_what_runs_is_locked_as_what_is_developed_with() -> None:
+@pytest.mark.parametrize("image", IMAGES)
+def test_what_runs_is_locked_as_what_is_developed_with(image: str) -> None:
     developed = locked("dev.txt")
-    runtime = locked("runtime.txt")
+    runtime = locked(f"{image}.txt")
     assert runtime
     assert {
         name: (str(requirement), hashes, str(developed[name][0]), developed[name][1])
@@ -231,21 +259,137 @@ def test_what_runs_is_locked_as_what_is_developed_with() -> None:
     } == {}
 
 
+def test_no_image_has_what_only_the_other_imports() -> None:
+    webhook, plugin = (set(locked(f"{image}.txt")) for image in IMAGES)
+    assert plugin - webhook == {"grpcio", "protobuf"}
+    assert {"cel-python", "lark", "google-re2", "starlette", "uvicorn", "cryptography", "jsonpatch"} <= webhook - plugin
+
+
+IMPORT_ALL = """
+import importlib, importlib.util, pkgutil, sys
+for package in sys.argv[1].split():
+    for module in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
+        importlib.import_module(module.name)
+print([name for name in sys.argv[2].split() if importlib.util.find_spec(name)])
+"""
+
+
 @pytest.mark.timeout(300)
-def test_both_programs_run_from_the_wheel_alone(programs: Path) -> None:
-    assert run(programs, "neuron-dra", "--version") == f"neuron-dra {VERSION}\n"
+def test_the_webhook_runs_from_the_wheel_alone(webhook_programs: Path) -> None:
+    packages, others = "webhook policies kubecel neuron certs runtime", "kubeletplugin grpc google"
+    assert run(webhook_programs, "python", "-c", IMPORT_ALL, packages, others) == "[]\n"
+    assert run(webhook_programs, "neuron-dra", "--version") == f"neuron-dra {VERSION}\n"
     example = ROOT / "deploy" / "examples" / "legacy-pod" / "pod.yaml"
-    converted = list(yaml.safe_load_all(run(programs, "neuron-dra", "convert", "-f", example)))
+    converted = list(yaml.safe_load_all(run(webhook_programs, "neuron-dra", "convert", "-f", example)))
     assert {each["kind"] for each in converted} == {"Pod", "ResourceClaimTemplate"}
-    [packs] = programs.parent.glob("lib/python*/site-packages/policies/packs")
-    run(programs, "neuron-dra", "policy", "check", packs)
-    assert "--emulate" in run(programs, "neuron-dra-kubelet-plugin", "--help")
+    [packs] = webhook_programs.parent.glob("lib/python*/site-packages/policies/packs")
+    run(webhook_programs, "neuron-dra", "policy", "check", packs)
+
+
+@pytest.mark.timeout(300)
+def test_the_driver_runs_from_the_wheel_alone(plugin_programs: Path) -> None:
+    others = "webhook kubecel certs celpy lark re2 starlette uvicorn uvloop cryptography jsonpatch"
+    assert run(plugin_programs, "python", "-c", IMPORT_ALL, "kubeletplugin", others) == "[]\n"
+    assert run(plugin_programs, "neuron-dra-kubelet-plugin", "--version").endswith(f" {VERSION}\n")
+    assert "--emulate" in run(plugin_programs, "neuron-dra-kubelet-plugin", "--help")
+    assert {each.name for each in plugin_programs.glob("*neuron*")} == {"neuron-dra-kubelet-plugin"}
+
+
+ASK = """
+import asyncio, json, pathlib, sys
+from runtime.api_transport import Connection, load_configuration
+async def ask():
+    connection = await Connection.open(lambda: load_configuration(pathlib.Path(sys.argv[1])))
+    body = {"metadata": {"name": "p"}}
+    print(json.loads(await connection.request("POST", "/api/v1/pods", timeout=10, body=body))["metadata"]["name"])
+    async with connection.stream("/api/v1/pods", query={"watch": "true"}, stall=10) as pieces:
+        print(b"".join([piece async for piece in pieces]).decode())
+    await connection.close()
+asyncio.run(ask())
+"""
+
+
+class Echo(http.server.BaseHTTPRequestHandler):
+    """Answers a request with its body, or with its path."""
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        assert self.headers["Authorization"] == "Bearer secret"
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0"))) or self.path.encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the parameter's name in the base class
+        pass
+
+
+@pytest.mark.parametrize("image", IMAGES)
+@pytest.mark.timeout(300)
+def test_the_client_works_without_its_generated_classes(
+    image: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    programs: Path = request.getfixturevalue({"webhook": "webhook_programs"}.get(image, "plugin_programs"))
+    generated = [
+        each
+        for folder in ("client", "aio/client")
+        for part in ("api", "models")
+        for each in programs.parent.glob(f"lib/python*/site-packages/kubernetes/{folder}/{part}/*")
+    ]
+    assert {each.name for each in generated} == {"__init__.py"}
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
+        threading.Thread(target=server.serve_forever).start()
+        config = {
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
+            "users": [{"name": "u", "user": {"token": "secret"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        (tmp_path / "kubeconfig").write_text(json.dumps(config))
+        try:
+            said = run(programs, "python", "-c", ASK, tmp_path / "kubeconfig")
+        finally:
+            server.shutdown()
+    assert said == "p\n/api/v1/pods?watch=true\n"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("installed", "command", "extra"),
+    [
+        ("plugin_programs", ("webhook", "webhook"), "webhook"),
+        ("webhook_programs", ("kubeletplugin", "--node-name=n"), "kubelet-plugin"),
+    ],
+    ids=IMAGES,
+)
+def test_a_program_whose_extra_is_not_installed_names_it(
+    installed: str, command: tuple[str, ...], extra: str, request: pytest.FixtureRequest
+) -> None:
+    # Our packages are those of the checkout: the wheel has all of them.
+    python = request.getfixturevalue(installed) / "python"
+    done = subprocess.run([python, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stderr
+    assert re.fullmatch(
+        rf".*The Python module '\w+' is not installed: install the package with its extra '{extra}', "
+        rf"as in `pip install 'neuron-dra\[{extra}\]'`\.\n",
+        done.stderr.splitlines(keepends=True)[-1],
+    )
 
 
 @pytest.fixture
-def server(programs: Path, tmp_path: Path) -> Iterator[tuple[str, int]]:
+def server(webhook_programs: Path, tmp_path: Path) -> Iterator[tuple[str, int]]:
     """The standalone webhook from the wheel, which may write only to its directory."""
-    argv = [programs / "neuron-dra", "webhook", "--standalone", "--port=0", "--metrics-port=0", "--log-format=json"]
+    argv = [
+        webhook_programs / "neuron-dra",
+        "webhook",
+        "--standalone",
+        "--port=0",
+        "--metrics-port=0",
+        "--log-format=json",
+    ]
     with (tmp_path / "log").open("wb") as log:
         child = subprocess.Popen([*argv, f"--tls-dir={tmp_path}"], cwd=tmp_path, stderr=log)
     try:

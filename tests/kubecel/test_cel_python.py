@@ -172,7 +172,7 @@ BOOLS: st.SearchStrategy[str] = st.deferred(
 ABSORBING = ("&&", "||", ".all(", ".exists(")
 
 
-@settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.one_of(INTEGERS, BOOLS, LISTS, joined(TEXTS, ["+"], TEXTS)))
 def test_generated_expressions_mean_the_same_to_both(expression: str) -> None:
     expected, actual = theirs(expression, DATA), ours(expression, DATA)

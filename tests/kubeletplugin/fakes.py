@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from kubeletplugin import cdi, emulate
 from kubeletplugin.decide import NodeView
@@ -131,9 +131,12 @@ def devices(*indices: int, request: str = "n0") -> tuple[JsonObject, ...]:
     return tuple(result(f"neuron-device-{index}", request) for index in indices)
 
 
+_TREE: Final = ("sys", "dev", "emulates")
+
+
 @functools.cache
 def _emulated(instance_type: str, driver_version: str) -> Path:
-    """An emulated node to copy: that takes a tenth of the time of writing it."""
+    """An emulated node that tests share, or copy: that takes a tenth of the time of writing it."""
     root = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, root)
     emulate.write_tree(root, emulate.emulated_type(instance_type), driver_version=driver_version)
@@ -142,7 +145,11 @@ def _emulated(instance_type: str, driver_version: str) -> Path:
 
 @dataclasses.dataclass
 class Node:
-    """An emulated node in a directory, and what runs on it."""
+    """An emulated node in a directory, and what runs on it.
+
+    Its 800 files and directories are links to those of a shared node until `sysfs` or `dev` is asked for: who has the
+    path may write.
+    """
 
     root: Path
     instance_type: str = "trn2.48xlarge"
@@ -152,19 +159,46 @@ class Node:
     lock_timeout: float = 10.0
 
     def __post_init__(self) -> None:
+        if self._kind.exists() and self._kind.read_text() == self._parameters:
+            return
         if self.root.exists() and any(self.root.iterdir()):
+            self._copy()
             entry = emulate.emulated_type(self.instance_type)
             emulate.write_tree(self.root, entry, driver_version=self.driver_version)
-        else:
-            tree = _emulated(self.instance_type, self.driver_version)
-            subprocess.run(["cp", "-a", f"{tree}/.", self.root], check=True)
+            return
+        self.root.mkdir(parents=True, exist_ok=True)
+        tree = _emulated(self.instance_type, self.driver_version)
+        for name in _TREE:
+            (self.root / name).symlink_to(tree / name)
+        self._kind.write_text(self._parameters)
+
+    def _copy(self) -> None:
+        """Have files of its own."""
+        links = [link for name in _TREE if (link := self.root / name).is_symlink()]
+        sources = [link.readlink() for link in links]
+        for link in links:
+            link.unlink()
+        if sources:
+            self._kind.unlink()
+            subprocess.run(["cp", "-a", *sources, self.root], check=True)
+
+    @property
+    def _kind(self) -> Path:
+        """Says of which node the files are, while they are links."""
+        return self.root / "shared-node"
+
+    @property
+    def _parameters(self) -> str:
+        return f"{self.instance_type} {self.driver_version}"
 
     @property
     def sysfs(self) -> Path:
+        self._copy()
         return self.root / "sys"
 
     @property
     def dev(self) -> Path:
+        self._copy()
         return self.root / "dev"
 
     @property
@@ -179,16 +213,16 @@ class Node:
         return self.sysfs / "devices/virtual/neuron_device" / f"neuron{index}"
 
     def discover(self) -> NodeHardware:
-        return discover(self.sysfs, self.dev)
+        return discover(self.root / "sys", self.root / "dev")
 
     def read_ultraserver(self) -> UltraServer | None:
-        return read_ultraserver(self.sysfs)
+        return read_ultraserver(self.root / "sys")
 
     def view(self) -> NodeView:
         return NodeView(self.discover(), Catalogue().get(self.instance_type), self.read_ultraserver)
 
     def specs(self) -> cdi.SpecFiles:
-        return cdi.SpecFiles(self.files, self.cdi_dir, self.boot_id, self.dev)
+        return cdi.SpecFiles(self.files, self.cdi_dir, self.boot_id, self.root / "dev")
 
     def preparer(self) -> Preparer:
         """A new instance of the driver's state, as after a start; not recovered yet."""

@@ -88,6 +88,12 @@ def test_device_nodes_elsewhere_keep_their_path_in_the_container() -> None:
     assert node == {"path": "/dev/neuron0", "permissions": "rw", "hostPath": "/srv/dev/neuron0"}
 
 
+def test_emulated_devices_need_no_node_on_the_host() -> None:
+    [first, *_] = cdi.spec(TWO, BOOT, None)["devices"]
+    [node] = first["containerEdits"]["deviceNodes"]
+    assert node == {"path": "/dev/neuron0", "permissions": "rw", "type": "c", "major": 1, "minor": 3}
+
+
 def test_a_whole_node_is_one_device_with_all_nodes() -> None:
     whole = claim(PreparedDevice("n0", NODE, "neuron-node", tuple(range(16))))
     check(cdi.spec(whole, BOOT))

@@ -22,6 +22,7 @@ from kubeletplugin.decide import PrepareError
 from kubeletplugin.files import DiskFiles
 from tests.kubeletplugin.fakes import Node, allocated, config, devices, result, share, uid
 
+# Few entries of each kind: drawing takes all the time.
 SHARES = st.builds(
     Share,
     id=st.text(),
@@ -44,13 +45,13 @@ CLAIMS = st.builds(
     namespace=st.text(),
     name=st.text(),
     allocation=st.text(),
-    devices=st.lists(DEVICES).map(tuple),
-    environment=st.dictionaries(st.text(), st.dictionaries(st.text(), st.text())),
+    devices=st.lists(DEVICES, max_size=3).map(tuple),
+    environment=st.dictionaries(st.text(), st.dictionaries(st.text(), st.text(), max_size=2), max_size=2),
 )
 CHECKPOINTS = st.builds(
     lambda boot, claims, incomplete: Checkpoint(boot, {claim.uid: claim for claim in claims}, incomplete),
     st.text(),
-    st.lists(CLAIMS),
+    st.lists(CLAIMS, max_size=3),
     st.booleans(),
 )
 

@@ -145,7 +145,7 @@ def parsed(text: str) -> set[int]:
     return found
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.thorough
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_no_two_claims_hold_the_same_core(chunk: int) -> None:
     seen: Counter[str] = Counter()

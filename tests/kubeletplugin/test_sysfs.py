@@ -49,8 +49,8 @@ def test_a_tree_that_is_there_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_tree_of_another_type_makes_room_and_files_of_others_stay(tmp_path: Path) -> None:
-    foreign = (tmp_path / "sys/class/net", tmp_path / "dev/null", tmp_path / "sys/devices/virtual/dmi/id/board_name")
-    Node(tmp_path, "trn2u.48xlarge", driver_version="2.30.2.0")
+    before = Node(tmp_path, "trn2u.48xlarge", driver_version="2.30.2.0")
+    foreign = (before.sysfs / "class/net", before.dev / "null", before.sysfs / "devices/virtual/dmi/id/board_name")
     for path in foreign:
         path.write_text("foreign")
     node = Node(tmp_path, "trn2.3xlarge")
@@ -74,18 +74,6 @@ def test_an_unknown_type_cannot_be_emulated() -> None:
     with pytest.raises(emulate.UnknownTypeError) as caught:
         emulate.emulated_type("trn2.48xlrge")
     assert str(caught.value) == "There is no instance type 'trn2.48xlrge' to emulate. Did you mean 'trn2.48xlarge'?"
-
-
-def test_device_nodes_are_plain_files_where_devices_may_not_be_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_args: Any) -> None:
-        raise PermissionError(errno.EPERM, "not allowed")
-
-    monkeypatch.setattr(os, "mknod", refuse)
-    emulate.write_device_node(tmp_path, 0)
-    emulate.write_device_node(tmp_path, 0)
-    assert (tmp_path / "neuron0").is_file()
 
 
 @pytest.mark.parametrize(

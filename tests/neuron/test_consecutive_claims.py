@@ -17,6 +17,7 @@ from neuron.windows import Line
 from tests.support.allocations import CORES, claim_of, node_of
 
 DEVICE, CORE = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"
+WIDE = settings(max_examples=3 * settings.default.max_examples, phases=[Phase.explicit, Phase.generate])
 LINES = [entry for entry in Catalogue() if entry.line is not None]
 RING = InstanceType("odd.large", "odd", 9, 4, (1,), 1, None, Topology.RING)
 
@@ -108,7 +109,7 @@ PODS = st.lists(ASK, min_size=1, max_size=4).map(lambda asks: sorted(asks, key=l
 ENTRIES = st.builds(typed, st.sampled_from([*LINES, RING]), shares=st.booleans(), windows=st.booleans())
 
 
-@settings(max_examples=600, deadline=None, phases=[Phase.explicit, Phase.generate])
+@WIDE
 @given(PODS, ENTRIES)
 @example(
     [("app", DEVICE, 9), ("app", CORE, 9), ("app", CORE, 9), ("app", CORE, 9)], named("inf1.24xlarge", shares=True)
@@ -133,7 +134,7 @@ def test_a_claim_fits_an_empty_node_with_consecutive_devices_and_exact_cores(
 FAMILIES = st.lists(ENTRIES, min_size=2, max_size=4, unique_by=lambda entry: entry.name)
 
 
-@settings(max_examples=500, deadline=None, phases=[Phase.explicit, Phase.generate])
+@WIDE
 @given(PODS, FAMILIES)
 @example(
     [("init", DEVICE, 6), ("sidecar", DEVICE, 4)],
@@ -164,7 +165,7 @@ def claim_of_one(size: int, entry: InstanceType) -> Claim:
     return claim
 
 
-@settings(max_examples=1000, deadline=None, phases=[Phase.explicit, Phase.generate])
+@WIDE
 @given(ENTRIES, st.data())
 def test_one_container_fits_wherever_a_listed_run_is_free(entry: InstanceType, data: st.DataObject) -> None:
     line = entry.line

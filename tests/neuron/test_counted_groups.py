@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from neuron.allocator import Node, Result
@@ -65,7 +65,6 @@ def groups(size: int) -> list[list[int]]:
     return [list(range(start, start + size)) for start in range(0, 16, size)]
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.sampled_from([4, 8]), st.sets(st.integers(0, 15)))
 @example(4, {1})
 @example(8, {0, 1, 2})

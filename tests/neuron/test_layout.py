@@ -1,7 +1,7 @@
 import dataclasses
 from collections.abc import Iterator
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from neuron.demand import Ask, Role
@@ -153,7 +153,6 @@ ROLES = st.sampled_from(["init", "init", "sidecar", "app"])
 SMALL = st.lists(st.tuples(ROLES, st.sampled_from([0, 1, 4, 8])), min_size=2, max_size=6)
 
 
-@settings(max_examples=400, deadline=None)
 @given(SMALL)
 @example([("init", 8), ("sidecar", 4), ("init", 8), ("app", 4)])
 @example([("init", 4), ("sidecar", 1), ("init", 4), ("init", 1), ("app", 1)])
@@ -174,7 +173,6 @@ def test_what_is_served_can_be_placed(containers: list[tuple[str, int]]) -> None
 MIXED = st.lists(st.tuples(ROLES, st.sampled_from([0, 1, 2, 3, 4, 5, 7, 8, 12])), min_size=1, max_size=5)
 
 
-@settings(max_examples=400, deadline=None)
 @given(MIXED, st.booleans())
 @example([("init", 4), ("sidecar", 5), ("app", 7)], False)
 @example([("init", 8), ("sidecar", 3), ("app", 5)], False)

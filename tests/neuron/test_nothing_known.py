@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from neuron import names
@@ -44,7 +44,6 @@ def serves(asks: list[Ask], types: tuple[InstanceType, ...], config: DeviceConfi
     st.sampled_from([DeviceConfig(), DeviceConfig(1), DeviceConfig(2), DeviceConfig(None, 2)]),
     st.booleans(),
 )
-@settings(max_examples=250, deadline=None)
 @example([ask(7)], DeviceConfig(), False)
 @example([ask(17)], DeviceConfig(), False)
 @example([ask(9, cores=True)], DeviceConfig(), True)

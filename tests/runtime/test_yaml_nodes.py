@@ -16,9 +16,17 @@ from runtime.yaml_nodes import (
 )
 
 FAULTS: dict[str, tuple[str, int, str]] = {
-    "key-twice": ("a: 1\nb: 2\na: 3\n", 10, "the key 'a' is there twice"),
-    "key-twice-in-two-spellings": ("1: a\n0x1: b\n", 5, "the key '1' is there twice"),
-    "merge-twice": ("a: &a {}\n<<: *a\n<<: *a\n", 16, "the key '<<' is there twice"),
+    "key-twice": ("a: 1\nb: 2\na: 3\n", 10, "the key 'a' is there twice: remove one; kubectl uses the last one"),
+    "key-twice-in-two-spellings": (
+        "1: a\n0x1: b\n",
+        5,
+        "the key '1' is there twice: remove one; kubectl uses the last one",
+    ),
+    "merge-twice": (
+        "a: &a {}\n<<: *a\n<<: *a\n",
+        16,
+        "the key '<<' is there twice: remove one; kubectl uses the last one",
+    ),
     "null-key": ("~: 1\n", 0, "a key must be a string, a number or a boolean"),
     "list-key": ("? [a]\n: 1\n", 2, "a key must be a string, a number or a boolean"),
     "alias-of-list-as-key": ("a: &a [1]\n*a : 1\n", 10, "a key must be a string, a number or a boolean"),

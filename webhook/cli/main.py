@@ -7,6 +7,7 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
+from runtime.startup import COULD_NOT_START, not_installed
 from webhook.cli.streams import INTERRUPTED, OutputError, failing_in_one_line, need_stdout
 
 _COMMANDS: Final = {
@@ -31,6 +32,15 @@ _COMMANDS: Final = {
 _SERVER: Final = "webhook"
 """The command that needs no standard output."""
 
+_EXTRA: Final = "webhook"
+"""The extra of pyproject.toml that has the packages of all commands."""
+
+
+class NotInstalledError(click.ClickException):
+    """A package of the commands is not installed."""
+
+    exit_code = COULD_NOT_START
+
 
 class LazyGroup(click.Group):
     """A group that imports the module of a command when the command is used."""
@@ -54,6 +64,8 @@ class LazyGroup(click.Group):
                 return super().invoke(ctx)
         except KeyboardInterrupt:
             return ctx.exit(INTERRUPTED)
+        except ModuleNotFoundError as error:
+            raise NotInstalledError(not_installed(error, _EXTRA)) from error
 
     def main(self, *args: Any, **options: Any) -> Any:
         """The same for what click itself prints, such as the help."""

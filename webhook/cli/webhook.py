@@ -5,16 +5,13 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Any
 
 import click
 
-from runtime.startup import StartupError
+from runtime.startup import COULD_NOT_START, StartupError
 from webhook.reviews import lane
 from webhook.server import settings
-
-COULD_NOT_START: Final = 3
-"""Exit code; uvicorn's STARTUP_FAILURE is the same."""
 
 
 class CouldNotStartError(click.ClickException):

@@ -235,7 +235,8 @@ def _json_data(document: Document) -> Any:
         value = dict(pairs)
         if len(value) < len(pairs):
             names = [name for name, _ in pairs]
-            raise fault(f"the key {next(name for name in names if names.count(name) > 1)!r} is there twice")
+            name = next(each for each in names if names.count(each) > 1)
+            raise fault(f"the key {name!r} is there twice: remove one; kubectl uses the last one")
         return value
 
     def constant(name: str) -> Any:

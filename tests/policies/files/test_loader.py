@@ -300,6 +300,14 @@ def test_a_mounted_config_map_is_read_through_its_link(tmp_path: Path) -> None:
     assert [rule.name for rule in load_folder(tmp_path).validating] == ["limits"]
 
 
+def test_the_folder_does_not_count_for_the_digest() -> None:
+    one, other = {"/a/p.yaml": b"x", "/a/b/q.yaml": b"y"}, {"c/d/p.yaml": b"x", "c/d/b/q.yaml": b"y"}
+    assert folders.digest(one) == folders.digest(other)
+    assert folders.digest(one) != folders.digest({"/a/p.yaml": b"x", "/a/c/q.yaml": b"y"})
+    assert folders.digest({"/a/p.yaml": b"x"}) == folders.digest({"p.yaml": b"x"})
+    assert folders.digest({}) == folders.digest({})
+
+
 def test_the_digest_follows_content_and_names() -> None:
     digests = {
         loaded(policy(CHECK)).digest,

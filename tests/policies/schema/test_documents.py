@@ -43,7 +43,9 @@ def test_times_stay_text_and_empty_documents_are_left_out() -> None:
         pytest.param(b"\xff", 1, "the file is not UTF-8: invalid start byte.", id="encoding"),
         pytest.param(b"a: 1\nb: [", 2, "this is not YAML: did not find expected node content", id="syntax"),
         pytest.param(b"a: \x01", 1, "this is not YAML: ", id="control-character"),
-        pytest.param(b"a: 1\nb: 2\na: 3", 3, "the key 'a' is there twice.", id="twice"),
+        pytest.param(
+            b"a: 1\nb: 2\na: 3", 3, "the key 'a' is there twice: remove one; kubectl uses the last one.", id="twice"
+        ),
         pytest.param(b"a: &a {b: 1}\nc:\n  <<: *a", 3, "merge keys (<<) are not supported in", id="merge"),
         pytest.param(b"? [a]\n: 1", 1, "a key must be a string, a number or a boolean.", id="key"),
         pytest.param(b"a: !!binary aGk=", 1, "'aGk=' has the tag tag:yaml.org,2002:binary, which", id="tag"),

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import forked
+
 ROOT = Path(__file__).parents[3]
 POD = ROOT / "deploy" / "examples" / "legacy-pod" / "pod.yaml"
 COMMANDS = {
@@ -24,6 +26,10 @@ COMMANDS = {
 def run(*arguments: str, redirect: str = "", stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     command = ["sh", "-c", f'exec "$@" {redirect}', "sh", sys.executable, "-m", "webhook", *arguments]
     return subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, timeout=100, check=False)
+
+
+def run_forked(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return forked.run("webhook", arguments, cwd=ROOT, environment=os.environ, stdin=stdin)
 
 
 @pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
@@ -70,19 +76,19 @@ def test_an_interrupt_ends_with_130_and_no_word(command: str) -> None:
 
 def test_no_objects_on_standard_input_is_said() -> None:
     for command in ("convert", "validate"):
-        done = run(command, "-f", "-", stdin=b"# nothing\n")
+        done = run_forked(command, "-f", "-", stdin=b"# nothing\n")
         assert b"<stdin>: it contains no objects." in done.stderr
         assert done.returncode == 0
 
 
 @pytest.mark.parametrize("command", ["convert", "validate"])
 def test_files_are_also_arguments(command: str) -> None:
-    assert run(command, str(POD)).stdout == run(command, "-f", str(POD)).stdout
+    assert run_forked(command, str(POD)).stdout == run_forked(command, "-f", str(POD)).stdout
 
 
 @pytest.mark.parametrize("command", ["convert", "validate"])
 def test_nothing_to_read_is_wrong_use(command: str) -> None:
-    done = run(command)
+    done = run_forked(command)
     assert done.returncode == 2
     said = f"Error: No manifests to {command}: name files or directories, or - for standard input.\n"
     assert done.stderr.decode().endswith(said)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -265,9 +266,11 @@ class TestCluster:
     async def test_a_cluster_that_does_not_answer(self, tmp_path: Path) -> None:
         async with FakeApi().serve() as gone:
             path = gone.kubeconfig(tmp_path)
+        started = time.monotonic()
         result = await asyncio.to_thread(run, "--kubeconfig", path)
         assert result.exit_code == 2
-        assert "cannot be used" in result.stderr
+        assert "cannot be used: cannot connect to" in result.stderr
+        assert time.monotonic() - started < 15, "the caches of the webhook would retry for 30 s"
 
     async def test_results_of_policies_are_written(self, api: FakeApi, tmp_path: Path) -> None:
         self.fill(api)

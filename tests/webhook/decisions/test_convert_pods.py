@@ -6,7 +6,7 @@ from typing import Any
 
 import jsonpatch
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from neuron.instances import Observation
@@ -439,7 +439,6 @@ def build(containers: list[dict[str, Any]], prefix: str) -> list[dict[str, Any]]
     return json.loads(json.dumps(built))
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.lists(CONTAINER, min_size=1, max_size=4),
     st.lists(CONTAINER, max_size=3),

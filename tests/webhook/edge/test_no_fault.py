@@ -193,7 +193,7 @@ def check(client: Client, path: str, body: bytes) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     name=st.sampled_from(sorted(OBJECTS)),
     operation=st.sampled_from(["CREATE", "UPDATE", "DELETE", "CONNECT"]),
@@ -213,9 +213,10 @@ def test_anything_at_any_field_is_answered(
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
 @pytest.mark.parametrize("field", FIELDS, ids=".".join)
 def test_every_odd_value_at_every_field_is_answered(client: Client, path: str, field: tuple[str, ...]) -> None:
-    for token in TOKENS:
-        for name, operation in (("pod", "CREATE"), ("template", "UPDATE")):
-            check(client, path, written(envelope(name, operation), {field: token}))
+    for name, operation in (("pod", "CREATE"), ("template", "UPDATE")):
+        before, after = written(envelope(name, operation), {field: "<odd>"}).split(b"<odd>")
+        for token in TOKENS:
+            check(client, path, before + token.encode("utf-8", "surrogatepass") + after)
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,6 @@ def pod_manifests(draw: st.DrawFn) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-@settings(max_examples=150, deadline=None)
 @given(pod_manifests().flatmap(lambda manifest: st.tuples(st.just(manifest), written(manifest))))
 def test_pods_become_what_the_webhook_makes_of_them(case: tuple[dict[str, Any], str]) -> None:
     manifest, written_text = case

@@ -3,7 +3,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from neuron.claim_reader import read_claim
@@ -55,7 +55,6 @@ def claims(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=150, deadline=None)
 @given(claims().flatmap(lambda claim: st.tuples(st.just(claim), written(claim))))
 def test_a_claim_has_the_same_meaning_in_v1_however_it_is_written(case: tuple[dict[str, Any], str]) -> None:
     claim, text = case

@@ -3,7 +3,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.yaml_nodes import compose
@@ -24,7 +24,6 @@ def value(text: str) -> Any:
     return root and root.value
 
 
-@settings(max_examples=300, deadline=None)
 @given(DOCUMENTS.flatmap(written), st.randoms(use_true_random=False))
 def test_an_edited_text_means_what_was_wanted(text: str, chance: random.Random) -> None:
     wanted = changed(value(text), chance)

@@ -172,7 +172,7 @@ def holds_for_creation(policies: PolicySet, manifest: Any, **fields: Any) -> Non
 
 
 BOTH = pytest.mark.parametrize("policies", [NO_POLICIES, POLICIES], ids=["no-policies", "policies"])
-RELAXED = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+RELAXED = settings(suppress_health_check=[HealthCheck.too_slow])
 
 
 @BOTH

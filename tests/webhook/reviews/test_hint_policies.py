@@ -411,7 +411,7 @@ def pods(draw: st.DrawFn) -> dict[str, Any]:
     return made
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(specs(), pods())
 @example(EVERYTHING, pod(container(neuron="4")))
 def test_applying_again_and_passing_twice_change_nothing(spec: dict[str, Any], original: dict[str, Any]) -> None:

@@ -183,7 +183,7 @@ def answered(review: AdmissionRequest) -> dict[str, Any]:
 JUDGE = validator(cluster())
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_any_type_at_any_field_is_answered(data: st.DataObject) -> None:
     seed = data.draw(st.sampled_from(SEEDS))

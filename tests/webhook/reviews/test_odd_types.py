@@ -139,7 +139,7 @@ EVERYTHING = load(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(odd_requests())
 def test_no_type_of_any_field_raises(request: wire.AdmissionRequest) -> None:
     def validator(found: PolicySet) -> Reviewer:

@@ -1,0 +1,31 @@
+#!/bin/sh
+# Removes from an image's virtual environment what its program does not import.
+#
+#   deploy/slim-venv.sh FOLDER webhook|kubelet-plugin
+#
+# tests/deploy/test_images.py runs both programs from what remains.
+set -eu
+venv=$1
+program=$2
+site=$(echo "$venv"/lib/python3*/site-packages)
+
+# Generated classes, one for each kind and group of the API: 123 of the client's 126 MiB. The client imports them by
+# name, when they are used. runtime/api_transport.py uses its transport and its configuration only.
+for part in client aio/client; do
+    find "$site/kubernetes/$part/api" "$site/kubernetes/$part/models" -mindepth 1 ! -name __init__.py -delete
+done
+
+# The wheel has both programs.
+case $program in
+    webhook)
+        rm -r "$site/kubeletplugin" "$venv/bin/neuron-dra-kubelet-plugin"
+        ;;
+    kubelet-plugin)
+        rm -r "$site/webhook" "$site/kubecel" "$site/certs"
+        rm "$venv/bin/neuron-dra" "$venv/bin/kubectl-neuron" "$venv/bin/kubectl_complete-neuron"
+        ;;
+    *)
+        echo "$0: there is no image for $program: use webhook or kubelet-plugin" >&2
+        exit 2
+        ;;
+esac
