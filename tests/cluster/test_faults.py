@@ -63,6 +63,14 @@ def space(release: Release, api: Api) -> Iterator[str]:
     empty(api, name)
 
 
+@pytest.fixture
+def known(api: Api) -> Iterator[None]:
+    """The template that the reviews of `Direct` need exists: without an API server, no replica can look for it."""
+    api.create(pod("known"), "default")
+    yield
+    api.delete("Pod", "known", "default", force=True)
+
+
 class Direct:
     """Reviews to the replicas in turn, past the API server: it is away, or it is what is disturbed."""
 
@@ -104,13 +112,19 @@ class Direct:
 
 @contextlib.contextmanager
 def without_api_server(plane: ControlPlane) -> Iterator[None]:
-    """Kill kube-apiserver; start it again at the end of the block, and return when it is ready."""
+    """Kill kube-apiserver; start it again at the end of the block, and return when it is ready.
+
+    The controller manager starts again, too: after an outage it waits for a minute and more before it makes
+    ServiceAccounts, without which no pod can be created in a new namespace.
+    """
     plane.apiserver.kill()
     try:
         yield
     finally:
         plane.apiserver.start()
         plane.apiserver.wait_ready(plane.admin.healthy)
+        plane.controller_manager.kill()
+        plane.controller_manager.start()
 
 
 def total(replicas: list[Replica], series: str) -> float:
@@ -138,9 +152,9 @@ def create(api: Api, attempts: Attempts, manifest: Object, namespace: str) -> Ob
 # --- the API server -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("known")
 def test_the_api_server_is_gone(release: Release, api: Api, space: str, full: bool, report_fault: Report) -> None:
     """Replicas answer what they know, stay ready, and create templates again as soon as it is back."""
-    api.create(pod("known"), "default")
     with Direct(release.replicas) as reviews:
         with without_api_server(release.plane):
             time.sleep(60 if full else 5)
@@ -153,13 +167,13 @@ def test_the_api_server_is_gone(release: Release, api: Api, space: str, full: bo
 
         eventually("a pod whose template is new", converts)
         assert generated_templates(api, space)
-    api.delete("Pod", "known", "default", force=True)
     outcome = Outcome.of("API server gone for 60 s", "reviews", reviews.attempts.all(), over)
     assert outcome.lost == 0
     assert outcome.recovered < 30
     report_fault(outcome)
 
 
+@pytest.mark.usefixtures("known")
 def test_watches_that_are_cut_and_expired(release: Release, api: Api, space: str, report_fault: Report) -> None:
     """A new API server does not know old versions: replicas list again, and see what has changed meanwhile."""
     series = "neuron_dra_cache_expired_total"

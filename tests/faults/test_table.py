@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.deploy.charts import ROOT
 from tests.support.faults import BEGIN, DISTURBANCES, END, Attempt, Attempts, Outcome, read, remember, table, write
 
+PAGE = ROOT / "docs" / "benchmarks.md"
 NOTHING, GONE = DISTURBANCES[:2]
 
 
@@ -59,3 +61,7 @@ def test_a_page_without_a_place_is_refused(tmp_path: Path) -> None:
 def test_an_unknown_disturbance_is_refused() -> None:
     with pytest.raises(ValueError, match="'fire' is not among DISTURBANCES"):
         Outcome("fire", "reviews", 1, 0, 0, 0)
+
+
+def test_the_documentation_has_every_disturbance() -> None:
+    assert read(PAGE) == list(DISTURBANCES), "run `make faults`"
