@@ -271,7 +271,7 @@ HOSTILE_TYPES = {
 def test_types_of_a_hostile_expression_are_checked_in_time(source: str) -> None:
     assert len(source) <= 10 * 1024
     ENGINE.compile("[1]", {})
-    started = time.monotonic()
+    started = time.thread_time()
     with pytest.raises(CelCompileError):
         ENGINE.compile(source, {})
-    assert time.monotonic() - started < 5
+    assert time.thread_time() - started < 5

@@ -141,8 +141,8 @@ async def test_a_conflict_is_no_problem(api: FakeApi) -> None:
     api.fault("patch", PLURAL, answer(409, "Conflict", "the object has been modified"))
     async with following(api, policies("configmaps")) as bench:
         await eventually(lambda: resources(api) == ["configmaps"])
+        await eventually(lambda: bench.entry.writes == 1)
         assert bench.entry.check() == (True, "")
-        assert bench.entry.writes == 1
 
 
 async def test_a_missing_right_is_named(api: FakeApi) -> None:

@@ -178,8 +178,9 @@ def test_a_namespace_has_one_thread_and_another_one_does_not_wait_for_it() -> No
     assert asyncio.run(main()) < 1
 
 
-def test_namespaces_of_long_decisions_leave_a_thread_to_others() -> None:
+def test_namespaces_of_long_decisions_leave_a_thread_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many such namespaces there are, one of the two threads is free of them."""
+    monkeypatch.setattr(lane, "LONG_AGO", 600.0)  # a busy machine may need more than 5 s for the four
     gate = threading.Event()
 
     async def main() -> None:
