@@ -78,6 +78,7 @@ class Budget:
     """The remaining cost, work and time of one or several evaluations. Not thread-safe.
 
     Attributes:
+        results: value and cost of loops over shared variables, by their text (`closures.comprehensions`).
         left: remaining cost. Compiled code subtracts costs that are known in advance directly; the next `spend` or
             `enter` checks the limit.
     """
@@ -93,9 +94,14 @@ class Budget:
         "_work",
         "_work_mark",
         "left",
+        "results",
     )
 
-    def __init__(self, clock: Clock, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self, clock: Clock, limits: Limits = DEFAULT_LIMITS, results: dict[str, tuple[bool, int]] | None = None
+    ) -> None:
+        """`results` are those of loops that several expressions have in common; None: they are not remembered."""
+        self.results = results
         self._clock = clock
         self._limits = limits
         self._deadline = clock() + limits.seconds

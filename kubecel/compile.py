@@ -162,8 +162,23 @@ class CelProgram:
 class Cel:
     """The engine (`kubecel.engine.CelEngine`). Thread-safe."""
 
-    def __init__(self, limits: Limits = DEFAULT_LIMITS, library: Library = LIBRARY, hint: Hint = no_hint) -> None:
-        """`hint` suggests a known name for an unknown one."""
+    def __init__(
+        self,
+        limits: Limits = DEFAULT_LIMITS,
+        library: Library = LIBRARY,
+        hint: Hint = no_hint,
+        shared: frozenset[str] = frozenset(),
+    ) -> None:
+        """Prepare.
+
+        Args:
+            limits: of every expression.
+            library: the functions.
+            hint: suggests a known name for an unknown one.
+            shared: variables with the same values in all evaluations that share `Budget.results`. Loops that read only
+                these are evaluated once for all of them.
+        """
+        self._shared = shared
         self._limits = limits
         self._hint = hint
         self._library = library
@@ -180,7 +195,9 @@ class Cel:
         """Parse, check and compile; see `kubecel.engine.CelEngine.compile`."""
         deadline = deadline or never()
         tree = parse(source, self._limits, deadline)
-        compiler = Compiler(variables, self._library, self._limits, self._hint, deadline)
+        compiler = Compiler(
+            variables, self._library, self._limits, self._hint, deadline, source=source, shared=self._shared
+        )
         try:
             code = compiler.compile(tree)
             if not compiler.types.assignable(code.type, result):

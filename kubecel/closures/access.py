@@ -259,13 +259,20 @@ def _select(compiler: Compiler, node: syntax.Select) -> Code:
     field, offset, base = node.field, node.offset, operand.run
     result = _select_type(compiler, node, compiler.settled(operand.type), field)
     if node.test:
-        return Code(_presence(base, field, offset), BOOL, cost=operand.cost + (0 if operand.lookup else 1))
+        return Code(_presence(operand, field, offset), BOOL, cost=operand.cost + (0 if operand.lookup else 1))
     if node.optional:
         return _looked_up(operand, Code(_finding(base, lambda _: field, offset), _optional(result)))
     return _lookup_by_name(operand, field, result, offset)
 
 
-def _presence(base: Run, field: str, offset: int) -> Run:
+def _presence(operand: Code, field: str, offset: int) -> Run:
+    base = operand.run
+    slot = operand.path[0] if operand.path is not None and not operand.path[1] else 0
+
+    def test_variable(frame: Frame) -> bool:
+        value = frame[slot]
+        return field in value if type(value) is dict else test(frame)
+
     def test(frame: Frame) -> bool:
         value = base(frame)
         if type(value) is dict:
@@ -275,7 +282,7 @@ def _presence(base: Run, field: str, offset: int) -> Run:
         except CelRuntimeError as error:
             raise located(error, offset) from None
 
-    return test
+    return test_variable if slot else test
 
 
 def _finding(base: Run, key: Run, offset: int) -> Run:

@@ -15,6 +15,7 @@ from kubecel.checking.unify import Unifier
 from kubecel.deadlines import Deadline, never
 from kubecel.errors import CelBudgetExceededError, CelRuntimeError, CelSyntaxError, CelTypeError
 from kubecel.syntax import nodes as syntax
+from kubecel.syntax.references import references
 from kubecel.types import Type
 
 Hint = Callable[[str, Iterable[str]], str]
@@ -93,8 +94,14 @@ class Compiler:
         limits: Limits,
         hint: Hint = no_hint,
         deadline: Deadline | None = None,
+        *,
+        source: str = "",
+        shared: frozenset[str] = frozenset(),
     ) -> None:
+        """`shared`: variables with the same values in all evaluations that share `Budget.results`."""
         deadline = deadline or never()
+        self._source = source
+        self._shared = shared
         self.library = library
         self.hint = hint
         self.limits = limits
@@ -220,6 +227,13 @@ class Compiler:
         finally:
             self._scope = outer
         return [slot.index for slot in slots], code
+
+    def shared_text(self, node: syntax.Node) -> str:
+        """The text of a node, if it reads no other variables than shared ones; else empty."""
+        if self._scope or not self._shared:
+            return ""
+        read = {path[0] for path in references(node, self._variables)}
+        return self._source[node.start : node.end] if read <= self._shared else ""
 
     def enter_loop(self, node: syntax.Node) -> None:
         """Count a nested loop.

@@ -76,7 +76,34 @@ def _comprehension(compiler: Compiler, node: syntax.Comprehension) -> Code:
         check_bool(conditions[0], f"'{node.macro.value}'", node.condition)
         rounds = _rounds(operand.run, slots, conditions[0].cost, node)
         rounds = _selected(rounds, conditions[0].run, round_cost, f"'{node.macro.value}'", node.condition.offset)
-    return _BUILDERS[node.macro](_Loop(node, rounds, slots, variables, body, operand.cost))
+    code = _BUILDERS[node.macro](_Loop(node, rounds, slots, variables, body, operand.cost))
+    text = compiler.shared_text(node) if node.macro in _REMEMBERED else ""
+    return dataclasses.replace(code, run=_remembered(code.run, text)) if text else code
+
+
+_REMEMBERED: Final = (Macro.ALL, Macro.EXISTS, Macro.EXISTS_ONE)
+"""Loops whose result is a bool: it takes no memory. Libraries of policies repeat them."""
+
+
+def _remembered(run: Run, text: str) -> Run:
+    """The loop, evaluated once for all expressions with the same `Budget.results`. Each is charged its cost."""
+
+    def loop(frame: Frame) -> bool:
+        budget = frame[BUDGET]
+        results = budget.results
+        if results is None:
+            return bool(run(frame))
+        known = results.get(text)
+        if known is not None:
+            value, cost = known
+            budget.spend(cost)
+            return bool(value)
+        before = budget.left
+        found = bool(run(frame))
+        results[text] = found, before - budget.left
+        return found
+
+    return loop
 
 
 def _element_types(node: syntax.Comprehension, operand: Type) -> tuple[Type, ...]:
@@ -130,10 +157,11 @@ def _rounds(base: Run, slots: list[int], weight: int, node: syntax.Comprehension
     def one(frame: Frame) -> Iterator[None]:
         value = base(frame)
         spend, slot = frame[BUDGET].spend, slots[0]
-        if isinstance(value, Mapping):
-            value = keys_of(value)
-        elif not is_list(value):
-            raise fail(value)
+        if type(value) is not list:
+            if isinstance(value, Mapping):
+                value = keys_of(value)
+            elif not is_list(value):
+                raise fail(value)
         for frame[slot] in value:
             spend(weight)
             yield

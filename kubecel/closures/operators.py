@@ -1,5 +1,6 @@
 """Compiling operators: logic that absorbs errors, comparison, membership, arithmetic."""
 
+import contextlib
 import dataclasses
 import operator as python
 from collections.abc import Callable, Mapping
@@ -71,7 +72,8 @@ def _logic(compiler: Compiler, node: syntax.Logic) -> Code:
         check_bool(code, f"'{node.operator}'", term)
     absorbing = node.operator == "||"
     runs = [(code.run, code.cost if position else 0) for position, code in enumerate(terms)]
-    code = Code(_connective(absorbing, runs, node.operator, node.offset), BOOL, cost=terms[0].cost)
+    make = _pair if len(runs) == 2 else _connective
+    code = Code(make(absorbing, runs, node.operator, node.offset), BOOL, cost=terms[0].cost)
     return fold(code, compiler) if all(term.is_constant for term in terms) else code
 
 
@@ -99,6 +101,35 @@ def _connective(absorbing: bool, runs: list[tuple[Run, int]], name: str, offset:
         if failure is not None:
             raise failure
         return neutral
+
+    return connect
+
+
+def _pair(absorbing: bool, runs: list[tuple[Run, int]], name: str, offset: int) -> Run:
+    """`_connective` for two terms, which most have."""
+    (first, _), (second, cost) = runs
+    neutral = not absorbing
+
+    def connect(frame: Frame) -> bool:
+        try:
+            value = first(frame)
+        except CelRuntimeError as error:
+            failure = error
+        else:
+            if value is absorbing:
+                return not neutral
+            if value is neutral:
+                frame[BUDGET].left -= cost
+                value = second(frame)
+                if value is True or value is False:
+                    return bool(value)
+                raise not_bool(value, f"'{name}'", offset)
+            failure = not_bool(value, f"'{name}'", offset)
+        frame[BUDGET].left -= cost
+        with contextlib.suppress(CelRuntimeError):
+            if second(frame) is absorbing:
+                return not neutral
+        raise failure
 
     return connect
 
@@ -208,8 +239,16 @@ def _equality(compiler: Compiler, node: syntax.Binary, left: Code, right: Code) 
         except CelRuntimeError as error:
             raise located(error, offset) from None
 
+    return Code(equals if node.operator == "==" else _differs(a, b), BOOL)
+
+
+def _differs(a: Run, b: Run) -> Run:
     def differs(frame: Frame) -> bool:
         first, second = a(frame), b(frame)
+        if type(first) is str and type(second) is str:
+            if len(first) > _CHARACTERS_OF_ONE_COST:
+                frame[BUDGET].scan(min(len(first), len(second)))
+            return first != second
         try:
             charge_pair(frame[BUDGET], first, second)
             return not equal(frame[BUDGET], first, second)
@@ -217,7 +256,7 @@ def _equality(compiler: Compiler, node: syntax.Binary, left: Code, right: Code) 
             # In cel-go, != means "== is not true", so values that cannot be compared differ.
             return True
 
-    return Code(equals if node.operator == "==" else differs, BOOL)
+    return differs
 
 
 def _equals_text(base: Run, text: str, expected: bool) -> Run:

@@ -19,6 +19,7 @@ from policies.judging.parameters import name_of
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import Binding, ExpressionCompiler, HintRule, Parameters, PodRule, ValidatingRule
 from policies.judging.sharing import Sharing
+from policies.judging.subjects import SAME_FOR_ALL
 from policies.schema import documents
 from policies.schema import kinds as schema
 from policies.schema.documents import Document, Problem
@@ -57,7 +58,7 @@ def load(
         PolicyError: a file has a problem.
     """
     reader = _Reader(files)
-    loaded = _Assembly(engine or Cel(hint=did_you_mean), reader)
+    loaded = _Assembly(engine or Cel(hint=did_you_mean, shared=SAME_FOR_ALL), reader)
     if reader.problems:
         raise PolicyError(reader.problems)
     found = PolicySet(

@@ -88,22 +88,27 @@ def evaluate(
     activation: dict[str, Any] | None = None
     budgets = Budgets(clock, limits, time_limit.seconds)
     memo = Memo()
-    matched: dict[int, bool] = {}
+    matched: dict[int, tuple[bool, bool]] = {}
     for rule in rules:
         # Equal constraints are one object (`sharing.Sharing.match`).
-        about = matched.get(id(rule.match))
-        if about is None:
-            about = matched[id(rule.match)] = matching.rules_match(rule.match, subject)
+        found = matched.get(id(rule.match))
+        if found is None:
+            about = matching.rules_match(rule.match, subject)
+            found = matched[id(rule.match)] = (about, about and matching.selectors_match(rule.match, subject))
+        about, selected = found
         if not about:
             continue
         started = clock()
-        bindings = tuple(each for each in rule.bindings if matching.matches(each.match, subject))
-        if not bindings or not matching.selectors_match(rule.match, subject):
+        bindings = rule.bindings
+        if rule.narrows:
+            bindings = tuple(each for each in bindings if matching.matches(each.match, subject))
+        if not bindings or not selected:
             verdicts.append(Verdict(rule, PolicyOutcome.NO_MATCH))
             continue
         if activation is None:
             activation = _activation(subject, clock, deadline, time_limit)
-        for params, fault, bound in _with_parameters(rule, bindings, subject):
+        cases = _with_parameters(rule, bindings, subject) if rule.parametrised else ((rule.params, "", bindings),)
+        for params, fault, bound in cases:
             run = Run(rule, activation, budgets, started, params, memo)
             if fault:
                 verdicts.append(run.misconfigured(fault, bound, now))
@@ -126,8 +131,6 @@ def _with_parameters(
     plain = tuple(each for each in bindings if each.parameters is None)
     if plain:
         yield rule.params, "", plain
-    if len(plain) == len(bindings):
-        return
     for each in bindings:
         if each.parameters is None:
             continue
@@ -144,7 +147,7 @@ def _activation(subject: Subject, clock: Clock, deadline: float, time_limit: Tim
         TakesLongError: the time limit is over before all selectors are parsed, and it raises.
     """
     time = ParsingTime(clock, deadline)
-    activation = subject.activation({}, time)
+    activation = {**subject.activation({}, time), "variables": {}}
     if time_limit.raises and time.exceeded:
         raise TakesLongError
     return activation
@@ -209,7 +212,7 @@ def first_match(
         if not matching.pod_matches(rule.spec.match, subject):
             continue
         if rule.conditions and activation is None:
-            activation = {**_activation(subject, clock, deadline, time_limit), "variables": {}}
+            activation = _activation(subject, clock, deadline, time_limit)
         budget = Budget(clock, within(MATCH_CONDITION_LIMITS, deadline - clock()))
         holds, failures = all_hold(rule.conditions, activation or {}, budget)
         if holds:

@@ -104,6 +104,8 @@ class ValidatingRule:
         exemptions: the exceptions.
         tests: embedded cases.
         shared: identities of the variables, by name.
+        narrows: whether a binding matches fewer requests than the policy.
+        parametrised: whether a binding has parameters.
     """
 
     name: str
@@ -121,6 +123,12 @@ class ValidatingRule:
     exemptions: tuple[Exemption, ...]
     tests: tuple[schema.Case, ...]
     shared: Mapping[str, Shared | None] = dataclasses.field(default_factory=dict)
+    narrows: bool = dataclasses.field(init=False, default=False)
+    parametrised: bool = dataclasses.field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "narrows", any(each.match is not None for each in self.bindings))
+        object.__setattr__(self, "parametrised", any(each.parameters is not None for each in self.bindings))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

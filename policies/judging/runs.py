@@ -27,12 +27,13 @@ class Budgets:
         self.clock = clock
         conditions = MATCH_CONDITION_LIMITS if limits is POLICY_LIMITS else limits
         self._limits, self._conditions = within(limits, seconds), within(conditions, seconds)
+        self._results: dict[str, tuple[bool, int]] = {}
 
     def conditions(self) -> Budget:
-        return Budget(self.clock, self._conditions)
+        return Budget(self.clock, self._conditions, self._results)
 
     def rest(self) -> Budget:
-        return Budget(self.clock, self._limits)
+        return Budget(self.clock, self._limits, self._results)
 
 
 def within(limits: Limits, seconds: float) -> Limits:
@@ -40,7 +41,7 @@ def within(limits: Limits, seconds: float) -> Limits:
 
 
 class Run:
-    """Evaluates one policy on one request."""
+    """Evaluates one policy on one request. `shared` are the variables, with empty `params` and `variables`."""
 
     def __init__(
         self,
@@ -57,8 +58,11 @@ class Run:
         self._clock = budgets.clock
         self._memo = memo
         self._started = started
-        self.activation = {**shared, "params": params}
-        self.activation["variables"] = Variables(rule.variables, self.activation, budget, rule.shared, memo)
+        self._params = params
+        self.activation = shared
+        if rule.variables or params is None or params:
+            self.activation = own = {**shared, "params": params}
+            own["variables"] = Variables(rule.variables, own, budget, rule.shared, memo)
         self._violations: list[Violation] = []
         self._errors: list[Failure] = []
         self._audit: dict[str, str] = {}
@@ -66,14 +70,15 @@ class Run:
 
     def judge(self, bindings: tuple[Binding, ...], now: dt.datetime) -> Verdict:
         conditions = self._rule.conditions
-        budget = self._budgets.conditions() if conditions else self._budget
-        holds, failures = all_hold(conditions, self.activation, budget, self._memo)
-        if holds is False:
-            seconds = self._clock() - self._started
-            return Verdict(self._rule, PolicyOutcome.NO_MATCH, seconds=seconds, params=self.activation["params"])
-        for failure in failures:
-            self.fail(failure)
-        self.exceeded = bool(failures)
+        holds: bool | None = True
+        if conditions:
+            holds, failures = all_hold(conditions, self.activation, self._budgets.conditions(), self._memo)
+            if holds is False:
+                seconds = self._clock() - self._started
+                return Verdict(self._rule, PolicyOutcome.NO_MATCH, seconds=seconds, params=self._params)
+            for failure in failures:
+                self.fail(failure)
+            self.exceeded = bool(failures)
         if holds:
             for check in self._rule.checks:
                 self._check(check)
@@ -113,15 +118,20 @@ class Run:
             None if exemption else expired,
             tuple(self._errors[:MOST_ERRORS]),
             seconds=self._clock() - self._started,
-            params=self.activation["params"],
+            params=self._params,
         )
 
     def _stopped(self, error: CelError) -> None:
         self.exceeded = self.exceeded or isinstance(error, CelBudgetExceededError)
 
     def _check(self, check: Check) -> None:
+        shared = check.shared
         try:
-            if sharing.evaluate(check.program, check.shared, self.activation, self._budget, self._memo) is True:
+            if shared is None or shared.uses < 2:
+                holds = check.program.evaluate(self.activation, self._budget)
+            else:
+                holds = sharing.evaluate(check.program, shared, self.activation, self._budget, self._memo)
+            if holds is True:
                 return
         except CelError as error:
             self._stopped(error)

@@ -62,6 +62,8 @@ VARIABLES: Final[Mapping[str, Type]] = {
     "template": DYN,
 }
 """The variables of every expression, except `variables`, which each policy declares itself."""
+SAME_FOR_ALL: Final = frozenset(VARIABLES) - {"params"}
+"""Those with the same values for all policies on one request."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -37,9 +37,9 @@ class Violation:
     failed: bool = False
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Verdict:
-    """The result of one policy for one request.
+    """The result of one policy for one request. Not frozen, because each policy on each request makes one.
 
     Attributes:
         rule: the policy.

@@ -15,11 +15,14 @@ import pytest
 from policies.files.each_file import Loaded
 from policies.files.loader import load
 from policies.files.store import PolicyStore
+from runtime.startup import StartupError
 from tests.support.serving import Client, Process, eventually, review
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Decision
 from webhook.edge import reviews
+from webhook.server import app
 from webhook.server.policies import PolicedMutator
+from webhook.server.settings import WebhookSettings
 from webhook.server.standalone import MemoryTemplates, StandaloneCluster
 
 CONVERSION = """
@@ -345,3 +348,15 @@ def test_a_shadowing_policy_tells_and_changes_nothing(server: Process, folder: P
         answer = client.review(review(object=pod())).response
     assert answer["warnings"][0].startswith("NEU208: shadow mode: this pod would be converted, with template neuron-")
     assert answer["auditAnnotations"]["shadow"] == "converted"
+
+
+def test_without_policies_there_is_nothing_to_follow() -> None:
+    async def scenario() -> None:
+        async with app.assemble(WebhookSettings(follow_policies=True)):
+            raise AssertionError("it started")
+
+    with pytest.raises(StartupError) as error:
+        asyncio.run(scenario())
+    assert str(error.value) == (
+        "--follow-policies needs policies to follow. Set --policies, or drop --follow-policies."
+    )

@@ -180,6 +180,12 @@ def test_variables_that_kubernetes_sets_for_services_are_no_settings(value: str)
             id="secret-without-a-cluster",
         ),
         pytest.param(
+            {"standalone": True, "follow_policies": True},
+            {},
+            "--standalone and --follow-policies exclude each other: the ValidatingWebhookConfiguration is in a",
+            id="following-without-a-cluster",
+        ),
+        pytest.param(
             {"ca_settle": "1.5s"},
             {},
             "--ca-settle is '1.5s', and must be a whole number with its unit, such as 90d, 12h, 5m or 30s.",
