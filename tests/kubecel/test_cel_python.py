@@ -179,7 +179,7 @@ def test_generated_expressions_mean_the_same_to_both(expression: str) -> None:
     if expected == FAILED and isinstance(actual, bool) and any(word in expression for word in ABSORBING):
         return  # errors inside macros escape cel-python's && and ||
     if actual == FAILED and "[]." in expression:
-        # cel-python checks no types. For the API server and for kubecel, `[].map(v, v + dyn(7))` is a list(bytes), because
+        # cel-python checks no types. For the API server and kubecel, `[].map(v, v + dyn(7))` is a list(bytes), because
         # the first overload of + that fits decides; it cannot be added to a list(int).
         return
     assert same(actual, expected)
