@@ -53,9 +53,9 @@ def main(seconds: int, rounds: int) -> None:
         plain, converted, distinct, claims, others = (folder / name for name in "abcde")
         reviews.write(plain, reviews.pod(None))
         reviews.write(converted, reviews.pod("4"))
-        reviews.write(distinct, reviews.pod("4"), distinct=True)
+        reviews.write_numbered(distinct, reviews.pod("4"))
         reviews.write(claims, reviews.template())
-        reviews.write(others, reviews.template(), distinct=True)
+        reviews.write_numbered(others, reviews.template())
         pod_size, claim_size = (
             len(json.dumps(manifest, separators=(",", ":"))) for manifest in (reviews.pod("4"), reviews.template())
         )

@@ -1,6 +1,5 @@
 """`python -m benchmarks.endurance`: the memory of the webhook over a million reviews of pods that all differ."""
 
-import json
 import os
 import tempfile
 from pathlib import Path
@@ -12,13 +11,6 @@ from benchmarks import load, reviews, servers
 _CONNECTIONS = 16
 
 
-def distinct(manifest: reviews.Object) -> bytes:
-    """One body, in which the load generator numbers the container's name and thus the demand."""
-    manifest["metadata"]["labels"]["replica"] = "@n@"
-    manifest["spec"]["containers"][0]["name"] = "trainer-@n@"
-    return json.dumps(reviews.review(manifest), separators=(",", ":")).encode() + b"\n"
-
-
 @click.command()
 @click.option("--reviews", "total", default=1_000_000, show_default=True, help="Reviews to send.")
 @click.option("--seconds", default=20, show_default=True, help="Time between two readings of the memory.")
@@ -28,7 +20,7 @@ def main(total: int, seconds: int) -> None:
     with tempfile.TemporaryDirectory(prefix="neuron-dra-bench-") as name:
         folder = Path(name)
         tls, bodies = folder / "tls", folder / "bodies"
-        bodies.write_bytes(distinct(reviews.pod("4")))
+        reviews.write_numbered(bodies, reviews.pod("4"))
         servers.cold_start(tls, folder)
         port = servers.free_port()
         with servers.running(servers.webhook(port, servers.free_port(), tls), folder / "webhook.log") as process:

@@ -9,6 +9,8 @@ from typing import Any
 Object = dict[str, Any]
 
 VARIANTS = 256
+NUMBER = "@n@"
+"""What `replay.lua` replaces with the number of the request."""
 
 
 def pod(neuron: str | None) -> Object:
@@ -148,18 +150,25 @@ def review(manifest: Object) -> Object:
     }
 
 
-def write(path: Path, manifest: Object, *, distinct: bool = False) -> int:
-    """Write variants of a review, one per line. With `distinct`, each has another demand. Returns the bytes of one."""
+def write(path: Path, manifest: Object) -> None:
+    """Write variants of a review, one per line: replicas of one workload."""
     lines = []
-    for index in range(VARIANTS * (8 if distinct else 1)):
+    for index in range(VARIANTS):
         variant = copy.deepcopy(manifest)
         variant["metadata"]["labels"]["replica"] = str(index)
-        if distinct and "containers" in variant["spec"]:
-            variant["spec"]["containers"][0]["name"] = f"trainer-{index}"
-        elif distinct:
-            variant["spec"]["spec"]["devices"]["requests"][0]["name"] = f"neurons-{index}"
-            variant["spec"]["spec"]["devices"]["constraints"][0]["requests"] = [f"neurons-{index}"]
-            variant["spec"]["spec"]["devices"]["config"][0]["requests"] = [f"neurons-{index}"]
         lines.append(json.dumps(review(variant), separators=(",", ":")))
     path.write_text("\n".join(lines) + "\n")
-    return len(lines[0])
+
+
+def write_numbered(path: Path, manifest: Object) -> None:
+    """Write one review, in which the load generator numbers what decisions depend on: no two are equal."""
+    variant = copy.deepcopy(manifest)
+    variant["metadata"]["labels"]["replica"] = NUMBER
+    if "containers" in variant["spec"]:
+        variant["spec"]["containers"][0]["name"] = f"trainer-{NUMBER}"
+    else:
+        devices = variant["spec"]["spec"]["devices"]
+        devices["requests"][0]["name"] = f"neurons-{NUMBER}"
+        devices["constraints"][0]["requests"] = [f"neurons-{NUMBER}"]
+        devices["config"][0]["requests"] = [f"neurons-{NUMBER}"]
+    path.write_text(json.dumps(review(variant), separators=(",", ":")) + "\n")
