@@ -75,7 +75,10 @@ bench-cluster: $(STAMP) ## measure pods created through a real API server, and a
 	$(BIN)/python -m benchmarks.scheduling
 
 cluster-test: $(STAMP) ## run the tests that need a control plane (binaries from KUBEBUILDER_ASSETS; ARGS="--shuffle 1" for a random order)
-	$(BIN)/python -m pytest tests/cluster -n $(CLUSTER_WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest tests/cluster --ignore=tests/cluster/test_containers.py -n $(CLUSTER_WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+container-test: $(STAMP) ## build the images with buildah, and run the chart in containers on a real kubelet
+	$(BIN)/python -m pytest tests/cluster/test_containers.py -rs $(ARGS)
 
 sandbox: $(STAMP) ## run a cluster with emulated Neuron nodes until Ctrl-C (binaries as for cluster-test; NODES="trn2.48xlarge inf2.48xlarge")
 	$(BIN)/python -m tests.cluster.sandbox $(NODES)

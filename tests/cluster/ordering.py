@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Final, Protocol, TypeVar
 
 LONG: Final = (
-    "test_containers",
     "test_migrate",
     "test_certificates",
     "test_faults",
