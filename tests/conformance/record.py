@@ -127,6 +127,8 @@ def cdi(folder: Path) -> Object:
     top, definitions = (json.loads((folder / name).read_text()) for name in ("schema.json", "defs.json"))
     schemas = definitions["definitions"]
     reduced = _reduced(top)
+    # SPEC.md and the Go types have it, the JSON schema of 0.6.0 forgot it (and allows it, since it is not closed).
+    reduced["properties"]["containerEdits"] = {"$ref": "#/definitions/containerEdits"}
     return {
         "about": _about("JSON schema of the Container Device Interface", CDI_VERSION),
         "schema": reduced | {"definitions": _reachable(_references(reduced), schemas)},
