@@ -122,10 +122,11 @@ class _Requirements:
     @classmethod
     def of(cls, selection: NodeSelection, catalogue: Catalogue) -> "_Requirements":
         selector = [(key, selection.node_selector[key]) for key in selection.node_selector if key in _DETERMINED]
+        known = _known_values(catalogue)
         return cls(
             frozenset(selection.annotated),
-            tuple((_requirement(key, "In", (value,)), value) for key, value in selector),
-            None if selection.terms is None else _alternatives(selection.terms, _known_values(catalogue)),
+            tuple((_reduced(_requirement(key, "In", (value,)), known), value) for key, value in selector),
+            None if selection.terms is None else _alternatives(selection.terms, known),
         )
 
     def admits(self, labels: Mapping[str, str | None]) -> bool:
@@ -211,7 +212,7 @@ def pins_types(selection: NodeSelection) -> bool:
 
 def _selects_on(selection: NodeSelection, labels: Collection[str]) -> bool:
     """Whether each way to match the node selection requires a named value of one of the labels."""
-    if any(label in selection.node_selector for label in labels):
+    if any(label in labels for label in selection.node_selector):
         return True
     return bool(selection.terms) and all(
         any(
@@ -269,11 +270,24 @@ def find(catalogue: Catalogue, selection: NodeSelection, families: Families) -> 
 
 
 def _admitted(catalogue: Catalogue, requirements: _Requirements, families: Collection[str]) -> tuple[InstanceType, ...]:
+    if requirements.terms is not None:
+        return _evaluated(catalogue, requirements, families)
+    # Without affinity there are few different selections: values that no type has are one value.
+    selector = tuple((requirement, "") for requirement, _ in requirements.selector)
+    return _remembered(catalogue, _Requirements(requirements.annotated, selector, None), tuple(families))
+
+
+def _evaluated(
+    catalogue: Catalogue, requirements: _Requirements, families: Collection[str]
+) -> tuple[InstanceType, ...]:
     return tuple(
         entry
         for entry, labels in _labelled(catalogue)
         if entry.family in families and requirements.admits(labels) and (entry.released or requirements.name(labels))
     )
+
+
+_remembered = functools.lru_cache(maxsize=64)(_evaluated)
 
 
 def _unknown_annotation(name: str, catalogue: Catalogue) -> Finding:

@@ -17,7 +17,7 @@ from neuron.templates import Template
 _MOST_NAMED: Final = 3
 """Instance types that a message names."""
 _MOST_REMEMBERED: Final = 16
-"""Containers of a pod whose claim is remembered."""
+"""Containers of a pod that request devices, for which its claim is remembered."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,13 +75,14 @@ def make_claim(
         others: instance types that a refusal may name, if they serve what the candidates do not.
     """
     types = _Types(candidates)
-    make = _remembered if len(asks) <= _MOST_REMEMBERED else _make
-    if config.efa is None:
+    few = sum(1 for ask in asks if ask.amount) <= _MOST_REMEMBERED
+    if few and config.efa is None:
         # Only findings name containers, so pods that differ by such names share a claim without findings.
         nameless = tuple(_nameless(ask.role, ask.resource, ask.amount) for ask in asks)
-        made = make(nameless, types, config, device_class, pin_types, unconnected)
+        made = _remembered(nameless, types, config, device_class, pin_types, unconnected)
         if isinstance(made, Claim) and not made.warnings:
             return made
+    make = _remembered if few else _make
     made = make(tuple(asks), types, config, device_class, pin_types, unconnected)
     return made if isinstance(made, Claim | Refusal) else _refusal(made, asks, candidates, config, others)
 

@@ -6,6 +6,7 @@ error on one device ends the scheduling of the pod.
 """
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -191,6 +192,10 @@ class DeviceIndex:
                 self._with_capacity[capacity] = self._with_capacity.get(capacity, 0) | 1 << position
         self._doubled = frozenset(name for name in self._types if self._is_doubled(name))
         self._values: dict[tuple[str, int], tuple[Value, ...]] = {}
+        # Claims with equal selectors have equal masks, and ask the same again.
+        self._remembered_types = functools.lru_cache(maxsize=128)(self._types_of)
+        self._remembered_devices = functools.lru_cache(maxsize=512)(self._devices_of)
+        self._remembered_groups = functools.lru_cache(maxsize=256)(self._groups_of)
         seen = {shape.instance_type for shape in self.members(self.published)}
         self.most_devices = max((self.devices(self.everything, name) for name in self._types), default=0)
         """The largest number of devices of any node."""
@@ -213,6 +218,9 @@ class DeviceIndex:
 
     def types(self, mask: int) -> tuple[str, ...]:
         """Instance types in a mask, those of the catalogue first and in its order."""
+        return self._remembered_types(mask)
+
+    def _types_of(self, mask: int) -> tuple[str, ...]:
         return tuple(name for name, shapes in self._types.items() if shapes & mask)
 
     def devices(self, mask: int, instance_type: str) -> int:
@@ -221,7 +229,9 @@ class DeviceIndex:
         Catalogue and slices describe the same node, so the larger number counts. A whole node and its single devices
         exclude each other.
         """
-        mine = mask & self.of_type(instance_type)
+        return self._remembered_devices(mask & self.of_type(instance_type), instance_type)
+
+    def _devices_of(self, mine: int, instance_type: str) -> int:
         count = self._distinct if instance_type in self._doubled else int.bit_count
         return max(
             count(mine & origin & kind)
@@ -252,11 +262,14 @@ class DeviceIndex:
 
     def groups(self, mask: int, attribute: str, instance_type: str) -> int:
         """The largest number of devices of one node in a mask with an equal value of an attribute."""
+        return self._remembered_groups(mask & self.of_type(instance_type), attribute)
+
+    def _groups_of(self, mine: int, attribute: str) -> int:
         best = 0
         for published in (True, False):
             sizes: dict[Value, set[object]] = {}
             varying = 0
-            for shape in self.members(mask & self.of_type(instance_type)):
+            for shape in self.members(mine):
                 if shape.published is not published:
                     continue
                 value = shape.fixed.get(attribute)

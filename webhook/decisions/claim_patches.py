@@ -82,10 +82,12 @@ def _refer(demand: ContainerDemand, entries: list[dict[str, str]]) -> list[Opera
         return []
     current = demand.resources.get("claims")
     path = f"{demand.pointer}/resources/claims"
-    wanted, present = keys_of(entries), keys_of(current or ())
+    if not current:
+        return append(path, current, entries)
+    wanted, present = keys_of(entries), keys_of(current)
     stale = [
         index
-        for index, entry in enumerate(current or ())
+        for index, entry in enumerate(current)
         if entry.get("name") == entries[0]["name"] and key_of(entry) not in wanted
     ]
     missing = [entry for entry in entries if key_of(entry) not in present]

@@ -131,7 +131,9 @@ def _decide(
     efa = efa_limits.read(demand, context, steering)
     if efa.errors:
         return denied("efa", *efa.errors, warnings=found.warnings)
-    asks, config = demand.asks, dataclasses.replace(settings.device_config, efa=efa.moved)
+    asks, config = demand.asks, settings.device_config
+    if efa.moved:
+        config = dataclasses.replace(config, efa=efa.moved)
     claim = make_claim(
         asks,
         found.types,
@@ -215,7 +217,9 @@ def _find_candidates(
     alone = candidates.NodeSelection(settings.instance_types, selector, terms)
     # In a second pass the policy's requirements are part of the pod's own affinity. The first pass must give the same
     # candidates, so it adds them here.
-    both = dataclasses.replace(alone, terms=with_required(terms, steering.hints.required))
+    both = alone
+    if steering.hints.required:
+        both = dataclasses.replace(alone, terms=with_required(terms, steering.hints.required))
     found = allowed(candidates.find(context.catalogue, both, context.families), steering)
     if found.errors and steering.hints.required:
         without = allowed(candidates.find(context.catalogue, alone, context.families), steering)

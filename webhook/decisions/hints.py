@@ -92,6 +92,8 @@ def hint_patch(
 
 def _added(before: AddedHints, now: AddedHints, labels: dict[str, str], *, replaces: bool) -> AddedHints:
     """What was added in an earlier pass, and now."""
+    if not (before or now or labels):
+        return NOTHING_ADDED
     earlier, later = before.node_affinity, now.node_affinity
     return AddedHints(
         tolerations=union(before.tolerations, now.tolerations),

@@ -25,7 +25,7 @@ def size_of(value: object) -> int:
 
 def pointer(*parts: str | int) -> str:
     """A JSON pointer (RFC 6901)."""
-    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in parts)
+    return "".join([f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in parts])
 
 
 def add(path: str, value: Any) -> Operation:

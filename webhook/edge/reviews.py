@@ -210,8 +210,7 @@ def warnings(finding: Finding) -> list[str]:
 
 def _line(text: str) -> str:
     """One printable line: warnings are HTTP headers, where control characters are an error."""
-    printable = text if text.isprintable() else "".join(map(_printable, text))
-    line = " ".join(printable.split())
+    line = " ".join(_clean(text).split())
     return line if len(line) <= LONGEST_WARNING else line[: LONGEST_WARNING - 1] + "…"
 
 

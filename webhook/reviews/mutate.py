@@ -126,16 +126,20 @@ class Mutator:
         if subject is _Subject.LEADER_WORKER_SET:
             workload, named = await self._lane.run(namespace, lambda: _read_workload(request))
             return await self._lane.run(namespace, self._place(request, workload, named))
-        pod, claims = await self._lane.run(namespace, lambda: _read_pod(request))
-        facts, world = self._cluster.namespace(namespace), self._current_world()
-        claiming = requesting(claims, namespace, self._cluster, self._options.device_class)
         steer = None if self._steer is None else self._steer.fixed(namespace)
-
-        def work() -> Decision:
-            steering = NO_STEERING if steer is None else steer(request)
-            return convert(pod, facts, world, claiming, steering, by_kubelet=_mirrored(pod, request))
-
-        return await self._lane.run(namespace, work)
+        read = await self._lane.run(namespace, lambda: _read_pod(request, steer))
+        facts, world = self._cluster.namespace(namespace), self._current_world()
+        claiming = requesting(read.claims, namespace, self._cluster, self._options.device_class)
+        key = (read.key, facts, claiming, read.steering, read.by_kubelet)
+        decision = self._decisions.get(key)
+        if decision is None:
+            pod, steering, by_kubelet = read.pod, read.steering, read.by_kubelet
+            decision = await self._lane.run(
+                namespace, lambda: convert(pod, facts, world, claiming, steering, by_kubelet=by_kubelet)
+            )
+            if world is self._world:
+                self._decisions.put(key, decision, _size(request, facts, decision))
+        return decision
 
     def _place(
         self, request: AdmissionRequest, workload: leader_worker_sets.LeaderWorkerSet, named: frozenset[str]
@@ -246,9 +250,29 @@ def _subject(request: AdmissionRequest) -> _Subject | Decision:
 # --- reading objects: pure, may run in the lane --------------------------------------------------------------------
 
 
-def _read_pod(request: AdmissionRequest) -> tuple[pods.Pod, tuple[tuple[str, str], ...]]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class _ReadPod:
+    """What a decision about a large Pod needs, without the cluster's facts.
+
+    Attributes:
+        pod: its view.
+        key: of the view.
+        claims: as in `claims_from_templates`.
+        steering: settings of the policies that match it.
+        by_kubelet: whether a kubelet creates it as a mirror pod.
+    """
+
+    pod: pods.Pod
+    key: Hashable
+    claims: tuple[tuple[str, str], ...]
+    steering: Steering
+    by_kubelet: bool
+
+
+def _read_pod(request: AdmissionRequest, steer: Steer | None) -> _ReadPod:
     pod = pods.decode(request.object)
-    return pod, claims_from_templates(pod)
+    steering = NO_STEERING if steer is None else steer(request)
+    return _ReadPod(pod, pod.key(), claims_from_templates(pod), steering, _mirrored(pod, request))
 
 
 class _User(msgspec.Struct, frozen=True):

@@ -172,11 +172,17 @@ def test_a_decision_is_forgotten_when_the_cluster_changes() -> None:
     assert review(subject, ring).allowed
 
 
-def test_decisions_about_large_pods_are_not_kept() -> None:
+def test_replicas_of_a_large_pod_share_a_decision() -> None:
     subject = mutator()
-    for index in range(3):
-        review(subject, pod(container(neuron="4"), note=f"{index}" * 40_000))
-    assert len(subject._decisions) == 0
+    first, second = (review(subject, pod(container(neuron="4"), note=note * 40_000)) for note in ("a", "b"))
+    assert second is first
+
+
+def test_large_pods_do_not_fill_the_memory() -> None:
+    subject = mutator()
+    for index in range(40):
+        review(subject, pod(container(f"c{index}", neuron="4"), note="x" * 400_000))
+    assert 0 < subject._decisions.size <= 8 * 1024 * 1024
 
 
 def test_an_update_without_its_old_object_is_left_alone() -> None:
