@@ -20,7 +20,8 @@ from kubeletplugin.ports import JsonObject, KubeError, SliceEvent, UnreadableObj
 from neuron import api_objects, names
 from runtime import answers, paging
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError, TooLongError
-from runtime.api_transport import JSON, LONGEST_ANSWER, Connection, load_configuration
+from runtime.api_transport import LONGEST_ANSWER, Connection, load_configuration
+from runtime.media_types import JSON
 
 GROUP: Final = "resource.k8s.io"
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from kubeletplugin.kube import KubeApi
 from kubeletplugin.ports import JsonObject, KubeError
-from runtime.api_transport import MERGE_PATCH
+from runtime.media_types import MERGE_PATCH
 
 EVENT_NAMESPACE: Final = "default"
 """Of Events about Nodes, which have no namespace."""

@@ -39,11 +39,9 @@ def check_interfaces(constraint: Constraint, size: int, wanted: int, types: Iter
     if not most or not all(most.values()) or wanted <= max(most.values()):
         return []
     name = max(most, key=lambda each: most[each])
-    group = "one device" if size == 1 else f"a group of {size} devices"
-    has = f"{most[name]} EFA interface{'' if most[name] == 1 else 's'}"
     message = (
-        f"{wanted} EFA interfaces must agree on {constraint.match_attribute} with the Neuron devices, and {group} of"
-        f" {name} has {has}."
+        f"{wanted} EFA interfaces must agree on {constraint.match_attribute} with the Neuron devices, and"
+        f" {device_groups.described(name, size)}."
     )
     return [
         Finding("NEU543", f"{constraint.path}.matchAttribute", message, f"Request at most {most[name]}.", str(wanted))

@@ -86,6 +86,13 @@ def interfaces(instance_type: str, size: int) -> int:
     return len(set(_EFA_OF_DEVICE.get(instance_type, ())[:size]))
 
 
+def described(instance_type: str, size: int) -> str:
+    """What a group has, for messages, such as `a group of 4 devices of trn1.32xlarge has 2 EFA interfaces`."""
+    group = "one device" if size == 1 else f"a group of {size} devices"
+    count = interfaces(instance_type, size)
+    return f"{group} of {instance_type} has {count} EFA interface{'' if count == 1 else 's'}"
+
+
 def hashed(text: str) -> str:
     """16 hexadecimal digits of a text's hash."""
     return hashlib.sha256(text.encode()).hexdigest()[:_ID_LENGTH]

@@ -44,8 +44,7 @@ def tied(serving: Serving, asks: Sequence[Ask], config: DeviceConfig) -> Serving
     elif serving.layout.shares:
         why, fix = f"a share of a device of {name} has no device group", "Request whole devices."
     elif size:
-        group = "one device" if size == 1 else f"a group of {size} devices"
-        why = f"{group} of {name} has {most} EFA interface{'' if most == 1 else 's'}"
+        why = device_groups.described(name, size)
         fix = f"Request at most {most}."
     elif most_interfaces(serving.entry):
         why = f"{devices} devices of {name} are no connected group"

@@ -27,20 +27,12 @@ from runtime.api_errors import (
     TooLongError,
     UnreachableError,
 )
+from runtime.media_types import COMPACT, JSON
 
 if TYPE_CHECKING:
     from kubernetes.aio.client.api_client import ApiClient
     from kubernetes.aio.client.configuration import Configuration
 
-JSON: Final = "application/json"
-MERGE_PATCH: Final = "application/merge-patch+json"
-COMPACT: Final = "application/yaml"
-"""For objects with opaque configs: they are sent as JSON without spaces, which is YAML too.
-
-The API server stores the text of an opaque config as it was sent, and writes it without spaces and in order when a
-driver applies `status.devices`. To it, both texts differ, so it refuses the driver's change. The client puts spaces
-into JSON.
-"""
 LONGEST_ANSWER: Final = 16 * 1024 * 1024
 """Bytes. One object is shorter; a list that is longer is requested again with fewer objects per page."""
 

@@ -1,6 +1,5 @@
 """Compiling operators: logic that absorbs errors, comparison, membership, arithmetic."""
 
-import contextlib
 import dataclasses
 import operator as python
 from collections.abc import Callable, Mapping
@@ -72,8 +71,7 @@ def _logic(compiler: Compiler, node: syntax.Logic) -> Code:
         check_bool(code, f"'{node.operator}'", term)
     absorbing = node.operator == "||"
     runs = [(code.run, code.cost if position else 0) for position, code in enumerate(terms)]
-    make = _pair if len(runs) == 2 else _connective
-    code = Code(make(absorbing, runs, node.operator, node.offset), BOOL, cost=terms[0].cost)
+    code = Code(_connective(absorbing, runs, node.operator, node.offset), BOOL, cost=terms[0].cost)
     return fold(code, compiler) if all(term.is_constant for term in terms) else code
 
 
@@ -101,35 +99,6 @@ def _connective(absorbing: bool, runs: list[tuple[Run, int]], name: str, offset:
         if failure is not None:
             raise failure
         return neutral
-
-    return connect
-
-
-def _pair(absorbing: bool, runs: list[tuple[Run, int]], name: str, offset: int) -> Run:
-    """`_connective` for two terms, which most have."""
-    (first, _), (second, cost) = runs
-    neutral = not absorbing
-
-    def connect(frame: Frame) -> bool:
-        try:
-            value = first(frame)
-        except CelRuntimeError as error:
-            failure = error
-        else:
-            if value is absorbing:
-                return not neutral
-            if value is neutral:
-                frame[BUDGET].left -= cost
-                value = second(frame)
-                if value is True or value is False:
-                    return bool(value)
-                raise not_bool(value, f"'{name}'", offset)
-            failure = not_bool(value, f"'{name}'", offset)
-        frame[BUDGET].left -= cost
-        with contextlib.suppress(CelRuntimeError):
-            if second(frame) is absorbing:
-                return not neutral
-        raise failure
 
     return connect
 

@@ -23,7 +23,8 @@ from kubernetes.aio.client.configuration import Configuration
 from kubeletplugin import kube as driver_kube
 from kubeletplugin.kube_node import NodeApi
 from runtime.api_errors import UnreachableError
-from runtime.api_transport import COMPACT, Connection, load_configuration
+from runtime.api_transport import Connection, load_configuration
+from runtime.media_types import COMPACT
 
 NODE = {"metadata": {"name": "node-1"}}
 

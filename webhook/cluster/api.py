@@ -21,17 +21,11 @@ from runtime.api_errors import (
     ApiServerError,
     StatusError,
 )
+from runtime.media_types import JSON
 
 RESOURCE_GROUP: Final = "resource.k8s.io"
 OLDEST_KUBERNETES: Final = "1.34"
 """The first release that serves `resource.k8s.io/v1` by default."""
-
-JSON: Final = "application/json"
-MERGE_PATCH: Final = "application/merge-patch+json"
-JSON_PATCH: Final = "application/json-patch+json"
-
-COMPACT: Final = "application/yaml"
-"""For objects with opaque configs: see `runtime.api_transport`."""
 
 PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 """`Accept` header for requests and watches that need only `metadata`."""

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
+from runtime.media_types import MERGE_PATCH
 from runtime.once import Problem
-from webhook.cluster.api import MERGE_PATCH, TimedApiServer, explain
+from webhook.cluster.api import TimedApiServer, explain
 from webhook.cluster.object_reader import Projection
 from webhook.cluster.pages import Collection
 from webhook.cluster.reflector import Reflector, Timing

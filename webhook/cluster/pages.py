@@ -9,7 +9,8 @@ from typing import Final
 from neuron import api_objects
 from runtime import answers, paging
 from runtime.api_errors import TooLongError
-from webhook.cluster.api import JSON, PARTIAL_LIST, ApiServer, Resource, decoded
+from runtime.media_types import JSON
+from webhook.cluster.api import PARTIAL_LIST, ApiServer, Resource, decoded
 
 LONGEST_OBJECT: Final = 12 * 1024 * 1024
 """Bytes of one object. etcd stores 1.5 MiB, which may be several times that as JSON. A longer object is left out."""

@@ -14,8 +14,9 @@ from typing import Any, Final, Protocol
 from policies.judging.followed_rules import Rules, followed, next_rules
 from policies.judging.policy_set import PolicySet
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
+from runtime.media_types import JSON_PATCH
 from runtime.once import Problem
-from webhook.cluster.api import JSON_PATCH, ApiServer, Resource, explain
+from webhook.cluster.api import ApiServer, Resource, explain
 from webhook.cluster.leases import Leases
 from webhook.cluster.object_reader import Projection
 from webhook.cluster.pages import Collection

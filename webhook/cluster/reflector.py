@@ -23,8 +23,9 @@ from runtime.api_errors import (
     StatusError,
     UnreachableError,
 )
+from runtime.media_types import JSON
 from runtime.once import Problem
-from webhook.cluster.api import JSON, PARTIAL, ApiServer, decoded, explain, loaded
+from webhook.cluster.api import PARTIAL, ApiServer, decoded, explain, loaded
 from webhook.cluster.holdings import Holdings
 from webhook.cluster.holdings import Key as Key  # noqa: PLC0414 - users of caches need their keys
 from webhook.cluster.object_reader import Counters, ObjectReader, Projection, key_of

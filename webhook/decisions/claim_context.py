@@ -1,6 +1,7 @@
 """Makes the context for checks of claims from the settings and the cluster's caches."""
 
 import dataclasses
+from typing import Protocol
 
 from neuron.device_shapes import catalogue_shapes
 from neuron.instances import Catalogue
@@ -11,16 +12,31 @@ from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.ports import DeviceView
 
 
-def claim_context(options: ConversionOptions, catalogue: Catalogue, cluster: DeviceView) -> ClaimContext:
+class ClaimPolicies(Protocol):
+    """What policies set for every claim: a claim does not name its policy."""
+
+    @property
+    def unconnected(self) -> bool:
+        """Whether counts that cannot be connected are allowed."""
+
+    @property
+    def network_classes(self) -> frozenset[str]:
+        """DeviceClasses of EFA interfaces."""
+
+
+def claim_context(
+    options: ConversionOptions, catalogue: Catalogue, cluster: DeviceView, policies: ClaimPolicies | None = None
+) -> ClaimContext:
     """Build the context.
 
     Args:
         options: the server's settings.
         catalogue: instance types, completed by ResourceSlices.
         cluster: the caches.
+        policies: those in force; None without policies.
     """
     classes = cluster.device_classes()
-    return ClaimContext(
+    context = ClaimContext(
         catalogue,
         DeviceIndex([*catalogue_shapes(catalogue), *cluster.device_shapes()]),
         DeviceSelectors(),
@@ -29,6 +45,9 @@ def claim_context(options: ConversionOptions, catalogue: Catalogue, cluster: Dev
         options.device_class,
         memory=JudgedSelectors(),
     )
+    if policies is None:
+        return context
+    return dataclasses.replace(context, unconnected=policies.unconnected, network_classes=policies.network_classes)
 
 
 def for_one_object(context: ClaimContext) -> ClaimContext:

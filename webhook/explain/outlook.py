@@ -168,10 +168,7 @@ class Surroundings:
         conversion = conversion_context(options, policies.catalogue if policies else Catalogue(), view)
 
         def context() -> ClaimContext:
-            made = claim_context(options, conversion.catalogue, view)
-            if policies is None:
-                return made
-            return dataclasses.replace(made, unconnected=policies.unconnected, network_classes=policies.network_classes)
+            return claim_context(options, conversion.catalogue, view, policies)
 
         return cls(view, conversion, policies, default, ClaimObjects(found, context), by_namespace)
 

@@ -151,16 +151,8 @@ class FileValidator:
 
     @functools.cached_property
     def _world(self) -> ClaimContext:
-        world = claim_context(self._options, self._conversion.catalogue, self._view)
-        classes = {**world.classes, **self._view.file_classes()}
-        if self._policies is None:
-            return dataclasses.replace(world, classes=classes)
-        return dataclasses.replace(
-            world,
-            classes=classes,
-            unconnected=self._policies.unconnected,
-            network_classes=self._policies.network_classes,
-        )
+        world = claim_context(self._options, self._conversion.catalogue, self._view, self._policies)
+        return dataclasses.replace(world, classes={**world.classes, **self._view.file_classes()})
 
     def recall(self, source: str, document: Document) -> list[Located] | None:
         """The findings about a document that differs from an earlier one in values that do not matter; else None.

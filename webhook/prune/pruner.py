@@ -20,7 +20,8 @@ from typing import Any, Final
 
 from neuron import names
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
-from webhook.cluster.api import COMPACT, JSON, MERGE_PATCH, ApiServer, Resource, loaded_object, rule_text
+from runtime.media_types import COMPACT, JSON, MERGE_PATCH
+from webhook.cluster.api import ApiServer, Resource, loaded_object, rule_text
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES
 from webhook.cluster.listing import TIMEOUT
 from webhook.prune.decide import Generated, Key, candidates, left_over, mark

@@ -5,7 +5,6 @@
 """
 
 import asyncio
-import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -21,7 +20,7 @@ from webhook.decisions import pods
 from webhook.decisions.check_pods import Claiming, KnownClaim, check_pod
 from webhook.decisions.check_resources import misspelt_resources
 from webhook.decisions.check_workloads import TemplateContext
-from webhook.decisions.claim_context import claim_context, for_one_object
+from webhook.decisions.claim_context import ClaimPolicies, claim_context, for_one_object
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from webhook.decisions.decision import Decision, Outcome, unchanged
 from webhook.decisions.pod_templates import POD_TEMPLATES
@@ -55,8 +54,7 @@ class Validator:
 
     A decision about a claim depends only on its spec, so the claims of all replicas and their template share one cached
     decision; the cache is cleared when the catalogue, the ResourceSlices or the DeviceClasses change. The lane decides
-    about large objects and new selectors. Conversion policies apply to the pods of workloads; `unconnected` applies to
-    every claim, because a claim does not name its policy.
+    about large objects and new selectors.
     """
 
     def __init__(
@@ -66,17 +64,19 @@ class Validator:
         cluster: ValidationView,
         steer: SteerTemplate | None = None,
         *,
-        unconnected: bool = False,
-        network_classes: frozenset[str] = frozenset({names.EFA_DEVICE_CLASS}),
+        policies: ClaimPolicies | None = None,
         lane: Lane | None = None,
         bounds: "ClaimBounds | None" = None,
     ) -> None:
-        """Validate with these settings and facts; `bounds` checks claims that a policy binds."""
+        """Validate with these settings and facts.
+
+        `steer` finds the policies of a workload's pods, `policies` are for claims, `bounds` checks claims that a policy
+        binds.
+        """
         self._bounds = bounds
         self._lane = lane or Inline()
         self._steer = steer
-        self._unconnected = unconnected
-        self._network_classes = network_classes
+        self._policies = policies
         self._options = options
         self._catalogue = catalogue
         self._cluster = cluster
@@ -110,9 +110,8 @@ class Validator:
         """Read the cluster's facts again, and clear the caches."""
         self._seen = (self._cluster.version, self._cluster.claim_version)
         self._conversion: ConversionContext = conversion_context(self._options, self._catalogue, self._cluster)
-        world = claim_context(self._options, self._conversion.catalogue, self._cluster)
-        self._world: ClaimContext = dataclasses.replace(
-            world, unconnected=self._unconnected, network_classes=self._network_classes
+        self._world: ClaimContext = claim_context(
+            self._options, self._conversion.catalogue, self._cluster, self._policies
         )
         self._decisions.clear()
         self._judgements.clear()

@@ -140,8 +140,7 @@ async def policing(
             policies.catalogue,
             view,
             steer.of_template,
-            unconnected=policies.unconnected,
-            network_classes=policies.network_classes,
+            policies=policies,
             lane=lane,
             bounds=ClaimBounds(steer, find, lane) if binds else None,
         )

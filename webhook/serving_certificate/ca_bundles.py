@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from certs import material
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
-from webhook.cluster.api import JSON_PATCH, ApiServer, Resource, explain
+from runtime.media_types import JSON_PATCH
+from webhook.cluster.api import ApiServer, Resource, explain
 from webhook.cluster.object_reader import Projection
 from webhook.cluster.pages import Collection
 from webhook.cluster.reflector import Reflector, Timing

@@ -15,7 +15,8 @@ import orjson
 from certs.material import KEYS
 from neuron import names
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
-from webhook.cluster.api import MERGE_PATCH, ApiServer, Resource, explain
+from runtime.media_types import MERGE_PATCH
+from webhook.cluster.api import ApiServer, Resource, explain
 from webhook.cluster.object_reader import Projection
 from webhook.cluster.pages import Collection
 from webhook.cluster.reflector import Reflector, Timing

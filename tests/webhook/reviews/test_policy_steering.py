@@ -146,7 +146,7 @@ def test_pods_that_a_policy_does_not_convert_need_no_topology(mode: str, outcome
 def judge(found: PolicySet, manifest: dict[str, Any], kind: str, group: str) -> Decision:
     cluster = StandaloneCluster()
     steer = PolicySteer(found, cluster).of_template
-    validator = Validator(trainium(), found.catalogue, cluster, steer, unconnected=found.unconnected)
+    validator = Validator(trainium(), found.catalogue, cluster, steer, policies=found)
     return asyncio.run(validator.review(request(manifest, kind=kind, group=group)))
 
 

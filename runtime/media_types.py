@@ -1,0 +1,14 @@
+"""Media types of requests to the API server."""
+
+from typing import Final
+
+JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
+COMPACT: Final = "application/yaml"
+"""For objects with opaque configs: they are sent as JSON without spaces, which is YAML too.
+
+The API server stores the text of an opaque config as it was sent, and writes it without spaces and in order when a
+driver applies `status.devices`. To it, both texts differ, so it refuses the driver's change. The client puts spaces
+into JSON.
+"""
