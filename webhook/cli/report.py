@@ -1,7 +1,6 @@
 """`neuron-dra report`: every workload with plugin resources, what it becomes, and an order of migration."""
 
 import asyncio
-import contextlib
 import dataclasses
 import datetime as dt
 import sys
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from webhook.report.build import Heading
     from webhook.report.model import Report, Shadowed
 
-_TIMEOUT: Final = 10.0
 _FORMATS: Final = ("text", "html", "markdown", "json", "sarif")
 LineOf = Callable[[str, int, str], int]
 
@@ -133,21 +131,6 @@ def _from_files(
     return builder.build(_heading(", ".join(names))), not inputs.faults, inputs.line_of
 
 
-async def _check_answer(server: "Connection") -> None:
-    """Refuses an address that does not answer; the watch caches retry it for 30 s.
-
-    Raises:
-        CannotLookError: it does not answer.
-    """
-    from runtime.api_errors import StatusError, UnreachableError
-
-    try:
-        with contextlib.suppress(StatusError):
-            await server.request("GET", "/version", timeout=_TIMEOUT)
-    except UnreachableError as error:
-        raise CannotLookError(f"the cluster at {server.address} cannot be used: {error}") from error
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Cluster:
     """Reads a report from a cluster.
@@ -177,8 +160,7 @@ class _Cluster:
         counter = Counter("objects")
         async with connected(self.cluster) as server:
             try:
-                await _check_answer(server)
-                async with kube.connect(self.cluster.files, context=self.cluster.context) as world:
+                async with kube.connect(self.cluster.files, context=self.cluster.context, patient=False) as world:
                     made, complete = await self._read(server, world.view, options, policies, counter)
             except (ClusterUnavailableError, ApiServerError) as error:
                 raise CannotLookError(str(error)) from error

@@ -127,7 +127,7 @@ async def _join(validator: "FileValidator", cluster: ClusterChoice, closing: con
     from webhook.cluster.served_versions import served_versions
 
     try:
-        world = await closing.enter_async_context(kube.connect(cluster.files, context=cluster.context))
+        world = await closing.enter_async_context(kube.connect(cluster.files, context=cluster.context, patient=False))
         validator.join(world.view, await served_versions(world.connection, _TIMEOUT))
     except (ApiServerError, ClusterUnavailableError) as error:
         await closing.aclose()

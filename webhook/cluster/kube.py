@@ -6,15 +6,18 @@ import dataclasses
 import socket
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from runtime.api_errors import ClusterUnavailableError
+from runtime.api_errors import ClusterUnavailableError, StatusError, UnreachableError
 from runtime.api_transport import Connection, load_configuration
 from webhook.cluster.caches import KubeCluster
 from webhook.cluster.events import EventRecorder
 from webhook.cluster.reflector import Reflector, Timing
 from webhook.cluster.templates import KubeTemplates, TemplateCounters
 from webhook.decisions.ports import TemplateStore, WorldView
+
+_ANSWER_TIMEOUT: Final = 10.0
+"""Seconds in which the API server must answer a user's command."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ async def connect(
     timing: Timing | None = None,
     events: bool = False,
     nodes: bool = True,
+    patient: bool = True,
 ) -> AsyncIterator[KubeWorld]:
     """Watch a cluster for as long as the context is open.
 
@@ -75,6 +79,8 @@ async def connect(
         timing: of list-watch.
         events: whether to write Events about refused conversions.
         nodes: whether to learn instance types from Nodes.
+        patient: whether an API server that does not answer may still answer within `sync_timeout`. A user's command
+            should not wait for one.
 
     Raises:
         ClusterUnavailableError: on entering: the cluster cannot be reached, refuses the credentials, or is too old.
@@ -82,6 +88,8 @@ async def connect(
     async with contextlib.AsyncExitStack() as stack:
         connection = await Connection.open(lambda: load_configuration(kubeconfig, context))
         stack.push_async_callback(connection.close)
+        if not patient:
+            await _check_answer(connection)
         cluster = KubeCluster(connection, timing, nodes=nodes)
         templates = KubeTemplates(connection, cluster.templates, budget=create_budget)
         stack.push_async_callback(templates.close)
@@ -92,6 +100,19 @@ async def connect(
         stack.push_async_callback(_cancel, tasks)
         await _first_sync(cluster.caches, connection.address, sync_timeout)
         yield KubeWorld(connection, cluster, templates, cluster.caches, templates.counters, recorder)
+
+
+async def _check_answer(connection: Connection) -> None:
+    """Check that the API server answers.
+
+    Raises:
+        ClusterUnavailableError: it does not.
+    """
+    try:
+        with contextlib.suppress(StatusError):
+            await connection.request("GET", "/version", timeout=_ANSWER_TIMEOUT)
+    except UnreachableError as error:
+        raise ClusterUnavailableError(f"the cluster at {connection.address} cannot be used: {error}") from error
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:

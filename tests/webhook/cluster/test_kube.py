@@ -179,6 +179,12 @@ async def test_a_server_that_does_not_listen_is_said(cluster: Cluster) -> None:
     assert "refused" in message or "Connect call failed" in message
 
 
+async def test_a_command_does_not_wait_for_a_server_that_does_not_listen(cluster: Cluster) -> None:
+    nowhere = {"server": "https://127.0.0.1:1", "certificate-authority": str(cluster.authority)}
+    message = await refused(cluster, cluster.kubeconfig(nowhere), sync_timeout=3600, patient=False)
+    assert message.startswith("the cluster at https://127.0.0.1:1 cannot be used: cannot connect to")
+
+
 async def test_a_name_that_does_not_resolve_is_said_in_words(cluster: Cluster) -> None:
     nowhere = {"server": "https://nowhere.invalid", "certificate-authority": str(cluster.authority)}
     message = await refused(cluster, cluster.kubeconfig(nowhere), sync_timeout=0.2)
