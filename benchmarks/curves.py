@@ -20,6 +20,7 @@ from typing import Any, Final
 import click
 
 from benchmarks import load, plots, policies, reviews, servers
+from benchmarks.reviews import Object
 from neuron.claims import Claim, make_claim
 from neuron.instances import Catalogue
 from neuron.serving import DeviceConfig
@@ -38,8 +39,6 @@ from webhook.decisions.pod_demand import PodDemand
 from webhook.edge import reviews as wire
 from webhook.reviews.policy_subjects import bare_subject, decoded
 from webhook.server.standalone import StandaloneCluster
-
-Object = dict[str, Any]
 
 TEMPLATES: Final = (10, 100, 1_000, 10_000, 100_000)
 NODES: Final = (1, 10, 100, 1_000, 5_000)
