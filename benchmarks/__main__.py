@@ -43,7 +43,7 @@ def _report(results: Results) -> None:
 
 
 @click.command()
-@click.option("--seconds", default=4, show_default=True, help="Length of one measurement.")
+@click.option("--seconds", default=4, type=click.IntRange(min=1), show_default=True, help="Length of one measurement.")
 @click.option("--rounds", default=3, show_default=True, help="Measurements of each case; the table shows medians.")
 def main(seconds: int, rounds: int) -> None:
     """Measure the webhook and a bare Starlette route."""

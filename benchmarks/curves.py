@@ -4,7 +4,6 @@ The webhook runs as its own process with an emulated API server, pinned to one c
 one connection: a busy machine changes it least. Stages are timed in this process, on pods of which no two are equal.
 """
 
-import asyncio
 import contextlib
 import copy
 import datetime as dt
@@ -13,7 +12,6 @@ import json
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -22,6 +20,7 @@ from typing import Any, Final
 import click
 
 from benchmarks import load, plots, policies, reviews, servers
+from benchmarks.reviews import Object
 from neuron.claims import Claim, make_claim
 from neuron.instances import Catalogue
 from neuron.serving import DeviceConfig
@@ -40,8 +39,6 @@ from webhook.decisions.pod_demand import PodDemand
 from webhook.edge import reviews as wire
 from webhook.reviews.policy_subjects import bare_subject, decoded
 from webhook.server.standalone import StandaloneCluster
-
-Object = dict[str, Any]
 
 TEMPLATES: Final = (10, 100, 1_000, 10_000, 100_000)
 NODES: Final = (1, 10, 100, 1_000, 5_000)
@@ -136,21 +133,8 @@ def emulated_cluster(fill: Callable[[FakeApi], None]) -> Iterator[FakeApi]:
     """An API server in a thread of this process, filled before it serves."""
     api = FakeApi()
     fill(api)
-    loop, stop, ready = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
-
-    async def serve() -> None:
-        async with api.serve():
-            ready.set()
-            await stop.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
-    thread.start()
-    ready.wait(60)
-    try:
+    with api.serve_in_thread():
         yield api
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(60)
 
 
 def with_templates(count: int) -> Callable[[FakeApi], None]:

@@ -13,7 +13,13 @@ _CONNECTIONS = 16
 
 @click.command()
 @click.option("--reviews", "total", default=1_000_000, show_default=True, help="Reviews to send.")
-@click.option("--seconds", default=20, show_default=True, help="Time between two readings of the memory.")
+@click.option(
+    "--seconds",
+    default=20,
+    type=click.IntRange(min=1),
+    show_default=True,
+    help="Time between two readings of the memory.",
+)
 def main(total: int, seconds: int) -> None:
     """Send reviews of distinct pods, and show the webhook's memory meanwhile."""
     load.require_wrk()

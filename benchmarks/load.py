@@ -68,7 +68,7 @@ def require_wrk() -> str:
     return found
 
 
-def run(target: Target, connections: int, seconds: float, *, warm_up: bool = True) -> Measured:
+def run(target: Target, connections: int, seconds: int, *, warm_up: bool = True) -> Measured:
     """Send requests over some connections, each the next one after its answer.
 
     Raises:
@@ -107,10 +107,10 @@ def check(target: Target, ca: Path) -> None:
                 raise click.ClickException(f"{target.url}: review {number} of {target.bodies}: {answer.text[:500]}")
 
 
-def _wrk(target: Target, connections: int, seconds: float) -> dict[str, int]:
+def _wrk(target: Target, connections: int, seconds: int) -> dict[str, int]:
     command = [
         *(require_wrk(), "--threads", "1", "--connections", str(connections), "--timeout", "30s"),
-        *("--duration", f"{max(1, round(seconds))}s", "--script", str(_REPLAY), target.url, "--", str(target.bodies)),
+        *("--duration", f"{seconds}s", "--script", str(_REPLAY), target.url, "--", str(target.bodies)),
         *(part for header in target.headers for part in header),
     ]
     if target.core is not None:

@@ -126,7 +126,7 @@ _TITLES: Final = {
 
 
 @click.command()
-@click.option("--seconds", default=2, show_default=True, help="Length of one measurement.")
+@click.option("--seconds", default=2, type=click.IntRange(min=1), show_default=True, help="Length of one measurement.")
 @click.option("--rounds", default=9, show_default=True, help="Measurements of each server; the table shows medians.")
 def main(seconds: int, rounds: int) -> None:
     """Measure validation of pods with and without policies."""

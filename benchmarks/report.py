@@ -15,11 +15,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 import yaml
 from aiohttp import web
+
+from benchmarks.reviews import Object
 
 WORKLOADS: Final = 10_000
 MOST_SECONDS: Final = 10.0
@@ -27,8 +29,6 @@ MOST_MIB: Final = 300.0
 _NAMESPACES: Final = 40
 _COUNTS: Final = (1, 1, 4, 4, 8, 16, 7)
 _KINDS: Final = {"deployments": "Deployment", "replicasets": "ReplicaSet"}
-
-Object = dict[str, Any]
 
 
 def deployment(number: int) -> Object:

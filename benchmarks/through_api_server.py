@@ -32,12 +32,11 @@ import click
 import httpx
 
 from benchmarks import load, policies, reviews, servers
+from benchmarks.reviews import Object
 from tests.cluster.controlplane import Assets, AssetsMissingError, ControlPlane
 from tests.cluster.manifests import is_converted
 from tests.cluster.processes import eventually
 from tests.cluster.webhooks import Webhook, install_rbac
-
-Object = dict[str, Any]
 
 CONNECTIONS: Final = (1, 8)
 _LABEL: Final = "benchmark"
@@ -134,8 +133,7 @@ class Cluster:
             ours = self._webhook(stack)
             patch = self._patch(ours)
             floor = self._floor(stack, patch)
-            write = functools.partial(policies.write_policies, matching=False)
-            write(self._folder / "policies")
+            policies.write_policies(self._folder / "policies", matching=False)
             others = self._webhook(stack, f"--policies={self._folder / 'policies'}")
             for name, configurations in (
                 (OURS, ours.configurations()),
@@ -248,7 +246,7 @@ def _report(measured: dict[tuple[str, int], list[load.Measured]]) -> None:
 
 
 @click.command()
-@click.option("--seconds", default=3, show_default=True, help="Length of one measurement.")
+@click.option("--seconds", default=3, type=click.IntRange(min=1), show_default=True, help="Length of one measurement.")
 @click.option("--rounds", default=5, show_default=True, help="Measurements of each case; the table shows medians.")
 def main(seconds: int, rounds: int) -> None:
     """Measure creating pods through a real API server with several webhooks, and without one."""

@@ -1,4 +1,4 @@
-"""Fixtures for every test: a directory of certificates made once, since each costs a key; outcomes of disturbances.
+"""Fixtures for every test: the event loop; certificates made once, since each costs a key; outcomes of disturbances.
 
 Option: `--faults FILE` runs disturbances at full length and size, and writes their table into a page, if there is an
 outcome of each: of this run, or of an earlier one.
@@ -43,6 +43,12 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The event loop of tests that are coroutines. Both programs use asyncio."""
+    return "asyncio"
 
 
 @pytest.fixture(scope="session")

@@ -78,7 +78,6 @@ def test_a_file_of_another_form_names_nothing(tmp_path: Path, content: str) -> N
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_the_client_connects_to_the_cluster_of_the_first_current_context(tmp_path: Path) -> None:
     files = (kubeconfig(tmp_path / "first", "a", a="x"), kubeconfig(tmp_path / "second", "b", b="y"))
     assert (await load_configuration(files)).host == "https://a.example"

@@ -12,11 +12,6 @@ class TooLongError(Exception):
     pass
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Server:
     """A list of `size` objects; an answer with more than `most` objects is too long."""
 

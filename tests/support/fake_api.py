@@ -14,12 +14,13 @@ import itertools
 import json
 import re
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import jsonpatch
 from aiohttp import web
+from anyio.from_thread import start_blocking_portal
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -225,7 +226,7 @@ class FakeApi:
     # --- what clients see -------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def serve(self, context: ssl.SSLContext | None = None) -> AsyncIterator["FakeApi"]:
+    async def serve(self, context: ssl.SSLContext | None = None) -> AsyncIterator[Self]:
         """Listen on a free port of 127.0.0.1."""
         app = web.Application()
         app.on_response_prepare.append(self._date)
@@ -241,6 +242,12 @@ class FakeApi:
         finally:
             self.end_watches()
             await runner.cleanup()
+
+    @contextlib.contextmanager
+    def serve_in_thread(self) -> Iterator[Self]:
+        """Serve from another thread, for a command that runs an event loop of its own in this one."""
+        with start_blocking_portal() as portal, portal.wrap_async_context_manager(self.serve()):
+            yield self
 
     async def _date(self, _: web.Request, response: web.StreamResponse) -> None:
         now = dt.datetime.now(dt.UTC) + self.ahead

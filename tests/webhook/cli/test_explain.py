@@ -1,9 +1,7 @@
 """`neuron-dra explain`, as users call it: files, a fake API server, output and exit codes."""
 
-import asyncio
 import copy
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,25 +58,8 @@ class Api(FakeApi):
 
 @pytest.fixture
 def api() -> Iterator[Api]:
-    """In a thread: the command has an event loop of its own."""
-    served, stop = threading.Event(), asyncio.Event()
-    loop = asyncio.new_event_loop()
-    fake = Api()
-
-    async def serve() -> None:
-        async with fake.serve():
-            served.set()
-            await stop.wait()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
-    thread.start()
-    assert served.wait(10)
-    try:
-        yield fake
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-        loop.close()
+    with Api().serve_in_thread() as served:
+        yield served
 
 
 @pytest.fixture

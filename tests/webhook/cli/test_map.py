@@ -1,9 +1,6 @@
 """`neuron-dra map`: a fake cluster and files, filters, formats, exit codes."""
 
-import asyncio
-import contextlib
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,33 +33,10 @@ spec:
 """
 
 
-@contextlib.contextmanager
-def serving(api: FakeApi) -> Iterator[None]:
-    """In a thread: the command has an event loop of its own."""
-    served, stop = threading.Event(), asyncio.Event()
-    loop = asyncio.new_event_loop()
-
-    async def serve() -> None:
-        async with api.serve():
-            served.set()
-            await stop.wait()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
-    thread.start()
-    assert served.wait(10)
-    try:
-        yield
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-        loop.close()
-
-
 @pytest.fixture
 def api() -> Iterator[FakeApi]:
-    fake = FakeApi()
-    with serving(fake):
-        yield fake
+    with FakeApi().serve_in_thread() as served:
+        yield served
 
 
 def run(api: FakeApi, tmp_path: Path, *arguments: str) -> Result:

@@ -49,11 +49,6 @@ spec:
 """
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def run(*arguments: str | Path, stdin: str | bytes | None = None) -> Result:
     argv = [str(each) for each in ("report", *arguments)]
     result = CliRunner(env={**ENVIRONMENT, "KUBECONFIG": "/nowhere"}).invoke(cli.main, argv, input=stdin)

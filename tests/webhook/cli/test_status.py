@@ -1,8 +1,6 @@
 """`neuron-dra status` with a fake API server: requests, missing permissions, exit codes."""
 
-import asyncio
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,25 +58,8 @@ class Api(FakeApi):
 
 @pytest.fixture
 def api() -> Iterator[Api]:
-    """In a thread: the command has an event loop of its own."""
-    served, stop = threading.Event(), asyncio.Event()
-    loop = asyncio.new_event_loop()
-    fake = Api()
-
-    async def serve() -> None:
-        async with fake.serve():
-            served.set()
-            await stop.wait()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
-    thread.start()
-    assert served.wait(10)
-    try:
-        yield fake
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-        loop.close()
+    with Api().serve_in_thread() as served:
+        yield served
 
 
 @pytest.fixture

@@ -23,11 +23,6 @@ FOUR, EIGHT = template(4).name, template(8).name
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def api() -> AsyncIterator[FakeApi]:
     async with FakeApi().serve() as api:
         api.fault("create", "selfsubjectaccessreviews", access(), times=99)

@@ -12,11 +12,6 @@ from webhook.cluster.discovery import served_kinds
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Server:
     """Answers every request with one document."""
 

@@ -42,11 +42,6 @@ OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "train-5f", "uid
 SEVEN = Finding("NEU105", "spec.containers[0]", "no instance type has 7.", "Ask for 8.")
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def refusal(message: str = "no instance type has 7.") -> Decision:
     return denied("unservable", Finding("NEU105", "spec.containers[0]", message, "Ask for 8."))
 

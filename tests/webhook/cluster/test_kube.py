@@ -39,11 +39,6 @@ MANIFESTS = Path(__file__).parents[3] / "deploy" / "manifests"
 TEMPLATE = Template.make("1-device", {"spec": {"devices": {"requests": [{"name": "n0"}]}}})
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Cluster:
     """A fake API server behind TLS, and files to reach it."""
 

@@ -23,11 +23,6 @@ FIRST, SECOND = "2026-03-01T12:00:00.000001Z", "2026-03-01T13:00:00.000001Z"
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def api() -> AsyncIterator[FakeApi]:
     async with FakeApi().serve() as api:
         yield api

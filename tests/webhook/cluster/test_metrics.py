@@ -20,11 +20,6 @@ pytestmark = pytest.mark.anyio
 PODS = Resource("", "v1", "pods")
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Bench:
     def __init__(self, *, events: bool = True) -> None:
         self.seconds = 100.0

@@ -23,11 +23,6 @@ EVERY = '- {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def api() -> AsyncIterator[FakeApi]:
     async with FakeApi().serve() as api:
         yield api

@@ -17,11 +17,6 @@ from webhook.cluster.probe import PAUSE, ProbeResult, attempt, probe, probe_pod
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Server:
     """An API server with prepared answers; the last one repeats."""
 

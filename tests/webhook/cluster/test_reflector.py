@@ -27,11 +27,6 @@ UNAVAILABLE = answer(503, "ServiceUnavailable", "etcdserver: leader changed")
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def api() -> AsyncIterator[FakeApi]:
     async with FakeApi().serve() as api:
         yield api

@@ -35,11 +35,6 @@ PLURAL = RESOURCE_CLAIM_TEMPLATES.plural
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def api() -> AsyncIterator[FakeApi]:
     async with FakeApi().serve() as api:
         yield api

@@ -19,11 +19,6 @@ from webhook.maps.serve import HEADERS, LiveMap, application
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @dataclasses.dataclass
 class World:
     """A cluster that can go away, and a clock."""

@@ -36,11 +36,6 @@ REVIEWS = "selfsubjectaccessreviews"
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def api() -> AsyncIterator[FakeApi]:
     async with FakeApi().serve() as api:
         api.fault("create", REVIEWS, access(), times=10_000)

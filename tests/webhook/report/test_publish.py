@@ -26,11 +26,6 @@ OLDER = [
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def api() -> AsyncIterator[FakeApi]:
     async with FakeApi().serve() as api:
         api.kinds = [*OPEN, *OLDER]

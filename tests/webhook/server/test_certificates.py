@@ -36,11 +36,6 @@ SETTINGS = WebhookSettings(tls_secret=SECRET, namespace=NAMESPACE, ca_settle="1s
 QUICK_TO_GIVE_UP = WebhookSettings(tls_secret=SECRET, namespace=NAMESPACE, sync_timeout=1.0)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(autouse=True)
 def pod(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(POD_NAME, "pod-1")

@@ -18,7 +18,6 @@ from tests.webhook.server.test_certificates import (
     NAMESPACE,
     SECRET,
     SETTINGS,
-    anyio_backend,
     api,
     bundles,
     configuration,
@@ -30,7 +29,7 @@ from tests.webhook.server.test_certificates import (
 )
 from webhook.server.certificates import Certificates, rules
 
-__all__ = ["anyio_backend", "api", "pod"]
+__all__ = ["api", "pod"]
 
 pytestmark = pytest.mark.anyio
 

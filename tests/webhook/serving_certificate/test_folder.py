@@ -26,11 +26,6 @@ pytestmark = pytest.mark.anyio
 NOW = dt.datetime.now(dt.UTC)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def version(directory: Path) -> Path:
     """The files of one version of a mounted Secret."""
     files.ensure(directory, issue.LOCAL_HOSTS, now=NOW)
