@@ -1,6 +1,7 @@
 """A real kubelet for one node: on a runtime that runs nothing, or on another."""
 
 import json
+import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
@@ -176,6 +177,16 @@ class NodeKubelet:
             return httpx.get(address, timeout=2, trust_env=False).is_success
         except httpx.HTTPError:
             return False
+
+    def metrics(self) -> str:
+        """Its metrics, in Prometheus' text format."""
+        reader = self._plane.authority.issue("metrics", "metrics", organizations=["system:masters"])
+        # The kubelet signs its serving certificate itself.
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.load_cert_chain(reader.certificate, reader.key)
+        address = f"https://127.0.0.1:{self._port}/metrics"
+        return httpx.get(address, verify=context, timeout=10, trust_env=False).raise_for_status().text
 
     def _schedulable(self) -> bool:
         node = self._plane.admin.find("Node", self.node)
