@@ -1,7 +1,7 @@
 """Many slow selectors of one namespace, at once: the first selector of another namespace does not wait."""
 
+import functools
 import json
-import threading
 import time
 from collections.abc import Callable
 
@@ -9,6 +9,7 @@ import pytest
 
 from tests.attacks.arsenal import selecting
 from tests.attacks.victims import Victim, claim_review, victim
+from tests.support.loops import Loop
 from tests.support.serving import review
 
 ATTRIBUTES = "device.attributes['neuron.aws.com']"
@@ -47,20 +48,14 @@ def test_another_namespaces_first_selector_does_not_wait(
 ) -> None:
     with victim(tmp_path_factory.mktemp("victim")) as server:
         server.attack("/validate", claims("true"))
-        over, sent = threading.Event(), []
+        sent = []
 
         def attack(at: int) -> None:
-            while not over.is_set():
-                sent.append(server.attack("/validate", claims(slow(f"{at}{len(sent)}"), slow(f"{at}{len(sent)}9"))))
+            sent.append(server.attack("/validate", claims(slow(f"{at}{len(sent)}"), slow(f"{at}{len(sent)}9"))))
 
-        threads = [threading.Thread(target=attack, args=(at,)) for at in range(CONNECTIONS)]
-        for thread in threads:
-            thread.start()
-        time.sleep(0.5)
-        waits = _first_selectors(server)
-        over.set()
-        for thread in threads:
-            thread.join()
+        with Loop(*(functools.partial(attack, at) for at in range(CONNECTIONS))):
+            time.sleep(0.5)
+            waits = _first_selectors(server)
         assert sent
         assert max(waits) < ALLOWED
 

@@ -55,11 +55,8 @@ def fortress(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fortress]:
 
 @pytest.fixture
 def server(fortress: Fortress) -> Iterator[Victim]:
-    """The server; the next attack gets another one if this attack stops it."""
-    found = fortress.server
-    yield found
-    if not found.healthy:
-        fortress.abandon()
+    with fortress.server() as found:
+        yield found
 
 
 def costly(size: int) -> arsenal.Members:

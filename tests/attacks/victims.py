@@ -186,22 +186,22 @@ class Fortress:
     def __exit__(self, *exc_info: object) -> None:
         self._stack.close()
 
-    @property
-    def server(self) -> Victim:
+    @contextlib.contextmanager
+    def server(self) -> Iterator[Victim]:
+        """The server, for one attack: the next attack gets another one if this attack stops it."""
         if self._victim is None:
             self._count += 1
             directory = self._directory / str(self._count)
             directory.mkdir()
             self._victim = self._stack.enter_context(victim(directory, self._policies))
-        return self._victim
-
-    def abandon(self) -> None:
-        """Do not use this server again."""
-        if self._victim is not None:
-            self._victim.process.process.kill()
-            self._victim.process.process.wait()
-            self._victim = None
-            self._stack.close()
+        try:
+            yield self._victim
+        finally:
+            if not self._victim.healthy:
+                self._victim.process.process.kill()
+                self._victim.process.process.wait()
+                self._victim = None
+                self._stack.close()
 
 
 @contextlib.contextmanager

@@ -2,9 +2,7 @@
 
 import dataclasses
 import itertools
-import threading
 import time
-from types import TracebackType
 from typing import Final
 
 import httpx
@@ -12,6 +10,7 @@ import httpx
 from tests.cluster.api import Api, ApiError
 from tests.cluster.manifests import is_converted, pod
 from tests.support.faults import Attempt, Outcome
+from tests.support.loops import Loop
 
 _PACE: Final = 0.02
 
@@ -64,38 +63,20 @@ class Figures:
         return line + "".join(f"\n    {error}" for error in self.errors)
 
 
-class Load:
+class Load(Loop):
     """Sends reviews from several threads for as long as the context is open."""
 
     def __init__(self, api: Api, namespace: str, threads: int = 4) -> None:
+        super().__init__(*[self._send] * threads, pause=_PACE)
         self._api = api
         self._namespace = namespace
-        self._stop = threading.Event()
         self._reviews: list[Review] = []
         self._numbers = itertools.count()
-        self._threads = [threading.Thread(target=self._send, name=f"load-{n}", daemon=True) for n in range(threads)]
-
-    def __enter__(self) -> "Load":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
 
     @property
     def figures(self) -> Figures:
         """Of all reviews that were answered so far."""
         return Figures.of(list(self._reviews))
-
-    @property
-    def sent(self) -> int:
-        """How many were answered so far."""
-        return len(self._reviews)
 
     def since(self, moment: float) -> Figures:
         """Of those that began after a moment of the monotonic clock."""
@@ -110,14 +91,12 @@ class Load:
         return Outcome.of(disturbance, "reviews", attempts, over)
 
     def _send(self) -> None:
-        while not self._stop.is_set():
-            # Images differ, so that nothing can be answered for being the same as before.
-            number = next(self._numbers)
-            manifest = pod(f"load-{number}")
-            manifest["spec"]["containers"][0]["image"] = f"app:{number}"
-            began = time.monotonic()
-            self._reviews.append(Review(began, *self._try(manifest, began)))
-            self._stop.wait(_PACE)
+        # Images differ, so that nothing can be answered for being the same as before.
+        number = next(self._numbers)
+        manifest = pod(f"load-{number}")
+        manifest["spec"]["containers"][0]["image"] = f"app:{number}"
+        began = time.monotonic()
+        self._reviews.append(Review(began, *self._try(manifest, began)))
 
     def _try(self, manifest: dict[str, object], began: float) -> tuple[float, str, bool]:
         try:

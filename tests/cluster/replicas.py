@@ -7,7 +7,6 @@ import re
 import socket
 import ssl
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +20,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manifests import pod
 from tests.cluster.processes import Process, eventually, free_ports
 from tests.cluster.webhooks import CONFIGURATION_KINDS, MANIFESTS, load
+from tests.support.loops import Loop
 from tests.support.trainium import ENVIRONMENT
 
 NAMESPACE: Final = "neuron-dra"
@@ -185,28 +185,16 @@ class Installation:
         return {replica.certificate() for replica in replicas} == {leaf.certificate}
 
 
-class Reviews:
+class Reviews(Loop):
     """Dry runs of a Neuron pod, one after the other, each on a connection that the API server chooses."""
 
     def __init__(self, api: Api) -> None:
+        super().__init__(self._turn)
         self._api = api
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="reviews")
-        self.sent = 0
         self.failures: list[str] = []
 
-    def __enter__(self) -> "Reviews":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self._api.create(pod("soak"), "default", dry_run=True)
-            except ApiError as error:
-                self.failures.append(str(error))
-            self.sent += 1
+    def _turn(self) -> None:
+        try:
+            self._api.create(pod("soak"), "default", dry_run=True)
+        except ApiError as error:
+            self.failures.append(str(error))

@@ -6,6 +6,7 @@ does it answer others; how long did the neighbour wait.
 
 import base64
 import contextlib
+import itertools
 import json
 import threading
 import time
@@ -25,6 +26,7 @@ from tests.cluster.manifests import CONVERTED, CONVERTED_FROM, NEURON, claim_tem
 from tests.cluster.nodes import DRIVER
 from tests.cluster.processes import eventually
 from tests.cluster.webhooks import MANIFESTS, Webhook, load
+from tests.support.loops import Loop
 
 pytestmark = pytest.mark.usefixtures("neighbour")
 
@@ -64,28 +66,25 @@ def refused(api: Api, namespace: str, manifest: Object) -> bool:
     return False
 
 
-class Neighbour:
+class Neighbour(Loop):
     """Creates Neuron pods in a namespace of its own, one after the other, as its ServiceAccount."""
 
     def __init__(self, api: Api) -> None:
+        super().__init__(self._turn, pause=0.02)
         self._api = api
-        self._stop = threading.Event()
         self._goes = threading.Event()
         self._goes.set()
         self._idle = threading.Event()
         self._name = f"p{time.monotonic_ns()}"
+        self._numbers = itertools.count(1)
         self.pid = 0
-        self._thread = threading.Thread(target=self._run, daemon=True)
         self.waits: list[float] = []
         self.faults: list[str] = []
 
-    def __enter__(self) -> "Neighbour":
-        self._thread.start()
-        return self
-
     def __exit__(self, *exc_info: object) -> None:
-        self._stop.set()
-        self._thread.join(60)
+        self.ending.set()
+        self._goes.set()
+        super().__exit__(*exc_info)
 
     def pause(self) -> None:
         """Create nothing while the webhook is away: that it is refused then is meant."""
@@ -97,22 +96,21 @@ class Neighbour:
         self.pid = pid
         self._goes.set()
 
-    def _run(self) -> None:
-        number = 0
-        while not self._stop.is_set():
-            self._idle.set()
-            self._goes.wait()
-            self._idle.clear()
-            number += 1
-            begun = time.monotonic()
-            try:
-                stored = self._api.create(pod(f"{self._name}-{number}"), NEIGHBOUR, dry_run=number % 20 != 0).body
-                if not is_converted(stored):
-                    self.faults.append("a pod was not converted")
-            except (ApiError, httpx.HTTPError) as error:
-                self.faults.append(str(error))
-            self.waits.append(time.monotonic() - begun)
-            self._stop.wait(0.02)
+    def _turn(self) -> None:
+        self._idle.set()
+        self._goes.wait()
+        self._idle.clear()
+        if self.ending.is_set():
+            return
+        number = next(self._numbers)
+        begun = time.monotonic()
+        try:
+            stored = self._api.create(pod(f"{self._name}-{number}"), NEIGHBOUR, dry_run=number % 20 != 0).body
+            if not is_converted(stored):
+                self.faults.append("a pod was not converted")
+        except (ApiError, httpx.HTTPError) as error:
+            self.faults.append(str(error))
+        self.waits.append(time.monotonic() - begun)
 
 
 def account(plane: ControlPlane, namespace: str) -> Api:

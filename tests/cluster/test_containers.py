@@ -5,12 +5,12 @@ before ended: install, look, convert, restart, free, prune, upgrade.
 """
 
 import dataclasses
+import itertools
 import json
 import logging
 import re
 import shutil
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +27,7 @@ from tests.cluster.kubelet import NodeKubelet
 from tests.cluster.manifests import LNC, container, generated_templates, is_converted, legacy_names, pod
 from tests.cluster.nodes import INSTANCE_TYPE
 from tests.cluster.processes import eventually
+from tests.support.loops import Loop
 
 pytestmark = [pytest.mark.in_order, pytest.mark.timeout(900)]
 
@@ -354,53 +355,40 @@ def test_the_prune_job_removes_templates_that_no_pod_needs(node: Node, team: str
     assert generated_templates(node.api, team) == []
 
 
-class Flow:
+class Flow(Loop):
     """Pods with one device each, one after the other: created, seen running, deleted."""
 
     def __init__(self, node: Node, namespace: str) -> None:
+        super().__init__(self._turn)
         self._node = node
         self._namespace = namespace
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="flow")
-        self.ran = 0
+        self._numbers = itertools.count(1)
         self.problems: list[str] = []
 
-    def __enter__(self) -> "Flow":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        number = 0
-        while not self._stop.is_set():
-            number += 1
-            name = f"flow-{number}"
-            try:
-                made = self._node.api.create(legacy(name, 1), self._namespace).body
-                if not is_converted(made):
-                    self.problems.append(f"{name} was not converted")
-                seen = self._node.shown(self._namespace, name)["devices"]
-                if seen != allocated(self._node, self._namespace, name):
-                    self.problems.append(f"{name} sees {seen}")
-                self.ran += 1
-                self._node.api.delete("Pod", name, self._namespace)
-            except (ApiError, httpx.HTTPError, TimeoutError, AssertionError) as error:
-                self.problems.append(f"{name}: {error}")
+    def _turn(self) -> None:
+        name = f"flow-{next(self._numbers)}"
+        try:
+            made = self._node.api.create(legacy(name, 1), self._namespace).body
+            if not is_converted(made):
+                self.problems.append(f"{name} was not converted")
+            seen = self._node.shown(self._namespace, name)["devices"]
+            if seen != allocated(self._node, self._namespace, name):
+                self.problems.append(f"{name} sees {seen}")
+            self._node.api.delete("Pod", name, self._namespace)
+        except (ApiError, httpx.HTTPError, TimeoutError, AssertionError) as error:
+            self.problems.append(f"{name}: {error}")
 
 
 def test_a_rolling_upgrade_of_both_programs_loses_no_pod(node: Node, team: str) -> None:
     node.api.create(legacy("stays", 4), team)
     before = node.shown(team, "stays")
     with Flow(node, team) as flow:
-        eventually("pods to flow", lambda: flow.ran >= 2, timeout=90)
+        eventually("pods to flow", lambda: flow.done >= 2, timeout=90)
         node.helm.upgrade({"image": {"tag": "next"}})
         wait_rolled_out(node, "next")
-        after = flow.ran
-        eventually("pods to flow after the upgrade", lambda: flow.ran >= after + 2, timeout=90)
-    _log.info("%d pods ran during the upgrade", flow.ran)
+        after = flow.done
+        eventually("pods to flow after the upgrade", lambda: flow.done >= after + 2, timeout=90)
+    _log.info("%d pods ran during the upgrade", flow.done)
     assert flow.problems == []
     status = node.api.get("Pod", "stays", team)["status"]
     assert (status["phase"], status["containerStatuses"][0]["restartCount"]) == ("Running", 0)

@@ -4,9 +4,9 @@ A pod counts as failed if the kubelet reports that its claim could not be prepar
 """
 
 import itertools
-import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Self
 
 import pytest
 
@@ -18,6 +18,7 @@ from tests.cluster.kubelet import Kubelet
 from tests.cluster.manifests import claim_template, container, devices_request, events, pod
 from tests.cluster.processes import eventually
 from tests.support.faults import Attempts, Outcome
+from tests.support.loops import Loop
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(600)]
 
@@ -39,45 +40,37 @@ def driver(control_plane: ControlPlane, kubelet: Kubelet, clock: Clock) -> Itera
         yield driver
 
 
-class Pods:
+class Pods(Loop):
     """Pods with a claim for one device: created, awaited, deleted, by several threads."""
 
     def __init__(self, api: Api, namespace: str) -> None:
+        super().__init__(*[self._turn] * AT_ONCE)
         self.attempts = Attempts()
         self._api = api
         self._namespace = namespace
         self._numbers = itertools.count(1)
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(AT_ONCE)]
         api.create(claim_template("one", {"devices": {"requests": [devices_request("one")]}}), namespace)
 
-    def __enter__(self) -> "Pods":
-        for thread in self._threads:
-            thread.start()
+    def __enter__(self) -> Self:
+        super().__enter__()
         self.go_on(2 * AT_ONCE)
         return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(LONGEST + 60)
 
     def go_on(self, count: int) -> None:
         """Return when so many more pods have run or are lost."""
         enough = len(self.attempts.all()) + count
         eventually(f"{count} pods", lambda: len(self.attempts.all()) >= enough, timeout=LONGEST + 60)
 
-    def _run(self) -> None:
+    def _turn(self) -> None:
         uses = container(resources={"claims": [{"name": "neuron"}]})
         claims = [{"name": "neuron", "resourceClaimTemplateName": "one"}]
-        while not self._stop.is_set():
-            name = f"p-{next(self._numbers)}"
-            began = time.monotonic()
-            self._api.create(pod(name, uses, resourceClaims=claims, terminationGracePeriodSeconds=0), self._namespace)
-            runs = self._runs(name)
-            failed = bool(events(self._api, self._namespace, name, "FailedPrepareDynamicResources"))
-            self.attempts.add(began, failed=failed, lost=not runs)
-            self._api.delete("Pod", name, self._namespace)
+        name = f"p-{next(self._numbers)}"
+        began = time.monotonic()
+        self._api.create(pod(name, uses, resourceClaims=claims, terminationGracePeriodSeconds=0), self._namespace)
+        runs = self._runs(name)
+        failed = bool(events(self._api, self._namespace, name, "FailedPrepareDynamicResources"))
+        self.attempts.add(began, failed=failed, lost=not runs)
+        self._api.delete("Pod", name, self._namespace)
 
     def _runs(self, name: str) -> bool:
         def attempt() -> bool:

@@ -8,13 +8,13 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import datetime as dt
+import functools
 import itertools
 import json
 import ssl
-import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import pytest
@@ -31,6 +31,7 @@ from tests.cluster.processes import eventually
 from tests.cluster.releases import NAMESPACE, Release, released
 from tests.cluster.services import Replica
 from tests.support.faults import Attempts, Outcome
+from tests.support.loops import Loop
 from tests.support.serving import review
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(900)]
@@ -71,43 +72,39 @@ def known(api: Api) -> Iterator[None]:
     api.delete("Pod", "known", "default", force=True)
 
 
-class Direct:
+class Direct(Loop):
     """Reviews to the replicas in turn, past the API server: it is away, or it is what is disturbed."""
 
     def __init__(self, replicas: list[Replica]) -> None:
+        super().__init__(*(functools.partial(self._turn, each) for each in replicas), pause=0.01)
         self.attempts = Attempts()
-        self._replicas = list(replicas)
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._run, args=(each,), daemon=True) for each in self._replicas]
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        headers = {"content-type": "application/json"}
+        self._client = httpx.Client(verify=context, trust_env=False, timeout=5, headers=headers)
+        self._body = json.dumps(review(namespace="default", object=pod("direct"), dryRun=True)).encode()
 
-    def __enter__(self) -> "Direct":
-        for thread in self._threads:
-            thread.start()
-        eventually("the first reviews", lambda: len(self.attempts.all()) > 10)
+    def __enter__(self) -> Self:
+        super().__enter__()
+        eventually("the first reviews", lambda: self.done > 10)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(60)
+        super().__exit__(*exc_info)
+        self._client.close()
 
-    def _run(self, replica: Replica) -> None:
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        body = json.dumps(review(namespace="default", object=pod("direct"), dryRun=True)).encode()
-        headers = {"content-type": "application/json"}
-        url = f"https://{replica.address}:{replica.port}/mutate?timeout=5s"
-        with httpx.Client(verify=context, trust_env=False, timeout=5) as client:
-            while not self._stop.wait(0.01):
-                began = time.monotonic()
-                try:
-                    answer = client.post(url, content=body, headers=headers)
-                except httpx.HTTPError:
-                    self.attempts.add(began, failed=True)
-                    continue
-                response = answer.json()["response"] if answer.is_success else {"allowed": False}
-                allowed = bool(response["allowed"])
-                self.attempts.add(began, failed=not allowed, lost=allowed and "patch" not in response)
+    def _turn(self, replica: Replica) -> None:
+        began = time.monotonic()
+        try:
+            answer = self._client.post(
+                f"https://{replica.address}:{replica.port}/mutate?timeout=5s", content=self._body
+            )
+        except httpx.HTTPError:
+            self.attempts.add(began, failed=True)
+            return
+        response = answer.json()["response"] if answer.is_success else {"allowed": False}
+        allowed = bool(response["allowed"])
+        self.attempts.add(began, failed=not allowed, lost=allowed and "patch" not in response)
 
 
 @contextlib.contextmanager
@@ -207,7 +204,7 @@ def compact(plane: ControlPlane) -> None:
 
 def test_etcd_is_compacted(release: Release, api: Api, space: str, report_fault: Report) -> None:
     with Load(api, space) as reviews:
-        eventually("the first reviews", lambda: reviews.sent > 10)
+        eventually("the first reviews", lambda: reviews.done > 10)
         for number in range(5):
             api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": f"a-{number}"}}, space)
             compact(release.plane)
@@ -223,21 +220,17 @@ def test_etcd_is_compacted(release: Release, api: Api, space: str, report_fault:
 
 def test_templates_are_deleted_under_us(api: Api, space: str, full: bool, report_fault: Report) -> None:
     """Every pod gets its claim: the next pod with the same demand brings the template back."""
-    attempts, over = Attempts(), threading.Event()
+    attempts = Attempts()
 
     def delete() -> None:
-        while not over.wait(0.1):
-            for name in generated_templates(api, space):
-                api.delete("ResourceClaimTemplate", name, space)
+        for name in generated_templates(api, space):
+            api.delete("ResourceClaimTemplate", name, space)
 
-    thread = threading.Thread(target=delete, daemon=True)
-    thread.start()
     names = []
-    for number in range(300 if full else 40):
-        stored = create(api, attempts, pod(f"p-{number}"), space)
-        names += [stored["metadata"]["name"]] if stored else []
-    over.set()
-    thread.join()
+    with Loop(delete, pause=0.1):
+        for number in range(300 if full else 40):
+            stored = create(api, attempts, pod(f"p-{number}"), space)
+            names += [stored["metadata"]["name"]] if stored else []
     end = time.monotonic()
     create(api, attempts, pod("last"), space)
 
@@ -262,7 +255,7 @@ def test_templates_are_deleted_under_us(api: Api, space: str, full: bool, report
 
 def test_one_replica_is_killed(release: Release, api: Api, space: str, report_fault: Report) -> None:
     with Load(api, space) as reviews:
-        eventually("the first reviews", lambda: reviews.sent > 10)
+        eventually("the first reviews", lambda: reviews.done > 10)
         victim = release.replicas[0]
         killed = time.monotonic()
         victim.process.kill()
@@ -281,7 +274,7 @@ def test_one_replica_is_killed(release: Release, api: Api, space: str, report_fa
 def test_all_replicas_are_killed(release: Release, api: Api, space: str, report_fault: Report) -> None:
     """`failurePolicy: Fail`: pods are refused meanwhile, and none is admitted unconverted."""
     with Load(api, space) as reviews:
-        eventually("the first reviews", lambda: reviews.sent > 10)
+        eventually("the first reviews", lambda: reviews.done > 10)
         for victim in list(release.replicas):
             release.bury(victim)
         time.sleep(QUIET)
@@ -303,7 +296,7 @@ def test_the_clock_jumps(release: Release, api: Api, space: str, report_fault: R
         pytest.skip("no C compiler (cc) to make a clock that jumps")
     before = release.secret()["data"]["tls.crt"]
     with Load(api, space) as reviews:
-        eventually("the first reviews", lambda: reviews.sent > 10)
+        eventually("the first reviews", lambda: reviews.done > 10)
         try:
             for days, word in ((100, "ahead of"), (-100, "behind")):
                 release.clock.shift(days)
@@ -337,7 +330,7 @@ def test_the_certificate_expires(release: Release, api: Api, space: str, report_
     pair = {"tls.crt": expired.certificate_pem, "tls.key": expired.key_pem}
     patch: dict[str, Any] = {"data": {key: base64.b64encode(value).decode() for key, value in pair.items()}}
     with Load(api, space) as reviews:
-        eventually("the first reviews", lambda: reviews.sent > 10)
+        eventually("the first reviews", lambda: reviews.done > 10)
         path = f"/api/v1/namespaces/{NAMESPACE}/secrets/neuron-dra-tls"
         api.request("PATCH", path, json=patch, headers={"content-type": "application/merge-patch+json"})
         written = time.monotonic()

@@ -2,10 +2,11 @@
 
 import contextlib
 import dataclasses
+import functools
+import itertools
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tests.cluster.kubectl import Kubectl
 from tests.cluster.manifests import LNC, MANAGED_BY, container, generated_templates, pod, template_names
 from tests.cluster.processes import eventually
 from tests.cluster.webhooks import MANIFESTS, Webhook
+from tests.support.loops import Loop
 
 pytestmark = pytest.mark.usefixtures("webhook")
 
@@ -225,42 +227,26 @@ def test_a_webhook_that_may_not_patch_says_so(api: Api, namespace: str, kubectl:
     eventually("the permission to be back", lambda: kubectl.feed("create", pod("refused")).ok)
 
 
-class Users:
+class Users(Loop):
     """Users who create pods, wait for their claims and delete them, until they are stopped."""
 
     def __init__(self, api: Api, namespace: str) -> None:
+        super().__init__(*(functools.partial(self._turn, devices, itertools.count(1)) for devices in (1, 4, 8)))
         self._api = api
         self._namespace = namespace
-        self._over = threading.Event()
-        self._threads = [threading.Thread(target=self._live, args=(devices,)) for devices in (1, 4, 8)]
-        self.served = 0
         self.problems: list[str] = []
 
-    def __enter__(self) -> "Users":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _live(self, devices: int) -> None:
-        number = 0
-        while not self._over.is_set():
-            number += 1
-            name = f"user-{devices}-{number}"
-            try:
-                self._api.create(pod(name, container(neuron=devices)), self._namespace)
-                eventually(f"the claim of {name}", lambda name=name: self._claimed(name))
-                self._api.delete("Pod", name, self._namespace, force=True)
-            except (AssertionError, TimeoutError) as error:
-                self.problems.append(f"{name}: {error}")
-                return
-            self.served += 1
-            # Unused for a while that is sometimes shorter and sometimes longer than a prune.
-            self._over.wait((number * devices * 0.37) % 3)
+    def _turn(self, devices: int, numbers: Iterator[int]) -> None:
+        number = next(numbers)
+        name = f"user-{devices}-{number}"
+        try:
+            self._api.create(pod(name, container(neuron=devices)), self._namespace)
+            eventually(f"the claim of {name}", lambda: self._claimed(name))
+            self._api.delete("Pod", name, self._namespace, force=True)
+        except (AssertionError, TimeoutError) as error:
+            self.problems.append(f"{name}: {error}")
+        # Unused for a while that is sometimes shorter and sometimes longer than a prune.
+        self.ending.wait((number * devices * 0.37) % 3)
 
     def _claimed(self, name: str) -> bool:
         status = self._api.get("Pod", name, self._namespace).get("status", {})
@@ -273,5 +259,5 @@ def test_prunes_without_end_never_leave_a_pod_without_its_claim(api: Api, namesp
         for _ in range(10):
             outcomes += prune.must(namespace, grace="2s").values()
     assert users.problems == []
-    assert users.served > 10
+    assert users.done > 10
     assert "removed" in outcomes

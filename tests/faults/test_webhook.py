@@ -53,10 +53,8 @@ def fortress(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fortress]:
 
 @pytest.fixture
 def server(fortress: Fortress) -> Iterator[Victim]:
-    found = fortress.server
-    yield found
-    if not found.healthy:
-        fortress.abandon()
+    with fortress.server() as found:
+        yield found
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 import dataclasses
 import http.client
-import threading
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from runtime.histogram import Histogram
 from runtime.metrics_server import MetricsServer
+from tests.support.loops import Loop
 from webhook.decisions import wire
 from webhook.decisions.decision import denied, unchanged
 from webhook.edge import server
@@ -144,21 +145,13 @@ def test_buckets_span_what_reviews_take() -> None:
 def test_scraping_while_reviews_come_in(metrics: Metrics, scrape: Any) -> None:
     """Series are added by one thread while another reads them."""
     counts = metrics.path("/mutate")
-    stop = threading.Event()
+    reasons = (f"reason-{number % 500}" for number in itertools.count(1))
 
     def review() -> None:
-        number = 0
-        while not stop.is_set():
-            number += 1
-            counts.reviewed(request(), Rendered(b"", False, "unchanged", f"reason-{number % 500}", ()), 0.001, 1)
+        counts.reviewed(request(), Rendered(b"", False, "unchanged", next(reasons), ()), 0.001, 1)
 
-    thread = threading.Thread(target=review)
-    thread.start()
-    try:
+    with Loop(review):
         assert [scrape()[0] for _ in range(5)] == [200] * 5
-    finally:
-        stop.set()
-        thread.join()
 
 
 def test_conversions_are_counted_by_resource_but_for_dry_runs(metrics: Metrics, scrape: Any) -> None:
