@@ -29,7 +29,7 @@ from webhook.reviews.template_checks import TemplateChecks
 _LWS_GROUP = "leaderworkerset.x-k8s.io"
 _KUBELET: Final = "system:node:"
 """Prefix of every kubelet's user name (https://kubernetes.io/docs/reference/access-authn-authz/node/)."""
-_MOST_REMEMBERED: Final = 8 * 1024 * 1024
+_MOST_REMEMBERED: Final = 4 * 1024 * 1024
 """Bytes of cached decisions."""
 _SIZE_OF_JSON: Final = 8
 """Estimated bytes of Python data and rendered answer per byte of JSON."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-_DECISIONS: Final = 8 * 1024 * 1024
+_DECISIONS: Final = 4 * 1024 * 1024
 """Bytes of cached decisions; the cache of judged templates has the same size."""
 _FEW_TEMPLATES: Final = 4
 """Pod templates of a workload that are checked on the event loop, a few milliseconds each."""

@@ -182,7 +182,7 @@ def test_large_pods_do_not_fill_the_memory() -> None:
     subject = mutator()
     for index in range(40):
         review(subject, pod(container(f"c{index}", neuron="4"), note="x" * 400_000))
-    assert 0 < subject._decisions.size <= 8 * 1024 * 1024
+    assert 0 < subject._decisions.size <= 4 * 1024 * 1024
 
 
 def test_an_update_without_its_old_object_is_left_alone() -> None:
@@ -201,8 +201,8 @@ def test_remembered_decisions_are_bounded() -> None:
     for index in range(1400):
         padding = [{"key": "x" * 6_000, "operator": "Exists"}]
         review(subject, pod(container(f"c{index}", neuron="4"), tolerations=padding))
-    assert 8 * 2**20 * 0.9 < subject._decisions.size <= 8 * 2**20
-    assert len(subject._decisions) < 600
+    assert 4 * 2**20 * 0.9 < subject._decisions.size <= 4 * 2**20
+    assert len(subject._decisions) < 300
 
 
 def test_annotations_of_namespaces_count_in_the_cache_size() -> None:

@@ -294,7 +294,7 @@ class TestMemory:
                 await judge.review(review(template(claim(*requests))))
 
         asyncio.run(many())
-        assert judge._decisions.size <= 8 * 1024 * 1024
+        assert judge._decisions.size <= 4 * 1024 * 1024
         assert 0 < len(judge._decisions) < 300
 
 
