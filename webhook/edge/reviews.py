@@ -5,6 +5,7 @@ uid is added, and for a denial the object's kind and name.
 """
 
 import base64
+import codecs
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
@@ -37,6 +38,8 @@ MOST_AUDIT: Final = 12 * 1024
 _HEAD: Final = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":'
 _BYTES_PER_LETTER: Final = 5
 
+_PIECE: Final = 64 * 1024
+"""Bytes that are decoded at once: text takes up to four times the memory."""
 _REST: Final = 32
 """Bytes reserved for the text 'and N more'."""
 _MALFORMED: Final = "The body is not an AdmissionReview"
@@ -91,14 +94,13 @@ def decode(body: bytes | bytearray) -> wire.AdmissionRequest:
         BadReviewError: the body is not JSON, not an AdmissionReview v1, or has no request or uid.
         UnreadableObjectError: it is a review, but its object is nested too deeply or is not an object.
     """
+    _check_utf8(body)
     try:
         review = _decode(body)
     except msgspec.ValidationError as error:
         raise BadReviewError(f"{_MALFORMED}: {error}.") from error
     except msgspec.DecodeError as error:
         raise BadReviewError(f"The body is not JSON: {error}.") from error
-    except UnicodeDecodeError as error:
-        raise BadReviewError(f"The body is not UTF-8: {error.reason}.") from error
     except RecursionError as error:
         raise unreadable(body, nesting.TOO_DEEP) from error
     if review.apiVersion != API_VERSION or review.kind != KIND:
@@ -117,6 +119,23 @@ def decode(body: bytes | bytearray) -> wire.AdmissionRequest:
         bare = msgspec.structs.replace(request, object=wire.ABSENT, oldObject=wire.ABSENT)
         raise UnreadableObjectError(bare, _NO_OBJECT)
     return request
+
+
+def _check_utf8(body: bytes | bytearray) -> None:
+    """Check the encoding of the whole body: members that stay undecoded are decoded in many places.
+
+    Raises:
+        BadReviewError: it is not UTF-8.
+    """
+    if body.isascii():
+        return
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for start in range(0, len(body), _PIECE):
+            decoder.decode(body[start : start + _PIECE])
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError as error:
+        raise BadReviewError(f"The body is not UTF-8: {error.reason}.") from error
 
 
 def _check_members(request: wire.AdmissionRequest) -> None:

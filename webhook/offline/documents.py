@@ -21,6 +21,7 @@ MARK: Final = "\ufeff"
 
 _SEPARATOR: Final = re.compile(r"---(\s|$)")
 _END: Final = re.compile(r"\.\.\.(\s|$)")
+_JSON_SPACE: Final = " \t\n\r"
 _NO_CONTENT: Final = re.compile(r"(---|\.\.\.)?\s*(#.*)?\s*|%.*\s*")
 
 
@@ -173,14 +174,14 @@ def _json_parts(text: str) -> list[str] | None:
     """The JSON objects of a text, each with the white space after it; None if the text is not JSON."""
     decoder = json.JSONDecoder()
     starts = []
-    position = len(text) - len(text.lstrip())
+    position = len(text) - len(text.lstrip(_JSON_SPACE))
     while position < len(text):
         starts.append(position)
         try:
             _, end = decoder.raw_decode(text, position)
         except (json.JSONDecodeError, RecursionError):
             return None
-        position = len(text) - len(text[end:].lstrip())
+        position = len(text) - len(text[end:].lstrip(_JSON_SPACE))
     bounds = [0, *starts[1:], len(text)]
     return [text[start:end] for start, end in itertools.pairwise(bounds)]
 

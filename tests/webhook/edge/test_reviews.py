@@ -48,6 +48,13 @@ def body(change: dict[str, Any] | None = None, **members: Any) -> bytes:
     return json.dumps(review(**members) | (change or {})).encode()
 
 
+@pytest.mark.parametrize("shift", range(4))
+def test_characters_of_several_bytes_may_stand_anywhere(shift: int) -> None:
+    note = "x" * shift + "é€😀" * 40_000
+    content = json.dumps(review(object={"metadata": {"annotations": {"note": note}}}), ensure_ascii=False).encode()
+    assert json.loads(bytes(reviews.decode(content).object))["metadata"]["annotations"]["note"] == note
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -55,6 +62,15 @@ def body(change: dict[str, Any] | None = None, **members: Any) -> bytes:
         pytest.param(b"kind: Pod", "The body is not JSON: JSON is malformed: invalid character (byte 0).", id="yaml"),
         pytest.param(body() + b"x", "The body is not JSON: JSON is malformed: trailing characters", id="trailing"),
         pytest.param(b'{"apiVersion":"\xff"}', "The body is not UTF-8: invalid start byte.", id="not-utf8"),
+        *(
+            pytest.param(
+                body(**{member: {"x": "~"}}).replace(b"~", b"\xa0"),
+                "The body is not UTF-8: invalid start byte.",
+                id=f"not-utf8-in-{member}",
+            )
+            for member in ("object", "oldObject", "userInfo", "options", "resource")
+        ),
+        pytest.param(body().replace(b"}", b'}"\xc3', 1), "The body is not UTF-8: ", id="half-a-character"),
         pytest.param(b"[]", "The body is not an AdmissionReview: Expected `object`, got `array`.", id="not-an-object"),
         pytest.param(
             b"{}",
