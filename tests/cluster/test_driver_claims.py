@@ -124,15 +124,17 @@ def test_a_claim_says_which_devices_it_has_and_how_they_are(
     run_pod(api, namespace, "two", asking(count=2))
     wait_running(api, namespace, "two")
     found = eventually("the entries", lambda: entries(api, namespace, "two"), timeout=30)
+    # Other tests' claims may still hold some of the first devices.
+    first, second = indices(started(kubelet, namespace, "two"))
     assert [(each["driver"], each["pool"], each["device"]) for each in found] == [
-        (DRIVER, kubelet.node, "neuron-device-0"),
-        (DRIVER, kubelet.node, "neuron-device-1"),
+        (DRIVER, kubelet.node, f"neuron-device-{first}"),
+        (DRIVER, kubelet.node, f"neuron-device-{second}"),
     ]
-    assert [each["data"]["deviceIds"] for each in found] == [[0], [1]]
+    assert [each["data"]["deviceIds"] for each in found] == [[first], [second]]
     told = {each["type"]: each["status"] for each in found[0]["conditions"]}
     assert told == {"Ready": "True", "Healthy": "True"}
 
-    counter = driver.sysfs / "devices/virtual/neuron_device/neuron1/stats/hardware/mem_ecc_uncorrected"
+    counter = driver.sysfs / "devices/virtual/neuron_device" / f"neuron{second}" / "stats/hardware/mem_ecc_uncorrected"
     counter.write_text("1\n")
 
     def healthy() -> list[str]:
