@@ -25,13 +25,24 @@ _EVICTION_SIGNALS: Final = (
 )
 
 
-def with_sysctls(directory: Path, sysctls: Mapping[str, str], command: Sequence[str]) -> list[str]:
+_DEVICE_PLUGINS: Final = "/var/lib/kubelet/device-plugins"
+"""Where each kubelet listens, whatever its root directory is (pkg/kubelet/apis/deviceplugin, DevicePluginPath)."""
+
+
+def with_sysctls(
+    directory: Path, sysctls: Mapping[str, str], command: Sequence[str], own: Sequence[str] = ()
+) -> list[str]:
     """A command in a mount namespace of its own, in which it reads and writes files of ours as these sysctls.
 
-    So the machine under test stays as it is, also where /proc/sys is read-only.
+    So the machine under test stays as it is, also where /proc/sys is read-only. `own`: directories of which it gets its
+    own, so that several can run side by side.
     """
     directory.mkdir()
     binds = []
+    for number, path in enumerate(own):
+        mine = directory / f"own-{number}"
+        mine.mkdir()
+        binds.append(f"mkdir -p '{path}' && mount --bind '{mine}' '{path}'")
     for name, value in sysctls.items():
         file = directory / name.replace("/", ".")
         file.write_text(f"{value}\n")
@@ -67,7 +78,7 @@ class _StandIn:
         self.start, self.stop = self._server.start, self._server.stop
 
     def beside(self, command: Sequence[str]) -> list[str]:
-        return with_sysctls(self._directory / "sysctls", SYSCTLS, command)
+        return with_sysctls(self._directory / "sysctls", SYSCTLS, command, own=[_DEVICE_PLUGINS])
 
 
 class NodeKubelet:

@@ -154,11 +154,16 @@ def test_a_claim_says_which_devices_it_has_and_how_they_are(
     assert "claim status not written" not in driver.process.log.read_text()
 
 
-def foreign_claim(api: Api, namespace: str, node: str) -> str:
-    """A claim with a device of this driver on the node, one on another node, and one of another driver."""
+@pytest.fixture
+def foreign_claim(api: Api, namespace: str, kubelet: Kubelet) -> Iterator[str]:
+    """A claim with a device of this driver on the node, one on another node, and one of another driver.
+
+    Yields the path that changes its status, in a dry run.
+    """
     spec = {"devices": {"requests": [devices_request("r", count=3)]}}
     claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "mixed"}, "spec": spec}
     api.create(claim, namespace)
+    node = kubelet.node
     places = [(DRIVER, node, "neuron-device-0"), (DRIVER, "another-node", "neuron-device-0"), (OTHER, node, "gpu-0")]
     entries = [dict(zip(("driver", "pool", "device"), place, strict=True)) for place in places]
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
@@ -172,7 +177,10 @@ def foreign_claim(api: Api, namespace: str, node: str) -> str:
     reserved = [{"resource": "pods", "name": "holder", "uid": holder}]
     status = {"allocation": allocation, "reservedFor": reserved, "devices": entries}
     api.merge("ResourceClaim", "mixed", {"status": status}, namespace, subresource="status")
-    return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/mixed/status?dryRun=All"
+    yield f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/mixed/status?dryRun=All"
+    # It holds a device that other tests need.
+    api.delete("ResourceClaim", "mixed", namespace)
+    eventually("the claim to be gone", lambda: api.find("ResourceClaim", "mixed", namespace) is None)
 
 
 def refusal(address: str, credentials: Path, *patch: Object) -> str:
@@ -196,9 +204,9 @@ UNRESERVED: Object = {"op": "add", "path": "/status/reservedFor", "value": []}
 
 
 def test_the_drivers_token_writes_only_its_own_entries(
-    control_plane: ControlPlane, api: Api, namespace: str, kubelet: Kubelet, account: Path
+    control_plane: ControlPlane, foreign_claim: str, account: Path
 ) -> None:
-    address = foreign_claim(api, namespace, kubelet.node)
+    address = foreign_claim
     assert refusal(address, account, note(0)) == ""
     assert 'changing status.devices requires resource="resourceclaims/driver"' in refusal(address, account, note(2))
     assert 'requires resource="resourceclaims/binding"' in refusal(address, account, UNRESERVED)
@@ -207,7 +215,7 @@ def test_the_drivers_token_writes_only_its_own_entries(
 
 
 def test_where_the_api_server_does_not_look_the_policy_does(
-    control_plane: ControlPlane, api: Api, namespace: str, kubelet: Kubelet, account: Path
+    control_plane: ControlPlane, api: Api, kubelet: Kubelet, foreign_claim: str, account: Path
 ) -> None:
     """With the rights that `resourceclaims/status` implies before Kubernetes 1.36."""
     group, name = "rbac.authorization.k8s.io", "as-before-1.36"
@@ -225,8 +233,8 @@ def test_where_the_api_server_does_not_look_the_policy_does(
     }
     for each in (role, binding):
         api.create(each)
+    address = foreign_claim
     try:
-        address = foreign_claim(api, namespace, kubelet.node)
         said = "may write status.devices of a ResourceClaim only for its own devices of that node"
         eventually("the policy to be in force", lambda: said in refusal(address, account, note(2)), timeout=60)
         assert f"the Neuron DRA driver on node {kubelet.node} {said}" in refusal(address, account, note(1))
