@@ -57,6 +57,8 @@ _DISTRIBUTION: Final = "neuron-dra"
 _GRACE_SECONDS: Final = 5.0
 _DEREGISTRATION_SECONDS: Final = 1.5
 """The kubelet looks once a second for registration sockets that have gone, and calls the plugin until then."""
+_PLACED_SECONDS: Final = 1.0
+"""For pods that the scheduler places here before it sees that the slices are withdrawn: the kubelet prepares them."""
 _SEMVER: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:(a|b|rc|\.dev)(\d+))?")
 _PRE_RELEASES: Final = {"a": "alpha", "b": "beta", "rc": "rc", ".dev": "dev"}
 
@@ -154,6 +156,8 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         await _until_stopped(stop, *parts)
         if not await asyncio.to_thread(other_instance_serves, settings.kubelet_registry_dir, paths.registration):
             await publisher.withdraw()
+            if gate.registered:
+                await clock.sleep(_PLACED_SECONDS)
 
 
 class _Part(Protocol):
