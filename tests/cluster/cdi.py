@@ -10,6 +10,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+import yaml
+
 from tests.cluster.api import Object
 from tests.conformance.schemas import cdi_faults
 
@@ -46,7 +48,7 @@ class Edits:
 def specs(directory: Path) -> list[Object]:
     """The spec files of a directory, by name; shared, not to be changed."""
     found = []
-    for path in sorted(directory.glob("*.json")):
+    for path in sorted(path for path in directory.iterdir() if path.suffix in (".json", ".yaml")):
         status = path.stat()
         found.append(_parsed(path, (status.st_ino, status.st_mtime_ns, status.st_size)))
     return found
@@ -55,7 +57,7 @@ def specs(directory: Path) -> list[Object]:
 @functools.lru_cache(1024)
 def _parsed(path: Path, _identity: tuple[int, int, int]) -> Object:
     # Every container looks at all specs: a hundred pods would parse ten thousand.
-    parsed: Object = json.loads(path.read_text())
+    parsed: Object = (json.loads if path.suffix == ".json" else yaml.safe_load)(path.read_text())
     faults = cdi_faults(parsed)
     assert not faults, f"{path}: {faults}"
     return parsed
