@@ -73,6 +73,7 @@ bench: $(STAMP) ## run the benchmarks (load from wrk)
 bench-cluster: $(STAMP) ## measure pods created through a real API server, and a real scheduler (binaries from KUBEBUILDER_ASSETS)
 	$(BIN)/python -m benchmarks.through_api_server $(ARGS)
 	$(BIN)/python -m benchmarks.scheduling
+	$(BIN)/python -m benchmarks.drivers
 
 cluster-test: $(STAMP) ## run the tests that need a control plane (binaries from KUBEBUILDER_ASSETS; ARGS="--shuffle 1" for a random order)
 	$(BIN)/python -m pytest tests/cluster --ignore=tests/cluster/test_containers.py -n $(CLUSTER_WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
