@@ -10,28 +10,26 @@ The example driver is optional: give the path of its binary, `dra-example-kubele
 
 import dataclasses
 import re
-import signal
 import statistics
-import sys
-import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Protocol
 
 import click
 
+from benchmarks.planes import control_plane
 from benchmarks.reviews import Object
 from benchmarks.servers import cpu_seconds, rss_mib
 from tests.cluster.api import Api
-from tests.cluster.controlplane import Assets, AssetsMissingError, ControlPlane
-from tests.cluster.driver import USER, Driver, install_rbac
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.driver import Driver, install_rbac
 from tests.cluster.kubelet import Kubelet
 from tests.cluster.manifests import claim_template, container, pod
 from tests.cluster.nodes import DRIVER, INSTANCE_TYPE, device_class
 from tests.cluster.processes import Process, eventually
+from tests.support.loops import Loop
 
 EXAMPLE: Final = "gpu.example.com"
 TYPE: Final = "trn2.48xlarge"
@@ -58,7 +56,7 @@ class Running(Protocol):
 class _Ours:
     def __init__(self, plane: ControlPlane, kubelet: Kubelet) -> None:
         install_rbac(plane.admin)
-        self._driver = Driver(plane, kubelet, TYPE, kubeconfig=plane.user_kubeconfig(USER))
+        self._driver = Driver(plane, kubelet, TYPE)
         self.start = self._driver.start
 
     @property
@@ -140,13 +138,13 @@ class Node:
         began = time.monotonic()
         taken: list[float] = []
 
-        def seen() -> bool:
-            if published(self._api, driver) and not taken:
+        def look() -> None:
+            if not taken and published(self._api, driver):
                 taken.append(time.monotonic() - began)
-            return bool(taken)
 
-        with _watching(seen):
+        with Loop(look, pause=0.01):
             running.start()
+            eventually("devices to be published", lambda: bool(taken))
         return taken[0]
 
     def run(self, driver: str | None, count: int) -> float:
@@ -177,15 +175,6 @@ class Node:
             pattern = rf'^{_METRIC}_{part}{{(?=.*driver_name="{driver}")(?=.*{method}")[^}}]*}} (\S+)$'
             found[part] = sum(float(each) for each in re.findall(pattern, self._kubelet.metrics(), re.MULTILINE))
         return Calls(found["count"], found["sum"])
-
-
-@contextmanager
-def _watching(seen: Callable[[], bool]) -> Iterator[None]:
-    """Look for something while the block runs, and until it is seen."""
-    thread = threading.Thread(target=lambda: eventually("devices to be published", seen, interval=0.01), daemon=True)
-    thread.start()
-    yield
-    thread.join(60)
 
 
 @dataclasses.dataclass
@@ -247,17 +236,7 @@ def _report(found: dict[str, Figures], plain: list[float], pods: int) -> None:
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="The table shows medians.")
 def main(example: Path | None, pods: int, rounds: int) -> None:
     """Measure drivers under a real kubelet: publishing devices, preparing claims, many pods at once."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        assets = Assets.locate()
-    except AssetsMissingError as error:
-        raise click.ClickException(str(error)) from error
-    with tempfile.TemporaryDirectory(prefix="neuron-dra-bench-") as name, ExitStack() as stack:
-        folder = Path(name)
-        (folder / "plane").mkdir()
-        plane = ControlPlane(assets, folder / "plane")
-        stack.callback(plane.stop)
-        plane.start()
+    with control_plane() as (plane, folder), ExitStack() as stack:
         kubelet = Kubelet(plane, folder / "node", _NODE, {INSTANCE_TYPE: TYPE})
         stack.callback(kubelet.stop)
         kubelet.start()

@@ -9,15 +9,13 @@ import dataclasses
 import itertools
 import signal
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 import click
 
+from benchmarks.planes import control_plane
 from benchmarks.servers import cpu_seconds
 from neuron import names
 from neuron.claims import Claim, make_claim
@@ -27,7 +25,7 @@ from neuron.serving import DeviceConfig
 from neuron.windows import Line
 from tests.cluster.allocating import claim, claiming_pod, refusal
 from tests.cluster.api import Api
-from tests.cluster.controlplane import Assets, AssetsMissingError, ControlPlane
+from tests.cluster.controlplane import ControlPlane
 from tests.cluster.nodes import DRIVER, Fleet, device_class
 from tests.cluster.processes import eventually
 from tests.support import mixtures
@@ -258,23 +256,12 @@ def _rows(_: click.Context, __: click.Parameter, value: str) -> list[int]:
 @click.option("--rows", default=_ALL, callback=_rows, help="Rows of each part, from 0; default: all.")
 def main(nodes: int, pods: int, rounds: int, only: str | None, rows: list[int]) -> None:
     """Measure a real scheduler with the claims of conversion and with unconstrained counts."""
-    # Stops the control plane also if the benchmark is ended by a time-out.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        assets = Assets.locate()
-    except AssetsMissingError as error:
-        raise click.ClickException(str(error)) from error
-    with tempfile.TemporaryDirectory(prefix="neuron-dra-bench-") as folder:
-        plane = ControlPlane(assets, Path(folder))
-        try:
-            plane.start()
-            plane.admin.create(device_class())
-            if only != "refusals":
-                _throughput(Cluster(plane), nodes, pods, rounds, [row for row in rows if row < len(ROWS)])
-            if only != "throughput":
-                _refusals(Cluster(plane), nodes, rounds, rows)
-        finally:
-            plane.stop()
+    with control_plane() as (plane, _):
+        plane.admin.create(device_class())
+        if only != "refusals":
+            _throughput(Cluster(plane), nodes, pods, rounds, [row for row in rows if row < len(ROWS)])
+        if only != "throughput":
+            _refusals(Cluster(plane), nodes, rounds, rows)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,6 @@ import json
 import signal
 import ssl
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -32,8 +30,9 @@ import click
 import httpx
 
 from benchmarks import load, policies, reviews, servers
+from benchmarks.planes import control_plane
 from benchmarks.reviews import Object
-from tests.cluster.controlplane import Assets, AssetsMissingError, ControlPlane
+from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manifests import is_converted
 from tests.cluster.processes import eventually
 from tests.cluster.webhooks import Webhook, install_rbac
@@ -251,18 +250,7 @@ def _report(measured: dict[tuple[str, int], list[load.Measured]]) -> None:
 def main(seconds: int, rounds: int) -> None:
     """Measure creating pods through a real API server with several webhooks, and without one."""
     load.require_wrk()
-    # Stops the control plane also if the benchmark is ended by a time-out.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        assets = Assets.locate()
-    except AssetsMissingError as error:
-        raise click.ClickException(str(error)) from error
-    with tempfile.TemporaryDirectory(prefix="neuron-dra-bench-") as name, ExitStack() as stack:
-        folder = Path(name)
-        (folder / "plane").mkdir()
-        plane = ControlPlane(assets, folder / "plane")
-        stack.callback(plane.stop)
-        plane.start()
+    with control_plane() as (plane, folder):
         cluster = Cluster(plane, folder)
         measured: dict[tuple[str, int], list[load.Measured]] = {}
         with cluster.ready():

@@ -16,7 +16,7 @@ from webhook.decisions.conversion_context import ConversionContext, ConversionOp
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.modes import Mode
-from webhook.decisions.own_claims import claims_from_templates, find_claims, requesting
+from webhook.decisions.own_claims import claims_from_templates, requesting
 from webhook.decisions.patches import size_of
 from webhook.decisions.ports import ClusterView, NamespaceFacts, TemplateStore, TemplateUnavailableError
 from webhook.decisions.restore_pods import Labels, restore
@@ -133,10 +133,7 @@ class Mutator:
         key = (read.key, facts, claiming, read.steering, read.by_kubelet)
         decision = self._decisions.get(key)
         if decision is None:
-            pod, steering, by_kubelet = read.pod, read.steering, read.by_kubelet
-            decision = await self._lane.run(
-                namespace, lambda: convert(pod, facts, world, claiming, steering, by_kubelet=by_kubelet)
-            )
+            decision = await self._lane.run(namespace, lambda: read.converted(facts, world, claiming))
             if world is self._world:
                 self._decisions.put(key, decision, _size(request, facts, decision))
         return decision
@@ -167,15 +164,13 @@ class Mutator:
         return self._world
 
     def _create_pod(self, request: AdmissionRequest) -> Decision:
-        pod = pods.decode(request.object)
+        read = _read_pod(request, self._steer)
         facts, world = self._cluster.namespace(request.namespace), self._current_world()
-        claiming = find_claims(pod, request.namespace, self._cluster, self._options.device_class)
-        steering = NO_STEERING if self._steer is None else self._steer(request)
-        by_kubelet = _mirrored(pod, request)
-        key = (pod.key(), facts, claiming, steering, by_kubelet)
+        claiming = requesting(read.claims, request.namespace, self._cluster, self._options.device_class)
+        key = (read.key, facts, claiming, read.steering, read.by_kubelet)
         decision = self._decisions.get(key)
         if decision is None:
-            decision = convert(pod, facts, world, claiming, steering, by_kubelet=by_kubelet)
+            decision = read.converted(facts, world, claiming)
             self._decisions.put(key, decision, _size(request, facts, decision))
         return decision
 
@@ -252,7 +247,7 @@ def _subject(request: AdmissionRequest) -> _Subject | Decision:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _ReadPod:
-    """What a decision about a large Pod needs, without the cluster's facts.
+    """What a decision about a new Pod needs, without the cluster's facts.
 
     Attributes:
         pod: its view.
@@ -267,6 +262,10 @@ class _ReadPod:
     claims: tuple[tuple[str, str], ...]
     steering: Steering
     by_kubelet: bool
+
+    def converted(self, facts: NamespaceFacts, world: ConversionContext, claiming: tuple[str, ...]) -> Decision:
+        """The decision, with the cluster's facts; arguments as for `convert`."""
+        return convert(self.pod, facts, world, claiming, self.steering, by_kubelet=self.by_kubelet)
 
 
 def _read_pod(request: AdmissionRequest, steer: Steer | None) -> _ReadPod:

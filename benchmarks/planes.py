@@ -1,0 +1,36 @@
+"""A real control plane for a benchmark."""
+
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from tests.cluster.controlplane import Assets, AssetsMissingError, ControlPlane
+
+
+@contextmanager
+def control_plane() -> Iterator[tuple[ControlPlane, Path]]:
+    """A running control plane (KUBEBUILDER_ASSETS), and a folder for the benchmark's own files.
+
+    Raises:
+        click.ClickException: there are no binaries.
+    """
+    # Stops the control plane also if the benchmark is ended by a time-out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        assets = Assets.locate()
+    except AssetsMissingError as error:
+        raise click.ClickException(str(error)) from error
+    with tempfile.TemporaryDirectory(prefix="neuron-dra-bench-") as name:
+        folder = Path(name)
+        (folder / "plane").mkdir()
+        plane = ControlPlane(assets, folder / "plane")
+        try:
+            plane.start()
+            yield plane, folder
+        finally:
+            plane.stop()
