@@ -12,6 +12,8 @@ Object = Mapping[str, Any]
 
 LONGEST: Final = 600
 """Characters of a message of the cluster that is quoted."""
+_LONGEST_VERSION: Final = 19
+"""Digits of a `resourceVersion`, a number of 64 bits."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Facts:
     def event(self, *reasons: str) -> Object | None:
         """The newest Event with one of these reasons."""
         found = [each for each in self.events if each.get("reason") in reasons]
-        return max(found, key=event_time, default=None)
+        return max(found, key=event_order, default=None)
 
 
 def evidence_of(event: Object | None) -> str:
@@ -98,3 +100,13 @@ def event_time(event: Object) -> str:
     series = event.get("series") or {}
     times: Sequence[Any] = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
     return str(next(filter(None, times), ""))
+
+
+def event_order(event: Object) -> tuple[str, int]:
+    """Sorts Events by when they were seen last. Of the same second, the one that was written last is the newest.
+
+    A `resourceVersion` is a decimal number (KEP-5504).
+    """
+    version = str((event.get("metadata") or {}).get("resourceVersion") or "")
+    comparable = version.isascii() and version.isdecimal() and len(version) <= _LONGEST_VERSION
+    return event_time(event), int(version) if comparable else 0

@@ -8,7 +8,7 @@ from neuron import names
 from neuron.findings import short
 from webhook.explain import node_fit
 from webhook.explain.explanation import Diagnosis, State
-from webhook.explain.facts import LONGEST, Facts, event_time, evidence_of
+from webhook.explain.facts import LONGEST, Facts, event_order, evidence_of
 from webhook.explain.prepare_errors import prepare_failure
 from webhook.explain.schedule_steps import SICK_FIX
 from webhook.inspection import pools
@@ -106,7 +106,7 @@ def elsewhere(facts: Facts) -> Diagnosis | None:
     failed = [
         each for each in facts.events if each.get("type") == "Warning" and each.get("reason") != "FailedScheduling"
     ]
-    newest = max(failed, key=event_time, default=None)
+    newest = max(failed, key=event_order, default=None)
     if newest is not None:
         text = f"It has its devices on node {facts.node_name}, and the kubelet reports {newest.get('reason')}."
         return Diagnosis("not-about-devices", State.STUCK, text, _KUBELET, evidence_of(newest))

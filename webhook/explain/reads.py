@@ -27,7 +27,7 @@ from webhook.cluster.caches import (
 from webhook.cluster.listing import Lister, Seen, Unseen, unseen
 from webhook.cluster.replicas import LABELS
 from webhook.explain.estate import items
-from webhook.explain.facts import event_time
+from webhook.explain.facts import event_order
 from webhook.explain.installation import Installation, read_installation
 from webhook.explain.world import live_manifest
 from webhook.inspection import snapshot
@@ -140,7 +140,7 @@ class Reads:
         uid = pod["metadata"].get("uid", "")
         events = await self._list(EVENTS, namespace, fieldSelector=f"involvedObject.uid={uid}")
         notes = tuple(_note(events, "The pod's Events are not known."))
-        return PodFacts(pod, tuple(sorted(items(events), key=event_time)), notes)
+        return PodFacts(pod, tuple(sorted(items(events), key=event_order)), notes)
 
     async def _version(self) -> str:
         try:

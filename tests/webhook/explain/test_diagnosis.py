@@ -389,6 +389,19 @@ def test_the_newest_event_counts() -> None:
     assert "7 times, last at 2026-11-22T09:02:00Z" in answer.evidence
 
 
+@pytest.mark.parametrize(
+    ("old", "new"), [("9", "10"), ("", "1"), ("x", "1"), ("9" * 5000, "1")], ids=["number", "none", "text", "long"]
+)
+def test_of_events_of_one_second_the_one_that_was_written_last_counts(old: str, new: str) -> None:
+    found, around = claimed(one_node(), range(4))
+    first = event("FailedPrepareDynamicResources", f"{PREPARE}DRA driver neuron.aws.com is not registered")
+    second = event("FailedPrepareDynamicResources", f"{RESULT}is still prepared for")
+    first["metadata"] = {**first.get("metadata", {}), "resourceVersion": old}
+    second["metadata"] = {**second.get("metadata", {}), "resourceVersion": new}
+    for events in ((first, second), (second, first)):
+        assert diagnosed(found, around, *events).case == "device-held"
+
+
 def test_a_node_that_is_gone() -> None:
     cluster = one_node()
     found, _ = claimed(cluster, range(4))
