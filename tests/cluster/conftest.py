@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from tests.cluster import failure_logs, ordering
 from tests.cluster.allocating import Allocating
@@ -79,6 +80,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             each.item.add_marker(pytest.mark.timeout(_SECONDS))
     ordered = ordering.long_first(ours) if seed is None else ordering.shuffled(ours, seed)
     items[:] = [*others, *(each.item for each in ordered)]
+
+
+class _Units(LoadFileScheduling):
+    """Gives each worker a unit of `ordering` at a time."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return ordering.unit(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return _Units(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -215,8 +227,14 @@ def allocating(api: Api, namespace: str, fleet: Fleet) -> Allocating:
 
 
 @pytest.fixture(scope="module")
+def kubelet_sync() -> str:
+    """How often the kubelet looks at each pod; empty: its default, which is a minute and up to a half more."""
+    return ""
+
+
+@pytest.fixture(scope="module")
 def kubelet(
-    assets: Assets, control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+    assets: Assets, control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory, kubelet_sync: str
 ) -> Iterator["Kubelet"]:
     """A real kubelet as node-1 of type trn2.48xlarge, on a runtime that runs nothing."""
     # Only tests with a node need gRPC.
@@ -225,7 +243,7 @@ def kubelet(
     if not assets.has("kubelet"):
         pytest.skip(f"no kubelet to test on: {assets.folder} lacks kubelet; set KUBEBUILDER_ASSETS")
     directory = tmp_path_factory.mktemp("node")
-    kubelet = Kubelet(control_plane, directory, "node-1", {INSTANCE_TYPE: "trn2.48xlarge"})
+    kubelet = Kubelet(control_plane, directory, "node-1", {INSTANCE_TYPE: "trn2.48xlarge"}, sync=kubelet_sync)
     try:
         kubelet.start()
         yield kubelet

@@ -99,8 +99,10 @@ class NodeKubelet:
         labels: dict[str, str],
         runtime: NodeRuntime,
         root: Path | None = None,
+        *,
+        sync: str = "",
     ) -> None:
-        """`root`: for paths of sockets with a pod's UID, where `directory` is too long for them."""
+        """`root`: for paths of sockets with a pod's UID, where `directory` is too long. `sync`: `syncFrequency`."""
         self.node = node
         self.root = root or directory / "kubelet"
         self.cdi_directory = directory / "cdi"
@@ -112,6 +114,7 @@ class NodeKubelet:
         self._runtime = runtime
         self._port, self._health_port = free_ports(2)
         self._labels = labels
+        self._sync = {"syncFrequency": sync} if sync else {}
         self._process: Process | None = None
 
     @property
@@ -152,6 +155,7 @@ class NodeKubelet:
             "imageGCHighThresholdPercent": 100,
             "registerNode": True,
             "featureGates": self._plane.gates,
+            **self._sync,
         }
 
     def _command(self) -> list[str]:
@@ -221,8 +225,10 @@ class Kubelet(NodeKubelet):
         runtime: the stand-in, which remembers every container.
     """
 
-    def __init__(self, plane: ControlPlane, directory: Path, node: str, labels: dict[str, str]) -> None:
+    def __init__(
+        self, plane: ControlPlane, directory: Path, node: str, labels: dict[str, str], *, sync: str = ""
+    ) -> None:
         images = directory / "images"
         images.mkdir(parents=True)
         self.runtime = Runtime(directory / "cdi", images)
-        super().__init__(plane, directory, node, labels, _StandIn(self.runtime, directory))
+        super().__init__(plane, directory, node, labels, _StandIn(self.runtime, directory), sync=sync)

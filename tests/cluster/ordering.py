@@ -1,24 +1,48 @@
-"""The order of test files and of the tests in them: long files first, or a random order that a seed repeats."""
+"""The order of test files and of the tests in them: long files first, or a random order that a seed repeats.
+
+A worker takes a file at a time, or a part of it (`unit`).
+"""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 LONG: Final = (
     "test_migrate",
-    "test_certificates",
-    "test_faults",
+    "test_tutorials",
     "test_soak",
+    "test_certificates",
     "test_driver_faults",
-    "test_driver_lifecycle",
-    "test_reapply",
-    "test_prune",
     "test_driver_start",
+    "test_driver_lifecycle",
     "test_inferentia",
+    "test_prune",
+    "test_faults",
     "test_chart",
-    "test_attacks",
+    "test_status",
 )
 """Files that take about a minute or more. They start first, so that workers end at about the same time."""
+APART: Final[Mapping[str, str]] = {
+    "test_certificates::test_a_replica_that_is_stopped_holds_up_nothing_for_long_and_catches_up": "stopped",
+    "test_driver_faults::test_the_kubelet_restarts": "kubelet",
+    "test_driver_start::test_pods_run_within_seconds_over_an_upgrade_with_overlap": "upgrade",
+    "test_prune::test_prunes_without_end_never_leave_a_pod_without_its_claim": "endless",
+    "test_soak::test_a_rolling_restart_with_surge_and_drain": "replicas",
+    "test_soak::test_sigterm_under_load": "replicas",
+    "test_soak::test_a_frozen_replica_costs_what_was_on_its_way_and_then_nothing": "replicas",
+    "test_tutorials::test_a_tutorial_is_what_a_reader_sees": "",
+}
+"""Tests that a worker takes apart from the rest of their file, and the name of their unit; empty: each case alone."""
+
+
+def unit(nodeid: str) -> str:
+    """What one worker runs together with a test: tests of one unit share fixtures of the module."""
+    path, _, name = nodeid.partition("::")
+    file = path.rpartition("/")[2].removesuffix(".py")
+    part = APART.get(f"{file}::{name.partition('[')[0]}")
+    if part is None:
+        return path
+    return f"{path}::{part or name}"
 
 
 class Test(Protocol):

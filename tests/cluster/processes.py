@@ -15,6 +15,9 @@ T = TypeVar("T")
 
 _TAIL: Final = 4000
 _INTERVAL: Final = 0.05
+_LONGEST_INTERVAL: Final = 0.5
+_SHARE: Final = 0.05
+"""Of the time waited so far: the longer something takes, the less often `eventually` looks."""
 _FIRST_PORT: Final = 12_000
 _PORTS: Final = 2_000
 _WORKERS: Final = 8
@@ -57,12 +60,12 @@ def eventually(what: str, attempt: Callable[[], T | None], *, timeout: float = 6
         what: ends the sentence "gave up waiting for …".
         attempt: returns the awaited thing, or something false; its AssertionErrors count as "not yet".
         timeout: seconds.
-        interval: seconds between attempts.
+        interval: seconds between attempts, at first.
 
     Raises:
         TimeoutError: it never did; names the last AssertionError.
     """
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
     while True:
         last = ""
         try:
@@ -71,9 +74,10 @@ def eventually(what: str, attempt: Callable[[], T | None], *, timeout: float = 6
             result, last = None, f": {error}"
         if result:
             return result
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > timeout:
             raise TimeoutError(f"gave up waiting for {what} after {timeout:.0f} s{last}")
-        time.sleep(interval)
+        time.sleep(max(interval, min(_LONGEST_INTERVAL, _SHARE * waited)))
 
 
 class Process:

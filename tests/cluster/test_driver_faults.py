@@ -13,7 +13,7 @@ import pytest
 from tests.cluster.api import Api
 from tests.cluster.clocks import Clock
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.driver import Driver, running, wait_unprepared
+from tests.cluster.driver import Driver, connected, run_pod, running, wait_gone, wait_running, wait_unprepared
 from tests.cluster.kubelet import Kubelet
 from tests.cluster.manifests import claim_template, container, devices_request, events, pod
 from tests.cluster.processes import eventually
@@ -27,6 +27,12 @@ Report = Callable[[Outcome], None]
 AT_ONCE = 3
 LONGEST = 200.0
 """Seconds until a pod that does not run is lost."""
+
+
+@pytest.fixture(scope="module")
+def kubelet_sync(*, full: bool) -> str:
+    """After a failed preparation the kubelet tries again when it next looks at the pod."""
+    return "" if full else "10s"
 
 
 @pytest.fixture
@@ -109,6 +115,16 @@ def test_the_driver_is_killed(api: Api, namespace: str, kubelet: Kubelet, driver
         driver.process.kill()
         driver.start()
         end(pods, "driver killed, and started again", time.monotonic(), report_fault)
+    wait_unprepared(kubelet, driver)
+
+
+def test_a_pod_waits_for_a_driver_that_is_away(api: Api, namespace: str, kubelet: Kubelet, driver: Driver) -> None:
+    driver.process.kill()  # its slices stay
+    run_pod(api, namespace, "four", connected(4))
+    eventually("the pod to be scheduled", lambda: api.get("Pod", "four", namespace)["spec"].get("nodeName"))
+    driver.start()
+    wait_running(api, namespace, "four", timeout=150)
+    wait_gone(api, namespace, "four")
     wait_unprepared(kubelet, driver)
 
 

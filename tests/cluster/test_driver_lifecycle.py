@@ -89,18 +89,6 @@ def test_a_driver_that_restarts_finds_everything_again(
     check_claim_goes_on(api, namespace, kubelet, driver)
 
 
-@pytest.mark.timeout(240)
-def test_a_pod_waits_for_a_driver_that_is_away(api: Api, namespace: str, kubelet: Kubelet, driver: Driver) -> None:
-    driver.process.kill()  # its slices stay
-    run_pod(api, namespace, "four", connected(4))
-    eventually("the pod to be scheduled", lambda: api.get("Pod", "four", namespace)["spec"].get("nodeName"))
-    driver.start()
-    # The kubelet tries again when it next looks at the pod, which it does every minute and a half at most.
-    wait_running(api, namespace, "four", timeout=150)
-    wait_gone(api, namespace, "four")
-    wait_unprepared(kubelet, driver)
-
-
 def test_a_pod_that_goes_while_the_driver_is_away_is_cleaned_up_after(
     api: Api, namespace: str, kubelet: Kubelet, driver: Driver
 ) -> None:

@@ -86,6 +86,30 @@ def test_long_files_come_first() -> None:
     assert all((HERE / f"{file}.py").is_file() for file in ordering.LONG)
 
 
+@pytest.mark.parametrize(
+    ("nodeid", "unit"),
+    [
+        ("tests/cluster/test_map.py::test_a", "tests/cluster/test_map.py"),
+        ("tests/cluster/test_map.py::TestA::test_a[x::y]", "tests/cluster/test_map.py"),
+        ("tests/cluster/test_soak.py::test_quiet", "tests/cluster/test_soak.py"),
+        ("tests/cluster/test_soak.py::test_sigterm_under_load", "tests/cluster/test_soak.py::replicas"),
+        (
+            "tests/cluster/test_tutorials.py::test_a_tutorial_is_what_a_reader_sees[pending]",
+            "tests/cluster/test_tutorials.py::test_a_tutorial_is_what_a_reader_sees[pending]",
+        ),
+    ],
+    ids=["file", "class", "rest-of-a-file", "part-of-a-file", "case"],
+)
+def test_a_worker_takes_a_file_or_a_part_of_it(nodeid: str, unit: str) -> None:
+    assert ordering.unit(nodeid) == unit
+
+
+@pytest.mark.parametrize("name", ordering.APART)
+def test_what_runs_apart_exists(name: str) -> None:
+    file, _, test = name.partition("::")
+    assert f"def {test}(" in (HERE / f"{file}.py").read_text()
+
+
 class FakePlane:
     """A control plane that holds Nodes only; the API as the inventory needs it."""
 
