@@ -50,12 +50,14 @@ def main(seconds: int, rounds: int) -> None:
     with tempfile.TemporaryDirectory(prefix="neuron-dra-bench-") as name:
         folder = Path(name)
         tls = folder / "tls"
-        plain, converted, distinct, claims, others = (folder / name for name in "abcde")
+        plain, converted, renamed, distinct, claims, others, kinds = (folder / name for name in "abcdefg")
         reviews.write(plain, reviews.pod(None))
         reviews.write(converted, reviews.pod("4"))
-        reviews.write_numbered(distinct, reviews.pod("4"))
+        reviews.write_renamed(renamed, reviews.pod("4"))
+        reviews.write_distinct(distinct, reviews.pod("4"))
         reviews.write(claims, reviews.template())
-        reviews.write_numbered(others, reviews.template())
+        reviews.write_renamed(others, reviews.template())
+        reviews.write_distinct(kinds, reviews.template())
         pod_size, claim_size = (
             len(json.dumps(manifest, separators=(",", ":"))) for manifest in (reviews.pod("4"), reviews.template())
         )
@@ -77,9 +79,11 @@ def main(seconds: int, rounds: int) -> None:
                 "bare Starlette route, a constant": load.Target(first.pid, f"{roots[0]}/bare", converted),
                 "pass-through: pod without Neuron": load.Target(second.pid, f"{roots[1]}/mutate", plain),
                 "conversion: replicas, template cached": load.Target(second.pid, f"{roots[1]}/mutate", converted),
-                "conversion: every pod another demand": load.Target(second.pid, f"{roots[1]}/mutate", distinct),
+                "conversion: other names of containers": load.Target(second.pid, f"{roots[1]}/mutate", renamed),
+                "conversion: every pod another kind": load.Target(second.pid, f"{roots[1]}/mutate", distinct),
                 "validation: the same template again": load.Target(second.pid, f"{roots[1]}/validate", claims),
-                "validation: every template another": load.Target(second.pid, f"{roots[1]}/validate", others),
+                "validation: other names of requests": load.Target(second.pid, f"{roots[1]}/validate", others),
+                "validation: every template another kind": load.Target(second.pid, f"{roots[1]}/validate", kinds),
             }
             for target in cases.values():
                 load.check(target, ca)

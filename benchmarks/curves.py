@@ -36,6 +36,7 @@ from webhook.decisions.claim_patches import claim_patch
 from webhook.decisions.conversion_context import ConversionOptions, conversion_context
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.pod_demand import PodDemand
+from webhook.decisions.renaming import renamed
 from webhook.edge import reviews as wire
 from webhook.reviews.policy_subjects import bare_subject, decoded
 from webhook.server.standalone import StandaloneCluster
@@ -100,6 +101,10 @@ def _stages(folder: Path) -> None:
         "read the review": (wire.decode, bodies),
         "read the pod's view": (lambda request: pods.decode(request.object), requests),
         "look up a remembered decision (key)": (lambda pod: hash((pod.key(), facts)), read),
+        "make it from that of a pod with other names": (
+            lambda pod: renamed(decisions[0], read[0].container_names, pod.container_names),
+            read,
+        ),
         "decide: pod to patch, nothing remembered": (lambda pod: convert(pod, facts, context), read),
         "  of that: demand": (lambda pod: PodDemand.of(pod, ()), read),
         "  of that: claim and its template": (
@@ -245,18 +250,21 @@ def padded(kibibytes: int, neuron: str | None) -> Iterator[Object]:
 
 
 def with_containers(count: int, *, distinct: bool) -> Iterator[Object]:
-    """Pods with containers that request one device each; with `distinct`, no two demands are equal."""
+    """Pods with containers that request one device each; with `distinct`, no two have equal resources."""
     for number in range(512 if distinct else 64):
         pod = reviews.pod("1")
         pod["metadata"]["labels"]["replica"] = str(number)
         first = pod["spec"]["containers"][0]
         first["env"] = []
-        suffix = f"-{number}" if distinct else ""
+        if distinct:
+            first["resources"] = {
+                field: {**each, "cpu": f"{number + 1}m"} for field, each in first["resources"].items()
+            }
         # 16 containers share what a node has; the others request CPU only.
         pod["spec"]["containers"] = []
         for at in range(count):
             container = copy.deepcopy(first)
-            container["name"] = f"c{at}{suffix}"
+            container["name"] = f"c{at}"
             if at >= _DEVICES:
                 for amounts in container["resources"].values():
                     del amounts["aws.amazon.com/neuron"]
@@ -285,7 +293,7 @@ def _pod_curves(webhook: Served) -> dict[str, list[tuple[int, load.Measured]]]:
         "containers, conversion, remembered": [
             (count, webhook.cost(with_containers(count, distinct=False))) for count in CONTAINERS
         ],
-        "containers, conversion, every pod another demand": [
+        "containers, conversion, every pod another kind": [
             (count, webhook.cost(with_containers(count, distinct=True))) for count in CONTAINERS
         ],
     }

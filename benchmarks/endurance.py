@@ -26,7 +26,7 @@ def main(total: int, seconds: int) -> None:
     with tempfile.TemporaryDirectory(prefix="neuron-dra-bench-") as name:
         folder = Path(name)
         tls, bodies = folder / "tls", folder / "bodies"
-        reviews.write_numbered(bodies, reviews.pod("4"))
+        reviews.write_distinct(bodies, reviews.pod("4"))
         servers.cold_start(tls, folder)
         port = servers.free_port()
         with servers.running(servers.webhook(port, servers.free_port(), tls), folder / "webhook.log") as process:

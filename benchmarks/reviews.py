@@ -160,8 +160,27 @@ def write(path: Path, manifest: Object) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-def write_numbered(path: Path, manifest: Object) -> None:
-    """Write one review, in which the load generator numbers what decisions depend on: no two are equal."""
+def write_renamed(path: Path, manifest: Object) -> None:
+    """Write one review whose containers or requests the load generator names: no two have the same names."""
+    _write_one(path, _renamed(manifest))
+
+
+def write_distinct(path: Path, manifest: Object) -> None:
+    """Write one review in which the load generator also numbers what is decided: no two are of one kind.
+
+    A pod has other resources, a template other tolerations.
+    """
+    variant = _renamed(manifest)
+    if "containers" in variant["spec"]:
+        for amounts in variant["spec"]["containers"][0]["resources"].values():
+            amounts["cpu"] = f"{NUMBER}m"
+    else:
+        exactly = variant["spec"]["spec"]["devices"]["requests"][0]["exactly"]
+        exactly["tolerations"] = [{"key": f"team-{NUMBER}", "operator": "Exists", "effect": "NoSchedule"}]
+    _write_one(path, variant)
+
+
+def _renamed(manifest: Object) -> Object:
     variant = copy.deepcopy(manifest)
     variant["metadata"]["labels"]["replica"] = NUMBER
     if "containers" in variant["spec"]:
@@ -171,4 +190,8 @@ def write_numbered(path: Path, manifest: Object) -> None:
         devices["requests"][0]["name"] = f"neurons-{NUMBER}"
         devices["constraints"][0]["requests"] = [f"neurons-{NUMBER}"]
         devices["config"][0]["requests"] = [f"neurons-{NUMBER}"]
-    path.write_text(json.dumps(review(variant), separators=(",", ":")) + "\n")
+    return variant
+
+
+def _write_one(path: Path, manifest: Object) -> None:
+    path.write_text(json.dumps(review(manifest), separators=(",", ":")) + "\n")

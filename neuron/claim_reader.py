@@ -5,7 +5,6 @@ In `resource.k8s.io/v1` and `v1beta2` the fields of a request are under `exactly
 """
 
 import itertools
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -51,7 +50,6 @@ _OBJECT: Final = (dict, Mapping)
 """For isinstance: it compares with a class much faster than with an abstract one."""
 _LARGEST_COUNT: Final = 2**63 - 1
 """`count` is an int64."""
-_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _SHOWN: Final = 64
 
 
@@ -241,7 +239,7 @@ class _Reader:
 
     def _name(self, fields: Mapping[str, Any], path: str) -> str:
         name = self.text(fields, "name", path, required=True)
-        if name and not _LABEL.fullmatch(name):
+        if name and not names.DNS_LABEL.fullmatch(name):
             message = f"name {shown(name)} is no DNS label."
             self._refuse("NEU505", f"{path}.name", message, "Use lower-case letters, digits and dashes.", name)
         return name[:_SHOWN]  # The longest allowed name; each alternative has a copy of it.

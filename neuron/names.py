@@ -1,6 +1,10 @@
 """Names that this project shares with users, Kubernetes and the AWS Neuron DRA driver."""
 
+import re
 from typing import Final
+
+DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+"""Names of containers, of namespaces and of requests, for `fullmatch` (RFC 1123)."""
 
 DRIVER: Final = "neuron.aws.com"
 """The DRA driver's name, and the domain of its unqualified attributes."""

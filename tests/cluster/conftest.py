@@ -40,7 +40,9 @@ _DIRECTORY: Final = pytest.StashKey[Path]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("cluster", "tests on a control plane")
-    group.addoption("--shuffle", type=int, metavar="SEED", help="run files, and tests in each, in a random order; long files first")
+    group.addoption(
+        "--shuffle", type=int, metavar="SEED", help="run files, and tests in each, in a random order; long files first"
+    )
     group.addoption("--logs", type=Path, metavar="DIR", help="folder for logs of what fails (build/cluster-logs)")
 
 

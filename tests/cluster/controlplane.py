@@ -16,15 +16,13 @@ import httpx
 from tests.cluster.api import Api
 from tests.cluster.kubectl import Kubectl
 from tests.cluster.pki import Authority, KeyPair, service_account_keys
-from tests.cluster.processes import Process, eventually, free_ports
+from tests.cluster.processes import LESS_COLLECTING, Process, eventually, free_ports
 
 _DEFAULT_ASSETS: Final = "/usr/local/kubebuilder/bin"
 _SERVERS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _SERVICE_RANGE: Final = "10.96.0.0/16"
 _QUICK: Final = ("--kube-api-qps=1000", "--kube-api-burst=2000")
 """Limits of requests. With its default of 20 a second kube-controller-manager starts in 5 s, and so in 0.5 s."""
-_LESS_COLLECTING: Final = {"GOGC": "400"}
-"""Go's garbage collection in all processes: a fifth less CPU time of kube-apiserver for 120 MiB more."""
 _SERVER_NAMES: Final = (
     "127.0.0.1",
     "10.96.0.1",
@@ -92,12 +90,12 @@ class ControlPlane:
         self._admin_files = self.authority.issue("admin", "admin", organizations=["system:masters"])
         self.admin_kubeconfig = self.kubeconfig("admin", self._admin_files)
         self.admin = Api(self.server, self.authority.files.certificate, self._admin_files)
-        self.etcd = Process("etcd", self._etcd(), self._log("etcd"), _LESS_COLLECTING)
-        self.apiserver = Process("kube-apiserver", self._apiserver(), self._log("apiserver"), _LESS_COLLECTING)
+        self.etcd = Process("etcd", self._etcd(), self._log("etcd"), LESS_COLLECTING)
+        self.apiserver = Process("kube-apiserver", self._apiserver(), self._log("apiserver"), LESS_COLLECTING)
         self.controller_manager = Process(
-            "kube-controller-manager", self._controller_manager(), self._log("controller-manager"), _LESS_COLLECTING
+            "kube-controller-manager", self._controller_manager(), self._log("controller-manager"), LESS_COLLECTING
         )
-        self.scheduler = Process("kube-scheduler", self._scheduler(), self._log("scheduler"), _LESS_COLLECTING)
+        self.scheduler = Process("kube-scheduler", self._scheduler(), self._log("scheduler"), LESS_COLLECTING)
 
     def _log(self, name: str) -> Path:
         return self.directory / f"{name}.log"

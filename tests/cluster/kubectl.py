@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.cluster.api import Object
+from tests.cluster.processes import LESS_COLLECTING
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,7 +54,10 @@ class Kubectl:
         argv = [str(self.binary), f"--kubeconfig={self.kubeconfig}", f"--cache-dir={self.cache}"]
         argv += [f"--namespace={self.namespace}"] if self.namespace else []
         argv += ["--request-timeout=30s", *arguments]
-        done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+        environment = {**os.environ, **LESS_COLLECTING}
+        done = subprocess.run(
+            argv, input=stdin, capture_output=True, text=True, timeout=60, check=False, env=environment
+        )
         return Result(done.returncode, done.stdout, done.stderr)
 
     def must(self, *arguments: str, stdin: str | None = None) -> Result:

@@ -11,7 +11,7 @@ import httpx
 from tests.cluster.api import Object
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.cri import Runtime, RuntimeServer
-from tests.cluster.processes import Process, free_ports
+from tests.cluster.processes import LESS_COLLECTING, Process, free_ports
 
 SYSCTLS: Final = {"vm/overcommit_memory": "1", "kernel/panic": "10", "kernel/panic_on_oops": "1"}
 """The kubelet insists on these values of its host."""
@@ -175,7 +175,9 @@ class NodeKubelet:
     def start(self) -> None:
         """Start runtime and kubelet; return when the node is Ready and the scheduler may use it."""
         self._runtime.start()
-        self._process = Process("kubelet", self._runtime.beside(self._command()), self._directory / "kubelet.log")
+        self._process = Process(
+            "kubelet", self._runtime.beside(self._command()), self._directory / "kubelet.log", LESS_COLLECTING
+        )
         self._process.start()
         self._process.wait_ready(self._schedulable)
 

@@ -23,6 +23,10 @@ _PORTS: Final = 2_000
 _WORKERS: Final = 8
 
 
+LESS_COLLECTING: Final = {"GOGC": "400"}
+"""Environment of programs in Go: a fifth less CPU time of kube-apiserver, for 120 MiB more."""
+
+
 class ProcessFailedError(RuntimeError):
     """A child ended, or did not get ready; the message carries the end of its log."""
 

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import os
-import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import yaml
 
+from neuron import names
 from runtime import kubeconfigs
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 CANNOT_LOOK: Final = 2
 _WITHOUT_KUBECONFIG: Final = "give --kubeconfig or set $KUBECONFIG"
-
-_NAMESPACE: Final = re.compile(r"(?=.{1,63}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 class CannotLookError(click.ClickException):
@@ -122,7 +120,7 @@ def namespace_name(text: str) -> str:
     Raises:
         click.BadParameter: it is not a valid name. An empty value, as from an unset variable in a script, is refused.
     """
-    if not _NAMESPACE.fullmatch(text):
+    if not names.DNS_LABEL.fullmatch(text):
         raise click.BadParameter(
             f"{text!r} is not a valid namespace name: use at most 63 characters of a-z, 0-9 and -."
         )

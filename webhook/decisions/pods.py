@@ -26,6 +26,8 @@ _VARIABLE = b"NEURON_RT_"
 MOST_CONTAINERS: Final = 512
 """Containers of a pod, init containers included."""
 _LARGEST_PART: Final = 64 * 1024
+_PER_CONTAINER: Final = 256
+"""Bytes of the objects of a container's key."""
 _MOST_OBJECTS: Final = 1024
 """JSON objects in one field of a pod's spec: claims, tolerations, terms and expressions of affinity."""
 
@@ -155,9 +157,9 @@ class Container(Struct, frozen=True):
         value: dict[str, Any] | None = _part(self.resources, _Resources, f"{path}.resources".lstrip("."))
         return value
 
-    def key(self) -> Hashable:
-        """Everything that a decision depends on."""
-        return (self.name, bytes(self.resources), self.has_env, self.core_variables, self.restartPolicy)
+    def shape(self) -> Hashable:
+        """Everything that a decision depends on, without the name."""
+        return (bytes(self.resources), self.has_env, self.core_variables, self.restartPolicy)
 
 
 class Annotations(Struct, frozen=True):
@@ -280,8 +282,29 @@ class Pod(Struct, frozen=True):
             return True
         return any(each.may_ask for each in self.containers) or any(each.may_ask for each in self.init_containers)
 
+    @property
+    def container_names(self) -> tuple[str, ...]:
+        """Names of all containers, app containers first."""
+        return tuple([each.name for each in (*self.containers, *self.init_containers)])
+
     def key(self) -> Hashable:
         """Everything that a decision depends on: equal keys give equal decisions."""
+        return (self.container_names, self.shape())
+
+    def size_of_key(self) -> int:
+        """Bytes of `key()`, at least."""
+        spec, metadata = self.spec, self.metadata or Metadata()
+        containers = (*self.containers, *self.init_containers)
+        parts = (spec.nodeSelector, spec.affinity, spec.tolerations, spec.resourceClaims)
+        texts = [spec.schedulerName, spec.nodeName, *msgspec.structs.astuple(metadata.annotations or _NO_ANNOTATIONS)]
+        texts += [text for each in containers for text in (each.name, each.restartPolicy)]
+        if metadata.labels is not None:
+            texts.append(metadata.labels.converted)
+        raw = sum([len(bytes(part)) for part in (*parts, *[each.resources for each in containers])])
+        return raw + sum([len(text) for text in texts if text]) + _PER_CONTAINER * len(containers)
+
+    def shape(self) -> Hashable:
+        """Everything that a decision depends on, without the names of containers."""
         spec = self.spec
         return (
             self.metadata,
@@ -291,9 +314,9 @@ class Pod(Struct, frozen=True):
             bytes(spec.resourceClaims),
             spec.schedulerName,
             spec.nodeName,
-            *[each.key() for each in self.containers],
+            *[each.shape() for each in self.containers],
             None,
-            *[each.key() for each in self.init_containers],
+            *[each.shape() for each in self.init_containers],
         )
 
 

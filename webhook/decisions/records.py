@@ -89,6 +89,17 @@ class Record:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 
+def renamed(text: str, containers: Mapping[str, str]) -> str:
+    """A record that `encode` made, for containers with other names. `containers`: the new names by the old ones."""
+    value = orjson.loads(text)
+    for section in ("containers", "initContainers"):
+        if section in value:
+            value[section] = {containers[name]: amounts for name, amounts in value[section].items()}
+    if "efa" in value:
+        value["efa"]["container"] = containers[value["efa"]["container"]]
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+
+
 def decode(text: str) -> Record | None:
     """Decode the annotation; None if it is not a record or exceeds `MOST_BYTES`."""
     if len(text) > MOST_BYTES:

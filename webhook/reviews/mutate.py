@@ -3,7 +3,7 @@
 import dataclasses
 import enum
 from collections.abc import Callable, Hashable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -19,6 +19,7 @@ from webhook.decisions.modes import Mode
 from webhook.decisions.own_claims import claims_from_templates, requesting
 from webhook.decisions.patches import size_of
 from webhook.decisions.ports import ClusterView, NamespaceFacts, TemplateStore, TemplateUnavailableError
+from webhook.decisions.renaming import is_renamable, may_be_renamed, renamed
 from webhook.decisions.restore_pods import Labels, restore
 from webhook.decisions.steering import NO_STEERING, Steer, Steering
 from webhook.decisions.wire import ABSENT, AdmissionRequest
@@ -29,8 +30,10 @@ from webhook.reviews.template_checks import TemplateChecks
 _LWS_GROUP = "leaderworkerset.x-k8s.io"
 _KUBELET: Final = "system:node:"
 """Prefix of every kubelet's user name (https://kubernetes.io/docs/reference/access-authn-authz/node/)."""
-_MOST_REMEMBERED: Final = 4 * 1024 * 1024
+_MOST_REMEMBERED: Final = 1024 * 1024
 """Bytes of cached decisions."""
+_MOST_SHAPES: Final = 512 * 1024
+"""Bytes of cached decisions for pods with other names of containers."""
 _SIZE_OF_JSON: Final = 8
 """Estimated bytes of Python data and rendered answer per byte of JSON."""
 
@@ -74,6 +77,7 @@ class Mutator:
         self._templates = templates
         self._steer = steer
         self._decisions: Remembered[Hashable, Decision] = Remembered(_MOST_REMEMBERED)
+        self._shapes: Remembered[Hashable, _Named] = Remembered(_MOST_SHAPES)
         self._queues = queues or QueueNotices()
         self._version = cluster.version
         self._world = conversion_context(options, catalogue, cluster)
@@ -130,12 +134,12 @@ class Mutator:
         read = await self._lane.run(namespace, lambda: _read_pod(request, steer))
         facts, world = self._cluster.namespace(namespace), self._current_world()
         claiming = requesting(read.claims, namespace, self._cluster, self._options.device_class)
-        key = (read.key, facts, claiming, read.steering, read.by_kubelet)
+        key = (read.names, (read.shape, facts, claiming, read.steering, read.by_kubelet))
         decision = self._decisions.get(key)
         if decision is None:
             decision = await self._lane.run(namespace, lambda: read.converted(facts, world, claiming))
             if world is self._world:
-                self._decisions.put(key, decision, _size(request, facts, decision))
+                self._decisions.put(key, decision, _size(read.pod, facts, decision))
         return decision
 
     def _place(
@@ -161,17 +165,27 @@ class Mutator:
             self._version = self._cluster.version
             self._world = conversion_context(self._options, self._catalogue, self._cluster)
             self._decisions.clear()
+            self._shapes.clear()
         return self._world
 
     def _create_pod(self, request: AdmissionRequest) -> Decision:
         read = _read_pod(request, self._steer)
         facts, world = self._cluster.namespace(request.namespace), self._current_world()
         claiming = requesting(read.claims, request.namespace, self._cluster, self._options.device_class)
-        key = (read.key, facts, claiming, read.steering, read.by_kubelet)
-        decision = self._decisions.get(key)
-        if decision is None:
+        shape = (read.shape, facts, claiming, read.steering, read.by_kubelet)
+        decision = self._decisions.get((read.names, shape))
+        if decision is not None:
+            return decision
+        nameless = may_be_renamed(read.pod, read.names)
+        similar = self._shapes.get(shape) if nameless else None
+        if similar is not None:
+            decision = renamed(similar.decision, similar.names, read.names)
+        else:
             decision = read.converted(facts, world, claiming)
-            self._decisions.put(key, decision, _size(request, facts, decision))
+        size = _size(read.pod, facts, decision)
+        if similar is None and nameless and is_renamable(decision, read.names):
+            self._shapes.put(shape, _Named(decision, read.names), size)
+        self._decisions.put((read.names, shape), decision, size)
         return decision
 
     async def _checked(self, decision: Decision, request: AdmissionRequest, checks: TemplateChecks) -> Decision:
@@ -216,6 +230,13 @@ class Mutator:
         )
 
 
+class _Named(NamedTuple):
+    """A decision that names containers, and these names."""
+
+    decision: Decision
+    names: tuple[str, ...]
+
+
 class _Subject(enum.Enum):
     """Reviews whose object is read."""
 
@@ -251,14 +272,16 @@ class _ReadPod:
 
     Attributes:
         pod: its view.
-        key: of the view.
+        names: of its containers.
+        shape: all of the view that a decision depends on but these names.
         claims: as in `claims_from_templates`.
         steering: settings of the policies that match it.
         by_kubelet: whether a kubelet creates it as a mirror pod.
     """
 
     pod: pods.Pod
-    key: Hashable
+    names: tuple[str, ...]
+    shape: Hashable
     claims: tuple[tuple[str, str], ...]
     steering: Steering
     by_kubelet: bool
@@ -271,7 +294,8 @@ class _ReadPod:
 def _read_pod(request: AdmissionRequest, steer: Steer | None) -> _ReadPod:
     pod = pods.decode(request.object)
     steering = NO_STEERING if steer is None else steer(request)
-    return _ReadPod(pod, pod.key(), claims_from_templates(pod), steering, _mirrored(pod, request))
+    claims, mirrored = claims_from_templates(pod), _mirrored(pod, request)
+    return _ReadPod(pod, pod.container_names, pod.shape(), claims, steering, mirrored)
 
 
 class _User(msgspec.Struct, frozen=True):
@@ -303,12 +327,12 @@ def _restored(request: AdmissionRequest) -> Decision:
     return restore(pods.decode(request.object), pods.decode(request.oldObject), labels)
 
 
-def _size(request: AdmissionRequest, facts: NamespaceFacts, decision: Decision) -> int:
-    """Upper bound of the bytes of a cached decision and its key; the key contains text of the object."""
+def _size(pod: pods.Pod, facts: NamespaceFacts, decision: Decision) -> int:
+    """Bytes of a cached decision and its key, about."""
     texts = sum(len(key) + len(value) for key, value in facts.annotations)
     texts += sum(len(str(finding)) for finding in (*decision.errors, *decision.warnings))
     made = size_of(decision.patch) + sum(size_of(template.spec) for template in decision.templates)
-    return len(bytes(request.object)) + _SIZE_OF_JSON * (texts + made)
+    return pod.size_of_key() + _SIZE_OF_JSON * (texts + made)
 
 
 def _not_created(template: Template) -> Finding:

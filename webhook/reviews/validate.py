@@ -28,6 +28,7 @@ from webhook.decisions.ports import ValidationView
 from webhook.decisions.steering import NO_STEERING, SteerTemplate
 from webhook.decisions.template_findings import KnownTemplates
 from webhook.decisions.wire import ABSENT, AdmissionRequest
+from webhook.reviews.claim_shapes import shape_of
 from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane, LaneTimeoutError, seconds_left
 from webhook.reviews.messages import fitting
 from webhook.reviews.spec_reading import KINDS, NOTHING, decode, read_specs
@@ -156,6 +157,9 @@ class Validator:
         decision = self._decisions.get(key)
         if decision is not None:
             return decision
+        shape = shape_of(kind.kind, kind.version, spec) if small and not old else None
+        if shape is not None and self._decisions.get(shape) is not None:
+            return _VALID
         world = self._world
         specs = functools.partial(read_specs, kind.kind, f"{GROUP}/{kind.version}", spec, old)
         if not small:
@@ -168,6 +172,8 @@ class Validator:
                 decision = await self._in_lane(key, request.namespace, lambda: _judge_specs(found, world))
         if world is self._world:
             self._decisions.put(key, decision, _size(decision) + (len(spec) + len(old) if small else 0))
+            if shape is not None and decision == _VALID:
+                self._decisions.put(shape, _VALID, len(spec))
         return decision
 
     async def _judge_templates(self, claiming: Claiming, namespace: str) -> None:
@@ -344,6 +350,7 @@ _NEEDLES: Final = (_NEURON, b"laims", b"\\u")
 or an escape that can encode them."""
 _POD_NEEDLES: Final = (b"resourceClaims", _NEURON, names.LABEL_CONVERTED.encode(), b"\\u", b"\\/")
 """Pre-filter: every pod with a claim, our label or a name that begins like a Neuron resource contains one of these."""
+_VALID: Final = unchanged("valid")
 _SUBRESOURCE: Final = unchanged("subresource")
 _OPERATION: Final = unchanged("operation")
 _EXCLUDED: Final = unchanged("excluded-namespace")

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neuron.instances import Observation
+from tests.support.any_pods import CONTAINERS, built
 from tests.support.clusters import FakeCluster, mutator, request
 from tests.support.manifests import CORE, NEURON, container, pod
 from webhook.decisions.decision import Decision, Outcome
@@ -411,37 +412,9 @@ def test_a_new_core_container_in_the_second_pass_keeps_to_its_cores() -> None:
     assert result["spec"]["containers"][0]["resources"]["claims"] == [{"name": "neuron", "request": "n0"}]
 
 
-QUANTITY = st.sampled_from(["0", "1", "4", "8", "16", "7", "1e0", "4k", "-1", "0.5", "many"])
-CONTAINER = st.fixed_dictionaries(
-    {
-        "resource": st.sampled_from(["neuron", "neurondevice", "neuroncore", None]),
-        "amount": QUANTITY,
-        "sidecar": st.booleans(),
-        "env": st.sampled_from([None, [], [{"name": "NEURON_RT_NUM_CORES", "value": "1"}], [{"name": "X"}]]),
-        "claims": st.sampled_from([None, [], [{"name": "net"}]]),
-        "unknown": st.dictionaries(st.text(max_size=4), st.integers(), max_size=2),
-    }
-)
-
-
-def build(containers: list[dict[str, Any]], prefix: str) -> list[dict[str, Any]]:
-    built = []
-    for index, want in enumerate(containers):
-        asks = {want["resource"]: want["amount"]} if want["resource"] else {}
-        made = container(f"{prefix}{index}", sidecar=want["sidecar"] and prefix == "i", **asks)
-        made |= {"x-unknown": want["unknown"]}
-        if want["env"] is not None:
-            made["env"] = want["env"]
-        if want["claims"] is not None:
-            made.setdefault("resources", {})["claims"] = want["claims"]
-        built.append(made)
-    # A copy of its own for every container, as JSON would be.
-    return json.loads(json.dumps(built))
-
-
 @given(
-    st.lists(CONTAINER, min_size=1, max_size=4),
-    st.lists(CONTAINER, max_size=3),
+    st.lists(CONTAINERS, min_size=1, max_size=4),
+    st.lists(CONTAINERS, max_size=3),
     st.sampled_from([None, "1", "2"]),
     st.sampled_from(["default-scheduler", "my-scheduler", None]),
 )
@@ -449,8 +422,8 @@ def test_conversion_is_complete_minimal_and_idempotent(
     apps: list[dict[str, Any]], inits: list[dict[str, Any]], lnc: str | None, scheduler: str | None
 ) -> None:
     manifest = pod(
-        *build(apps, "c"),
-        init=build(inits, "i"),
+        *built(apps, "c"),
+        init=built(inits, "i"),
         annotations={LNC: lnc} if lnc else {},
         resourceClaims=[{"name": "net", "resourceClaimTemplateName": "efa"}],
     )

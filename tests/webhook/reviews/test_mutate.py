@@ -198,11 +198,19 @@ def test_a_claim_name_of_the_wrong_type_is_refused_with_the_place() -> None:
 
 def test_remembered_decisions_are_bounded() -> None:
     subject = mutator()
-    for index in range(1400):
+    for index in range(400):
         padding = [{"key": "x" * 6_000, "operator": "Exists"}]
         review(subject, pod(container(f"c{index}", neuron="4"), tolerations=padding))
-    assert 4 * 2**20 * 0.9 < subject._decisions.size <= 4 * 2**20
-    assert len(subject._decisions) < 300
+    assert 2**20 * 0.9 < subject._decisions.size <= 2**20
+    assert len(subject._decisions) < 75
+
+
+def test_remembered_shapes_are_bounded() -> None:
+    subject = mutator()
+    for index in range(200):
+        padding = [{"key": f"{index}" + "x" * 6_000, "operator": "Exists"}]
+        review(subject, pod(container(neuron="4"), tolerations=padding))
+    assert 2**19 * 0.9 < subject._shapes.size <= 2**19
 
 
 def test_annotations_of_namespaces_count_in_the_cache_size() -> None:

@@ -1,0 +1,120 @@
+"""Pods that differ only in the names of their containers: one is decided, the others get the same with their names."""
+
+import asyncio
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.files.loader import load
+from policies.judging.policy_set import NO_POLICIES, PolicySet
+from tests.support.any_pods import CONTAINERS, built
+from tests.support.clusters import mutator, request
+from tests.support.manifests import container, pod
+from webhook.decisions import convert_pods
+from webhook.decisions.decision import Decision
+from webhook.reviews import mutate
+from webhook.reviews.mutate import Mutator
+
+EFA = load(
+    {
+        "p.yaml": b"apiVersion: policy.neuron.aws.com/v1alpha1\nkind: ConversionPolicy\nmetadata: {name: fabric}\n"
+        b"spec: {order: 10, efa: {}, families: [trn2]}\n"
+    }
+)
+NAMES = st.one_of(
+    st.from_regex(r"[a-z0-9]([-a-z0-9]{0,5}[a-z0-9])?", fullmatch=True),
+    st.sampled_from(["containers", "efa", "hints", "neuron", "a" * 63, "a" * 64, "", "A", "a.b", "e\u00e9", "1"]),
+)
+RECORD = "neuron.aws.com/converted-from"
+
+
+def review(subject: Mutator, manifest: Any) -> Decision:
+    return asyncio.run(subject.review(request(manifest)))
+
+
+@pytest.fixture
+def decided(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the first container of each pod about which `convert` decided."""
+    seen: list[str] = []
+
+    def convert(pod: Any, *args: Any, **fields: Any) -> Decision:
+        seen.append(pod.container_names[0])
+        return convert_pods.convert(pod, *args, **fields)
+
+    monkeypatch.setattr(mutate, "convert", convert)
+    return seen
+
+
+def with_names(manifest: Any, containers: list[str]) -> Any:
+    other = copy.deepcopy(manifest)
+    every = [*other["spec"]["containers"], *other["spec"].get("initContainers", ())]
+    for made, name in zip(every, containers, strict=False):
+        made["name"] = name
+    return other
+
+
+@given(
+    st.lists(CONTAINERS, min_size=1, max_size=4),
+    st.lists(CONTAINERS, max_size=3),
+    st.lists(NAMES, min_size=7, max_size=7),
+    st.sampled_from([NO_POLICIES, EFA]),
+    st.sampled_from([None, "4"]),
+    st.sampled_from(["convert", "shadow"]),
+)
+def test_the_decision_is_the_one_of_a_webhook_that_has_seen_no_other_pod(
+    apps: list[Any], inits: list[Any], containers: list[str], policies: PolicySet, efa: str | None, mode: str
+) -> None:
+    first = pod(*built(apps, "c"), init=built(inits, "i"))
+    if efa:
+        first["spec"]["containers"][0].setdefault("resources", {}).setdefault("limits", {})["vpc.amazonaws.com/efa"] = (
+            efa
+        )
+    other = with_names(first, containers)
+    subject = mutator(policies=policies, mode=mode)
+    review(subject, first)
+    assert review(subject, other) == review(mutator(policies=policies, mode=mode), other)
+
+
+def test_a_pod_with_other_names_is_not_decided_again(decided: list[str]) -> None:
+    subject = mutator()
+    first = pod(container("main", neuron="4"), container("proxy"), init=[container("setup", neuron="1")])
+    review(subject, first)
+    decision = review(subject, with_names(first, ["trainer", "envoy", "fetch"]))
+    assert decided == ["main"]
+    record = next(each["value"] for each in decision.patch if RECORD in str(each))[RECORD]
+    assert json.loads(record) == {
+        "containers": {"trainer": {"aws.amazon.com/neuron": "4"}},
+        "initContainers": {"fetch": {"aws.amazon.com/neuron": "1"}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [
+        (pod(container("a", neuron="4")), pod(container("b", neuron="8"))),
+        (pod(container("a", neuroncore="3")), pod(container("b", neuroncore="3"))),
+        (pod(container("a", neuron="4")), pod(container("B", neuron="4"))),
+        (pod(container("a", neuron="4")), pod(container("b", neuron="4"), annotations={RECORD: "{}"})),
+    ],
+    ids=["other-demand", "a-finding-names-the-container", "no-label", "earlier-record"],
+)
+def test_other_pods_are_decided_one_by_one(first: Any, other: Any, decided: list[str]) -> None:
+    subject = mutator()
+    review(subject, first)
+    review(subject, other)
+    assert len(decided) == 2
+
+
+def test_a_record_of_the_user_is_read_by_the_names_that_the_pod_has() -> None:
+    first = pod(container("a", neuron="4"))
+    stored = copy.deepcopy(first)
+    for operation in review(mutator(), first).patch:
+        if RECORD in str(operation):
+            stored["metadata"] |= {"annotations": operation["value"]}
+    subject = mutator()
+    review(subject, with_names(stored, ["b"]))
+    assert review(subject, stored) == review(mutator(), stored)

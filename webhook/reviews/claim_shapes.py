@@ -1,0 +1,102 @@
+"""The shape of a claim's spec: all that its check reads, without the names of its requests. Pure.
+
+Names are only references, and texts of findings. So claims of one shape that have no findings share one decision,
+whatever their requests are called.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from neuron.names import DNS_LABEL
+from webhook.decisions import pods
+from webhook.decisions.wire import ABSENT
+
+
+class _Request(Struct, frozen=True, forbid_unknown_fields=True):
+    """A request of v1 and v1beta2. In v1beta1 a request with one class has other fields, and so no shape."""
+
+    name: str
+    exactly: Raw = ABSENT
+    firstAvailable: Raw = ABSENT  # noqa: N815 - the API's spelling
+
+
+class _Constraint(Struct, frozen=True, forbid_unknown_fields=True):
+    requests: list[str] | None = None
+    matchAttribute: Raw = ABSENT  # noqa: N815
+    distinctAttribute: Raw = ABSENT  # noqa: N815
+
+
+class _Config(Struct, frozen=True, forbid_unknown_fields=True):
+    requests: list[str] | None = None
+    opaque: Raw = ABSENT
+
+
+class _Devices(Struct, frozen=True, forbid_unknown_fields=True):
+    requests: list[_Request]
+    constraints: list[_Constraint] | None = None
+    config: list[_Config] | None = None
+
+
+class _Claim(Struct, frozen=True, forbid_unknown_fields=True):
+    devices: _Devices
+
+
+class _Template(Struct, frozen=True, forbid_unknown_fields=True):
+    spec: _Claim
+    metadata: Raw = ABSENT
+
+
+_DECODERS: Final[dict[str, Any]] = {
+    "ResourceClaim": msgspec.json.Decoder(_Claim).decode,
+    "ResourceClaimTemplate": msgspec.json.Decoder(_Template).decode,
+}
+
+
+def shape_of(kind: str, version: str, spec: bytes) -> Hashable | None:
+    """The shape of a claim or template; None if its names may have findings, or if it has fields that are unknown here.
+
+    Args:
+        kind: of the object.
+        version: of its API group.
+        spec: its spec as JSON.
+    """
+    decode = _DECODERS.get(kind)
+    if decode is None:
+        return None
+    try:
+        read = decode(spec)
+    except pods.UnreadableError:
+        return None
+    devices: _Devices = (read if kind == "ResourceClaim" else read.spec).devices
+    places = {request.name: place for place, request in enumerate(devices.requests)}
+    # Names that are repeated, or no DNS labels, have findings.
+    if len(places) < len(devices.requests) or not all(map(DNS_LABEL.fullmatch, places)):
+        return None
+    try:
+        return (
+            kind,
+            version,
+            tuple([(bytes(each.exactly), bytes(each.firstAvailable)) for each in devices.requests]),
+            tuple(
+                [
+                    (_placed(each.requests, places), bytes(each.matchAttribute), bytes(each.distinctAttribute))
+                    for each in devices.constraints or ()
+                ]
+            ),
+            tuple([(_placed(each.requests, places), bytes(each.opaque)) for each in devices.config or ()]),
+        )
+    except KeyError:
+        return None
+
+
+def _placed(references: Sequence[str] | None, places: dict[str, int]) -> tuple[tuple[int, str], ...]:
+    """References by the place of their request, and the name of the alternative.
+
+    Raises:
+        KeyError: one names no request.
+    """
+    parts = [reference.partition("/") for reference in references or ()]
+    return tuple([(places[name], slash + alternative) for name, slash, alternative in parts])
