@@ -306,6 +306,8 @@ def _pod_curves(webhook: Served) -> dict[str, list[tuple[int, load.Measured]]]:
 def main(svg: Path | None) -> None:
     """Measure the cost of a review by stage, by the size of the cluster, and by the size of the pod."""
     load.require_wrk()
+    if svg is not None:
+        svg.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="neuron-dra-bench-") as name:
         folder = Path(name)
         tls = folder / "tls"
