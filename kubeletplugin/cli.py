@@ -11,6 +11,7 @@ import click
 
 from kubeletplugin.settings import DriverSettings, declarations, load
 from runtime import logs
+from runtime.imports import uncollected
 from runtime.settings import Declaration
 from runtime.startup import COULD_NOT_START, StartupError, not_installed
 
@@ -39,7 +40,8 @@ def _main(**flags: Any) -> None:
 
 async def _run(settings: DriverSettings) -> None:
     try:
-        from kubeletplugin import app  # the API client and gRPC take a while to load; --help does not need them
+        with uncollected():
+            from kubeletplugin import app  # the API client and gRPC take a while to load; --help does not need them
     except ModuleNotFoundError as error:
         raise StartupError(not_installed(error, "kubelet-plugin")) from error
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
+from runtime.imports import uncollected
 from runtime.startup import COULD_NOT_START, not_installed
 from webhook.cli.streams import INTERRUPTED, OutputError, failing_in_one_line, need_stdout
 
@@ -54,7 +55,8 @@ class LazyGroup(click.Group):
             return None
         if cmd_name != _SERVER:
             need_stdout()
-        command: click.Command = getattr(importlib.import_module(_COMMANDS[cmd_name][0]), cmd_name)
+        with uncollected():
+            command: click.Command = getattr(importlib.import_module(_COMMANDS[cmd_name][0]), cmd_name)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from runtime.imports import uncollected
 from runtime.startup import COULD_NOT_START, StartupError
 from webhook.reviews import lane
 from webhook.server import settings
@@ -85,6 +86,7 @@ def webhook(**flags: Any) -> None:
     Exit codes: 0 after SIGTERM or SIGINT; 3 if the server could not start.
     """
     chosen = settings.load(flags, os.environ)
-    from webhook.server import app
+    with uncollected():
+        from webhook.server import app
 
     run(app.serve(chosen), chosen)
