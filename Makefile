@@ -9,7 +9,7 @@ ARGS   ?=
 TIME   ?= 60
 # One more than two cores: some tests wait for processes and sockets.
 WORKERS ?= 3
-# Each worker has a control plane of its own. One more than two cores: most tests wait.
+# Each worker has a control plane of its own. One more than two cores: some tests wait for minutes.
 CLUSTER_WORKERS ?= 3
 # Instance types of the nodes of `make sandbox`.
 NODES  ?= trn2.48xlarge

@@ -24,7 +24,7 @@ from benchmarks.reviews import Object
 from benchmarks.servers import cpu_seconds, rss_mib
 from tests.cluster.api import Api
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.driver import Driver, install_rbac
+from tests.cluster.driver import Driver, install_rbac, seconds_to_run
 from tests.cluster.kubelet import Kubelet
 from tests.cluster.manifests import claim_template, container, pod
 from tests.cluster.nodes import DRIVER, INSTANCE_TYPE, device_class
@@ -153,16 +153,8 @@ class Node:
         fields: Object = {"terminationGracePeriodSeconds": 0}
         if driver:
             fields["resourceClaims"] = [{"name": "device", "resourceClaimTemplateName": driver}]
-        began = time.monotonic()
-        for number in range(count):
-            self._api.create(pod(f"pod-{number}", uses, **fields), _NAMESPACE)
-
-        def all_run() -> bool:
-            found = self._api.list("Pod", _NAMESPACE)
-            return [each["status"]["phase"] for each in found] == ["Running"] * count
-
-        eventually(f"{count} pods to run", all_run, timeout=200, interval=0.05)
-        seconds = time.monotonic() - began
+        pods = [pod(f"pod-{number}", uses, **fields) for number in range(count)]
+        seconds = seconds_to_run(self._api, _NAMESPACE, pods, interval=0.05)
         self._api.delete_all("Pod", _NAMESPACE, force=True)
         eventually("the pods to be gone", lambda: not self._api.list("Pod", _NAMESPACE), timeout=60)
         eventually("the claims to be gone", lambda: not self._api.list("ResourceClaim", _NAMESPACE), timeout=60)

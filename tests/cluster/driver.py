@@ -4,7 +4,8 @@ import contextlib
 import dataclasses
 import re
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -261,6 +262,19 @@ def wait_running(api: Api, namespace: str, name: str, timeout: float = 60.0) -> 
         return True
 
     eventually(f"{name} to run", attempt, timeout=timeout)
+
+
+def seconds_to_run(api: Api, namespace: str, pods: Sequence[Object], *, interval: float) -> float:
+    """Create pods at once, the only ones of the namespace; seconds until all of them run."""
+    began = time.monotonic()
+    for each in pods:
+        api.create(each, namespace)
+
+    def all_run() -> bool:
+        return [each["status"]["phase"] for each in api.list("Pod", namespace)] == ["Running"] * len(pods)
+
+    eventually(f"{len(pods)} pods to run", all_run, timeout=200, interval=interval)
+    return time.monotonic() - began
 
 
 def wait_gone(api: Api, namespace: str, name: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cluster.api import Api, Object
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.driver import Driver, running, wait_unprepared
+from tests.cluster.driver import Driver, running, seconds_to_run, wait_unprepared
 from tests.cluster.kubelet import Kubelet
 from tests.cluster.manifests import claim_template, container, pod
 from tests.cluster.nodes import DRIVER
@@ -31,24 +31,9 @@ def driver(control_plane: ControlPlane, kubelet: Kubelet) -> Iterator[Driver]:
         yield driver
 
 
-def seconds_to_run(api: Api, namespace: str, prefix: str, **fields: Any) -> float:
-    """Create all pods at once; seconds until all of them run."""
-    claims = [{"name": "neuron"}] if fields else []
-    uses = container(resources={"claims": claims})
-    bodies = [
-        pod(f"{prefix}-{number}", uses, labels={"set": prefix}, terminationGracePeriodSeconds=0, **fields)
-        for number in range(PODS)
-    ]
-    start = time.monotonic()
-    for body in bodies:
-        api.create(body, namespace)
-
-    def all_run() -> bool:
-        found = api.list("Pod", namespace, labelSelector=f"set={prefix}")
-        return [each["status"]["phase"] for each in found] == ["Running"] * PODS
-
-    eventually(f"{PODS} pods to run", all_run, timeout=200, interval=0.25)
-    return time.monotonic() - start
+def pods(prefix: str, **fields: Any) -> list[Object]:
+    uses = container(resources={"claims": [{"name": "neuron"}] if fields else []})
+    return [pod(f"{prefix}-{number}", uses, terminationGracePeriodSeconds=0, **fields) for number in range(PODS)]
 
 
 def remove(api: Api, namespace: str) -> None:
@@ -80,14 +65,14 @@ def test_a_hundred_pods_with_claims_start_about_as_fast_as_without(
     api: Api, namespace: str, kubelet: Kubelet, driver: Driver
 ) -> None:
     """Each pod has a claim of its own. With admin access, so that a hundred of them fit on sixteen devices."""
-    plain = seconds_to_run(api, namespace, "plain")
+    plain = seconds_to_run(api, namespace, pods("plain"), interval=0.25)
     remove(api, namespace)
     api.merge("Namespace", namespace, {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}})
     request: Object = {"deviceClassName": DRIVER, "allocationMode": "ExactCount", "count": 1, "adminAccess": True}
     spec = {"devices": {"requests": [{"name": "one", "exactly": request}]}}
     api.create(claim_template("one", spec), namespace)
     claims = [{"name": "neuron", "resourceClaimTemplateName": "one"}]
-    claimed = seconds_to_run(api, namespace, "claimed", resourceClaims=claims)
+    claimed = seconds_to_run(api, namespace, pods("claimed", resourceClaims=claims), interval=0.25)
     assert driver.metric("prepared_claims") == PODS
     sum_ = driver.metric('claim_duration_seconds_sum{operation="prepare"}')
     memory = resident(driver.process.pid)

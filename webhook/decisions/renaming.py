@@ -18,16 +18,12 @@ _ANNOTATIONS: Final = pointer("metadata", "annotations")
 _RECORD: Final = _ANNOTATIONS + pointer(names.ANNOTATION_CONVERTED_FROM)
 
 
-def may_be_renamed(pod: pods.Pod, containers: Sequence[str]) -> bool:
-    """Whether the decision about a pod may be made from that about a pod with other names of containers.
-
-    Args:
-        pod: its view.
-        containers: names of its containers.
-    """
+def may_be_renamed(pod: pods.Pod) -> bool:
+    """Whether the decision about a pod may be made from that about a pod with other names of containers."""
+    containers = pod.container_names
     if pod.annotations.converted_from is not None or len(containers) > _MOST_CONTAINERS:
         return False
-    return all(map(names.DNS_LABEL.fullmatch, containers)) and len(set(containers)) == len(containers)
+    return all(map(names.DNS_LABEL.fullmatch, containers)) and pod.repeated() is None
 
 
 def is_renamable(decision: Decision, containers: Sequence[str]) -> bool:

@@ -132,14 +132,12 @@ class Mutator:
             return await self._lane.run(namespace, self._place(request, workload, named))
         steer = None if self._steer is None else self._steer.fixed(namespace)
         read = await self._lane.run(namespace, lambda: _read_pod(request, steer))
-        facts, world = self._cluster.namespace(namespace), self._current_world()
-        claiming = requesting(read.claims, namespace, self._cluster, self._options.device_class)
-        key = (read.names, (read.shape, facts, claiming, read.steering, read.by_kubelet))
-        decision = self._decisions.get(key)
+        shape, world = self._shape(read, namespace), self._current_world()
+        decision = self._remembered(read, shape)
         if decision is None:
-            decision = await self._lane.run(namespace, lambda: read.converted(facts, world, claiming))
+            decision = await self._lane.run(namespace, lambda: read.converted(shape, world))
             if world is self._world:
-                self._decisions.put(key, decision, _size(read.pod, facts, decision))
+                self._remember(read, shape, decision)
         return decision
 
     def _place(
@@ -170,23 +168,34 @@ class Mutator:
 
     def _create_pod(self, request: AdmissionRequest) -> Decision:
         read = _read_pod(request, self._steer)
-        facts, world = self._cluster.namespace(request.namespace), self._current_world()
-        claiming = requesting(read.claims, request.namespace, self._cluster, self._options.device_class)
-        shape = (read.shape, facts, claiming, read.steering, read.by_kubelet)
-        decision = self._decisions.get((read.names, shape))
-        if decision is not None:
-            return decision
-        nameless = may_be_renamed(read.pod, read.names)
-        similar = self._shapes.get(shape) if nameless else None
-        if similar is not None:
-            decision = renamed(similar.decision, similar.names, read.names)
-        else:
-            decision = read.converted(facts, world, claiming)
-        size = _size(read.pod, facts, decision)
-        if similar is None and nameless and is_renamable(decision, read.names):
-            self._shapes.put(shape, _Named(decision, read.names), size)
-        self._decisions.put((read.names, shape), decision, size)
+        shape, world = self._shape(read, request.namespace), self._current_world()
+        decision = self._remembered(read, shape)
+        if decision is None:
+            decision = read.converted(shape, world)
+            self._remember(read, shape, decision)
         return decision
+
+    def _shape(self, read: "_ReadPod", namespace: str) -> "_Shape":
+        claiming = requesting(read.claims, namespace, self._cluster, self._options.device_class)
+        return _Shape(read.shape, self._cluster.namespace(namespace), claiming, read.steering, read.by_kubelet)
+
+    def _remembered(self, read: "_ReadPod", shape: "_Shape") -> Decision | None:
+        """The cached decision about such a pod, or one made from that about a pod with other names of containers."""
+        decision = self._decisions.get((read.names, shape))
+        if decision is not None or not may_be_renamed(read.pod):
+            return decision
+        similar = self._shapes.get(shape)
+        if similar is None:
+            return None
+        decision = renamed(similar.decision, similar.names, read.names)
+        self._decisions.put((read.names, shape), decision, _size(read.pod, shape.facts, decision))
+        return decision
+
+    def _remember(self, read: "_ReadPod", shape: "_Shape", decision: Decision) -> None:
+        size = _size(read.pod, shape.facts, decision)
+        self._decisions.put((read.names, shape), decision, size)
+        if may_be_renamed(read.pod) and is_renamable(decision, read.names):
+            self._shapes.put(shape, _Named(decision, read.names), size)
 
     async def _checked(self, decision: Decision, request: AdmissionRequest, checks: TemplateChecks) -> Decision:
         """The decision, after the templates that policies name were checked. In shadow mode they are only reported."""
@@ -228,6 +237,24 @@ class Mutator:
             status_reason=error.status_reason,
             resource=resource,
         )
+
+
+class _Shape(NamedTuple):
+    """All that a decision about a new Pod depends on, but the names of its containers and the context of conversion.
+
+    Attributes:
+        view: of the pod.
+        facts: settings of its namespace.
+        claiming: as for `convert`.
+        steering: settings of the policies that match it.
+        by_kubelet: as for `convert`.
+    """
+
+    view: Hashable
+    facts: NamespaceFacts
+    claiming: tuple[str, ...]
+    steering: Steering
+    by_kubelet: bool
 
 
 class _Named(NamedTuple):
@@ -286,9 +313,9 @@ class _ReadPod:
     steering: Steering
     by_kubelet: bool
 
-    def converted(self, facts: NamespaceFacts, world: ConversionContext, claiming: tuple[str, ...]) -> Decision:
-        """The decision, with the cluster's facts; arguments as for `convert`."""
-        return convert(self.pod, facts, world, claiming, self.steering, by_kubelet=self.by_kubelet)
+    def converted(self, shape: _Shape, world: ConversionContext) -> Decision:
+        """The decision, with the cluster's facts."""
+        return convert(self.pod, shape.facts, world, shape.claiming, self.steering, by_kubelet=self.by_kubelet)
 
 
 def _read_pod(request: AdmissionRequest, steer: Steer | None) -> _ReadPod:
