@@ -209,8 +209,9 @@ def test_only_some_namespaces_are_remembered(monkeypatch: pytest.MonkeyPatch) ->
         some = ThreadLane()
         for number in range(10):
             await some.run(str(number), lambda: None)
-        while some._working:  # noqa: ASYNC110 - the lane has no event for this
-            await asyncio.sleep(0.001)
+            # Its end is noted a moment after its result, and another thread could note that of the next one first.
+            while some._working:  # noqa: ASYNC110 - the lane has no event for this
+                await asyncio.sleep(0.001)
         some.close()
         return list(some._turns)
 
