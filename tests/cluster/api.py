@@ -167,4 +167,7 @@ class Api:
     def delete_all(self, kind: str, namespace: str, *, force: bool = False) -> None:
         """Delete all objects of a kind in a namespace."""
         params = {"gracePeriodSeconds": "0"} if force else {}
-        self.request("DELETE", self._path(kind, namespace), params=params)
+        response = self._http.request("DELETE", self._path(kind, namespace), params=params)
+        # Of a success nothing is read: it holds the objects, which may be nested deeper than Python reads JSON.
+        if response.is_error:
+            raise ApiError(response.json())

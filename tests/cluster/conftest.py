@@ -19,7 +19,7 @@ from tests.cluster.api import Api
 from tests.cluster.controlplane import Assets, AssetsMissingError, ControlPlane
 from tests.cluster.kubectl import Kubectl
 from tests.cluster.nodes import INSTANCE_TYPE, Fleet
-from tests.cluster.planes import Planes, started
+from tests.cluster.planes import OF_TESTS, Planes, started
 from tests.cluster.webhooks import Webhook, install_rbac
 
 if TYPE_CHECKING:
@@ -152,8 +152,18 @@ def control_plane(planes: Planes, request: pytest.FixtureRequest) -> Iterator[Co
 
 
 @pytest.fixture(scope="module")
+def lent_control_plane(planes: Planes) -> Iterator[ControlPlane]:
+    """The same, for files that change what belongs to the whole cluster: what a file added is deleted after it.
+
+    If it changed or removed something, the next file gets a new one.
+    """
+    yield planes.take()
+    planes.give_back(tidy=True)
+
+
+@pytest.fixture(scope="module")
 def own_control_plane(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """For files that change what belongs to the whole cluster: webhook configurations, their CA, a release."""
+    """For files that install everything themselves: without DeviceClass and rights."""
     plane = ControlPlane(assets, tmp_path_factory.mktemp("own-control-plane"))
     try:
         plane.start()
@@ -192,19 +202,21 @@ def webhook(installed_webhook: Webhook) -> Webhook:
 @pytest.fixture
 def namespace(control_plane: ControlPlane, api: Api) -> Iterator[str]:
     """A fresh namespace in which pods can be created."""
-    name = f"test-{next(_NUMBERS)}"
+    name = f"{OF_TESTS}{next(_NUMBERS)}"
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     control_plane.wait_namespace_usable(name)
     yield name
+    # The Namespace stays: to delete one takes kube-controller-manager two requests for each of 41 resources.
     empty(api, name)
 
 
 def empty(api: Api, namespace: str) -> None:
-    """Delete a namespace. Controllers go first, then pods by force: no kubelet would ever let them go."""
-    for kind in ("CronJob", "Job", "Deployment", "StatefulSet", "ReplicaSet"):
+    """Delete what a namespace holds. Controllers go first, then pods by force: no kubelet would ever let them go."""
+    for kind in ("CronJob", "Job", "DaemonSet", "Deployment", "StatefulSet", "ReplicaSet"):
         api.delete_all(kind, namespace)
     api.delete_all("Pod", namespace, force=True)
-    api.delete("Namespace", namespace)
+    for kind in ("ResourceClaim", "ResourceClaimTemplate"):
+        api.delete_all(kind, namespace)
 
 
 @pytest.fixture

@@ -1,17 +1,20 @@
 """The control plane that test files use one after the other, and what a file leaves in it.
 
-A file that leaves something fails, and the file after it gets a new control plane: no file depends on another.
+A file that leaves something fails, and the file after it gets a new control plane: no file depends on another. Files
+that change what belongs to the whole cluster may leave what they added, which is deleted after them.
 """
 
+import contextlib
+import dataclasses
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 
-from tests.cluster.api import Api, Object
+from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.controlplane import Assets, ControlPlane
 from tests.cluster.nodes import device_class
 from tests.cluster.processes import eventually
@@ -20,28 +23,42 @@ from tests.cluster.webhooks import NAMESPACE, install_rbac
 _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 _DEVICES: Final = "/apis/resource.k8s.io/v1"
-_CLUSTER: Final = (
+_IN_NAMESPACES: Final = (
+    ("/apis/apps/v1", ("deployments", "daemonsets", "statefulsets", "replicasets")),
+    ("/apis/batch/v1", ("jobs", "cronjobs")),
+    ("/api/v1", ("pods", "services", "secrets", "serviceaccounts", "resourcequotas", "limitranges", "configmaps")),
+    ("/apis/discovery.k8s.io/v1", ("endpointslices",)),
+    ("/apis/coordination.k8s.io/v1", ("leases",)),
+    (_RBAC, ("roles", "rolebindings")),
+    (_DEVICES, ("resourceclaims", "resourceclaimtemplates")),
+)
+_SHARED: Final = ("default", NAMESPACE)
+"""Namespaces that no test owns. Tests empty their own ones."""
+OF_TESTS: Final = "test-"
+"""Begins the names of the tests' own namespaces, which stay when they are empty."""
+_COLLECTIONS: Final = (
+    # In the order in which they are deleted: a webhook or a policy could refuse what comes after it.
+    f"{_ADMISSION}/mutatingwebhookconfigurations",
+    f"{_ADMISSION}/validatingwebhookconfigurations",
+    f"{_ADMISSION}/mutatingadmissionpolicies",
+    f"{_ADMISSION}/mutatingadmissionpolicybindings",
+    f"{_ADMISSION}/validatingadmissionpolicies",
+    f"{_ADMISSION}/validatingadmissionpolicybindings",
+    *(
+        f"{group}/namespaces/{namespace}/{resource}"
+        for group, resources in _IN_NAMESPACES
+        for resource in resources
+        for namespace in _SHARED
+    ),
     "/api/v1/nodes",
     "/api/v1/namespaces",
     f"{_DEVICES}/resourceslices",
     f"{_DEVICES}/deviceclasses",
     f"{_RBAC}/clusterroles",
     f"{_RBAC}/clusterrolebindings",
-    f"{_ADMISSION}/mutatingwebhookconfigurations",
-    f"{_ADMISSION}/validatingwebhookconfigurations",
-    f"{_ADMISSION}/validatingadmissionpolicies",
-    f"{_ADMISSION}/validatingadmissionpolicybindings",
+    "/apis/scheduling.k8s.io/v1/priorityclasses",
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 )
-_NAMESPACED: Final = (
-    ("/api/v1", ("pods", "services", "secrets", "serviceaccounts", "resourcequotas", "limitranges")),
-    ("/apis/apps/v1", ("deployments", "daemonsets", "statefulsets", "replicasets")),
-    ("/apis/batch/v1", ("jobs", "cronjobs")),
-    (_RBAC, ("roles", "rolebindings")),
-    (_DEVICES, ("resourceclaims", "resourceclaimtemplates")),
-)
-_SHARED: Final = ("default", NAMESPACE)
-"""Namespaces that no test owns. Those of tests go with all that is in them."""
 _BUILT_IN: Final = "kubernetes.io/bootstrapping"
 _GOING: Final = 60.0
 """Seconds until objects that were deleted are gone."""
@@ -54,36 +71,62 @@ def _fingerprint(obj: Object) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def inventory(api: Api) -> dict[str, str]:
-    """Fingerprints of all objects that tests share, by resource and name. Built-in roles are left out."""
-    paths = [
-        *_CLUSTER,
-        *(
-            f"{group}/namespaces/{namespace}/{resource}"
-            for group, resources in _NAMESPACED
-            for resource in resources
-            for namespace in _SHARED
-        ),
-    ]
-    found: dict[str, str] = {}
-    for path in paths:
+def _goes_or_may_stay(namespace: Object) -> bool:
+    """Whether a Namespace with this metadata is no trace of a test."""
+    return "deletionTimestamp" in namespace or namespace["name"].startswith(OF_TESTS)
+
+
+@dataclasses.dataclass(frozen=True, order=True, slots=True)
+class Place:
+    """An object's name, and the path of the collection that it is in."""
+
+    collection: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        """Where the API serves it."""
+        return f"{self.collection}/{self.name}"
+
+    def __str__(self) -> str:
+        """Resource and name, for people."""
+        scope, _, resource = self.collection.rpartition("/")
+        namespace = f"{scope.rpartition('/')[2]}/" if "/namespaces/" in scope else ""
+        return f"{resource} {namespace}{self.name}"
+
+
+def inventory(api: Api) -> dict[Place, str]:
+    """Fingerprints of all objects that tests share. Built-in roles are left out."""
+    found: dict[Place, str] = {}
+    for path in _COLLECTIONS:
         for each in api.request("GET", path).body["items"]:
             metadata = each["metadata"]
-            going = path == "/api/v1/namespaces" and "deletionTimestamp" in metadata
-            if not going and _BUILT_IN not in metadata.get("labels", {}):
-                place = f"{metadata['namespace']}/" if "namespace" in metadata else ""
-                found[f"{path.rpartition('/')[2]} {place}{metadata['name']}"] = _fingerprint(each)
+            if path == "/api/v1/namespaces" and _goes_or_may_stay(metadata):
+                continue
+            if _BUILT_IN not in metadata.get("labels", {}):
+                found[Place(path, metadata["name"])] = _fingerprint(each)
     return found
 
 
-def differences(before: dict[str, str], after: dict[str, str]) -> list[str]:
+def differences(before: Mapping[Place, str], after: Mapping[Place, str]) -> list[str]:
     """What was added, changed and removed, in words."""
     words = {
         **dict.fromkeys(after.keys() - before.keys(), "added"),
         **dict.fromkeys(before.keys() - after.keys(), "removed"),
         **{name: "changed" for name in before.keys() & after.keys() if before[name] != after[name]},
     }
-    return [f"{word}: {name}" for name, word in sorted(words.items())]
+    return [f"{word}: {name}" for name, word in sorted(words.items(), key=lambda each: (str(each[0]), each[1]))]
+
+
+def _delete_added(api: Api, before: Mapping[Place, str], after: Mapping[Place, str]) -> None:
+    """Delete objects. Pods go by force: without a kubelet no other way ends them."""
+    for place in sorted(after.keys() - before.keys(), key=lambda each: _COLLECTIONS.index(each.collection)):
+        with contextlib.suppress(ApiError):  # It is gone, or a controller makes it again; the next look will tell.
+            api.request("DELETE", place.path, params={"gracePeriodSeconds": "0", "propagationPolicy": "Background"})
+    for each in api.list("Pod"):
+        api.delete("Pod", each["metadata"]["name"], each["metadata"]["namespace"], force=True)
+    for namespace in _SHARED:
+        api.delete_all("Event", namespace)
 
 
 class Planes:
@@ -103,18 +146,27 @@ class Planes:
             self._before = inventory(self._plane.admin)
         return self._plane
 
-    def give_back(self) -> list[str]:
-        """What differs from before. If something does, the control plane stops."""
+    def give_back(self, *, tidy: bool = False) -> list[str]:
+        """What differs from before. If something does, the control plane stops.
+
+        Args:
+            tidy: delete what was added.
+        """
         assert self._plane is not None, "no control plane was taken"
         api, left = self._plane.admin, ["the API server does not answer"]
 
-        def clean() -> bool:
-            left[:] = differences(self._before, inventory(api))
+        def settled() -> bool:
+            after = inventory(api)
+            left[:] = differences(self._before, after)
+            if tidy and not (after.items() >= self._before.items()):
+                return True  # Nothing makes good what was changed or removed.
+            if tidy:
+                _delete_added(api, self._before, after)
             return not left
 
-        try:
-            eventually("tests to leave nothing", clean, timeout=self._going, interval=0.2)
-        except (TimeoutError, httpx.HTTPError):
+        with contextlib.suppress(TimeoutError, httpx.HTTPError):
+            eventually("tests to leave nothing", settled, timeout=self._going, interval=0.2)
+        if left:
             self.stop()
         return left
 

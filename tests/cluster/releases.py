@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -14,7 +15,6 @@ from tests.cluster.api import Object
 from tests.cluster.clocks import Clock
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manifests import is_converted, pod
-from tests.cluster.nodes import device_class
 from tests.cluster.processes import eventually
 from tests.cluster.services import Endpoints, Replica, host_address
 from tests.cluster.webhooks import CONFIGURATION_KINDS, MANIFESTS, install_rbac, load
@@ -34,12 +34,13 @@ class Release:
         self._address = address
         self._kubeconfig = install_rbac(plane)
         self._numbers = itertools.count(1)
-        self.policies = plane.directory / "policies"
+        self._directory = Path(tempfile.mkdtemp(prefix="release-", dir=plane.directory))
+        self.policies = self._directory / "policies"
         self.policies.mkdir()
         shutil.copy(PACK, self.policies)
         self.endpoints = Endpoints(plane.admin, NAMESPACE, "neuron-dra", period=_PERIOD, failures=_FAILURES)
         self.replicas: list[Replica] = []
-        self.clock = Clock(plane.directory)
+        self.clock = Clock(self._directory)
 
     def install(self) -> None:
         """Service, two replicas, configurations; return when a pod comes back converted."""
@@ -67,7 +68,7 @@ class Release:
             f"--drain-delay={_DRAIN_DELAY}",
         ]
         name = f"webhook-{next(self._numbers)}"
-        replica = Replica(name, self._address, flags, self.plane.directory, self.clock.environment)
+        replica = Replica(name, self._address, flags, self._directory, self.clock.environment)
         replica.start()
         self.endpoints.add(replica)
         self.replicas.append(replica)
@@ -124,7 +125,6 @@ def released(plane: ControlPlane) -> Iterator[Release]:
     address = host_address()
     if address is None:
         pytest.skip("no address but loopback, which EndpointSlices refuse")
-    plane.admin.create(device_class())
     with contextlib.ExitStack() as stack:
         made = Release(plane, address)
         stack.callback(lambda: [replica.stop() for replica in made.replicas])

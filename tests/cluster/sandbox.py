@@ -19,37 +19,36 @@ import click
 from neuron.instances import Catalogue
 from tests.cluster.controlplane import Assets, AssetsMissingError, ControlPlane
 from tests.cluster.driver import Driver
-from tests.cluster.driver import install_rbac as install_driver_rbac
 from tests.cluster.kubelet import Kubelet
-from tests.cluster.nodes import INSTANCE_TYPE, device_class
+from tests.cluster.nodes import INSTANCE_TYPE
+from tests.cluster.planes import started
 from tests.cluster.webhooks import Webhook, install_rbac
 
 DEFAULT: Final = ("trn2.48xlarge",)
 
 
 class Sandbox:
-    """A control plane with the webhook and a node for each instance type given.
+    """The webhook at a control plane, and a node for each instance type given.
 
     Attributes:
         nodes: name -> instance type. Nodes of one UltraServer type are members of one UltraServer.
     """
 
-    def __init__(self, assets: Assets, directory: Path, types: tuple[str, ...] = DEFAULT) -> None:
-        self.plane = ControlPlane(assets, directory)
+    def __init__(self, plane: ControlPlane, types: tuple[str, ...] = DEFAULT) -> None:
+        self.plane = plane
         self.nodes = {f"node-{number}": name for number, name in enumerate(types, start=1)}
         # Paths of sockets are short, and the directory's may not be.
         self._short = Path(tempfile.mkdtemp(prefix="sandbox-"))
-        (directory / "nodes").mkdir()
-        (self._short / "n").symlink_to(directory / "nodes")
+        nodes = plane.directory / "nodes"
+        shutil.rmtree(nodes, ignore_errors=True)  # Those of a sandbox before.
+        nodes.mkdir()
+        (self._short / "n").symlink_to(nodes)
         self._kubelets: list[Kubelet] = []
         self._drivers: list[Driver] = []
         self._webhook: Webhook | None = None
 
     def start(self) -> None:
         """Return when pods can be created, converted and run."""
-        self.plane.start()
-        self.plane.admin.create(device_class())
-        install_driver_rbac(self.plane.admin)
         self._webhook = Webhook(self.plane, install_rbac(self.plane))
         self._webhook.start()
         for configuration in self._webhook.configurations("validating.yaml"):
@@ -68,14 +67,13 @@ class Sandbox:
             driver.start()
 
     def stop(self) -> None:
-        """Stop everything that runs."""
+        """Stop everything but the control plane."""
         for driver in self._drivers:
             driver.process.stop()
         for kubelet in self._kubelets:
             kubelet.stop()
         if self._webhook is not None:
             self._webhook.stop()
-        self.plane.stop()
         shutil.rmtree(self._short, ignore_errors=True)
 
 
@@ -103,24 +101,24 @@ def main(types: tuple[str, ...], directory: Path) -> None:
     if directory.exists():
         shutil.rmtree(directory)
     directory.mkdir(parents=True)
-    sandbox = Sandbox(assets, directory.resolve(), types)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
+    click.echo(f"Starting a cluster with {len(types)} node{'s' if len(types) > 1 else ''}; logs are in {directory}.")
+    plane = started(assets, directory.resolve())
+    sandbox = Sandbox(plane, types)
     try:
-        click.echo(
-            f"Starting a cluster with {len(types)} node{'s' if len(types) > 1 else ''}; logs are in {directory}."
-        )
         sandbox.start()
         nodes = ", ".join(f"{node} ({kind})" for node, kind in sandbox.nodes.items())
         click.echo(
             f"The cluster is ready: {nodes}. Ctrl-C stops it. In another terminal:\n\n"
-            f"  export KUBECONFIG={sandbox.plane.admin_kubeconfig}\n"
+            f"  export KUBECONFIG={plane.admin_kubeconfig}\n"
             f"  kubectl get nodes\n"
         )
         stop.wait()
     finally:
         sandbox.stop()
+        plane.stop()
 
 
 if __name__ == "__main__":

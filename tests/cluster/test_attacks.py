@@ -153,6 +153,7 @@ def neighbours_api(control_plane: ControlPlane, installed: None) -> Iterator[Api
     yield api
     api.close()
     empty(admin, NEIGHBOUR)
+    admin.delete("Namespace", NEIGHBOUR)
 
 
 @pytest.fixture

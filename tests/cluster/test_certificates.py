@@ -11,7 +11,6 @@ from certs import rotation
 from tests.cluster.api import Api
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manifests import is_converted, pod
-from tests.cluster.nodes import device_class
 from tests.cluster.processes import eventually
 from tests.cluster.replicas import NAME, NAMESPACE, SECRET, Installation, Replica, Reviews
 from tests.cluster.webhooks import CONFIGURATION_KINDS, install_rbac
@@ -21,9 +20,8 @@ MUTATING, VALIDATING = CONFIGURATION_KINDS
 
 
 @pytest.fixture(scope="module")
-def plane(own_control_plane: ControlPlane) -> ControlPlane:
-    own_control_plane.admin.create(device_class())
-    return own_control_plane
+def plane(lent_control_plane: ControlPlane) -> ControlPlane:
+    return lent_control_plane
 
 
 @pytest.fixture(scope="module")

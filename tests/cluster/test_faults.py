@@ -44,8 +44,8 @@ _NUMBERS = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def release(own_control_plane: ControlPlane) -> Iterator[Release]:
-    with released(own_control_plane) as made:
+def release(lent_control_plane: ControlPlane) -> Iterator[Release]:
+    with released(lent_control_plane) as made:
         yield made
 
 

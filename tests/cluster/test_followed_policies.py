@@ -9,7 +9,6 @@ import pytest
 
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.nodes import device_class
 from tests.cluster.processes import eventually
 from tests.cluster.replicas import NAME, Installation, Replica
 from tests.cluster.webhooks import CONFIGURATION_KINDS, install_rbac
@@ -39,9 +38,8 @@ LEASES: Final = POLICY % {"group": "coordination.k8s.io", "plural": "leases"}
 
 
 @pytest.fixture(scope="module")
-def plane(own_control_plane: ControlPlane) -> ControlPlane:
-    own_control_plane.admin.create(device_class())
-    return own_control_plane
+def plane(lent_control_plane: ControlPlane) -> ControlPlane:
+    return lent_control_plane
 
 
 @pytest.fixture

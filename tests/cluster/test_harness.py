@@ -5,7 +5,7 @@ import itertools
 import os
 import socket
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -111,15 +111,23 @@ def test_what_runs_apart_exists(name: str) -> None:
 
 
 class FakePlane:
-    """A control plane that holds Nodes only; the API as the inventory needs it."""
+    """A control plane that holds Nodes only; the API as `Planes` needs it."""
 
     def __init__(self) -> None:
         self.nodes: list[Object] = []
         self.stopped = False
         self.admin = self
 
-    def request(self, _method: str, path: str) -> Answer:
+    def request(self, method: str, path: str, **_: Any) -> Answer:
+        if method == "DELETE":
+            self.nodes = [each for each in self.nodes if path != f"/api/v1/nodes/{each['metadata']['name']}"]
         return Answer({"items": self.nodes if path == "/api/v1/nodes" else []}, ())
+
+    def list(self, _kind: str) -> list[Object]:
+        return []
+
+    def delete_all(self, _kind: str, _namespace: str) -> None:
+        """There are no Events."""
 
     def stop(self) -> None:
         self.stopped = True
@@ -140,6 +148,21 @@ def test_a_file_that_leaves_something_is_told_and_the_next_one_gets_another_cont
     assert planes.give_back() == ["added: nodes added", "changed: nodes changed", "removed: nodes removed"]
     assert made[0].stopped
     assert planes.take() is cast("ControlPlane", made[1])
+
+
+@pytest.mark.parametrize("changed", [False, True], ids=["added", "added-and-changed"])
+def test_what_a_file_adds_to_a_lent_control_plane_is_deleted(changed: bool) -> None:
+    made = [FakePlane(), FakePlane()]
+    rest = iter(made)
+    planes = Planes(lambda: cast("ControlPlane", next(rest)), going=0.5)
+    kept = {"metadata": {"name": "kept"}, "spec": {}}
+    made[0].nodes = [kept]
+    planes.take()
+    made[0].nodes = [{**kept, "spec": {"unschedulable": changed}} if changed else kept, {"metadata": {"name": "added"}}]
+    assert planes.give_back(tidy=True) == (["added: nodes added", "changed: nodes kept"] if changed else [])
+    assert len(made[0].nodes) == 1 + changed
+    assert made[0].stopped == changed
+    assert planes.take() is cast("ControlPlane", made[changed])
 
 
 def test_logs_that_were_written_to_lie_in_a_folder_of_the_test(tmp_path: Path) -> None:

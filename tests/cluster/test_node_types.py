@@ -14,7 +14,7 @@ from webhook.cluster.kube import connect
 from webhook.cluster.node_types import NODES
 from webhook.decisions.conversion_context import ConversionOptions, conversion_context
 
-NODES_IN_ALL = 1_000
+NODES_IN_ALL = 300
 NEURON_NODES = 100
 TYPE = "node.kubernetes.io/instance-type"
 
@@ -26,15 +26,15 @@ def node(number: int) -> Object:
 
 
 @pytest.fixture(scope="module")
-def kubeconfig(own_control_plane: ControlPlane) -> Path:
-    admin = own_control_plane.admin
+def kubeconfig(lent_control_plane: ControlPlane) -> Path:
+    admin = lent_control_plane.admin
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: admin.create(node(number)), range(NODES_IN_ALL)))
-    return own_control_plane.admin_kubeconfig
+    return lent_control_plane.admin_kubeconfig
 
 
-def test_types_are_known_from_nodes_without_a_driver(own_control_plane: ControlPlane, kubeconfig: Path) -> None:
-    admin: Api = own_control_plane.admin
+def test_types_are_known_from_nodes_without_a_driver(lent_control_plane: ControlPlane, kubeconfig: Path) -> None:
+    admin: Api = lent_control_plane.admin
 
     async def watch() -> None:
         begun = time.monotonic()

@@ -30,8 +30,8 @@ pytestmark = pytest.mark.timeout(300 + 20 * QUIET)
 
 
 @pytest.fixture(scope="module")
-def release(own_control_plane: ControlPlane) -> Iterator[Release]:
-    with released(own_control_plane) as made:
+def release(lent_control_plane: ControlPlane) -> Iterator[Release]:
+    with released(lent_control_plane) as made:
         yield made
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.controlplane import Assets
+from tests.cluster.planes import Planes
 from tests.cluster.sandbox import DEFAULT, Sandbox
 from tests.support.pages import Reader
 
@@ -26,15 +27,16 @@ AFTER = {"connected-devices": ("how-to/prune.md", "how-to/probe.md")}
 
 
 @pytest.fixture
-def sandbox(assets: Assets, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+def sandbox(assets: Assets, planes: Planes, request: pytest.FixtureRequest) -> Iterator[Sandbox]:
     if not assets.has("kubelet"):
         pytest.skip(f"no kubelet to test on: {assets.folder} lacks kubelet; set KUBEBUILDER_ASSETS")
-    sandbox = Sandbox(assets, tmp_path, TYPES[request.node.callspec.params["name"]])
+    sandbox = Sandbox(planes.take(), TYPES[request.node.callspec.params["name"]])
     try:
         sandbox.start()
         yield sandbox
     finally:
         sandbox.stop()
+        planes.give_back(tidy=True)
 
 
 @pytest.mark.parametrize("name", TYPES)
