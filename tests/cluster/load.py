@@ -1,4 +1,4 @@
-"""Reviews without a pause: pods are created in dry run through the API server, and every answer is looked at."""
+"""Reviews without end: pods are created in dry run through the API server, and every answer is looked at."""
 
 import dataclasses
 import itertools
@@ -12,7 +12,10 @@ from tests.cluster.manifests import is_converted, pod
 from tests.support.faults import Attempt, Outcome
 from tests.support.loops import Loop
 
-_PACE: Final = 0.02
+CALM: Final = 0.1
+"""Seconds between two reviews of a client where other tests share the processors."""
+FULL: Final = 0.02
+"""The same at full size."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,8 +69,9 @@ class Figures:
 class Load(Loop):
     """Sends reviews from several threads for as long as the context is open."""
 
-    def __init__(self, api: Api, namespace: str, threads: int = 4) -> None:
-        super().__init__(*[self._send] * threads, pause=_PACE)
+    def __init__(self, api: Api, namespace: str, pause: float, threads: int = 4) -> None:
+        """`pause`: seconds between two reviews of a thread."""
+        super().__init__(*[self._send] * threads, pause=pause)
         self._api = api
         self._namespace = namespace
         self._reviews: list[Review] = []

@@ -14,6 +14,7 @@ import policies
 from tests.cluster.api import Object
 from tests.cluster.clocks import Clock
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.load import CALM, FULL, Load
 from tests.cluster.manifests import is_converted, pod
 from tests.cluster.processes import eventually
 from tests.cluster.services import Endpoints, Replica, host_address
@@ -27,10 +28,15 @@ _DRAIN_DELAY: Final = 2
 
 
 class Release:
-    """The shipped Service and configurations, and replicas that come and go."""
+    """The shipped Service and configurations, and replicas that come and go.
 
-    def __init__(self, plane: ControlPlane, address: str) -> None:
+    Attributes:
+        pause: seconds between two reviews of a client of its `load`.
+    """
+
+    def __init__(self, plane: ControlPlane, address: str, pause: float) -> None:
         self.plane = plane
+        self.pause = pause
         self._address = address
         self._kubeconfig = install_rbac(plane)
         self._numbers = itertools.count(1)
@@ -56,6 +62,10 @@ class Release:
 
     def _create(self, document: Object) -> None:
         self.plane.admin.create(document, document["metadata"].get("namespace", ""))
+
+    def load(self, namespace: str = "default") -> Load:
+        """Reviews through the API server."""
+        return Load(self.plane.admin, namespace, self.pause)
 
     def surge(self) -> Replica:
         """One more replica, ready and in the endpoints."""
@@ -120,13 +130,13 @@ class Release:
 
 
 @contextlib.contextmanager
-def released(plane: ControlPlane) -> Iterator[Release]:
-    """Two replicas behind the Service."""
+def released(plane: ControlPlane, *, full: bool) -> Iterator[Release]:
+    """Two replicas behind the Service. `full`: whether its load has its full size."""
     address = host_address()
     if address is None:
         pytest.skip("no address but loopback, which EndpointSlices refuse")
     with contextlib.ExitStack() as stack:
-        made = Release(plane, address)
+        made = Release(plane, address, FULL if full else CALM)
         stack.callback(lambda: [replica.stop() for replica in made.replicas])
         stack.enter_context(made.endpoints)
         made.install()

@@ -28,6 +28,7 @@ SECRET: Final = "neuron-dra-tls"
 NAME: Final = "neuron-dra"
 SECRETS: Final = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+_PAUSE: Final = 0.05
 _MERGE: Final = {"content-type": "application/merge-patch+json"}
 
 
@@ -189,7 +190,7 @@ class Reviews(Loop):
     """Dry runs of a Neuron pod, one after the other, each on a connection that the API server chooses."""
 
     def __init__(self, api: Api) -> None:
-        super().__init__(self._turn)
+        super().__init__(self._turn, pause=_PAUSE)
         self._api = api
         self.failures: list[str] = []
 

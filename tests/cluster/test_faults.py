@@ -25,7 +25,6 @@ from certs import issue, material
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.conftest import empty
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.load import Load
 from tests.cluster.manifests import generated_templates, is_converted, pod, template_names
 from tests.cluster.processes import eventually
 from tests.cluster.releases import NAMESPACE, Release, released
@@ -44,8 +43,8 @@ _NUMBERS = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def release(lent_control_plane: ControlPlane) -> Iterator[Release]:
-    with released(lent_control_plane) as made:
+def release(lent_control_plane: ControlPlane, full: bool) -> Iterator[Release]:
+    with released(lent_control_plane, full=full) as made:
         yield made
 
 
@@ -203,7 +202,7 @@ def compact(plane: ControlPlane) -> None:
 
 
 def test_etcd_is_compacted(release: Release, api: Api, space: str, report_fault: Report) -> None:
-    with Load(api, space) as reviews:
+    with release.load(space) as reviews:
         eventually("the first reviews", lambda: reviews.done > 10)
         for number in range(5):
             api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": f"a-{number}"}}, space)
@@ -254,7 +253,7 @@ def test_templates_are_deleted_under_us(api: Api, space: str, full: bool, report
 
 
 def test_one_replica_is_killed(release: Release, api: Api, space: str, report_fault: Report) -> None:
-    with Load(api, space) as reviews:
+    with release.load(space) as reviews:
         eventually("the first reviews", lambda: reviews.done > 10)
         victim = release.replicas[0]
         killed = time.monotonic()
@@ -273,7 +272,7 @@ def test_one_replica_is_killed(release: Release, api: Api, space: str, report_fa
 
 def test_all_replicas_are_killed(release: Release, api: Api, space: str, report_fault: Report) -> None:
     """`failurePolicy: Fail`: pods are refused meanwhile, and none is admitted unconverted."""
-    with Load(api, space) as reviews:
+    with release.load(space) as reviews:
         eventually("the first reviews", lambda: reviews.done > 10)
         for victim in list(release.replicas):
             release.bury(victim)
@@ -295,7 +294,7 @@ def test_the_clock_jumps(release: Release, api: Api, space: str, report_fault: R
     if not release.clock.available:
         pytest.skip("no C compiler (cc) to make a clock that jumps")
     before = release.secret()["data"]["tls.crt"]
-    with Load(api, space) as reviews:
+    with release.load(space) as reviews:
         eventually("the first reviews", lambda: reviews.done > 10)
         try:
             for days, word in ((100, "ahead of"), (-100, "behind")):
@@ -329,7 +328,7 @@ def test_the_certificate_expires(release: Release, api: Api, space: str, report_
     expired = issue.issue_serving(held.authority, "neuron-dra", hosts, now=past, lifetime=hour)
     pair = {"tls.crt": expired.certificate_pem, "tls.key": expired.key_pem}
     patch: dict[str, Any] = {"data": {key: base64.b64encode(value).decode() for key, value in pair.items()}}
-    with Load(api, space) as reviews:
+    with release.load(space) as reviews:
         eventually("the first reviews", lambda: reviews.done > 10)
         path = f"/api/v1/namespaces/{NAMESPACE}/secrets/neuron-dra-tls"
         api.request("PATCH", path, json=patch, headers={"content-type": "application/merge-patch+json"})

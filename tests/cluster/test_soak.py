@@ -30,8 +30,8 @@ pytestmark = pytest.mark.timeout(300 + 20 * QUIET)
 
 
 @pytest.fixture(scope="module")
-def release(lent_control_plane: ControlPlane) -> Iterator[Release]:
-    with released(lent_control_plane) as made:
+def release(lent_control_plane: ControlPlane, full: bool) -> Iterator[Release]:
+    with released(lent_control_plane, full=full) as made:
         yield made
 
 
@@ -39,7 +39,7 @@ def release(lent_control_plane: ControlPlane) -> Iterator[Release]:
 def under_load(release: Release, what: str) -> Iterator[Load]:
     """Load before, during and after; its figures are logged."""
     began = time.monotonic()
-    with Load(release.plane.admin, "default") as running:
+    with release.load() as running:
         time.sleep(QUIET)
         yield running
         time.sleep(QUIET)
