@@ -218,7 +218,7 @@ def test_etcd_is_compacted(release: Release, api: Api, space: str, report_fault:
 
 
 def test_templates_are_deleted_under_us(api: Api, space: str, full: bool, report_fault: Report) -> None:
-    """Every pod gets its claim: the next pod with the same demand brings the template back."""
+    """Every pod gets its claim: the next pod that a replica sees after the deletion brings the template back."""
     attempts = Attempts()
 
     def delete() -> None:
@@ -231,7 +231,12 @@ def test_templates_are_deleted_under_us(api: Api, space: str, full: bool, report
             stored = create(api, attempts, pod(f"p-{number}"), space)
             names += [stored["metadata"]["name"]] if stored else []
     end = time.monotonic()
-    create(api, attempts, pod("last"), space)
+
+    def back() -> bool:
+        create(api, attempts, pod(f"last-{next(_NUMBERS)}"), space)
+        return bool(generated_templates(api, space))
+
+    eventually("the template", back)
 
     def claimed() -> bool:
         without = [

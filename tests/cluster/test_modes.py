@@ -110,11 +110,15 @@ class TestLabels:
             api.delete_all("Pod", other, force=True)
             api.delete("Namespace", other)
 
-    def test_a_converted_pod_restored_after_its_template_went_gets_it_again(self, api: Api, namespace: str) -> None:
+    def test_a_converted_pod_restored_after_its_template_went_gets_it_again(
+        self, api: Api, webhook: Webhook, namespace: str
+    ) -> None:
         stored = api.create(pod("original"), namespace).body
         [template] = generated_templates(api, namespace)
         api.delete("Pod", "original", namespace, force=True)
         api.delete("ResourceClaimTemplate", template, namespace)
+        # Until its watch reports the deletion, the webhook takes the template for existing.
+        webhook.wait_warning("NEU207", pod("probe"), namespace)
         api.create(self.copied(stored), namespace)
         assert generated_templates(api, namespace) == [template]
 

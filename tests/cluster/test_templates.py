@@ -168,13 +168,17 @@ class TestDryRun:
 class TestLifetime:
     """Templates are shared, and made again where they went."""
 
-    def test_a_deleted_template_is_made_again_for_the_next_pod(self, api: Api, namespace: str, fleet: Fleet) -> None:
+    def test_a_deleted_template_is_made_again_for_the_next_pod(
+        self, api: Api, webhook: Webhook, namespace: str, fleet: Fleet
+    ) -> None:
         fleet.add("trn2.48xlarge")
         api.create(pod("first", nodeSelector=TRN2), namespace)
         scheduled_devices(api, namespace, "first")
         [name] = generated_templates(api, namespace)
         first = api.get("ResourceClaimTemplate", name, namespace)["metadata"]["uid"]
         api.delete("ResourceClaimTemplate", name, namespace)
+        # Until its watch reports the deletion, the webhook takes the template for existing.
+        webhook.wait_warning("NEU207", pod("probe", nodeSelector=TRN2), namespace)
         api.create(pod("second", nodeSelector=TRN2), namespace)
         assert generated_templates(api, namespace) == [name]
         assert api.get("ResourceClaimTemplate", name, namespace)["metadata"]["uid"] != first
