@@ -12,7 +12,7 @@ from tests.cluster.kubelet import Kubelet
 from tests.cluster.manifests import unschedulable_message
 from tests.cluster.processes import eventually
 
-RUNS = 5
+RUNS = 3
 SECONDS = 10.0
 TYPE = "trn2.48xlarge"
 
@@ -93,7 +93,7 @@ def test_pods_run_within_seconds_of_a_kubelets_restart(
     """A kubelet that starts deletes the slices, and registers the plugin anew a moment later."""
     driver.start()
     took = []
-    for number in range(3):
+    for number in range(RUNS):
         name = f"restart-{number}"
         began = time.monotonic()
         kubelet.restart()

@@ -256,7 +256,7 @@ class Users(Loop):
 def test_prunes_without_end_never_leave_a_pod_without_its_claim(api: Api, namespace: str, prune: Prune) -> None:
     outcomes: list[str] = []
     with Users(api, namespace) as users:
-        for _ in range(10):
+        for _ in range(6):
             outcomes += prune.must(namespace, grace="2s").values()
     assert users.problems == []
     assert users.done > 10
