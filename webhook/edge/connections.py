@@ -181,8 +181,13 @@ class Connection(HttpToolsProtocol):
             self.app_state = {**self.app_state, NAMES: names}
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Extend uvicorn's method: report the end."""
+        """Extend uvicorn's method: cancel the keep-alive timer after an abrupt end too, and report the end.
+
+        uvicorn cancels it after an orderly end only. The timer keeps the connection in memory, which no limit counts:
+        a client that resets its connections could fill the memory.
+        """
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()
         self._closed()
 
     def data_received(self, data: bytes) -> None:

@@ -1,10 +1,12 @@
 """Lifecycle of the server: listening, TLS, slow clients, draining."""
 
 import asyncio
+import gc
 import json
 import signal
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -152,6 +154,33 @@ def test_unused_and_idle_connections_are_kept(running: Running) -> None:
         unused.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert unused.recv(4096).startswith(b"HTTP/1.1 200 ")
         assert idle.get("/livez").status == 200
+
+
+def connections_in_memory() -> int:
+    return sum(isinstance(each, Connection) for each in gc.get_objects())
+
+
+def reset_after_an_answer(running: Running) -> None:
+    context = ssl.create_default_context(cafile=str(running.certificates.ca))
+    host, port = running.url.removeprefix("https://").split(":")
+    plain = socket.create_connection((host, int(port)), timeout=10)
+    with context.wrap_socket(plain, server_hostname="localhost") as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
+        # Closed without time to linger, it sends a reset.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def test_connections_that_clients_reset_leave_memory_at_once(running: Running) -> None:
+    gc.collect()
+    before = connections_in_memory()
+    gc.disable()
+    try:
+        for _ in range(10):
+            reset_after_an_answer(running)
+        eventually(lambda: connections_in_memory() <= before, "no connection in memory")
+    finally:
+        gc.enable()
 
 
 def test_an_unused_connection_is_closed_after_its_time_out() -> None:
