@@ -76,7 +76,7 @@ def _goes_or_may_stay(namespace: Object) -> bool:
     return "deletionTimestamp" in namespace or namespace["name"].startswith(OF_TESTS)
 
 
-@dataclasses.dataclass(frozen=True, order=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Place:
     """An object's name, and the path of the collection that it is in."""
 
@@ -115,7 +115,7 @@ def differences(before: Mapping[Place, str], after: Mapping[Place, str]) -> list
         **dict.fromkeys(before.keys() - after.keys(), "removed"),
         **{name: "changed" for name in before.keys() & after.keys() if before[name] != after[name]},
     }
-    return [f"{word}: {name}" for name, word in sorted(words.items(), key=lambda each: (str(each[0]), each[1]))]
+    return [f"{word}: {name}" for name, word in sorted(words.items(), key=lambda each: str(each[0]))]
 
 
 def _delete_added(api: Api, before: Mapping[Place, str], after: Mapping[Place, str]) -> None:

@@ -20,21 +20,16 @@ MUTATING, VALIDATING = CONFIGURATION_KINDS
 
 
 @pytest.fixture(scope="module")
-def plane(lent_control_plane: ControlPlane) -> ControlPlane:
-    return lent_control_plane
-
-
-@pytest.fixture(scope="module")
-def kubeconfig(plane: ControlPlane) -> Path:
+def kubeconfig(lent_control_plane: ControlPlane) -> Path:
     """The webhook's ServiceAccount with the shipped rights."""
-    return install_rbac(plane)
+    return install_rbac(lent_control_plane)
 
 
 @pytest.fixture
-def installation(plane: ControlPlane, kubeconfig: Path) -> Iterator[Installation]:
+def installation(lent_control_plane: ControlPlane, kubeconfig: Path) -> Iterator[Installation]:
     for kind in CONFIGURATION_KINDS:
-        plane.admin.delete(kind, NAME)
-    with Installation(plane, kubeconfig) as made:
+        lent_control_plane.admin.delete(kind, NAME)
+    with Installation(lent_control_plane, kubeconfig) as made:
         yield made
 
 
@@ -198,7 +193,7 @@ def test_a_configuration_of_another_release_is_reported_and_left_alone(installat
     assert b"" in installation.bundles()
 
 
-def test_missing_rights_are_named_at_start(installation: Installation, plane: ControlPlane) -> None:
+def test_missing_rights_are_named_at_start(installation: Installation, lent_control_plane: ControlPlane) -> None:
     # All that reviews need, and nothing for certificates.
     user = "no-secrets"
     binding = {
@@ -210,7 +205,7 @@ def test_missing_rights_are_named_at_start(installation: Installation, plane: Co
     }
     installation.api.create(binding)
     try:
-        replica = installation.replica("--sync-timeout=5", kubeconfig=plane.user_kubeconfig(user))
+        replica = installation.replica("--sync-timeout=5", kubeconfig=lent_control_plane.user_kubeconfig(user))
         eventually("it to give up", lambda: not replica.process.running)
     finally:
         installation.api.delete("ClusterRoleBinding", user)

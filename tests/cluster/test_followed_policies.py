@@ -37,20 +37,15 @@ CONFIG_MAPS: Final = POLICY % {"group": "", "plural": "configmaps"}
 LEASES: Final = POLICY % {"group": "coordination.k8s.io", "plural": "leases"}
 
 
-@pytest.fixture(scope="module")
-def plane(lent_control_plane: ControlPlane) -> ControlPlane:
-    return lent_control_plane
-
-
 @pytest.fixture
-def installation(plane: ControlPlane) -> Iterator[Installation]:
+def installation(lent_control_plane: ControlPlane) -> Iterator[Installation]:
     """The shipped rights, and those that following adds."""
-    kubeconfig = install_rbac(plane)
+    kubeconfig = install_rbac(lent_control_plane)
     added = [each for each in render(VALUES) if each["metadata"]["name"] == "neuron-dra-policy-rules"]
     assert [each["kind"] for each in added] == ["ClusterRole", "ClusterRoleBinding"]
     for each in added:
-        plane.kubectl().within("").must("apply", "-f", "-", stdin=json.dumps(each))
-    with Installation(plane, kubeconfig) as made:
+        lent_control_plane.kubectl().within("").must("apply", "-f", "-", stdin=json.dumps(each))
+    with Installation(lent_control_plane, kubeconfig) as made:
         yield made
 
 
@@ -85,9 +80,9 @@ def refusal(api: Api, name: str, **metadata: Any) -> str:
 
 
 def test_rules_follow_the_policies_of_two_replicas(
-    plane: ControlPlane, installation: Installation, tmp_path: Path
+    lent_control_plane: ControlPlane, installation: Installation, tmp_path: Path
 ) -> None:
-    api = plane.admin
+    api = lent_control_plane.admin
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
         folder.mkdir()

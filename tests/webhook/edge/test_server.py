@@ -161,10 +161,7 @@ def connections_in_memory() -> int:
 
 
 def reset_after_an_answer(running: Running) -> None:
-    context = ssl.create_default_context(cafile=str(running.certificates.ca))
-    host, port = running.url.removeprefix("https://").split(":")
-    plain = socket.create_connection((host, int(port)), timeout=10)
-    with context.wrap_socket(plain, server_hostname="localhost") as connection:
+    with running.raw() as connection:
         connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
         # Closed without time to linger, it sends a reset.
