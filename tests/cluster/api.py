@@ -91,7 +91,9 @@ class Api:
     def __init__(self, server: str, authority: Path, client: KeyPair) -> None:
         context = ssl.create_default_context(cafile=str(authority))
         context.load_cert_chain(client.certificate, client.key)
-        self._http = httpx.Client(base_url=server, verify=context, timeout=40, trust_env=False)
+        # Idle connections stay open: the pool closes one that it has just assigned to another thread (httpcore #1110).
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=None)
+        self._http = httpx.Client(base_url=server, verify=context, timeout=40, limits=limits, trust_env=False)
 
     def close(self) -> None:
         """Close its connections."""
