@@ -19,6 +19,7 @@ LONG: Final = (
     "test_prune",
     "test_faults",
     "test_chart",
+    "test_status_of_installation",
     "test_status",
     "test_report",
     "test_driver_load",

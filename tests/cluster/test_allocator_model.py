@@ -12,7 +12,7 @@ import pytest
 from tests.cluster.allocating import Allocating
 from tests.cluster.comparing import compare
 
-CASES: Final = int(os.environ.get("NEURON_DRA_ALLOCATOR_CASES", "40"))
+CASES: Final = int(os.environ.get("NEURON_DRA_ALLOCATOR_CASES", "25"))
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from tests.cluster.api import Api
 from tests.cluster.foretelling import Foretelling
 from tests.cluster.nodes import Fleet
 
-CASES: Final = int(os.environ.get("NEURON_DRA_EXPLAIN_CASES", "25"))
+CASES: Final = int(os.environ.get("NEURON_DRA_EXPLAIN_CASES", "15"))
 
 log = logging.getLogger(__name__)
 
