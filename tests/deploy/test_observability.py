@@ -88,16 +88,8 @@ async def webhook(directory: Path, api: FakeApi) -> AsyncIterator[app.Service]:
     certificates = make_certificates(directory / "tls")
     (directory / "policies").mkdir()
     (directory / "policies" / "few.yaml").write_text(POLICY)
-    cluster = {"cluster": {"server": api.url}, "name": "c"}
-    config = {
-        "current-context": "main",
-        "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [cluster],
-        "users": [{"name": "u", "user": {"token": "secret"}}],
-    }
-    (directory / "kubeconfig").write_text(yaml.safe_dump(config))
     flags: dict[str, Any] = {
-        "kubeconfig": str(directory / "kubeconfig"),
+        "kubeconfig": str(api.kubeconfig(directory)),
         "tls_dir": str(certificates.certificate.parent),
         "policies": str(directory / "policies"),
         "families": ("trn1", "trn2"),

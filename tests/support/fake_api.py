@@ -205,13 +205,13 @@ class FakeApi:
         """How many watches of a collection stand."""
         return sum(watched == plural for watched, _ in self._watchers.values())
 
-    def kubeconfig(self, folder: Path) -> Path:
-        """Write a kubeconfig that names this server."""
+    def kubeconfig(self, folder: Path, namespace: str = "default") -> Path:
+        """Write a kubeconfig that names this server, and a namespace for commands that are given none."""
         config = {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "main",
-            "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u"}}],
+            "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u", "namespace": namespace}}],
             "clusters": [{"name": "c", "cluster": {"server": self.url}}],
             "users": [{"name": "u", "user": {}}],
         }

@@ -64,15 +64,7 @@ def api() -> Iterator[Api]:
 
 @pytest.fixture
 def kubeconfig(api: Api, tmp_path: Path) -> Path:
-    config = {
-        "current-context": "main",
-        "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u", "namespace": "team-a"}}],
-        "clusters": [{"name": "c", "cluster": {"server": api.url}}],
-        "users": [{"name": "u", "user": {"token": "secret"}}],
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(config))
-    return path
+    return api.kubeconfig(tmp_path, namespace="team-a")
 
 
 @pytest.fixture

@@ -40,15 +40,7 @@ def api() -> Iterator[FakeApi]:
 
 
 def run(api: FakeApi, tmp_path: Path, *arguments: str) -> Result:
-    config = {
-        "current-context": "main",
-        "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": api.url}}],
-        "users": [{"name": "u", "user": {"token": "secret"}}],
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(config))
-    return CliRunner().invoke(main, ["map", f"--kubeconfig={path}", *arguments])
+    return CliRunner().invoke(main, ["map", f"--kubeconfig={api.kubeconfig(tmp_path)}", *arguments])
 
 
 def as_list(cluster: EmulatedCluster) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from aiohttp import web
 from click.testing import CliRunner, Result
 
@@ -85,15 +84,7 @@ def installed(api: Api) -> Api:
 
 
 def run(api: Api, tmp_path: Path, *arguments: str) -> Result:
-    config = {
-        "current-context": "main",
-        "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": api.url}}],
-        "users": [{"name": "u", "user": {"token": "secret"}}],
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(config))
-    return CliRunner().invoke(main, ["status", f"--kubeconfig={path}", *arguments])
+    return CliRunner().invoke(main, ["status", f"--kubeconfig={api.kubeconfig(tmp_path)}", *arguments])
 
 
 def verdicts(result: Result) -> dict[str, list[str]]:

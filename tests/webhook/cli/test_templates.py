@@ -31,17 +31,7 @@ async def api() -> AsyncIterator[FakeApi]:
 
 @pytest.fixture
 def kubeconfig(api: FakeApi, tmp_path: Path) -> Path:
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "main",
-        "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": api.url}}],
-        "users": [{"name": "u", "user": {}}],
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(json.dumps(config))
-    return path
+    return api.kubeconfig(tmp_path)
 
 
 def put(api: FakeApi, *items: dict[str, Any]) -> None:

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from runtime.api_transport import Connection, load_configuration
 from tests.support.emulated import EmulatedCluster
@@ -26,17 +25,7 @@ async def api() -> AsyncIterator[FakeApi]:
 
 @pytest.fixture
 async def connection(api: FakeApi, tmp_path: Path) -> AsyncIterator[Connection]:
-    path = tmp_path / "kubeconfig"
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "current-context": "main",
-                "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u"}}],
-                "clusters": [{"name": "c", "cluster": {"server": api.url}}],
-                "users": [{"name": "u", "user": {"token": "secret"}}],
-            }
-        )
-    )
+    path = api.kubeconfig(tmp_path)
     connection = await Connection.open(lambda: load_configuration(path))
     yield connection
     await connection.close()

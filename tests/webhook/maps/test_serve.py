@@ -8,7 +8,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-import yaml
 
 from runtime.api_errors import ApiServerError, UnreachableError
 from tests.support.emulated import EmulatedCluster
@@ -169,13 +168,6 @@ async def test_a_cluster_that_was_never_read_is_503(world: World) -> None:
 async def test_the_command_serves_until_a_signal(world: World, tmp_path: Path) -> None:
     async with FakeApi().serve() as api:
         world.cluster.put_into(api)
-        config = {
-            "current-context": "main",
-            "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u"}}],
-            "clusters": [{"name": "c", "cluster": {"server": api.url}}],
-            "users": [{"name": "u", "user": {"token": "secret"}}],
-        }
-        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -183,7 +175,7 @@ async def test_the_command_serves_until_a_signal(world: World, tmp_path: Path) -
             "map",
             "--serve",
             "--port=0",
-            f"--kubeconfig={tmp_path / 'kubeconfig'}",
+            f"--kubeconfig={api.kubeconfig(tmp_path)}",
             stderr=asyncio.subprocess.PIPE,
         )
         try:
