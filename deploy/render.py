@@ -1,6 +1,6 @@
 """Writes files from and for the chart: `make manifests`.
 
-- `deploy/manifests/*.yaml`: the chart with its default values, for use without Helm.
+- `deploy/manifests/*.yaml`: the rendered chart, with its optional parts, for use without Helm.
 - `deploy/chart/files/packs/`: copies of the shipped policy files, because a chart cannot read outside its folder.
 """
 
@@ -89,7 +89,8 @@ def manifests() -> dict[str, str]:
             texts = {path.partition("/templates/")[2]: text for path, text in rendered.items()}
             parts = [_NAMESPACE] if file == "rbac.yaml" else []
             parts += [_HELM_ONLY.sub("", texts[template]).strip() + "\n" for template in templates]
-            header = f"# {about}\n# Rendered from deploy/chart with its default values: `make manifests`.\n"
+            values = "default values, and this part enabled" if file in VALUES else "default values"
+            header = f"# {about}\n# Rendered from deploy/chart with its {values}: `make manifests`.\n"
             made[file] = header + "---\n".join(parts)
     return made
 

@@ -5,5 +5,5 @@ Must not be here: Neuron rules (`neuron`), CEL (`kubecel`), policies (`policies`
 Nothing imports this package.
 
 Read in this order: `decisions/wire` -> `decisions/pods` -> `decisions/decision` -> `decisions/convert_pods` ->
-`decisions/patches` -> `reviews/mutate` -> `edge/endpoints` -> `server/app`. docs/architecture.md has the rooms.
+`decisions/patches` -> `reviews/mutate` -> `edge/endpoints` -> `server/app`. docs/architecture.md has the folders.
 """

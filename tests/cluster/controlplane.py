@@ -61,7 +61,7 @@ class Assets:
         if kubectl is None or missing:
             raise AssetsMissingError(
                 f"no control plane to test on: {folder} lacks {', '.join(missing)}; "
-                "set KUBEBUILDER_ASSETS to a folder that has them (setup-envtest makes one)"
+                "set KUBEBUILDER_ASSETS to a folder that has them (docs/how-to/emulate.md)"
             )
         return cls(folder, Path(kubectl))
 

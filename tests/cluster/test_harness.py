@@ -41,7 +41,7 @@ def test_absent_binaries_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert str(refused.value) == (
         f"no control plane to test on: {tmp_path} lacks kube-apiserver, kube-controller-manager, "
         "kube-scheduler, kubectl (there or on the PATH); "
-        "set KUBEBUILDER_ASSETS to a folder that has them (setup-envtest makes one)"
+        "set KUBEBUILDER_ASSETS to a folder that has them (docs/how-to/emulate.md)"
     )
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.manifests import container, pod, workload
+from tests.cluster.manifests import container, is_converted, pod, wait_scheduled, workload
+from tests.cluster.nodes import Fleet
 from tests.cluster.processes import eventually
 from tests.cluster.test_workloads import leader_worker_set, leader_worker_sets  # noqa: F401 - a fixture
 from tests.cluster.webhooks import MANIFESTS, Webhook, load
@@ -217,19 +218,30 @@ def usual(api: Api, installed: None, leader_worker_sets: None) -> dict[str, floa
     return took
 
 
+@contextlib.contextmanager
+def away(webhook: Webhook, how: str) -> Iterator[None]:
+    """The process is gone ("refused"), or takes connections and never answers ("hanging")."""
+    end, begin = (webhook.stop, webhook.start) if how == "refused" else (webhook.freeze, webhook.thaw)
+
+    def converts() -> bool:
+        # One that was frozen is late for a moment, and refuses reviews.
+        with contextlib.suppress(ApiError):
+            return is_converted(webhook.preview(pod("back")).body)
+        return False
+
+    end()
+    try:
+        yield
+    finally:
+        begin()
+        eventually("the webhook to convert again", converts)
+
+
 class TestWhileTheWebhookDoesNotAnswer:
     @pytest.fixture(autouse=True, params=["refused", "hanging"])
     def down(self, request: pytest.FixtureRequest, webhook: Webhook, usual: dict[str, float]) -> Iterator[None]:  # noqa: ARG002
-        """The process is gone, or takes connections and never answers."""
-        if request.param == "refused":
-            webhook.stop()
-        else:
-            webhook.freeze()
-        yield
-        if request.param == "refused":
-            webhook.start()
-        else:
-            webhook.thaw()
+        with away(webhook, request.param):
+            yield
 
     def test_what_is_of_others_is_admitted_without_delay(
         self, api: Api, namespace: str, usual: dict[str, float]
@@ -243,6 +255,27 @@ class TestWhileTheWebhookDoesNotAnswer:
         for name in ("claim-v1", "claim-v1beta1", "alternatives", "class", "pod", "leader-worker-set"):
             with pytest.raises(ApiError, match="failed calling webhook"):
                 create(api, copy.deepcopy(OURS[name]), namespace)
+
+
+@pytest.mark.parametrize("how", ["refused", "hanging"])
+def test_what_was_admitted_goes_on_without_the_webhook(
+    api: Api, webhook: Webhook, namespace: str, fleet: Fleet, how: str
+) -> None:
+    """Scheduler and controllers write finalizers of claims and pods; such updates do not wait for the webhook."""
+    converted = pod("train", container(neuron=4))
+    converted["metadata"]["finalizers"] = ["example.com/done"]
+    api.create(converted, namespace)
+    eventually("the pod's claim", lambda: api.list("ResourceClaim", namespace))
+    with away(webhook, how):
+        fleet.add("trn2.48xlarge")
+        wait_scheduled(api, namespace, "train")
+        begun = time.monotonic()
+        api.merge("Pod", "train", {"metadata": {"finalizers": None}}, namespace)
+        assert time.monotonic() - begun < QUICK
+        with pytest.raises(ApiError, match="failed calling webhook"):
+            api.merge("Pod", "train", {"metadata": {"labels": {"team": "a"}}}, namespace)
+        api.delete("Pod", "train", namespace, force=True)
+        eventually("the claim to be gone", lambda: not api.list("ResourceClaim", namespace))
 
 
 # --- a tenant who wants the condition to fail ----------------------------------------------------------------------

@@ -303,7 +303,10 @@ def test_entries_have_the_documented_failure_policies(default: list[Object]) -> 
     for entry in entries.values():
         assert entry["namespaceSelector"]["matchExpressions"][0]["values"] == ["kube-system", NAMESPACE]
         assert entry["clientConfig"]["service"]["namespace"] == NAMESPACE
-    assert {condition["name"] for condition in entries["mutate.neuron.aws.com"]["matchConditions"]} == {"neuron"}
+    assert {condition["name"] for condition in entries["mutate.neuron.aws.com"]["matchConditions"]} == {
+        "neuron",
+        "changed",
+    }
 
 
 def test_entries_follow_values() -> None:
@@ -371,11 +374,11 @@ def test_the_classes_of_the_release_are_not_sent() -> None:
         ({"deviceClasses": {"extra": extra}}, "['neuron.aws.com', 'a.example.com', 'b.example.com']"),
     ]:
         claims = find(render(values), "ValidatingWebhookConfiguration")["webhooks"][0]
-        neuron, condition = claims["matchConditions"]
+        condition = claims["matchConditions"][-1]
         assert condition["expression"].endswith(f"in {names})")
     none = {"deviceClasses": {"default": {"enabled": False}}}
-    [neuron] = find(render(none), "ValidatingWebhookConfiguration")["webhooks"][0]["matchConditions"]
-    assert neuron["name"] == "neuron"
+    claims = find(render(none), "ValidatingWebhookConfiguration")["webhooks"][0]
+    assert [each["name"] for each in claims["matchConditions"]] == ["neuron", "changed"]
 
 
 def conditions(values: Object, kind: str = "ValidatingWebhookConfiguration") -> dict[str, str]:

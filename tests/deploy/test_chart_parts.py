@@ -160,6 +160,8 @@ def test_the_driver_goes_where_the_devices_are_and_taints_keep_others_off(defaul
     [term] = required["nodeSelectorTerms"]
     operators = {each["key"]: each["operator"] for each in term["matchExpressions"]}
     assert operators == {"eks.amazonaws.com/compute-type": "NotIn", "node.kubernetes.io/instance-type": "In"}
+    types = next(each["values"] for each in term["matchExpressions"] if each["operator"] == "In")
+    assert types[:2] == ["trn1.32xlarge", "ml.trn1.32xlarge"]
     assert {"key": "aws.amazon.com/neuron", "operator": "Exists", "effect": "NoSchedule"} in spec["tolerations"]
 
 

@@ -144,7 +144,10 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     max_connections: Annotated[
         Annotated[int, msgspec.Meta(ge=0, le=1_000_000)],
-        about("Maximum of open connections; further ones are closed immediately. 0: no maximum.", metavar="NUMBER"),
+        about(
+            "Maximum of open connections; then idle ones make room, or new ones are closed. 0: no maximum.",
+            metavar="NUMBER",
+        ),
     ] = 1000
     max_inflight: Annotated[
         Annotated[int, msgspec.Meta(ge=0, le=1_000_000)],

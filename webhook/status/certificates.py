@@ -103,7 +103,7 @@ def _judge(
 ) -> Iterator[Line]:
     if authorities and not any(_vouches(each, leaf) for each in authorities):
         text = f"no CA in the caBundles signed the certificate in Secret {SECRET}: every call fails."
-        yield Line(CHECK, Verdict.WRONG, text, "Put its CA into the caBundles; see docs/operations.md.")
+        yield Line(CHECK, Verdict.WRONG, text, "Put its CA into the caBundles; see docs/certificates.md.")
     host = f"{NAME}.{snapshot.namespace}.svc"
     if host not in _hosts(leaf):
         text = f"the certificate is not valid for {host}, the name that the API server calls."

@@ -139,7 +139,7 @@ def _target(entry: Object, shipped: Shipped, snapshot: Snapshot) -> Iterator[Lin
             yield Line(CHECK, Verdict.WRONG, text, fix)
     if not config.get("caBundle"):
         text = f"{name} has no caBundle: the API server does not trust the webhook, every call fails."
-        yield Line(CHECK, Verdict.WRONG, text, "Put the CA of the serving certificate there; see docs/operations.md.")
+        yield Line(CHECK, Verdict.WRONG, text, "Put the CA of the serving certificate there; see docs/certificates.md.")
 
 
 def _ports(snapshot: Snapshot) -> list[int]:

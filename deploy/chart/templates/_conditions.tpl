@@ -31,6 +31,18 @@ and every string is searched once: an object of 1.5 MB, the limit of etcd, costs
       c.?matchAttribute.orValue('').contains('neuron') || c.?distinctAttribute.orValue('').contains('neuron')))))
 {{- end }}
 
+{{/*
+A creation, or an update that changes spec, labels or annotations. Updates of finalizers and owner references are not sent: the
+scheduler adds a finalizer to a claim before it allocates devices, and controllers remove theirs from pods. Neither may depend
+on the webhook.
+*/}}
+{{- define "neuron-dra.celChanged" -}}
+oldObject == null
+|| object.?spec.orValue({}) != oldObject.?spec.orValue({})
+|| object.metadata.?labels.orValue({}) != oldObject.metadata.?labels.orValue({})
+|| object.metadata.?annotations.orValue({}) != oldObject.metadata.?annotations.orValue({})
+{{- end }}
+
 {{/* A pod or pod template that requests a legacy resource. Call with its CEL. */}}
 {{- define "neuron-dra.celLegacy" -}}
 [{{ . }}.?spec.?containers.orValue([]), {{ . }}.?spec.?initContainers.orValue([])].exists(containers,
