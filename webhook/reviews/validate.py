@@ -39,8 +39,10 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-_DECISIONS: Final = 4 * 1024 * 1024
-"""Bytes of cached decisions; the cache of judged templates has the same size."""
+_DECISIONS: Final = 1024 * 1024
+"""Bytes of cached decisions about claims."""
+_JUDGEMENTS: Final = 4 * 1024 * 1024
+"""Bytes of judged templates of the cluster."""
 _FEW_TEMPLATES: Final = 4
 """Pod templates of a workload that are checked on the event loop, a few milliseconds each."""
 _SMALL_SPEC: Final = 4 * 1024
@@ -82,7 +84,7 @@ class Validator:
         self._catalogue = catalogue
         self._cluster = cluster
         self._decisions: Remembered[Hashable, Decision] = Remembered(_DECISIONS)
-        self._judgements: Remembered[tuple[str, str], ClaimJudgement] = Remembered(_DECISIONS)
+        self._judgements: Remembered[tuple[str, str], ClaimJudgement] = Remembered(_JUDGEMENTS)
         self._under_way: dict[object, asyncio.Future[Any]] = {}
         self._refresh()
 
