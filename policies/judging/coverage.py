@@ -55,7 +55,10 @@ SENT: Final = (
     ),
 )
 """The rules in `deploy/manifests/validating.yaml`, in its order; a test compares them. For claims, templates, classes
-and pods, matchConditions there select only objects that name Neuron."""
+and pods, matchConditions there select only objects that name Neuron. Updates that change neither spec nor labels nor
+annotations are left out."""
+_LEFT_OUT: Final = ("finalizers", "ownerReferences")
+"""Fields of `metadata` that updates change without being sent."""
 
 ANY: Final = "*"
 OPERATIONS: Final = ("CREATE", "UPDATE", "DELETE", "CONNECT")
@@ -94,7 +97,8 @@ def notes(rules: Iterable[ValidatingRule]) -> Iterator[str]:
     missing: dict[str, dict[str, None]] = {}
     misspelt: dict[str, str] = {}
     for rule in rules:
-        for text in (text for each in rule.match.resource_rules for text in _missing(each)):
+        metadata = _reads_left_out(rule)
+        for text in (text for each in rule.match.resource_rules for text in _missing(each, metadata)):
             missing.setdefault(text, {})[rule.name] = None
         misspelt |= {text: hint for each in rule.match.resource_rules for text, hint in _misspelt(each)}
         reads = _reads_neuron(rule)
@@ -134,11 +138,12 @@ def needed_rules(rules: Iterable[ValidatingRule]) -> list[dict[str, Any]]:
     """
     wanted: dict[RequestKey, set[str]] = {}
     for rule in rules:
+        unsent = {"UPDATE"} if _reads_left_out(rule) else set()
         for each in rule.match.resource_rules:
             operations = OPERATIONS if ANY in each.operations else each.operations
             for group in each.api_groups:
                 for resource in each.resources:
-                    missing = set(operations) - _sent(group, resource)
+                    missing = set(operations) - (_sent(group, resource) - unsent)
                     if missing:
                         key = (group, tuple(sorted(each.api_versions)), each.scope, resource)
                         wanted.setdefault(key, set()).update(missing)
@@ -189,8 +194,11 @@ def _misspelt(rule: ResourceRule) -> Iterator[tuple[str, str]]:
                     yield (f"'{name}' of {group}" if group else f"'{name}'"), hint
 
 
-def _missing(rule: ResourceRule) -> Iterator[str]:
-    """Kinds that a rule matches and the configuration does not send; rules with wildcards are skipped."""
+def _missing(rule: ResourceRule, metadata: bool) -> Iterator[str]:
+    """Kinds that a rule matches and the configuration does not send; rules with wildcards are skipped.
+
+    `metadata`: whether the policy reads fields of metadata whose updates are left out.
+    """
     for group in rule.api_groups:
         for resource in rule.resources:
             if ANY in (group, resource.partition("/")[0]):
@@ -201,6 +209,8 @@ def _missing(rule: ResourceRule) -> Iterator[str]:
                 yield shown
             elif ANY not in rule.operations:
                 yield from (f"{operation} of {shown}" for operation in rule.operations if operation not in sent)
+            if metadata and "UPDATE" in sent and {"UPDATE", ANY} & set(rule.operations):
+                yield f"UPDATE of only finalizers or ownerReferences of {shown}"
 
 
 def _is_about(rule: ResourceRule, group: str, resources: Iterable[str]) -> bool:
@@ -209,9 +219,21 @@ def _is_about(rule: ResourceRule, group: str, resources: Iterable[str]) -> bool:
 
 def _reads_neuron(rule: ValidatingRule) -> bool:
     """Whether a policy reads the variable `neuron`: then it is not for other drivers."""
+    return any(path[0] == "neuron" for path in _references(rule))
+
+
+def _reads_left_out(rule: ValidatingRule) -> bool:
+    """Whether a policy reads a field of an object's metadata whose updates are left out."""
+    paths = [path[1:3] for path in _references(rule) if path[0] in ("object", "oldObject")]
+    return any(path == ("metadata", field) for path in paths for field in _LEFT_OUT)
+
+
+def _references(rule: ValidatingRule) -> Iterator[tuple[str, ...]]:
+    """Paths of all fields that a policy reads."""
     programs = [
         *rule.variables.values(),
         *[condition.program for condition in rule.conditions],
         *[check.program for check in rule.checks],
     ]
-    return any(path[0] == "neuron" for program in programs for path in program.references)
+    for program in programs:
+        yield from program.references

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.manifests import container, is_converted, pod, wait_scheduled, workload
+from tests.cluster.manifests import CONVERT, container, is_converted, pod, wait_scheduled, workload
 from tests.cluster.nodes import Fleet
 from tests.cluster.processes import eventually
 from tests.cluster.test_workloads import leader_worker_set, leader_worker_sets  # noqa: F401 - a fixture
@@ -265,8 +265,10 @@ def test_what_was_admitted_goes_on_without_the_webhook(
     converted = pod("train", container(neuron=4))
     converted["metadata"]["finalizers"] = ["example.com/done"]
     api.create(converted, namespace)
+    api.create(pod("legacy", container(neuron=4), annotations={CONVERT: "off"}), namespace)
     eventually("the pod's claim", lambda: api.list("ResourceClaim", namespace))
     with away(webhook, how):
+        api.merge("Pod", "legacy", {"metadata": {"annotations": {"team": "a"}}}, namespace)
         fleet.add("trn2.48xlarge")
         wait_scheduled(api, namespace, "train")
         begun = time.monotonic()

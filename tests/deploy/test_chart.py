@@ -1,6 +1,8 @@
 """The chart: the effect of its values, and rules for every object that it renders."""
 
+import copy
 import re
+import time
 from typing import Any
 
 import helm_python as helm
@@ -8,6 +10,9 @@ import pytest
 import yaml
 
 from deploy import render as rendering
+from kubecel.budget import Budget
+from kubecel.compile import Cel
+from kubecel.types import BOOL, DYN
 from neuron.instances import TYPES
 from tests.deploy.charts import (
     AUDIT,
@@ -388,6 +393,85 @@ def conditions(values: Object, kind: str = "ValidatingWebhookConfiguration") -> 
         for entry in find(render(values), kind)["webhooks"]
         for each in entry.get("matchConditions", ())
     }
+
+
+def holds(expression: str, old: Object | None, new: Object) -> bool:
+    """What the API server would evaluate a matchCondition to."""
+    names = ("object", "oldObject", "request")
+    program = Cel().compile(expression, dict.fromkeys(names, DYN), result=BOOL)
+    request = {"kind": {"group": "", "kind": "Pod"}, "resource": {"resource": "pods"}}
+    values = {"object": new, "oldObject": old, "request": request}
+    return bool(program.evaluate(values, Budget(time.monotonic)))
+
+
+def altered(obj: Object, *path: str, value: Any) -> Object:
+    """A copy with one value; None removes it."""
+    made = copy.deepcopy(obj)
+    parent = made
+    for key in path[:-1]:
+        parent = parent.setdefault(key, {})
+    if value is None:
+        parent.pop(path[-1], None)
+    else:
+        parent[path[-1]] = value
+    return made
+
+
+CONVERTED: Object = {
+    "metadata": {
+        "labels": {"neuron.aws.com/converted": "true"},
+        "annotations": {"neuron.aws.com/converted-from": "{}"},
+        "finalizers": ["a.example.com/b"],
+    },
+    "spec": {"containers": [{"name": "a", "image": "b"}]},
+}
+
+
+@pytest.mark.parametrize(
+    ("new", "sent"),
+    [
+        pytest.param(altered(CONVERTED, "metadata", "finalizers", value=None), False, id="finalizers"),
+        pytest.param(altered(CONVERTED, "metadata", "ownerReferences", value=[{"uid": "a"}]), False, id="owners"),
+        pytest.param(altered(CONVERTED, "status", value={"phase": "Failed"}), False, id="status"),
+        pytest.param(altered(CONVERTED, "metadata", "labels", value=None), True, id="no labels"),
+        pytest.param(altered(CONVERTED, "metadata", "labels", "a", value="b"), True, id="label"),
+        pytest.param(altered(CONVERTED, "metadata", "annotations", value={}), True, id="no annotations"),
+        pytest.param(altered(CONVERTED, "metadata", "annotations", "a", value="b"), True, id="annotation"),
+        pytest.param(altered(CONVERTED, "spec", "nodeName", value="n"), True, id="spec"),
+        pytest.param(altered(CONVERTED, "template", value={"spec": {}}), True, id="template"),
+    ],
+)
+def test_updates_that_only_controllers_make_are_not_sent(new: Object, sent: bool) -> None:
+    both = conditions(EVERYTHING, "MutatingWebhookConfiguration") | conditions(EVERYTHING)
+    found = {name: text for name, text in both.items() if name.endswith("/changed")}
+    assert sorted(found) == ["claims/changed", "mutate/changed", "pods/changed", "workloads/changed"]
+    assert {holds(text, CONVERTED, new) for text in found.values()} == {sent}
+    assert {holds(text, None, new) for text in found.values()} == {True}
+
+
+LEGACY: Object = {
+    "metadata": {},
+    "spec": {"containers": [{"name": "a", "resources": {"limits": {"aws.amazon.com/neuron": "1"}}}]},
+}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sent"),
+    [
+        pytest.param(None, LEGACY, True, id="creation"),
+        pytest.param(None, CONVERTED, True, id="creation with the label"),
+        pytest.param(None, altered(LEGACY, "spec", value={"containers": []}), False, id="creation without Neuron"),
+        pytest.param(LEGACY, altered(LEGACY, "metadata", "annotations", value={"a": "b"}), False, id="not converted"),
+        pytest.param(
+            LEGACY, altered(LEGACY, "metadata", "labels", value=CONVERTED["metadata"]["labels"]), False, id="forged"
+        ),
+        pytest.param(CONVERTED, altered(CONVERTED, "metadata", "labels", value=None), True, id="label removed"),
+        pytest.param(CONVERTED, altered(LEGACY, "metadata", "labels", "a", value="b"), True, id="applied again"),
+    ],
+)
+def test_updates_of_pods_that_were_not_converted_are_not_sent(old: Object | None, new: Object, sent: bool) -> None:
+    expression = conditions({}, "MutatingWebhookConfiguration")["mutate/neuron"]
+    assert holds(expression, old, new) is sent
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,11 @@ def test_the_driver_goes_where_the_devices_are_and_taints_keep_others_off(defaul
     assert operators == {"eks.amazonaws.com/compute-type": "NotIn", "node.kubernetes.io/instance-type": "In"}
     types = next(each["values"] for each in term["matchExpressions"] if each["operator"] == "In")
     assert types[:2] == ["trn1.32xlarge", "ml.trn1.32xlarge"]
+    listed = render({"kubeletPlugin": {"instanceTypes": ["trn1.2xlarge", "ml.trn1.2xlarge"]}})
+    required = pod_specs(listed)[f"DaemonSet/{DRIVER}"]["affinity"]["nodeAffinity"]
+    [term] = required["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    types = next(each["values"] for each in term["matchExpressions"] if each["operator"] == "In")
+    assert types == ["trn1.2xlarge", "ml.trn1.2xlarge"]
     assert {"key": "aws.amazon.com/neuron", "operator": "Exists", "effect": "NoSchedule"} in spec["tolerations"]
 
 

@@ -32,13 +32,14 @@ and every string is searched once: an object of 1.5 MB, the limit of etcd, costs
 {{- end }}
 
 {{/*
-A creation, or an update that changes spec, labels or annotations. Updates of finalizers and owner references are not sent: the
-scheduler adds a finalizer to a claim before it allocates devices, and controllers remove theirs from pods. Neither may depend
-on the webhook.
+A creation, or an update that changes spec (a PodTemplate has `template` instead), labels or annotations. Updates of finalizers
+and owner references are not sent: the scheduler adds a finalizer to a claim before it allocates devices, and controllers
+remove theirs from pods. Neither may depend on the webhook.
 */}}
 {{- define "neuron-dra.celChanged" -}}
 oldObject == null
 || object.?spec.orValue({}) != oldObject.?spec.orValue({})
+|| object.?template.orValue({}) != oldObject.?template.orValue({})
 || object.metadata.?labels.orValue({}) != oldObject.metadata.?labels.orValue({})
 || object.metadata.?annotations.orValue({}) != oldObject.metadata.?annotations.orValue({})
 {{- end }}
@@ -150,6 +151,10 @@ true
   expression: >-
     request.kind.kind == 'Pod'
     || !object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))
+# Controllers change finalizers of workloads without the webhook.
+- name: changed
+  expression: >-
+    {{- include "neuron-dra.celChanged" . | nindent 4 }}
 {{- if include "neuron-dra.everyWorkload" . }}
 # All pods with claims, because a policy may match them; pods that request an extended resource of Neuron; converted pods.
 - name: claims

@@ -83,6 +83,23 @@ def test_a_policy_that_counts_devices_gets_a_note_on_pods_that_are_not_sent() ->
     assert about(rule("resource.k8s.io", "resourceclaims"), expression="neuron.devices <= 4") == []
 
 
+@pytest.mark.parametrize("field", ["finalizers", "ownerReferences"])
+def test_a_policy_that_reads_what_updates_leave_out_is_reported_and_gets_a_rule(field: str) -> None:
+    claims = rule("resource.k8s.io", "resourceclaims", "CREATE, UPDATE")
+    check = f"validations: [{{expression: 'neuron.devices < 9 || !has(oldObject.metadata.{field})'}}]"
+    text = policy(check).replace(
+        '- {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}', f"- {claims}"
+    )
+    found = loaded(text).validating
+    [note] = notes(found)
+    assert note == (
+        "policy 'limits' matches UPDATE of only finalizers or ownerReferences of resourceclaims of resource.k8s.io, "
+        + NOT_SENT
+    )
+    [needed] = needed_rules(found)
+    assert (needed["operations"], needed["resources"]) == (["UPDATE"], ["resourceclaims"])
+
+
 def test_a_misspelt_resource_gets_a_suggestion() -> None:
     assert about(rule("", "pod"))[0] == "no resource is called 'pod'. Did you mean 'pods'?"
     assert (

@@ -30,17 +30,20 @@ print(resident() >> 20)
 
 
 SMALL = """
+import os
 from pathlib import Path
 from webhook.server import memory
 
 def resident():
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
-# Every second block stays: what is freed between them is not at the end of the heap.
-blocks = [bytearray(b"x" * 50_000) for _ in range(1000)]
+# mallopt keeps the blocks in the heap. Every second one stays, so what is freed is not at the end of the heap.
+memory.give_back_large_blocks()
+blocks = [bytearray(b"x" * 200_000) for _ in range(300)]
 del blocks[::2]
 before = resident()
-print("none" if not memory.trim() else (before - resident()) >> 20)
+trim = memory.trimmer()
+print("none" if trim is None else [trim(), (before - resident()) >> 20][1])
 """
 
 
@@ -64,14 +67,13 @@ async def test_trims_repeat_until_the_context_ends() -> None:
     done = asyncio.Event()
     count = 0
 
-    def act() -> bool:
+    def trim() -> None:
         nonlocal count
         count += 1
         if count == 3:
             done.set()
-        return True
 
-    async with memory.trimming(0, act):
+    async with memory.trimming(trim, seconds=0):
         await asyncio.wait_for(done.wait(), 10)
     after = count
     await asyncio.sleep(0.01)
@@ -79,13 +81,9 @@ async def test_trims_repeat_until_the_context_ends() -> None:
 
 
 @pytest.mark.anyio
-async def test_without_malloc_trim_nothing_repeats() -> None:
-    calls: list[bool] = []
-
-    def act() -> bool:
-        calls.append(False)
-        return False
-
-    async with memory.trimming(0, act):
-        await asyncio.sleep(0.01)
-    assert calls == [False]
+async def test_without_malloc_trim_the_webhook_runs_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_function", lambda _: None)
+    assert not memory.give_back_large_blocks()
+    before = asyncio.all_tasks()
+    async with memory.trimming(memory.trimmer()):
+        assert asyncio.all_tasks() == before
