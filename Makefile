@@ -9,8 +9,8 @@ ARGS   ?=
 TIME   ?= 60
 # One more than two cores: some tests wait for processes and sockets.
 WORKERS ?= 3
-# Each worker has a control plane of its own. One more than two cores: some tests wait for minutes.
-CLUSTER_WORKERS ?= 3
+# Each worker has a control plane of its own. Twice as many as two cores: some tests wait for a minute.
+CLUSTER_WORKERS ?= 4
 # Instance types of the nodes of `make sandbox`.
 NODES  ?= trn2.48xlarge
 BUILDER ?= docker
