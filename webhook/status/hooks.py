@@ -29,6 +29,7 @@ class Shipped:
         side_effects: allowed values of `sideEffects`.
         covers: group, resource and operation that its rules must include.
         conditions: whether it has matchConditions.
+        unchanged: what an outage stops if the entry has `failurePolicy: Fail` and lacks the matchCondition `CHANGED`.
         reinvocation: `reinvocationPolicy`; empty for a validating webhook, which has none.
     """
 
@@ -38,8 +39,12 @@ class Shipped:
     side_effects: tuple[str, ...]
     covers: tuple[tuple[str, str, str], ...]
     conditions: bool
+    unchanged: str
     reinvocation: str = ""
 
+
+CHANGED: Final = "changed"
+"""Name of the matchCondition that leaves out updates of finalizers and owner references."""
 
 PODS: Final = "pods.validate.neuron.aws.com"
 APART: Final = "workloads.validate.neuron.aws.com"
@@ -54,6 +59,7 @@ SHIPPED: Final[Mapping[str, Mapping[str, Shipped]]] = {
             ("NoneOnDryRun",),
             (("", "pods", "CREATE"), ("", "pods", "UPDATE")),
             conditions=True,
+            unchanged="controllers cannot remove finalizers of converted pods",
             reinvocation="IfNeeded",
         )
     },
@@ -69,6 +75,7 @@ SHIPPED: Final[Mapping[str, Mapping[str, Shipped]]] = {
                 for operation in ("CREATE", "UPDATE")
             ),
             conditions=False,
+            unchanged="kube-scheduler cannot allocate Neuron claims",
         ),
         PODS: Shipped(
             "/validate",
@@ -77,6 +84,7 @@ SHIPPED: Final[Mapping[str, Mapping[str, Shipped]]] = {
             ("None", "NoneOnDryRun"),
             (("", "pods", "CREATE"), ("apps", "deployments", "CREATE"), ("batch", "jobs", "CREATE")),
             conditions=True,
+            unchanged="controllers cannot remove finalizers of Neuron workloads",
         ),
     },
 }
@@ -177,6 +185,8 @@ def _differences(entry: Object, shipped: Shipped, namespace: str) -> Iterator[st
         yield f"its rules do not include {words}: the webhook does not receive them"
     if shipped.conditions and not entry.get("matchConditions"):
         yield "it has no matchConditions: every pod of the cluster waits for the webhook"
+    elif policy == "Fail" and all(condition["name"] != CHANGED for condition in entry.get("matchConditions") or ()):
+        yield f"it has no matchCondition {CHANGED}: while the webhook does not answer, {shipped.unchanged}"
     if entry.get("sideEffects") not in shipped.side_effects:
         yield f"sideEffects is {entry.get('sideEffects')}, shipped is {shipped.side_effects[0]}"
     if shipped.reinvocation and entry.get("reinvocationPolicy") != shipped.reinvocation:

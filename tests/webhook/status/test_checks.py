@@ -269,6 +269,18 @@ NOTED: list[Any] = [
         id="matchConditions",
     ),
     pytest.param(
+        mutating(matchConditions=[{"name": "neuron", "expression": "true"}]),
+        "mutate.neuron.aws.com: it has no matchCondition changed: while the webhook does not answer, controllers "
+        "cannot remove finalizers of converted pods.",
+        id="updates of finalizers of pods",
+    ),
+    pytest.param(
+        well(validating=(edited(VALIDATING, "claims.validate.neuron.aws.com", matchConditions=[]),)),
+        "claims.validate.neuron.aws.com: it has no matchCondition changed: while the webhook does not answer, "
+        "kube-scheduler cannot allocate Neuron claims.",
+        id="updates of finalizers of claims",
+    ),
+    pytest.param(
         mutating(reinvocationPolicy="Never"),
         "mutate.neuron.aws.com: reinvocationPolicy is not IfNeeded: later webhooks' changes are not converted.",
         id="reinvocationPolicy",
