@@ -27,6 +27,7 @@ class Measured:
         p50: Seconds until the answer; p95 and p99 too.
         cpu: CPU seconds of the server for one request.
         answered: Requests of the measurement.
+        other_cpu: CPU seconds of the target's other process for one request.
     """
 
     rps: float
@@ -35,6 +36,7 @@ class Measured:
     p99: float
     cpu: float
     answered: int
+    other_cpu: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Target:
         bodies: A file with one request body per line; wrk sends them in turns.
         headers: Further headers.
         core: The core of the load generator; None for any.
+        other: The id of a process that the server calls, for its CPU time; 0 for none.
     """
 
     process: int
@@ -54,6 +57,7 @@ class Target:
     bodies: Path
     headers: tuple[tuple[str, str], ...] = ()
     core: int | None = 1
+    other: int = 0
 
 
 def require_wrk() -> str:
@@ -76,9 +80,9 @@ def run(target: Target, connections: int, seconds: int, *, warm_up: bool = True)
     """
     if warm_up:
         _wrk(target, connections, _WARM_UP_SECONDS)
-    before = cpu_seconds(target.process)
+    before = _cpu_seconds(target)
     found = _wrk(target, connections, seconds)
-    busy = cpu_seconds(target.process) - before
+    busy, other = (after - then for after, then in zip(_cpu_seconds(target), before, strict=True))
     if found["refused"] or found["broken"] or not found["answered"]:
         raise click.ClickException(
             f"{target.url}: of {found['answered']} requests {found['refused']} were refused, {found['broken']} failed"
@@ -90,7 +94,12 @@ def run(target: Target, connections: int, seconds: int, *, warm_up: bool = True)
         p99=found["p99_us"] / 1e6,
         cpu=busy / found["answered"],
         answered=found["answered"],
+        other_cpu=other / found["answered"],
     )
+
+
+def _cpu_seconds(target: Target) -> tuple[float, float]:
+    return cpu_seconds(target.process), cpu_seconds(target.other) if target.other else 0.0
 
 
 def check(target: Target, ca: Path) -> None:

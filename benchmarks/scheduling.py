@@ -25,7 +25,7 @@ from neuron.serving import DeviceConfig
 from neuron.windows import Line
 from tests.cluster.allocating import claim, claiming_pod, refusal
 from tests.cluster.api import Api
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.controlplane import DEFAULTS, UNLIMITED, ControlPlane
 from tests.cluster.nodes import DRIVER, Fleet, device_class
 from tests.cluster.processes import eventually
 from tests.support import mixtures
@@ -253,10 +253,11 @@ def _rows(_: click.Context, __: click.Parameter, value: str) -> list[int]:
 @click.option("--pods", default=120, show_default=True, help="Pods of one measurement.")
 @click.option("--rounds", default=3, show_default=True, help="Measurements of each case.")
 @click.option("--only", type=click.Choice(["throughput", "refusals"]), help="One of the two parts.")
+@click.option("--unlimited", is_flag=True, help="Without the scheduler's limit of 50 requests per second.")
 @click.option("--rows", default=_ALL, callback=_rows, help="Rows of each part, from 0; default: all.")
-def main(nodes: int, pods: int, rounds: int, only: str | None, rows: list[int]) -> None:
+def main(nodes: int, pods: int, rounds: int, only: str | None, unlimited: bool, rows: list[int]) -> None:
     """Measure a real scheduler with the claims of conversion and with unconstrained counts."""
-    with control_plane() as (plane, _):
+    with control_plane(UNLIMITED if unlimited else DEFAULTS) as (plane, _):
         plane.admin.create(device_class())
         if only != "refusals":
             _throughput(Cluster(plane), nodes, pods, rounds, [row for row in rows if row < len(ROWS)])

@@ -21,8 +21,6 @@ from tests.cluster.processes import LESS_COLLECTING, Process, eventually, free_p
 _DEFAULT_ASSETS: Final = "/usr/local/kubebuilder/bin"
 _SERVERS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _SERVICE_RANGE: Final = "10.96.0.0/16"
-_QUICK: Final = ("--kube-api-qps=1000", "--kube-api-burst=2000")
-"""Limits of requests. With its default of 20 a second kube-controller-manager starts in 5 s, and so in 0.5 s."""
 _SERVER_NAMES: Final = (
     "127.0.0.1",
     "10.96.0.1",
@@ -70,15 +68,39 @@ class Assets:
         return os.access(self.folder / name, os.X_OK)
 
 
+@dataclasses.dataclass(frozen=True)
+class Tuning:
+    """How the control plane differs from Kubernetes' defaults.
+
+    Attributes:
+        arguments: of kube-controller-manager and kube-scheduler.
+        environment: of all four processes.
+    """
+
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+DEFAULTS: Final = Tuning()
+UNLIMITED: Final = Tuning(("--kube-api-qps=1000", "--kube-api-burst=2000"))
+"""Limits of requests that nothing reaches. With its default of 20 a second, kube-controller-manager starts in 5 s; with
+this, in 0.5 s."""
+QUICK: Final = dataclasses.replace(UNLIMITED, environment=LESS_COLLECTING)
+"""For tests. Measurements of Kubernetes' processes use one of the others."""
+
+
 class ControlPlane:
     """Starts and stops the four processes, and hands out identities."""
 
     running: ClassVar[list["ControlPlane"]] = []
     """All that were started and not stopped."""
 
-    def __init__(self, assets: Assets, directory: Path, gates: Mapping[str, bool] | None = None) -> None:
+    def __init__(
+        self, assets: Assets, directory: Path, gates: Mapping[str, bool] | None = None, tuning: Tuning = QUICK
+    ) -> None:
         """`gates`: feature gates of all components that differ from their defaults."""
         self.assets = assets
+        self.tuning = tuning
         self.gates = dict(gates or {})
         given = ",".join(f"{name}={str(value).lower()}" for name, value in self.gates.items())
         self._gates = [f"--feature-gates={given}"] if given else []
@@ -90,15 +112,15 @@ class ControlPlane:
         self._admin_files = self.authority.issue("admin", "admin", organizations=["system:masters"])
         self.admin_kubeconfig = self.kubeconfig("admin", self._admin_files)
         self.admin = Api(self.server, self.authority.files.certificate, self._admin_files)
-        self.etcd = Process("etcd", self._etcd(), self._log("etcd"), LESS_COLLECTING)
-        self.apiserver = Process("kube-apiserver", self._apiserver(), self._log("apiserver"), LESS_COLLECTING)
-        self.controller_manager = Process(
-            "kube-controller-manager", self._controller_manager(), self._log("controller-manager"), LESS_COLLECTING
+        self.etcd = self._process("etcd", self._etcd(), "etcd")
+        self.apiserver = self._process("kube-apiserver", self._apiserver(), "apiserver")
+        self.controller_manager = self._process(
+            "kube-controller-manager", self._controller_manager(), "controller-manager"
         )
-        self.scheduler = Process("kube-scheduler", self._scheduler(), self._log("scheduler"), LESS_COLLECTING)
+        self.scheduler = self._process("kube-scheduler", self._scheduler(), "scheduler")
 
-    def _log(self, name: str) -> Path:
-        return self.directory / f"{name}.log"
+    def _process(self, name: str, command: list[str], log: str) -> Process:
+        return Process(name, command, self.directory / f"{log}.log", self.tuning.environment)
 
     def _etcd(self) -> list[str]:
         client, peer = f"http://127.0.0.1:{self.etcd_port}", f"http://127.0.0.1:{self._peer_port}"
@@ -156,11 +178,11 @@ class ControlPlane:
             f"--service-cluster-ip-range={_SERVICE_RANGE}",
             # Nodes without a kubelet send no heartbeat, and must stay Ready for as long as a session lasts.
             "--node-monitor-grace-period=24h",
-            *_QUICK,
+            *self.tuning.arguments,
         ]
 
     def _scheduler(self) -> list[str]:
-        return [*self._component("kube-scheduler"), *_QUICK]
+        return [*self._component("kube-scheduler"), *self.tuning.arguments]
 
     def _component(self, name: str) -> list[str]:
         identity = self.authority.issue(name, f"system:{name}")
