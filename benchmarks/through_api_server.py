@@ -12,8 +12,8 @@ The load is wrk on 1 and on 8 connections: each creates one pod after the other.
 meanwhile, since they cost the same CPU in all cases but one.
 
 The rates of two turns of one case differ by a fifth and more: the API server's watch cache keeps the pods of the last
-minutes, a garbage collection takes longer than a second, and etcd's compaction every five minutes stops a turn. So
-ratios have their quartiles, and the webhook's own CPU time for a pod stands beside them.
+minutes, and a garbage collection takes longer than a second. Single turns are far slower, with and without a webhook.
+So ratios have their quartiles, and the webhook's own CPU time for a pod stands beside them.
 """
 
 import base64

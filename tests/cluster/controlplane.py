@@ -112,15 +112,14 @@ class ControlPlane:
         self._admin_files = self.authority.issue("admin", "admin", organizations=["system:masters"])
         self.admin_kubeconfig = self.kubeconfig("admin", self._admin_files)
         self.admin = Api(self.server, self.authority.files.certificate, self._admin_files)
-        self.etcd = self._process("etcd", self._etcd(), "etcd")
-        self.apiserver = self._process("kube-apiserver", self._apiserver(), "apiserver")
-        self.controller_manager = self._process(
-            "kube-controller-manager", self._controller_manager(), "controller-manager"
-        )
-        self.scheduler = self._process("kube-scheduler", self._scheduler(), "scheduler")
+        self.etcd = self._process("etcd", self._etcd())
+        self.apiserver = self._process("kube-apiserver", self._apiserver())
+        self.controller_manager = self._process("kube-controller-manager", self._controller_manager())
+        self.scheduler = self._process("kube-scheduler", self._scheduler())
 
-    def _process(self, name: str, command: list[str], log: str) -> Process:
-        return Process(name, command, self.directory / f"{log}.log", self.tuning.environment)
+    def _process(self, name: str, command: list[str]) -> Process:
+        log = self.directory / f"{name.removeprefix('kube-')}.log"
+        return Process(name, command, log, self.tuning.environment)
 
     def _etcd(self) -> list[str]:
         client, peer = f"http://127.0.0.1:{self.etcd_port}", f"http://127.0.0.1:{self._peer_port}"

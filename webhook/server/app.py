@@ -39,7 +39,7 @@ from webhook.reviews.reviewer import Reviewer
 from webhook.reviews.validate import Validator
 from webhook.server.application import build
 from webhook.server.certificates import Certificates, keeping, running
-from webhook.server.memory import give_back_large_blocks, trimmer, trimming
+from webhook.server.memory import give_back_large_blocks, upkeep
 from webhook.server.replica_report import report
 from webhook.server.settings import WebhookSettings
 from webhook.server.standalone import StandaloneBackend
@@ -195,7 +195,9 @@ async def serve(settings: WebhookSettings) -> None:
 
     with server.on_signals(stop):
         try:
-            async with trimming(trimmer()), assemble(settings) as service:
+            async with contextlib.AsyncExitStack() as stack:
+                await running(stack, upkeep())
+                service = await stack.enter_async_context(assemble(settings))
                 await service.run()
         except asyncio.CancelledError:
             if service is not None:

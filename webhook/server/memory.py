@@ -9,11 +9,13 @@ whole pages among them.
 """
 
 import asyncio
-import contextlib
 import ctypes
 import functools
-from collections.abc import AsyncIterator, Callable
-from typing import Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from webhook.server.certificates import Work
 
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
@@ -47,21 +49,14 @@ def trimmer() -> Callable[[], object] | None:
     return None if malloc_trim is None else functools.partial(malloc_trim, 0)
 
 
-@contextlib.asynccontextmanager
-async def trimming(trim: Callable[[], object] | None, seconds: float = _EVERY) -> AsyncIterator[None]:
-    """Call `trim` at an interval while the context is open; with None, do nothing."""
-    if trim is None:
-        yield
-        return
+async def trimming(trim: Callable[[], object], seconds: float = _EVERY) -> None:
+    """Call `trim` at an interval, until cancelled."""
+    while True:
+        trim()
+        await asyncio.sleep(seconds)
 
-    async def repeat() -> None:
-        while True:
-            trim()
-            await asyncio.sleep(seconds)
 
-    task = asyncio.create_task(repeat(), name="memory")
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
+def upkeep() -> "Work":
+    """What to run beside the server; nothing if the C library has no malloc_trim."""
+    trim = trimmer()
+    return {} if trim is None else {"memory": functools.partial(trimming, trim)}

@@ -1,6 +1,8 @@
 """Freed memory goes back to the kernel."""
 
 import asyncio
+import contextlib
+import functools
 import subprocess
 import sys
 
@@ -8,6 +10,7 @@ import pytest
 
 from tests.support.serving import ROOT
 from webhook.server import memory
+from webhook.server.certificates import running
 
 SCRIPT = """
 import ctypes, sys
@@ -73,7 +76,8 @@ async def test_trims_repeat_until_the_context_ends() -> None:
         if count == 3:
             done.set()
 
-    async with memory.trimming(trim, seconds=0):
+    async with contextlib.AsyncExitStack() as stack:
+        await running(stack, {"memory": functools.partial(memory.trimming, trim, seconds=0)})
         await asyncio.wait_for(done.wait(), 10)
     after = count
     await asyncio.sleep(0.01)
@@ -85,5 +89,6 @@ async def test_without_malloc_trim_the_webhook_runs_as_well(monkeypatch: pytest.
     monkeypatch.setattr(memory, "_function", lambda _: None)
     assert not memory.give_back_large_blocks()
     before = asyncio.all_tasks()
-    async with memory.trimming(memory.trimmer()):
+    async with contextlib.AsyncExitStack() as stack:
+        await running(stack, memory.upkeep())
         assert asyncio.all_tasks() == before
