@@ -45,5 +45,20 @@ class PolicySet:
         named = (rule.spec.efa.device_class for rule in self.conversions if rule.spec.efa is not None)
         return frozenset({names.EFA_DEVICE_CLASS, *named})
 
+    @property
+    def conversion_classes(self) -> frozenset[str]:
+        """DeviceClasses of Neuron devices that ConversionPolicies name."""
+        return frozenset(rule.spec.device_class for rule in self.conversions if rule.spec.device_class)
+
+    @property
+    def efa_classes(self) -> frozenset[str]:
+        """DeviceClasses from which ConversionPolicies request EFA interfaces."""
+        return frozenset(rule.spec.efa.device_class for rule in self.conversions if rule.spec.efa is not None)
+
+    @property
+    def mapped_templates(self) -> frozenset[str]:
+        """Names of the ResourceClaimTemplates that ConversionPolicies name."""
+        return frozenset(template.name for rule in self.conversions for template in rule.templates)
+
 
 NO_POLICIES: Final = PolicySet()

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from tests.cluster.api import Api, Object
+from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.kubectl import Kubectl
 from tests.cluster.manifests import (
     CONVERT,
@@ -131,6 +131,21 @@ class TestLabels:
     def test_a_forged_record_makes_no_template_and_breaks_nothing(self, api: Api, namespace: str, record: str) -> None:
         labels, annotations = {CONVERTED: "true"}, {CONVERTED_FROM: record}
         api.create(pod("forged", container(), labels=labels, annotations=annotations), namespace)
+        assert generated_templates(api, namespace) == []
+
+    def test_a_tenant_gets_no_devices_of_another_class_by_a_forged_record(self, api: Api, namespace: str) -> None:
+        """The record asks for EFA interfaces, which no policy here requests: the tenant may not name the class."""
+        record = (
+            '{"containers": {"main": {"aws.amazon.com/neuron": "1"}},'
+            ' "efa": {"container": "main", "count": 1, "deviceClass": "secret-gpu"}}'
+        )
+        main = container()
+        main["resources"] = {"claims": [{"name": "neuron"}]}
+        entry = {"name": "neuron", "resourceClaimTemplateName": "neuron-1-0123456789ab"}
+        forged = pod("forged", main, labels={CONVERTED: "true"}, annotations={CONVERTED_FROM: record})
+        forged["spec"]["resourceClaims"] = [entry]
+        with pytest.raises(ApiError, match="NEU125"):
+            api.create(forged, namespace)
         assert generated_templates(api, namespace) == []
 
 

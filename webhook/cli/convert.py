@@ -97,7 +97,7 @@ def convert(
     chosen = load_settings(flags)
     # The user requests conversion; pods, namespaces and policies can still opt out.
     options = dataclasses.replace(chosen.conversion(), mode=Mode.CONVERT)
-    policies = file_policies(chosen.policies, chosen.families)
+    policies = file_policies(chosen)
     # Imported here so that `--help` is fast.
     from webhook.offline import convert_output
     from webhook.offline.convert_files import Converter, Settings

@@ -81,7 +81,7 @@ def explain(
         raise click.UsageError("Name a pod (pod/NAME), or files with -f.")
     chosen = load_settings(flags)
     given = {name for name in _OVERRIDING if flags.get(name) not in (None, ())}
-    policies = file_policies(chosen.policies, chosen.families)
+    policies = file_policies(chosen)
     # Imported here so that `--help` is fast.
     from webhook.explain import render
     from webhook.offline.manifest_files import read_sources
@@ -183,14 +183,14 @@ class _Run:
         known = live.installation.options
         if known is None:
             default = _BY_FLAG if "mode" in self._given else _NOT_KNOWN
-            return Chosen(self._options, default, self._policies or _loaded(live))
+            return Chosen(self._options, default, self._policies or _loaded(live, self._options.device_class))
         changes = {_OVERRIDING[name]: getattr(self._options, _OVERRIDING[name]) for name in self._given}
         options = dataclasses.replace(known, **changes)
         default = _BY_FLAG if "mode" in self._given else live.installation.default
-        return Chosen(options, default, self._policies or _loaded(live))
+        return Chosen(options, default, self._policies or _loaded(live, options.device_class))
 
 
-def _loaded(live: "Live") -> "FilePolicies | None":
+def _loaded(live: "Live", device_class: str) -> "FilePolicies | None":
     """The policies of the cluster's webhook."""
     if not live.policy_files:
         return None
@@ -202,4 +202,4 @@ def _loaded(live: "Live") -> "FilePolicies | None":
     except PolicyError as error:
         _say(f"The policies of the webhook cannot be read, and are left out: {error}")
         return None
-    return FilePolicies(found, dt.datetime.now(dt.UTC), time.monotonic)
+    return FilePolicies(found, dt.datetime.now(dt.UTC), time.monotonic, device_class)

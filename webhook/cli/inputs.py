@@ -5,7 +5,6 @@ import functools
 import os
 import time
 from collections.abc import Callable, Collection
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
@@ -103,26 +102,24 @@ class PoliciesError(click.ClickException):
         click.echo(self.format_message(), file=file, err=file is None)
 
 
-def file_policies(folder: Path | None, families: Collection[str] = ()) -> "FilePolicies | None":
-    """Load the policies of a folder; None without a folder.
+def file_policies(chosen: settings.WebhookSettings) -> "FilePolicies | None":
+    """Load the policies of `--policies`; None without a folder.
 
-    Args:
-        folder: of the policy files.
-        families: of `--families`; policy files may define some of them.
+    Policy files may define some of the families of `--families`.
 
     Raises:
         PoliciesError: they cannot be used.
         click.UsageError: a family does not exist.
     """
-    if folder is None:
+    if chosen.policies is None:
         return None
     # Schema and engine take 20 MiB: imported only if there are policies.
     from policies.files.loader import PolicyError
     from webhook.offline.file_policies import FilePolicies
 
     try:
-        policies = FilePolicies.load(folder, dt.datetime.now(dt.UTC), time.monotonic)
-        settings.check_families(families, policies.catalogue, "--families")
+        policies = FilePolicies.load(chosen.policies, dt.datetime.now(dt.UTC), time.monotonic, chosen.device_class)
+        settings.check_families(chosen.families, policies.catalogue, "--families")
     except PolicyError as error:
         raise PoliciesError(str(error)) from error
     except SettingsError as error:

@@ -104,7 +104,7 @@ def map(  # noqa: A001 - the command's name
 
 def _catalogue(policies: str | None) -> "Catalogue | None":
     """The instance types of policy files; None without any."""
-    found = file_policies(load_settings({"policies": policies}).policies)
+    found = file_policies(load_settings({"policies": policies}))
     return found.catalogue if found is not None else None
 
 

@@ -92,7 +92,7 @@ def report(
     if filenames and (cluster.is_chosen or namespace or write_policy_reports):
         raise click.UsageError("-f reads files; --kubeconfig, --context, -n and --write-policy-reports need a cluster.")
     chosen = load_settings(flags)
-    policies = file_policies(chosen.policies, chosen.families)
+    policies = file_policies(chosen)
     if write_policy_reports and (policies is None or not policies.validating):
         raise click.UsageError("--write-policy-reports needs --policies with at least one policy for validation.")
     options = chosen.conversion()

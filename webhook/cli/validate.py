@@ -75,7 +75,7 @@ def validate(
     need_files("validate", filenames)
     chosen = load_settings(flags)
     options = dataclasses.replace(chosen.conversion(), mode=Mode.CONVERT)
-    policies = file_policies(chosen.policies, chosen.families)
+    policies = file_policies(chosen)
     # Imported here so that `--help` is fast.
     from webhook.offline.manifest_files import read_sources
     from webhook.offline.manifests import DEFAULT_NAMESPACE

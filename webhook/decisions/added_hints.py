@@ -1,8 +1,9 @@
 """What a SchedulingHintPolicy added to a pod: the member `hints` of the record (`webhook.decisions.records`).
 
 On UPDATE it separates added entries from the user's own. Built-in hints are recognised by their content and are not in
-it. Users can forge it. That is harmless: only what the old object has is restored, labels count only if the policy set
-them on CREATE, entries that the pod does not have are dropped, and lists longer than `MOST` are ignored.
+it. Users can forge it. That is harmless: entries that the pod does not have are dropped (`held`), only what the old
+object has is restored, labels count only if the policy sets them on CREATE, and an update that is not the manifest
+applied again gets back only labels that a policy in force sets (`by`). Lists longer than `MOST` are ignored.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from neuron.scheduling import Entry
+from neuron.scheduling import Entry, SchedulingHints
 from webhook.decisions.canonical import key_of, keys_of
 
 MOST: Final = 128
@@ -46,6 +47,21 @@ class AddedHints(Struct, frozen=True, omit_defaults=True, rename="camel"):
         """Whether anything was added."""
         return self != NOTHING_ADDED
 
+    def by(self, hints: SchedulingHints) -> "AddedHints":
+        """The part of it that a policy adds."""
+        if self == NOTHING_ADDED:
+            return self
+        affinity = self.node_affinity
+        return AddedHints(
+            tolerations=_among(self.tolerations, hints.tolerations),
+            node_affinity=AddedAffinity(
+                _among(affinity.required, hints.required), _among(affinity.preferred, hints.preferred)
+            ),
+            scheduler_name=self.scheduler_name if self.scheduler_name == hints.scheduler_name else None,
+            labels=_both(self.labels, hints.labels),
+            replaced_labels=_both(self.replaced_labels, hints.labels),
+        )
+
     def held(
         self,
         tolerations: Sequence[Entry] | None,
@@ -74,6 +90,10 @@ def _among(entries: Sequence[dict[str, Any]], others: Iterable[Entry]) -> tuple[
         return ()
     known = keys_of(others)
     return tuple(each for each in entries if key_of(each) in known)
+
+
+def _both(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in one.items() if other.get(key) == value}
 
 
 def union(before: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:

@@ -1,4 +1,4 @@
-"""Checks that the claims that users write themselves keep to a locked ConversionPolicy that binds them. Pure."""
+"""Checks that the claims of a pod keep to a locked ConversionPolicy that binds them. Pure."""
 
 from collections.abc import Iterator, Mapping
 
@@ -8,6 +8,7 @@ from neuron.claim_specs import Leaf
 from neuron.claims import listed
 from neuron.configs import ConfigEntry, Source, configs_in_force
 from neuron.findings import Finding
+from neuron.templates import KIND as TEMPLATE
 from neuron.validate_claims import ClaimContext, ClaimJudgement
 from webhook.decisions import hints, pods
 from webhook.decisions.check_pods import Claiming, KnownClaim
@@ -24,7 +25,7 @@ def check_bound(
     *,
     known_only: bool = False,
 ) -> list[Finding]:
-    """NEU123 and NEU124 about a pod's own claims.
+    """NEU123 and NEU124 about all claims of a pod: what a pod says about their origin does not matter.
 
     Args:
         claiming: the pod and its claims.
@@ -40,9 +41,11 @@ def check_bound(
     if not steering.binds_claims:
         return []
     check = _Check(claiming.pod, steering, context, conversion)
+    # The policy itself names these.
+    named = {template.name for template in steering.templates}
     findings: list[Finding] = []
     for index, (name, kind, object_name) in enumerate(claiming.names):
-        if name == claiming.ours:
+        if kind == TEMPLATE and object_name in named:
             continue
         judgement = known[name].judgement if name in known else None
         path = f"spec.resourceClaims[{index}]"

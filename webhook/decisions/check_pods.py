@@ -9,13 +9,12 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from neuron import demand, names
 from neuron.check_counts import check_together
 from neuron.claim_specs import Leaf
-from neuron.demand import Role
 from neuron.findings import MOST_SHOWN, Finding, Findings, did_you_mean, warning
 from neuron.validate_claims import ClaimContext, ClaimJudgement
-from webhook.decisions import pods, records
+from webhook.decisions import pods
+from webhook.decisions.check_damage import check_damage
 from webhook.decisions.pod_demand import legacy_now
 
 _SHOWN: Final = 40
@@ -65,8 +64,8 @@ def check_pod(pod: pods.Pod, known: Mapping[str, KnownClaim], context: ClaimCont
         context: for checks of claims.
     """
     entries = pod.decode_claims() or []
-    references = [reference for _, container, path in _sections(pod) for reference in _references(container, path)]
-    findings = Findings(_check_damage(pod))
+    references = [reference for _, container, path in pod.sections() for reference in _references(container, path)]
+    findings = Findings(check_damage(pod))
     # NEU707 explains already why no container refers to the claim.
     lost = any(finding.code == "NEU707" for finding in findings)
     used = {reference.claim for reference in references}
@@ -95,18 +94,15 @@ class Claiming:
     Attributes:
         pod: the pod.
         names: name, kind and object name of each declared claim.
-        ours: name of the claim that conversion added; empty for a pod that is not converted.
     """
 
     pod: pods.Pod
     names: tuple[tuple[str, str, str], ...]
-    ours: str
 
     @classmethod
     def of(cls, pod: pods.Pod) -> "Claiming":
         """Read the claims of a pod."""
-        conversion = records.find_conversion(pod)
-        return cls(pod, tuple(claim_names(pod)), "" if conversion is None else conversion.claim)
+        return cls(pod, tuple(claim_names(pod)))
 
 
 def claim_names(pod: pods.Pod) -> Iterator[tuple[str, str, str]]:
@@ -119,13 +115,6 @@ def claim_names(pod: pods.Pod) -> Iterator[tuple[str, str, str]]:
         ):
             if entry.get(field):
                 yield name, kind, str(entry[field])
-
-
-def _sections(pod: pods.Pod) -> Iterator[tuple[str, pods.Container, str]]:
-    """Section, view and field path of each container."""
-    for section, containers in (("initContainers", pod.init_containers), ("containers", pod.containers)):
-        for index, container in enumerate(containers):
-            yield section, container, f"spec.{section}[{index}]"
 
 
 def _references(container: pods.Container, path: str) -> list[_Reference]:
@@ -229,7 +218,7 @@ def _check_both_ways(
 ) -> list[Finding]:
     """NEU704: limits for the device plugin and a claim for the DRA driver, which do not share a node."""
     claim = next((entry for entry in entries if _is_ours(entry, known)), None)
-    for _, container, path in _sections(pod) if claim is not None else ():
+    for _, container, path in pod.sections() if claim is not None else ():
         legacy = next(iter(legacy_now(container.decode_resources())), "")
         if legacy and claim is not None:
             message = f"container {container.name[:24]} asks for {legacy}, and claim {str(claim.get('name'))[:24]!r}"
@@ -245,44 +234,3 @@ def _is_ours(entry: Mapping[str, Any], known: Mapping[str, KnownClaim]) -> bool:
         return bool(judgement.leaves)
     # The content is not known. The name of the claim or template is the best evidence.
     return any("neuron" in str(entry.get(field)) for field in ("name", "resourceClaimTemplateName"))
-
-
-def _check_damage(pod: pods.Pod) -> list[Finding]:
-    """NEU707: a converted pod has lost its claim or the reference to it.
-
-    A webhook that decodes pods into an older API type and writes them back drops the fields that it does not know.
-    """
-    text = pod.annotations.converted_from
-    if not pod.labelled or not text:
-        return []
-    record = records.decode(text)
-    if record is None:
-        message = (
-            f"annotation {names.ANNOTATION_CONVERTED_FROM} is not readable: the pod is not taken for a converted one."
-        )
-        fix = f"Remove it and the label {names.LABEL_CONVERTED}; conversion writes them itself."
-        return [
-            warning("NEU211", f"metadata.annotations[{names.ANNOTATION_CONVERTED_FROM}]", message, fix, text[:_SHOWN])
-        ]
-    conversion = records.find_conversion(pod)
-    findings = []
-    for section, container, path in _sections(pod):
-        recorded = record.init_containers if section == "initContainers" else record.containers
-        ask, _ = demand.read(container.name, Role.APP, path, recorded.get(container.name, {}), {})
-        resources = container.decode_resources() or {}
-        if not ask.amount or legacy_now(resources):
-            continue
-        refers = conversion is not None and any(
-            each.get("name") == conversion.claim for each in resources.get("claims") or ()
-        )
-        if not refers:
-            lost = "the reference to its claim" if conversion is not None else "the pod's claim"
-            message = (
-                f"container {container.name[:24]} was converted from {ask.resource}: {ask.amount}, but {lost} is gone."
-            )
-            fix = (
-                "Another webhook dropped it: update that webhook, or let it run before this one. Where the label "
-                f"{names.LABEL_CONVERTED} was copied from another pod, remove it."
-            )
-            findings.append(Finding("NEU707", f"{path}.resources.claims", message, fix, str(ask.amount)))
-    return findings

@@ -1,5 +1,6 @@
 """The JSON patch that replaces legacy resources by a claim, and the label and record of a converted pod. Pure."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from webhook.decisions.canonical import key_of, keys_of
 from webhook.decisions.decision import Operation
 from webhook.decisions.patches import add, append, pointer, remove, remove_members, replace, set_members
 from webhook.decisions.pod_demand import ContainerDemand, PodDemand
-from webhook.decisions.records import Record
+from webhook.decisions.records import EfaRequest, Record
 
 _CORE_VARIABLES: Final = frozenset(names.CORE_VARIABLES)
 
@@ -40,13 +41,13 @@ def claim_patch(demand: PodDemand, claim: Claim, claim_name: str, efa: Interface
             variable = {"name": names.ENV_NUM_CORES, "value": str(each.ask.amount)}
             environment = () if each.container.has_env else None
             operations += append(f"{each.pointer}/env", environment, [variable])
-    conversion = demand.conversion
-    if conversion is None:
+    earlier = demand.earlier
+    if earlier is None:
         current = demand.pod.decode_claims()
         entry = {"name": claim_name, "resourceClaimTemplateName": claim.template.name}
         operations += append("/spec/resourceClaims", current, [entry])
-    elif conversion.template != claim.template.name:
-        path = pointer("spec", "resourceClaims", conversion.index, "resourceClaimTemplateName")
+    elif earlier.template != claim.template.name:
+        path = pointer("spec", "resourceClaims", earlier.index, "resourceClaimTemplateName")
         operations.append(replace(path, claim.template.name))
     return operations
 
@@ -104,7 +105,9 @@ def encode_record(
         }
         for section in ("containers", "initContainers")
     }
-    return Record(amounts["containers"], amounts["initContainers"], added, claim, template, efa).encode()
+    asked = None if efa is None else EfaRequest(efa.container, efa.count)
+    record = Record(amounts["containers"], amounts["initContainers"], added, claim, template, asked)
+    return dataclasses.replace(record, efa_class="" if efa is None else efa.device_class).encode()
 
 
 def mark(pod: pods.Pod, record: str | None) -> list[Operation]:

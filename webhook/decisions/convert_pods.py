@@ -77,7 +77,7 @@ def convert(
         return unchanged("not-neuron")
     annotated = modes.resolve(pod.annotations, facts, Mode(context.options.mode))
     settings = combined(annotated, steering)
-    ignored = overridden(annotated, steering) if demand.conversion is None else []
+    ignored = overridden(annotated, steering) if demand.earlier is None else []
     if settings.mode is Mode.OFF:
         misspelt = (as_warning(finding) for finding in settings.mode_findings)
         return _with_resource(unchanged(f"mode-off-by-{settings.source}", *misspelt, *ignored), demand)
@@ -90,6 +90,27 @@ def convert(
         warnings = (*decision.warnings, *ignored)
         decision = dataclasses.replace(decision, warnings=warnings, audit=_audit(decision, steering))
     return _with_resource(_shadow(decision) if settings.mode is Mode.SHADOW else decision, demand)
+
+
+def computed_template(
+    pod: pods.Pod, facts: NamespaceFacts, context: ConversionContext, steering: Steering = NO_STEERING
+) -> Template | None:
+    """The template that conversion uses now for what the record of a pod states; None if it refuses, or has no record.
+
+    The mode of the pod does not matter. A template that a policy names and does not carry has no spec.
+
+    Raises:
+        webhook.decisions.pods.UnreadableError: a field has the wrong type.
+    """
+    demand = PodDemand.of(pod, ())
+    if demand.earlier is None:
+        return None
+    settings = combined(modes.resolve(pod.annotations, facts, Mode(context.options.mode)), steering)
+    decision = _decide(demand, facts, steered(context, steering), settings, steering)
+    if decision.errors:
+        return None
+    named = (Template(need.mapped.name, {}, "") for need in decision.needs)
+    return next(iter((*decision.templates, *named)), None)
 
 
 def _unscheduled(pod: pods.Pod, settings: ModeSettings, steering: Steering) -> Decision:
@@ -121,7 +142,7 @@ def _decide(
     steering: Steering,
 ) -> Decision:
     """Convert or refuse. `_shadow` applies shadow mode to the result."""
-    pod, conversion = demand.pod, demand.conversion
+    pod, earlier = demand.pod, demand.earlier
     findings = [*settings.findings, *demand.findings]
     if findings:
         return denied("bad-request", *findings)
@@ -148,7 +169,9 @@ def _decide(
     # A template of an operator does not serve the interfaces: the demand for which it is mapped does not name them.
     templates_of_policy = () if efa.moved else steering.templates
     mapped = next((each for each in templates_of_policy if each.is_for(asks, config, claim)), None)
-    in_tree = settings.mode is Mode.CONVERT_IF_ENRICHED and conversion is None and mapped is None
+    # A locked policy decides for a pod that brings a record, too: its author may have written the record.
+    enriches = settings.mode is Mode.CONVERT_IF_ENRICHED and (earlier is None or steering.locked)
+    in_tree = enriches and mapped is None
     if in_tree and _served_in_tree(demand, claim, settings, context):
         return unchanged("served-by-extended-resource-name")
     needs: tuple[Need, ...] = ()
@@ -158,12 +181,12 @@ def _decide(
         needs = (Need(mapped, tuple(asks), types, config, device_class, steering.unconnected),)
         claim = dataclasses.replace(claim, template=mapped.inline or Template(mapped.name, {}, ""))
     templates = (claim.template,) if mapped is None or mapped.inline is not None else ()
-    claim_name = conversion.claim if conversion else free_name(demand)
+    claim_name = earlier.claim if earlier else free_name(demand)
     if claim_name is None:
         return denied("claim-names-taken", pod_findings.names_taken())
     enough = not found.known or (candidates.pins_types(selection) and len(claim.types) == len(found.types))
     labels = None if enough else context.label_values(claim.types)
-    recorded = conversion.record.hints if conversion else NOTHING_ADDED
+    recorded = earlier.hints if earlier else NOTHING_ADDED
     hint = hints.hint_patch(pod, selection, labels, context.options, steering, recorded)
     named = mapped.name if mapped is not None else ""
     record = encode_record(demand, hint.added, records.claim_to_record(pod, claim_name, named), named, efa.moved)
@@ -188,7 +211,7 @@ def _decide(
         *hint.warnings,
         *pod_findings.side_effects(facts, context, own_claims),
     )
-    outcome, reason = (Outcome.RESTORED, "converted-before") if conversion else (Outcome.CONVERTED, "legacy-resources")
+    outcome, reason = (Outcome.RESTORED, "converted-before") if earlier else (Outcome.CONVERTED, "legacy-resources")
     return Decision(
         outcome,
         reason,
@@ -196,9 +219,9 @@ def _decide(
         templates=templates,
         needs=needs,
         # The warnings were shown when the pod was converted first.
-        warnings=() if conversion and conversion.template == claim.template.name else warnings,
+        warnings=() if earlier and earlier.template == claim.template.name else warnings,
         audit={"template": claim.template.name},
-        claimed_class="" if conversion or steering.queued else context.options.device_class,
+        claimed_class="" if earlier or steering.queued else context.options.device_class,
     )
 
 

@@ -9,6 +9,7 @@ from neuron.findings import Finding, short, warning
 from neuron.interfaces import Interfaces, refused
 from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.pod_demand import ContainerDemand, PodDemand
+from webhook.decisions.records import EfaRequest
 from webhook.decisions.steering import Steering
 
 
@@ -33,10 +34,14 @@ NO_LIMITS = EfaLimits()
 def read(demand: PodDemand, context: ConversionContext, steering: Steering) -> EfaLimits:
     """What happens to the EFA limits of a pod that is converted.
 
-    An earlier conversion decides, with its DeviceClass: the limits are gone, and policies may have changed.
+    The record of an earlier conversion restates the limit that is gone. The DeviceClass is that of the policy in force.
     """
-    if demand.conversion is not None and demand.conversion.record.efa is not None:
-        return EfaLimits(demand.conversion.record.efa)
+    asked = None if demand.earlier is None else demand.earlier.efa
+    if asked is not None:
+        available = context.class_names is None or steering.efa in context.class_names
+        if steering.efa is None or not available:
+            return EfaLimits(errors=(_not_served(demand, asked, steering),))
+        return EfaLimits(Interfaces(asked.container, asked.count, steering.efa))
     if steering.efa is None:
         return NO_LIMITS
     limited = [each for each in demand.containers if amounts(each.resources)]
@@ -105,6 +110,22 @@ def _not_one_container(path: str, steering: Steering) -> Finding:
         " container that has both limits, and no other container with either."
     )
     return refused(path, message, "Spread the containers over several pods, or ask the cluster's admins.")
+
+
+def _not_served(demand: PodDemand, asked: EfaRequest, steering: Steering) -> Finding:
+    """NEU125 for a record with interfaces that no claim can have here: their limit is gone from the pod."""
+    each = next(each for each in demand.containers if each.container.name == asked.container)
+    why = "no ConversionPolicy that matches the pod requests them from a DeviceClass"
+    if steering.efa is not None:
+        why = f"DeviceClass {steering.efa} of policy '{steering.policy}' does not exist in this cluster"
+    message = (
+        f"container {short(asked.container)} had {names.RESOURCE_EFA}: {asked.count} in its claim when the pod was"
+        f" converted, and {why}."
+    )
+    fix = (
+        f"Restore the limit, and remove label {names.LABEL_CONVERTED} and annotation {names.ANNOTATION_CONVERTED_FROM}."
+    )
+    return refused(f"spec.{each.section}[{each.index}]", message, fix, asked.count)
 
 
 def _no_class(path: str, steering: Steering) -> Finding:

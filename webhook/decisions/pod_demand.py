@@ -7,9 +7,10 @@ from typing import Any
 from neuron import demand
 from neuron.demand import Ask
 from neuron.findings import Finding
-from webhook.decisions import pods, records
+from webhook.decisions import pods
+from webhook.decisions.claimed import Restated, restated, role_of
 from webhook.decisions.patches import pointer
-from webhook.decisions.records import Amounts, Converted, Record
+from webhook.decisions.records import Amounts
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,13 +48,13 @@ class PodDemand:
     Attributes:
         pod: its view.
         containers: all containers, init containers first.
-        conversion: an earlier conversion of the pod, if any.
+        earlier: what the pod asks for by the record of an earlier conversion. It counts as limits would.
         claiming: names of claims in `spec.resourceClaims` that request our DeviceClass.
     """
 
     pod: pods.Pod
     containers: Sequence[ContainerDemand]
-    conversion: Converted | None
+    earlier: Restated | None
     claiming: Sequence[str]
 
     @classmethod
@@ -63,13 +64,13 @@ class PodDemand:
         Raises:
             webhook.decisions.pods.UnreadableError: a field has the wrong type.
         """
-        conversion = records.find_conversion(pod)
-        return cls(pod, _read_containers(pod, conversion.record if conversion else None), conversion, claiming)
+        earlier = restated(pod)
+        return cls(pod, _read_containers(pod, earlier), earlier, claiming)
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to convert, to refuse or to restore."""
-        return self.conversion is None and not any(each.ask.amount or each.findings for each in self.containers)
+        return self.earlier is None and not any(each.ask.amount or each.findings for each in self.containers)
 
     @property
     def findings(self) -> list[Finding]:
@@ -87,15 +88,15 @@ class PodDemand:
         return frozenset(resource for each in self.containers for resource in each.amounts)
 
 
-def _read_containers(pod: pods.Pod, record: Record | None) -> list[ContainerDemand]:
+def _read_containers(pod: pods.Pod, earlier: Restated | None) -> list[ContainerDemand]:
     """All containers, init containers first.
 
     A container in the record keeps its recorded amounts: a legacy resource that it names now is a LimitRange default
     that was added again between two passes. A container that is not in the record is new.
     """
     sections = (
-        ("initContainers", pod.init_containers, record.init_containers if record else {}),
-        ("containers", pod.containers, record.containers if record else {}),
+        ("initContainers", pod.init_containers, earlier.init_containers if earlier else {}),
+        ("containers", pod.containers, earlier.containers if earlier else {}),
     )
     read = []
     for section, containers, recorded in sections:
@@ -108,7 +109,7 @@ def _read_containers(pod: pods.Pod, record: Record | None) -> list[ContainerDema
                 amounts = demand.legacy_amounts(limits, requests)
             else:
                 limits, requests = amounts, {}
-            ask, findings = demand.read(container.name, records.role_of(section, container), path, limits, requests)
+            ask, findings = demand.read(container.name, role_of(section, container), path, limits, requests)
             read.append(ContainerDemand(container, resources or None, section, index, amounts, ask, findings))
     return read
 

@@ -7,7 +7,7 @@ decision.
 
 import json
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypedDict
 
 import msgspec
@@ -286,6 +286,12 @@ class Pod(Struct, frozen=True):
     def container_names(self) -> tuple[str, ...]:
         """Names of all containers, app containers first."""
         return tuple([each.name for each in (*self.containers, *self.init_containers)])
+
+    def sections(self) -> Iterator[tuple[str, Container, str]]:
+        """Section, view and field path of each container, init containers first."""
+        for section, containers in (("initContainers", self.init_containers), ("containers", self.containers)):
+            for index, container in enumerate(containers):
+                yield section, container, f"spec.{section}[{index}]"
 
     def key(self) -> Hashable:
         """Everything that a decision depends on: equal keys give equal decisions."""

@@ -65,6 +65,9 @@ class ClusterView(Protocol):
     def namespace(self, name: str) -> NamespaceFacts:
         """Settings of a namespace; `NO_FACTS` if it is unknown."""
 
+    def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
+        """The claim spec of a ResourceClaimTemplate; None if it is unknown. May be called in another thread."""
+
     def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:
         """DeviceClasses that a ResourceClaimTemplate requests; empty if it is unknown."""
 
@@ -150,9 +153,6 @@ class ClaimView(DeviceView, Protocol):
     @property
     def claim_version(self) -> int:
         """Grows whenever `device_shapes` or `device_classes` changes."""
-
-    def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
-        """The claim spec of a ResourceClaimTemplate; None if it is unknown."""
 
     async def exist(self, kind: str, namespace: str, names: Iterable[str]) -> Mapping[str, bool | None]:
         """Request from the API server which ResourceClaims or ResourceClaimTemplates exist.

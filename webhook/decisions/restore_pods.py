@@ -3,37 +3,58 @@
 `kubectl apply` over a converted pod sends the old claims and the legacy limits. If the manifest has claims of its own,
 the generated claim is missing. `kubectl replace` sends nothing that conversion added. Most of these fields are
 immutable, so missing items are restored from the old object at their old index: the API server compares lists in order.
-A changed count is refused. Policies are not evaluated: the record has what they added on CREATE.
+A changed count is refused.
+
+The author of the pod may have written its record. A pod whose manifest is applied again gets back what the old object
+has, as its record asks for it. Other updates get back label, record and labels of policies: fields that may change. For
+those the conversion must be verified, and the labels be those of policies in force, or the record could keep others
+from removing them.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from neuron import demand, names, quantities
 from neuron.demand import Role
 from neuron.findings import Finding, short
-from webhook.decisions import efa_limits, hints, patches, pods, records
+from neuron.scheduling import SchedulingHints
+from webhook.decisions import efa_limits, hints, patches, pods
 from webhook.decisions.added_hints import AddedHints
 from webhook.decisions.canonical import key_of, keys_of
 from webhook.decisions.claim_patches import mark, strip_legacy
+from webhook.decisions.claimed import Restated, restated
 from webhook.decisions.decision import Decision, Operation, Outcome, denied, unchanged
 from webhook.decisions.patches import add, pointer, replace
-from webhook.decisions.records import Converted
+from webhook.decisions.verification import Verified
 
 Labels: TypeAlias = Mapping[str, str | None]
 
 
-def restore(
-    new: pods.Pod, old: pods.Pod, read_labels: Callable[[], tuple[Labels, Labels]] = lambda: ({}, {})
-) -> Decision:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Facts:
+    """Facts about the old object that few updates need. Each is a function, called at most once.
+
+    Attributes:
+        labels: all labels of the new and of the old object.
+        verified: the conversion of the old object, if it is verified.
+        hints: those that the policies in force give such a pod.
+    """
+
+    labels: Callable[[], tuple[Labels, Labels]]
+    verified: Callable[[], Verified | None]
+    hints: Callable[[], SchedulingHints]
+
+
+def restore(new: pods.Pod, old: pods.Pod, facts: Facts) -> Decision:
     """Decide about an UPDATE of a pod.
 
     Args:
         new: the object as it would be stored.
         old: the object as it is stored.
-        read_labels: gives all labels of both. Called only if a policy set labels.
+        facts: about the old object.
     """
-    conversion = records.find_conversion(old)
+    conversion = restated(old)
     if conversion is None:
         return unchanged("not-converted")
     # Conversion accepts no such pod, so this is a change that the API server refuses.
@@ -42,8 +63,8 @@ def restore(
     if new.repeated() is not None:
         return unchanged("duplicate-names")
     sections = (
-        ("initContainers", new.init_containers, old.init_containers, conversion.record.init_containers),
-        ("containers", new.containers, old.containers, conversion.record.containers),
+        ("initContainers", new.init_containers, old.init_containers, conversion.init_containers),
+        ("containers", new.containers, old.containers, conversion.containers),
     )
     findings: list[Finding] = []
     patch: list[Operation] = []
@@ -60,18 +81,14 @@ def restore(
             findings += _changes(container.name, where, resources or {}, recorded.get(container.name, {}))
             findings += _changed_interfaces(container.name, where, resources or {}, conversion)
             path = pointer("spec", section, index)
-            patch += strip_legacy(path, resources, efa=conversion.record.gets_interfaces(container.name))
+            patch += strip_legacy(path, resources, efa=conversion.gets_interfaces(container.name))
             if container.name in stored:
                 patch += _restore_container(path, resources or {}, container, stored[container.name], conversion)
     if findings:
         return denied("immutable", *findings)
     if reapplied:
         patch += _restore_spec(new, old, conversion)
-    # Label and record stay as long as the claim, which is immutable.
-    patch += mark(new, old.annotations.converted_from)
-    added = conversion.record.hints
-    if added.labels or added.replaced_labels:
-        patch += hints.restored_labels(*read_labels(), added)
+    patch += _restore_marks(new, old, conversion, facts, reapplied=reapplied)
     if not patch:
         return unchanged("already-converted")
     return _restored(patch, "reapplied" if reapplied else "marks-restored")
@@ -82,6 +99,18 @@ def _restored(patch: list[Operation], reason: str) -> Decision:
         # Conversion makes no patch of this size, so this is a change that the API server refuses.
         return unchanged("too-large")
     return Decision(Outcome.RESTORED, reason, patch=tuple(patch))
+
+
+def _restore_marks(
+    new: pods.Pod, old: pods.Pod, conversion: Restated, facts: Facts, *, reapplied: bool
+) -> list[Operation]:
+    """Restore label and record, which stay as long as the claim, and labels of policies."""
+    marks = mark(new, old.annotations.converted_from)
+    added = conversion.hints
+    if added.labels or added.replaced_labels:
+        added = added if reapplied else added.by(facts.hints())
+        marks += hints.restored_labels(*facts.labels(), added)
+    return marks if marks and (reapplied or facts.verified() is not None) else []
 
 
 def _changes(container: str, path: str, resources: Mapping[str, Any], recorded: Mapping[str, str]) -> list[Finding]:
@@ -106,11 +135,9 @@ def _changes(container: str, path: str, resources: Mapping[str, Any], recorded: 
     ]
 
 
-def _changed_interfaces(
-    container: str, path: str, resources: Mapping[str, Any], conversion: Converted
-) -> list[Finding]:
+def _changed_interfaces(container: str, path: str, resources: Mapping[str, Any], conversion: Restated) -> list[Finding]:
     """NEU115 if the container's EFA limit differs from the recorded one."""
-    efa, now = conversion.record.efa, efa_limits.count(resources)
+    efa, now = conversion.efa, efa_limits.count(resources)
     if efa is None or efa.container != container or now == efa.count:
         return []
     asks = "an invalid number" if now is None else now or "none"
@@ -131,7 +158,7 @@ def _removal(
     path: str,
     resources: Mapping[str, Any] | None,
     old: pods.Container | None,
-    conversion: Converted,
+    conversion: Restated,
 ) -> list[Finding]:
     """NEU115 if the container has neither limits nor a reference to the claim any more.
 
@@ -142,11 +169,11 @@ def _removal(
     present = keys_of(now)
     if not any(entry.get("name") == conversion.claim and key_of(entry) not in present for entry in before):
         return []
-    return _changes(new.name, path, {}, conversion.record.of(new.name))
+    return _changes(new.name, path, {}, conversion.of(new.name))
 
 
 def _restore_container(
-    path: str, resources: Mapping[str, Any], new: pods.Container, old: pods.Container, conversion: Converted
+    path: str, resources: Mapping[str, Any], new: pods.Container, old: pods.Container, conversion: Restated
 ) -> list[Operation]:
     """Restore the container's references to the claim, and the variable that conversion set."""
     old_claims = (old.decode_resources() or {}).get("claims")
@@ -158,7 +185,7 @@ def _restore_container(
     )
     if names.ENV_NUM_CORES in old.core_variables and not new.core_variables:
         # A view has only the names of variables. The value is in the record.
-        value = conversion.record.of(new.name).get(names.RESOURCE_NEURONCORE)
+        value = conversion.of(new.name).get(names.RESOURCE_NEURONCORE)
         if value is not None:
             position = min(old.variables.index(names.ENV_NUM_CORES), len(new.variables))
             variable = {"name": names.ENV_NUM_CORES, "value": str(quantities.parse_count(value))}
@@ -199,7 +226,7 @@ def _reinsert(
     return [add(f"{path}/{min(index, len(new_items) + place)}", item) for place, (index, item) in enumerate(missing)]
 
 
-def _restore_spec(new: pods.Pod, old: pods.Pod, conversion: Converted) -> list[Operation]:
+def _restore_spec(new: pods.Pod, old: pods.Pod, conversion: Restated) -> list[Operation]:
     """Restore the claim and the scheduling hints in the pod's spec."""
     operations = _reinsert(
         "/spec/resourceClaims",
@@ -207,7 +234,7 @@ def _restore_spec(new: pods.Pod, old: pods.Pod, conversion: Converted) -> list[O
         old.decode_claims(),
         lambda entry: entry.get("name") == conversion.claim,
     )
-    added = conversion.record.hints
+    added = conversion.hints
     tolerations = old.decode_tolerations() or []
     operations += _reinsert(
         "/spec/tolerations",

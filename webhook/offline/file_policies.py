@@ -17,6 +17,7 @@ import jsonpatch
 import orjson
 
 from kubecel.budget import Clock
+from neuron import names
 from neuron.claim_reader import read_claim
 from neuron.claim_specs import ClaimSpec
 from neuron.findings import Finding, Severity, as_warning, warning
@@ -39,13 +40,14 @@ from webhook.decisions.ports import DeviceView
 from webhook.decisions.queues import copied_labels
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.decisions.template_findings import KnownTemplates
+from webhook.decisions.verification import Sources
 from webhook.offline.manifests import Manifest
 from webhook.reviews.policy_knowledge import (
     DeviceKnower,
     PolicyView,
+    asked_for,
     knowledge_for,
     named_by,
-    shown,
     verified,
     with_record,
 )
@@ -73,14 +75,18 @@ class _Templates(DeviceView, Protocol):
 class FilePolicies:
     """The policies of a folder."""
 
-    def __init__(self, policies: PolicySet, now: dt.datetime, clock: Clock) -> None:
+    def __init__(
+        self, policies: PolicySet, now: dt.datetime, clock: Clock, device_class: str = names.DEVICE_CLASS
+    ) -> None:
         """Prepare.
 
         Args:
             policies: the set.
             now: the time, for the expiry of exceptions.
             clock: monotonic seconds; bounds evaluation.
+            device_class: DeviceClass of generated requests.
         """
+        self._sources = Sources.of(device_class, policies)
         self._policies = policies
         self._now = now
         self._clock = clock
@@ -88,7 +94,9 @@ class FilePolicies:
         self._context: ClaimContext | None = None
 
     @classmethod
-    def load(cls, folder: FilePath, now: dt.datetime, clock: Clock) -> "FilePolicies":
+    def load(
+        cls, folder: FilePath, now: dt.datetime, clock: Clock, device_class: str = names.DEVICE_CLASS
+    ) -> "FilePolicies":
         """Load a folder as the server does, embedded cases included.
 
         Raises:
@@ -97,7 +105,7 @@ class FilePolicies:
         found = load_folder(folder)
         if not found.files:
             raise PolicyError([Problem(str(folder), 0, "it contains no policy file (*.yaml, *.yml, *.json).")])
-        return cls(found, now, clock)
+        return cls(found, now, clock, device_class)
 
     @property
     def catalogue(self) -> Catalogue:
@@ -153,7 +161,7 @@ class FilePolicies:
         # Mutating webhooks are called before the API server generates a name.
         pod = _pod(manifest, template)
         subject = self._subject(pod, manifest.namespace, namespaces)
-        knowledge = with_record(subject.knowledge, shown(pod), strips=True)
+        knowledge = with_record(subject.knowledge, asked_for(pod), strips=True)
         try:
             steering, errors = find_steering(
                 self._policies, dataclasses.replace(subject, knowledge=knowledge), self._clock
@@ -189,7 +197,7 @@ class FilePolicies:
     ) -> tuple[Verdict, ...]:
         """Verdicts on the pods of a converted template, one for each policy whose resource rules match."""
         subject = self._subject(_pod(manifest, template), manifest.namespace, namespaces)
-        return self._verdicts(_with_templates(subject, decision))
+        return self._verdicts(self._with_templates(subject, decision))
 
     def subjects(self, manifest: Manifest, operation: str, namespaces: PolicyView) -> Iterator[tuple[Path, Subject]]:
         """The admission requests that an object causes: its own, and those of the pods that it would create.
@@ -219,7 +227,7 @@ class FilePolicies:
             RequestContext(
                 namespace_object=known,
                 quotas=namespaces.quotas(namespace),
-                knowledge=with_record(knowledge, verified(data, knowledge.templates)),
+                knowledge=with_record(knowledge, verified(data, knowledge.templates, self._sources)),
             ),
             operation=operation,
         )
@@ -233,6 +241,15 @@ class FilePolicies:
     def _judge(self, subject: Subject) -> list[Finding] | None:
         verdicts = self._verdicts(subject)
         return list(self._findings(verdicts)) if verdicts else None
+
+    def _with_templates(self, subject: Subject, decision: Decision) -> Subject:
+        """The subject with the templates that its conversion creates."""
+        if not decision.templates:
+            return subject
+        made = {each.name: read_claim(TEMPLATE, TEMPLATE_VERSION, each.spec)[0] for each in decision.templates}
+        known = dataclasses.replace(subject.knowledge, templates={**subject.knowledge.templates, **made})
+        found = verified(subject.object, known.templates, self._sources)
+        return dataclasses.replace(subject, knowledge=with_record(known, found))
 
     def _verdicts(self, subject: Subject) -> tuple[Verdict, ...]:
         return evaluate(self._policies.validating, _named(subject), self._now, self._clock)
@@ -266,15 +283,6 @@ def _pod(manifest: Manifest, template: dict[str, Any]) -> dict[str, Any]:
         "namespace": manifest.namespace,
     }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec")}
-
-
-def _with_templates(subject: Subject, decision: Decision) -> Subject:
-    """The subject with the templates that its conversion creates."""
-    if not decision.templates:
-        return subject
-    made = {each.name: read_claim(TEMPLATE, TEMPLATE_VERSION, each.spec)[0] for each in decision.templates}
-    known = dataclasses.replace(subject.knowledge, templates={**subject.knowledge.templates, **made})
-    return dataclasses.replace(subject, knowledge=with_record(known, verified(subject.object, known.templates)))
 
 
 def _named(subject: Subject) -> Subject:

@@ -10,6 +10,7 @@ from webhook.decisions.bound_claims import check_bound
 from webhook.decisions.check_pods import Claiming, KnownClaim
 from webhook.decisions.claim_context import for_one_object
 from webhook.decisions.conversion_context import ConversionContext
+from webhook.decisions.verification import Sources
 from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews.lane import Lane
 from webhook.reviews.policy_knowledge import FindClaims
@@ -19,10 +20,11 @@ _NOTHING: Final[list[Finding]] = []
 
 
 class ClaimBounds:
-    """Checks pods' own claims against locked policies with `bindsClaims`."""
+    """Checks the claims of pods against locked policies with `bindsClaims`."""
 
-    def __init__(self, steer: PolicySteer, find: FindClaims, lane: Lane) -> None:
-        """`find` reads claims and templates by name."""
+    def __init__(self, steer: PolicySteer, find: FindClaims, lane: Lane, sources: Sources) -> None:
+        """`find` reads claims and templates by name; conversion requests from `sources`."""
+        self._sources = sources
         self._steer = steer
         self._find = find
         self._lane = lane
@@ -40,9 +42,9 @@ class ClaimBounds:
         Raises:
             webhook.reviews.lane.LaneError: no answer in time.
         """
-        if all(name == claiming.ours for name, _, _ in claiming.names):
+        if not claiming.names:
             return _NOTHING
-        steer = self._steer.fixed(request.namespace)
+        steer = self._steer.fixed(request.namespace, judging=self._sources)
         try:
             steering = await self._lane.run(request.namespace, lambda: steer(request))
         except SteeringRefusedError as error:
@@ -51,7 +53,7 @@ class ClaimBounds:
             return _NOTHING
         unknown: dict[str, dict[str, str]] = {}
         for name, kind, object_name in claiming.names:
-            if name != claiming.ours and (name not in known or known[name].judgement is None):
+            if name not in known or known[name].judgement is None:
                 unknown.setdefault(kind, {})[name] = object_name
         specs: dict[str, ClaimSpec] = {}
         for kind, wanted in unknown.items():

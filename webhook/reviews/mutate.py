@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple
 
@@ -11,17 +12,17 @@ from neuron.findings import Finding, Severity, as_warning, warning
 from neuron.instances import Catalogue
 from neuron.templates import Template
 from runtime.remembered import Remembered
-from webhook.decisions import leader_worker_sets, nesting, pods
+from webhook.decisions import leader_worker_sets, nesting, pods, restore_pods
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
-from webhook.decisions.convert_pods import convert
+from webhook.decisions.convert_pods import computed_template, convert
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.modes import Mode
 from webhook.decisions.own_claims import claims_from_templates, requesting
 from webhook.decisions.patches import size_of
 from webhook.decisions.ports import ClusterView, NamespaceFacts, TemplateStore, TemplateUnavailableError
 from webhook.decisions.renaming import is_renamable, may_be_renamed, renamed
-from webhook.decisions.restore_pods import Labels, restore
 from webhook.decisions.steering import NO_STEERING, Steer, Steering
+from webhook.decisions.verification import Sources, verify
 from webhook.decisions.wire import ABSENT, AdmissionRequest
 from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane
 from webhook.reviews.queue_notices import QueueNotices
@@ -64,11 +65,14 @@ class Mutator:
         lane: Lane | None = None,
         checks: TemplateChecks | None = None,
         queues: QueueNotices | None = None,
+        sources: Sources | None = None,
     ) -> None:
         """Decide with these settings and facts; `checks` is needed where `steer` names templates of operators.
 
-        `queues` outlives this object where a new one is made for each set of policies.
+        `queues` outlives this object where a new one is made for each set of policies. `sources` are the DeviceClasses
+        and templates of conversion; None: without policies.
         """
+        self._sources = sources or Sources.of(options.device_class)
         self._lane = lane or Inline()
         self._checks = checks
         self._options = options
@@ -119,14 +123,14 @@ class Mutator:
         if len(bytes(request.object)) + len(bytes(request.oldObject)) > LARGE_OBJECT:
             return None
         if subject is _Subject.CHANGED_POD:
-            return _restored(request)
+            return self._restoring(request)()
         return self._place(request, *_read_workload(request))()
 
     async def _decide_in_lane(self, request: AdmissionRequest) -> Decision:
         """The decision about a large object; decoding and deciding run in the lane."""
         subject, namespace = _subject(request), request.namespace
         if subject is _Subject.CHANGED_POD:
-            return await self._lane.run(namespace, lambda: _restored(request))
+            return await self._lane.run(namespace, self._restoring(request))
         if subject is _Subject.LEADER_WORKER_SET:
             workload, named = await self._lane.run(namespace, lambda: _read_workload(request))
             return await self._lane.run(namespace, self._place(request, workload, named))
@@ -155,6 +159,34 @@ class Mutator:
                 templates = leader_worker_sets.pod_templates(nesting.decode(request.object))
                 steerings = [steer.of_template(template, namespace) for template in templates]
             return leader_worker_sets.place(workload, modes_of, facts, mode, steerings)
+
+        return work
+
+    def _restoring(self, request: AdmissionRequest) -> Callable[[], Decision]:
+        """A function that decides about an UPDATE of a pod, with the cluster's facts of now."""
+        namespace, world = request.namespace, self._current_world()
+        facts = self._cluster.namespace(namespace)
+        steer = None if self._steer is None else self._steer.fixed(namespace)
+        template = functools.partial(self._cluster.claim_template, namespace)
+
+        def work() -> Decision:
+            old = pods.decode(request.oldObject)
+
+            @functools.cache
+            def steering() -> Steering:
+                return NO_STEERING if steer is None else steer.of_template(nesting.decode(request.oldObject), namespace)
+
+            def computed() -> str | None:
+                found = computed_template(old, facts, world, steering())
+                return None if found is None else found.name
+
+            known = restore_pods.Facts(
+                labels, lambda: verify(old, template, self._sources, computed), lambda: steering().hints
+            )
+            return restore_pods.restore(pods.decode(request.object), old, known)
+
+        def labels() -> tuple[restore_pods.Labels, restore_pods.Labels]:
+            return pods.decode_labels(request.object), pods.decode_labels(request.oldObject)
 
         return work
 
@@ -345,13 +377,6 @@ def _mirrored(pod: pods.Pod, request: AdmissionRequest) -> bool:
 def _read_workload(request: AdmissionRequest) -> tuple[leader_worker_sets.LeaderWorkerSet, frozenset[str]]:
     workload = leader_worker_sets.decode(request.object)
     return workload, leader_worker_sets.named_templates(workload)
-
-
-def _restored(request: AdmissionRequest) -> Decision:
-    def labels() -> tuple[Labels, Labels]:
-        return pods.decode_labels(request.object), pods.decode_labels(request.oldObject)
-
-    return restore(pods.decode(request.object), pods.decode(request.oldObject), labels)
 
 
 def _size(pod: pods.Pod, facts: NamespaceFacts, decision: Decision) -> int:

@@ -26,6 +26,7 @@ from policies.judging.subjects import Subject
 from policies.judging.verdicts import PolicyOutcome, Verdict
 from runtime.once import Once
 from webhook.decisions.decision import Decision, Outcome, denied, unchanged
+from webhook.decisions.verification import Sources
 from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews.lane import LARGE_OBJECT, LaneError, LaneTimeoutError, seconds_left
 from webhook.reviews.messages import fitting
@@ -100,6 +101,7 @@ class PolicedReviewer:
         self._store = store
         self._view = lookups.view
         self._find = lookups.find
+        self._device_class = lookups.device_class
         self._excluded = excluded_namespaces
         self._metrics = metrics
         self._now = now
@@ -109,6 +111,7 @@ class PolicedReviewer:
         """Derive everything from a new set of policies."""
         self._policies = policies
         self._inner = self._make(policies)
+        self._sources = Sources.of(self._device_class, policies)
         self._knower = DeviceKnower(self._view, policies.catalogue)
         self._counts = {rule.name for rule in policies.validating if _counts_devices(rule)}
         self._candidates: dict[tuple[object, ...], tuple[ValidatingRule, ...]] = {}
@@ -194,7 +197,7 @@ class PolicedReviewer:
                     return verdicts
                 run = functools.partial(run_with_retry, self._lane)
             until = self._clock() + seconds_left()
-            work = functools.partial(_evaluate, candidates, known, now, self._clock, until)
+            work = functools.partial(_evaluate, candidates, known, self._sources, now, self._clock, until)
             return await run(request.namespace, work)
         except LaneError as error:
             return unjudged(candidates, subject, f"not evaluated: {error}; try again later", now, self._clock)
@@ -206,7 +209,8 @@ class PolicedReviewer:
         if not self._allowance.lasts(subject.namespace):
             return None
         with self._allowance.spending(subject.namespace), contextlib.suppress(TakesLongError):
-            return evaluate(candidates, _with_record(subject), now, self._clock, time_limit=ON_LOOP)
+            known = _with_record(subject, self._sources)
+            return evaluate(candidates, known, now, self._clock, time_limit=ON_LOOP)
         return None
 
     async def _informed(self, subject: Subject, named: Named, candidates: Iterable[ValidatingRule]) -> Subject:
@@ -276,19 +280,25 @@ def _read(subject: Subject, request: AdmissionRequest) -> tuple[Subject, Named]:
 
 
 def _evaluate(
-    candidates: tuple[ValidatingRule, ...], subject: Subject, now: dt.datetime, clock: Clock, until: float
+    candidates: tuple[ValidatingRule, ...],
+    subject: Subject,
+    sources: Sources,
+    now: dt.datetime,
+    clock: Clock,
+    until: float,
 ) -> tuple[Verdict, ...]:
     """Evaluate until the time `until`. Pure; runs in the lane, where it may have waited."""
     limit = TimeLimit(min(REVIEW_SECONDS, max(0.0, until - clock())))
-    return evaluate(candidates, _with_record(subject), now, clock, time_limit=limit)
+    return evaluate(candidates, _with_record(subject, sources), now, clock, time_limit=limit)
 
 
-def _with_record(subject: Subject) -> Subject:
-    """The subject with the record of its conversion if that is genuine. Pure."""
+def _with_record(subject: Subject, sources: Sources) -> Subject:
+    """The subject with the record of its conversion if that is verified. Pure."""
     if subject.kind != "Pod" or subject.group:
         return subject
     pod = subject.object if subject.object is not None else subject.old_object
-    knowledge = with_record(subject.knowledge, verified(pod, subject.knowledge.templates, dry_run=subject.dry_run))
+    found = verified(pod, subject.knowledge.templates, sources, dry_run=subject.dry_run)
+    knowledge = with_record(subject.knowledge, found)
     return subject if knowledge is subject.knowledge else dataclasses.replace(subject, knowledge=knowledge)
 
 

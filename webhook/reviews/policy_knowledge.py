@@ -13,9 +13,10 @@ from policies.judging.fields import mapping, mappings
 from policies.judging.holdings import lncs_of
 from policies.judging.knowledge import DeviceKnowledge
 from policies.selectors.engine import DeviceSelectors
-from webhook.decisions import pods, records
+from webhook.decisions import pods
+from webhook.decisions.claimed import Restated, restated
 from webhook.decisions.ports import NamespaceView
-from webhook.decisions.records import Converted
+from webhook.decisions.verification import Sources, Verified, verify
 
 MOST_NAMED: Final = 256
 """Claims and templates of one pod that are looked up; the others count as not known."""
@@ -56,33 +57,46 @@ def named_by(pod: object) -> Named:
     return Named(tuple(templates), tuple(claims)) if templates or claims else NOTHING_NAMED
 
 
-def verified(pod: object, templates: Mapping[str, ClaimSpec], *, dry_run: bool = False) -> Converted | None:
-    """The pod's conversion if its record is genuine. Pure; see `records.verified_conversion`."""
+def verified(
+    pod: object, templates: Mapping[str, ClaimSpec], sources: Sources, *, dry_run: bool = False
+) -> Verified | Restated | None:
+    """The conversion of a pod that is verified, and has lost no reference. Pure.
+
+    In a dry run conversion creates no template. So a pod whose template is not known counts as what it asks for by its
+    record: conversion would make the claim of it. Nothing is stored.
+    """
     if not _is_labelled(pod):
         return None
     try:
-        return records.verified_conversion(mapping(pod), templates.get, dry_run=dry_run)
+        view = pods.view(pod)
+        found = verify(view, templates.get, sources)
+        if found is not None:
+            return None if found.lost else found
+        asked = restated(view) if dry_run else None
+    except pods.UnreadableError:
+        return None
+    return None if asked is None or asked.template in templates else asked
+
+
+def asked_for(pod: object) -> Restated | None:
+    """What a pod asks for by its record. Not verified: `/mutate` makes the claim of it, as it would of limits."""
+    if not _is_labelled(pod):
+        return None
+    try:
+        return restated(pods.view(pod))
     except pods.UnreadableError:
         return None
 
 
-def shown(pod: object) -> Converted | None:
-    """The pod's conversion by its record, not verified: `/mutate` creates the claim template again from the record."""
-    if not _is_labelled(pod):
-        return None
-    try:
-        return records.find_conversion(pods.view(pod))
-    except pods.UnreadableError:
-        return None
-
-
-def with_record(knowledge: DeviceKnowledge, conversion: Converted | None, *, strips: bool = False) -> DeviceKnowledge:
+def with_record(
+    knowledge: DeviceKnowledge, conversion: Verified | Restated | None, *, strips: bool = False
+) -> DeviceKnowledge:
     """The same with the record of a conversion; `strips`: conversion removes the limits of recorded containers."""
     if conversion is None:
         return knowledge
     record = {
-        "containers": _plain(conversion.record.containers),
-        "initContainers": _plain(conversion.record.init_containers),
+        "containers": _plain(conversion.containers),
+        "initContainers": _plain(conversion.init_containers),
     }
     return dataclasses.replace(knowledge, record=record, recorded_claim=conversion.claim, strips_limits=strips)
 
@@ -134,10 +148,12 @@ class ClusterLookups:
     Attributes:
         view: the caches.
         find: reads claims and templates that the caches do not have.
+        device_class: DeviceClass of generated requests, by the server's settings.
     """
 
     view: PolicyView
     find: FindClaims = find_nothing
+    device_class: str = names.DEVICE_CLASS
 
 
 class DeviceKnower:

@@ -23,9 +23,18 @@ from webhook.decisions.modes import Mode
 from webhook.decisions.ports import NamespaceFacts, NamespaceView
 from webhook.decisions.queues import KUEUE_LABEL
 from webhook.decisions.steering import NO_STEERING, Steering
+from webhook.decisions.verification import Sources
 from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews.policy_allowance import ON_LOOP, Allowance
-from webhook.reviews.policy_knowledge import DeviceKnower, PolicyView, knowledge_for, named_by, shown, with_record
+from webhook.reviews.policy_knowledge import (
+    DeviceKnower,
+    PolicyView,
+    asked_for,
+    knowledge_for,
+    named_by,
+    verified,
+    with_record,
+)
 from webhook.reviews.policy_subjects import namespace_object, subject_of
 
 log = logging.getLogger(__name__)
@@ -97,6 +106,7 @@ class PolicySteer:
         self._clock = clock
         self._logged: Once[str] = Once()
         self._found: dict[int, Steering] = {}
+        self._judging: Sources | None = None
 
     def __call__(self, request: AdmissionRequest) -> Steering:
         """The settings of the first policies that match.
@@ -120,10 +130,15 @@ class PolicySteer:
         if self._counts:
             _ = self._knower.base
 
-    def fixed(self, namespace: str) -> "PolicySteer":
-        """A copy with the current facts of a namespace, for use in another thread."""
+    def fixed(self, namespace: str, judging: Sources | None = None) -> "PolicySteer":
+        """A copy with the current facts of a namespace, for use in another thread.
+
+        With `judging` it is for pods that are judged, not converted: their limits stay, and a record counts only if it
+        is verified by these sources.
+        """
         self.look()
         steer = copy.copy(self)
+        steer._judging = judging  # noqa: SLF001 - its own copy
         steer.namespaces = _Namespace.of(namespace, self.namespaces)
         return steer
 
@@ -153,7 +168,11 @@ class PolicySteer:
             return subject
         base = self._knower.base if _on_loop() else self._knower.last
         knowledge = knowledge_for(base, self._knower, subject.namespace, named_by(subject.object))
-        return dataclasses.replace(subject, knowledge=with_record(knowledge, shown(subject.object), strips=True))
+        if self._judging is None:
+            knowledge = with_record(knowledge, asked_for(subject.object), strips=True)
+        else:
+            knowledge = with_record(knowledge, verified(subject.object, knowledge.templates, self._judging))
+        return dataclasses.replace(subject, knowledge=knowledge)
 
     def _find(self, subject: Subject, time_limit: TimeLimit) -> Steering:
         if not time_limit.raises:

@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from neuron import names
 from neuron.check_configs import ratcheted
+from neuron.claim_reader import read_claim
 from neuron.claim_specs import GROUP, ClaimSpec
 from neuron.findings import Finding, Severity, for_answer, short
 from neuron.instances import Catalogue
+from neuron.templates import API_VERSION, KIND
 from neuron.validate_claims import ClaimContext, ClaimJudgement, ReadSpec, judge_claim, judge_read
 from runtime.remembered import Remembered, fingerprint
-from webhook.decisions import pods
+from webhook.decisions import nesting, pods
 from webhook.decisions.check_pods import Claiming, KnownClaim, check_pod
 from webhook.decisions.check_resources import misspelt_resources
 from webhook.decisions.check_workloads import TemplateContext
 from webhook.decisions.claim_context import ClaimPolicies, claim_context, for_one_object
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
+from webhook.decisions.convert_pods import computed_template
 from webhook.decisions.decision import Decision, Outcome, unchanged
 from webhook.decisions.pod_templates import POD_TEMPLATES
 from webhook.decisions.ports import ValidationView
@@ -43,6 +46,7 @@ _DECISIONS: Final = 1024 * 1024
 """Bytes of cached decisions about claims."""
 _JUDGEMENTS: Final = 4 * 1024 * 1024
 """Bytes of judged templates of the cluster."""
+_NOTHING_MADE: Final[Mapping[str, ClaimSpec]] = {}
 _FEW_TEMPLATES: Final = 4
 """Pod templates of a workload that are checked on the event loop, a few milliseconds each."""
 _SMALL_SPEC: Final = 4 * 1024
@@ -229,7 +233,8 @@ class Validator:
         if bytes(claiming.pod.spec.resourceClaims) in NOTHING and not claiming.pod.labelled:
             return _decision(misspelt, "valid") if misspelt else _NOT_NEURON
         await self._judge_templates(claiming, request.namespace)
-        known = await self._claims(claiming, request.namespace)
+        made = await self._computed(claiming, raw, request.namespace)
+        known = await self._claims(claiming, request.namespace, made)
         check = functools.partial(check_pod, claiming.pod, known, self._world)
         findings = check() if len(raw) <= LARGE_OBJECT else await self._lane.run(request.namespace, check)
         if self._bounds is not None:
@@ -281,15 +286,43 @@ class Validator:
         specs = {name: self._cluster.claim_template(namespace, name) for name in wanted}
         return KnownTemplates(namespace, specs, complete=self._cluster.device_classes() is not None)
 
-    async def _claims(self, claiming: Claiming, namespace: str) -> dict[str, KnownClaim]:
-        """The facts about a pod's claims; queries the API server once per kind for objects that no cache has."""
+    async def _computed(self, claiming: Claiming, raw: bytes, namespace: str) -> Mapping[str, ClaimSpec]:
+        """The template that conversion makes for a converted pod, if no cache has it yet. In a dry run none is made.
+
+        Only its name in the pod is taken from the pod; its content is computed.
+        """
+        pod = claiming.pod
+        wanted = {name for _, kind, name in claiming.names if kind == "ResourceClaimTemplate"}
+        if not pod.labelled or all(self._cluster.claim_template(namespace, name) is not None for name in wanted):
+            return {}
+        facts, context, steering = self._cluster.namespace(namespace), self._conversion, NO_STEERING
+        small = len(raw) <= LARGE_OBJECT
+        if self._steer is not None:
+            read = functools.partial(nesting.decode, raw)
+            data = read() if small else await self._lane.run(namespace, read)
+            steering = self._steer(data, namespace)
+        compute = functools.partial(computed_template, pod, facts, context, steering)
+        template = compute() if small else await self._lane.run(namespace, compute)
+        if template is None or not template.spec:
+            return {}
+        return {template.name: read_claim(KIND, API_VERSION, template.spec)[0]}
+
+    async def _claims(
+        self, claiming: Claiming, namespace: str, made: Mapping[str, ClaimSpec] = _NOTHING_MADE
+    ) -> dict[str, KnownClaim]:
+        """The facts about a pod's claims; queries the API server once per kind for objects that no cache has.
+
+        `made`: templates of its conversion that no cache has.
+        """
         known = {}
         unknown: dict[str, dict[str, str]] = {}
         for name, kind, object_name in claiming.names:
             spec = self._cluster.claim_template(namespace, object_name) if kind == "ResourceClaimTemplate" else None
             if spec is not None:
                 known[name] = KnownClaim(self._known(namespace, object_name, spec))
-            elif name != claiming.ours:
+            elif kind == "ResourceClaimTemplate" and object_name in made:
+                known[name] = KnownClaim(judge_claim(made[object_name], for_one_object(self._world)))
+            else:
                 unknown.setdefault(kind, {})[name] = object_name
         for kind, wanted in unknown.items():
             exist = await self._cluster.exist(kind, namespace, dict.fromkeys(wanted.values()))

@@ -18,6 +18,7 @@ from runtime.startup import StartupError
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Decision, denied
 from webhook.decisions.ports import TemplateStore, WorldView
+from webhook.decisions.verification import Sources
 from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews.claim_bounds import ClaimBounds
 from webhook.reviews.lane import Inline, Lane
@@ -69,6 +70,7 @@ class PolicedMutator:
             lane=self._lane,
             checks=checks,
             queues=self._queues,
+            sources=Sources.of(options.device_class, policies),
         )
 
     async def review(self, request: AdmissionRequest) -> Decision:
@@ -142,7 +144,7 @@ async def policing(
             steer.of_template,
             policies=policies,
             lane=lane,
-            bounds=ClaimBounds(steer, find, lane) if binds else None,
+            bounds=ClaimBounds(steer, find, lane, Sources.of(options.device_class, policies)) if binds else None,
         )
 
     reviewers: dict[str, Reviewer] = {
@@ -150,7 +152,7 @@ async def policing(
         "/validate": PolicedReviewer(
             validator,
             store,
-            ClusterLookups(view, find),
+            ClusterLookups(view, find, options.device_class),
             options.excluded_namespaces,
             metrics,
             _now,

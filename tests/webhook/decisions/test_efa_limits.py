@@ -15,7 +15,9 @@ from policies.files.loader import load
 from tests.support.clusters import FakeCluster, mutator, request
 from tests.support.manifests import NEURON, container, pod
 from webhook.decisions import pods, records
+from webhook.decisions.claimed import claimed
 from webhook.decisions.decision import Decision
+from webhook.decisions.verification import Sources, verify
 
 EFA = "vpc.amazonaws.com/efa"
 CLASS = "efa.networking.k8s.aws"
@@ -143,21 +145,61 @@ def test_templates_of_the_policy_serve_pods_without_efa_only() -> None:
     assert efa_of(decide(pod(with_efa(container(neuron="4"))), rules))["count"] == 4
 
 
-def test_an_earlier_conversion_decides_without_the_policy() -> None:
+def converted_with_efa() -> Any:
     manifest = pod(with_efa(container(neuron="4")))
-    first = decide(manifest)
-    again = decide(after(manifest, first), OFF, named_classes=frozenset())
-    assert again.outcome == "unchanged"
-    assert [each.name for each in again.templates] == [each.name for each in first.templates]
+    return after(manifest, decide(manifest))
+
+
+def recorded_class(stored: Any, device_class: str) -> Any:
+    record = json.loads(stored["metadata"]["annotations"][RECORD])
+    record["efa"]["deviceClass"] = device_class
+    stored["metadata"]["annotations"][RECORD] = json.dumps(record)
+    return stored
+
+
+def test_the_class_is_that_of_the_policy_and_never_that_of_the_record() -> None:
+    forged = recorded_class(converted_with_efa(), "secret-gpu")
+    decision = decide(forged)
+    assert efa_of(decision)["deviceClassName"] == CLASS
+    assert "secret-gpu" not in str(decision.patch)
+
+
+def test_a_later_policy_with_another_class_is_followed() -> None:
+    decision = decide(converted_with_efa(), policies("efa: {deviceClass: net.example}", families="[trn2]"))
+    assert efa_of(decision)["deviceClassName"] == "net.example"
+
+
+@pytest.mark.parametrize(
+    ("rules", "cluster", "why"),
+    [
+        (OFF, {}, "no ConversionPolicy that matches the pod requests them from a DeviceClass"),
+        (ON, {"named_classes": frozenset()}, f"DeviceClass {CLASS} of policy 'fabric' does not exist in this cluster"),
+    ],
+    ids=["no-policy", "no-class"],
+)
+def test_a_record_with_interfaces_that_no_policy_serves_is_refused(rules: Any, cluster: Any, why: str) -> None:
+    (error,) = decide(converted_with_efa(), rules, **cluster).errors
+    assert str(error) == (
+        f"NEU125: container main had {EFA}: 4 in its claim when the pod was converted, and {why}."
+        " Restore the limit, and remove label neuron.aws.com/converted and annotation neuron.aws.com/converted-from."
+    )
+
+
+def test_a_record_gets_no_more_interfaces_than_the_catalogue_has() -> None:
+    stored = converted_with_efa()
+    record = json.loads(stored["metadata"]["annotations"][RECORD])
+    record["efa"]["count"] = 32
+    stored["metadata"]["annotations"][RECORD] = json.dumps(record)
+    assert [each.code for each in decide(stored).errors] == ["NEU125"]
 
 
 def test_re_applying_changes_nothing_and_a_changed_number_is_refused() -> None:
     manifest = pod(with_efa(container(neuron="4")))
     stored = after(manifest, decide(manifest))
-    assert after(manifest, decide(manifest, OFF, stored)) == stored
+    assert after(manifest, decide(manifest, ON, stored)) == stored
     for limit, asks in (("2", "2"), ("x", "an invalid number"), (None, "none")):
         changed = pod(container(neuron="4") if limit is None else with_efa(container(neuron="4"), limit))
-        (error,) = decide(changed, OFF, stored).errors
+        (error,) = decide(changed, ON, stored).errors
         assert str(error).startswith(
             f"NEU115: container main now asks for {EFA}: {asks}, but the pod was converted with 4, which cannot change."
         )
@@ -170,9 +212,8 @@ def test_re_applying_changes_nothing_and_a_changed_number_is_refused() -> None:
         {"container": "main", "count": 0, "deviceClass": CLASS},
         {"container": "main", "count": True, "deviceClass": CLASS},
         {"container": "main", "count": 33, "deviceClass": CLASS},
-        {"container": "main", "count": 4, "deviceClass": ""},
         {"container": 1, "count": 4, "deviceClass": CLASS},
-        {"container": "main", "count": 4},
+        {"container": "main", "count": 4, "class": CLASS},
         None,
         [],
     ],
@@ -180,10 +221,10 @@ def test_re_applying_changes_nothing_and_a_changed_number_is_refused() -> None:
 def test_a_forged_record_is_not_a_conversion(efa: Any) -> None:
     manifest = pod(with_efa(container(neuron="4")))
     stored = after(manifest, decide(manifest))
-    assert records.find_conversion(pods.view(stored)) is not None
+    assert claimed(pods.view(stored)) is not None
     record = json.loads(stored["metadata"]["annotations"][RECORD]) | {"efa": efa}
     stored["metadata"]["annotations"][RECORD] = json.dumps(record)
-    assert records.find_conversion(pods.view(stored)) is None
+    assert claimed(pods.view(stored)) is None
 
 
 def test_interfaces_do_not_count_as_devices_and_neuron_devices_do() -> None:
@@ -191,11 +232,12 @@ def test_interfaces_do_not_count_as_devices_and_neuron_devices_do() -> None:
     decision = decide(manifest)
     stored, spec = after(manifest, decision), copy.deepcopy(decision.templates[0].spec)
 
-    def verified() -> bool:
+    def verified(rules: Any = ON) -> bool:
         claim = read_claim("ResourceClaimTemplate", "resource.k8s.io/v1", spec)[0]
-        return records.verified_conversion(stored, lambda _: claim) is not None
+        return verify(stored, lambda _: claim, Sources.of("neuron.aws.com", rules)) is not None
 
     assert verified()
+    assert not verified(OFF)  # no policy requests from this DeviceClass
     del spec["spec"]["devices"]["requests"][1]["exactly"]["selectors"]
     assert not verified()  # its DeviceClass may select Neuron devices
 

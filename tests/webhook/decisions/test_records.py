@@ -13,7 +13,8 @@ from neuron.claim_specs import ClaimSpec
 from neuron.templates import Template
 from tests.support.manifests import CORE, NEURON, container, pod
 from tests.webhook.decisions.test_convert_pods import decide
-from webhook.decisions import pods, records
+from webhook.decisions import claimed, pods, records
+from webhook.decisions.verification import Sources, Verified, verify
 
 CONVERTED = "neuron.aws.com/converted"
 RECORD = "neuron.aws.com/converted-from"
@@ -43,8 +44,12 @@ def using(name: str = "main", claim: str = "neuron", **asks: Any) -> Any:
     return made
 
 
-def found(manifest: Any) -> records.Converted | None:
-    return records.find_conversion(pods.view(manifest))
+def found(manifest: Any) -> claimed.Claimed | None:
+    return claimed.claimed(pods.view(manifest))
+
+
+def verified(manifest: Any, template: Any, computed: str | None = None) -> Verified | None:
+    return verify(manifest, template, Sources.of("neuron.aws.com"), lambda: computed)
 
 
 ONE = {"containers": {"main": {NEURON: "1"}}}
@@ -56,7 +61,10 @@ def test_what_conversion_wrote_is_found() -> None:
     assert conversion is not None
     assert (conversion.claim, conversion.index, conversion.template) == ("neuron", 0, template.name)
     assert [(ask.container, ask.amount) for ask in conversion.asks] == [("warm", 8), ("main", 4)]
-    assert records.verified_conversion(stored, {template.name: asks_for(template)}.get) == conversion
+    checked = verified(stored, {template.name: asks_for(template)}.get)
+    assert checked is not None
+    assert (checked.claim, checked.template) == (conversion.claim, conversion.template)
+    assert (checked.of("warm"), checked.of("main")) == ({NEURON: "8"}, {NEURON: "4"})
 
 
 FORGED = {
@@ -93,7 +101,7 @@ FORGED = {
 @pytest.mark.parametrize("manifest", FORGED.values(), ids=FORGED)
 def test_a_record_that_the_pod_does_not_bear_out_is_not_ours(manifest: Any) -> None:
     assert found(manifest) is None
-    assert records.verified_conversion(manifest, lambda _: ClaimSpec("")) is None
+    assert verified(manifest, lambda _: ClaimSpec("")) is None
 
 
 def test_a_reference_that_another_webhook_dropped_is_said() -> None:
@@ -102,13 +110,15 @@ def test_a_reference_that_another_webhook_dropped_is_said() -> None:
     conversion = found(stored)
     assert conversion is not None
     assert conversion.lost == ("b",)
-    assert records.verified_conversion(stored, {template.name: asks_for(template)}.get) is None
+    checked = verified(stored, {template.name: asks_for(template)}.get)
+    assert checked is not None
+    assert checked.lost == ("b",)
 
 
 def test_a_limit_range_default_does_not_unmake_a_conversion() -> None:
     stored, template = converted(pod(container(neuron="4")))
     stored["spec"]["containers"][0]["resources"]["limits"] = {NEURON: "16"}
-    assert records.verified_conversion(stored, {template.name: asks_for(template)}.get) is not None
+    assert verified(stored, {template.name: asks_for(template)}.get) is not None
 
 
 class TestOwnClaimCalledNeuron:
@@ -166,7 +176,7 @@ def requests(*counts: int, selector: str = selectors.single_device(), mode: str 
 def test_a_template_that_asks_for_more_than_the_record_is_not_believed(asked: str, spec: Any, believed: bool) -> None:
     manifest = forged({"containers": {"main": {NEURON: asked}}}, using())
     template = Template("neuron-x", spec, "")
-    conversion = records.verified_conversion(manifest, {SIXTEEN: asks_for(template)}.get)
+    conversion = verified(manifest, {SIXTEEN: asks_for(template)}.get)
     assert (conversion is not None) is believed
 
 
@@ -176,12 +186,12 @@ def test_the_largest_alternative_counts() -> None:
     one = request.pop("exactly")
     request["firstAvailable"] = [one | {"name": "a"}, one | {"name": "b", "count": 16}]
     manifest = forged(ONE, using())
-    assert records.verified_conversion(manifest, lambda _: asks_for(Template("x", spec, ""))) is None
+    assert verified(manifest, lambda _: asks_for(Template("x", spec, ""))) is None
 
 
 def test_a_template_that_nobody_knows_is_not_believed() -> None:
     stored, _ = converted(pod(container(neuron="4")))
-    assert records.verified_conversion(stored, lambda _: None) is None
+    assert verified(stored, lambda _: None) is None
 
 
 @pytest.mark.parametrize(
@@ -199,7 +209,7 @@ def test_a_template_that_nobody_knows_is_not_believed() -> None:
 )
 def test_whatever_conversion_makes_is_believed(manifest: Any) -> None:
     stored, template = converted(manifest)
-    assert records.verified_conversion(stored, {template.name: asks_for(template)}.get) is not None
+    assert verified(stored, {template.name: asks_for(template)}.get) is not None
 
 
 def test_a_record_is_read_in_canonical_numbers() -> None:

@@ -14,6 +14,7 @@ from tests.support.clusters import FakeCluster, request
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
 from webhook.decisions.decision import Decision
+from webhook.decisions.verification import Sources
 from webhook.reviews.claim_bounds import ClaimBounds
 from webhook.reviews.lane import Inline
 from webhook.reviews.policy_steering import PolicySteer
@@ -72,7 +73,7 @@ def validated(
     policies = load({"p.yaml": policy.encode()})
     cluster = Cluster(claim_templates={("team-a", name): each for name, each in templates.items()})
     steer = PolicySteer(policies, cluster)
-    bounds = ClaimBounds(steer, find, Inline())
+    bounds = ClaimBounds(steer, find, Inline(), Sources.of("neuron.aws.com", policies))
     validator = Validator(trainium(), policies.catalogue, cluster, steer.of_template, bounds=bounds)
     return asyncio.run(validator.review(request(manifest, **fields)))
 

@@ -279,11 +279,29 @@ def test_a_label_of_the_policy_that_is_taken_away_comes_back() -> None:
     stored = created(policies(EVERYTHING), pod(container(neuron="4")))
     taken = copy.deepcopy(stored)
     del taken["metadata"]["labels"]["team"]
-    decision, result = decide(NO_POLICIES, taken, stored)
+    decision, result = decide(policies(EVERYTHING), taken, stored)
     assert decision.reason == "marks-restored"
     assert result == stored
     del taken["metadata"]["labels"]
-    assert decide(NO_POLICIES, taken, stored)[1] == stored
+    assert decide(policies(EVERYTHING), taken, stored)[1] == stored
+
+
+def test_a_label_of_a_record_that_no_policy_sets_can_be_removed() -> None:
+    """The author of the pod may have written the record; the author of the update may be an admin."""
+    stored = created(policies(EVERYTHING), pod(container(neuron="4")))
+    taken = copy.deepcopy(stored)
+    del taken["metadata"]["labels"]["team"]
+    assert decide(NO_POLICIES, taken, stored)[1] == taken
+
+
+@pytest.mark.parametrize("mode", ["off", "convert"])
+def test_label_and_record_of_a_pod_that_was_not_converted_can_be_removed(mode: str) -> None:
+    stored = created(NO_POLICIES, pod(container(neuron="4")))
+    stored["metadata"]["annotations"]["neuron.aws.com/convert"] = mode
+    stored["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "neuron-4-0123456789ab"
+    bare = copy.deepcopy(stored)
+    del bare["metadata"]["labels"], bare["metadata"]["annotations"][RECORD]
+    assert decide(NO_POLICIES, bare, stored)[1] == bare
 
 
 @pytest.mark.parametrize(("action", "stays"), [("Add", "own"), ("Replace", "ml")])
@@ -292,7 +310,7 @@ def test_a_label_that_is_changed_stays_changed_unless_the_policy_comes_first(act
     stored = created(found, pod(container(neuron="4")))
     changed = copy.deepcopy(stored)
     changed["metadata"]["labels"] |= {"team": "own", "more": "labels"}
-    labels = decide(NO_POLICIES, changed, stored)[1]["metadata"]["labels"]
+    labels = decide(found, changed, stored)[1]["metadata"]["labels"]
     assert labels == {"neuron.aws.com/converted": "true", "team": stays, "more": "labels"}
 
 

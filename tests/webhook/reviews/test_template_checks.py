@@ -15,8 +15,10 @@ from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
 from webhook.decisions import pods, records
+from webhook.decisions.claimed import claimed
 from webhook.decisions.decision import Decision
 from webhook.decisions.ports import TemplateUnavailableError
+from webhook.decisions.verification import Sources, verify
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_steering import PolicySteer
 from webhook.reviews.template_checks import TemplateChecks
@@ -207,13 +209,13 @@ def test_without_its_policy_a_pod_from_a_backup_gets_a_generated_template() -> N
 def test_a_record_may_not_name_a_template_that_the_pod_does_not_use() -> None:
     stored = patched(WHOLE, review(subject(), WHOLE))
     stored["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "larger"
-    assert records.find_conversion(pods.view(stored)) is None
+    assert claimed(pods.view(stored)) is None
 
 
 def test_a_record_names_the_claim_if_the_users_own_looks_the_same() -> None:
     own = pod(container(neuron="16"), resourceClaims=[{"name": "neuron", "resourceClaimTemplateName": "xl-trn2"}])
     stored = patched(own, review(subject(), own))
-    conversion = records.find_conversion(pods.view(stored))
+    conversion = claimed(pods.view(stored))
     assert conversion is not None
     assert (conversion.claim, conversion.template) == ("neuron-dra", "xl-trn2")
 
@@ -221,7 +223,7 @@ def test_a_record_names_the_claim_if_the_users_own_looks_the_same() -> None:
 def test_a_template_of_an_operator_verifies_no_record() -> None:
     """Its selectors may admit whole nodes, so policies count the claim itself."""
     stored = patched(WHOLE, review(subject(), WHOLE))
-    assert records.verified_conversion(stored, lambda _: spec(1)) is None
+    assert verify(stored, lambda _: spec(1), Sources.of("neuron.aws.com", POLICIES)) is None
 
 
 def test_a_record_with_an_odd_template_is_no_record() -> None:

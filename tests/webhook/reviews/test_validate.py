@@ -32,11 +32,13 @@ from tests.support.validation import (
     template,
     validator,
 )
+from tests.webhook.decisions.test_convert_pods import decide as converted
 from webhook.decisions.decision import Decision, Outcome
 from webhook.edge import reviews
 from webhook.reviews.lane import ThreadLane
 from webhook.reviews.validate import Validator
 
+FOUR_DEVICES = converted(pod(container(neuron="4"))).templates[0].name
 GOOD = claim(request("neurons", 4, on(TRN2)), constraints=[match(group(4), "neurons")], config=[opaque(lnc(1))])
 BAD = claim(request("neurons", 7, on(TRN1)), config=[opaque({**lnc(1), "logicalNeuronCoreCount": 1})])
 DEPLOYMENT: dict[str, Any] = {
@@ -325,17 +327,28 @@ class TestPods:
         assert codes(decision.warnings) == found
         assert cluster.asked == [("ResourceClaimTemplate", "team-a", "big")]
 
-    def test_our_own_template_is_not_looked_up(self) -> None:
+    @pytest.mark.parametrize(
+        ("template", "warnings", "asked"),
+        [
+            (FOUR_DEVICES, [], []),
+            ("neuron-4-0123456789ab", ["NEU705"], [("ResourceClaimTemplate", "team-a", "neuron-4-0123456789ab")]),
+        ],
+        ids=["computed", "another"],
+    )
+    def test_only_the_template_that_conversion_computes_is_not_looked_up(
+        self, template: str, warnings: list[str], asked: list[Any]
+    ) -> None:
         """In a dry run the template does not exist, and conversion warns about it."""
         cluster = FakeClaims(objects=set())
         manifest = pod(
             {"name": "main", "resources": {"claims": [{"name": "neuron"}]}},
             labels={names.LABEL_CONVERTED: "true"},
             annotations={names.ANNOTATION_CONVERTED_FROM: '{"containers":{"main":{"aws.amazon.com/neuron":"4"}}}'},
-            resourceClaims=[{"name": "neuron", "resourceClaimTemplateName": "neuron-4-0123456789ab"}],
+            resourceClaims=[{"name": "neuron", "resourceClaimTemplateName": template}],
         )
-        assert decide(manifest, cluster) == Decision(Outcome.UNCHANGED, "valid")
-        assert cluster.asked == []
+        decision = decide(manifest, cluster)
+        assert codes(decision.warnings) == warnings
+        assert cluster.asked == asked
 
     def test_a_damaged_pod_is_refused(self) -> None:
         manifest = pod(
