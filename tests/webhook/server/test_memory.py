@@ -5,10 +5,11 @@ import contextlib
 import functools
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.support.serving import ROOT
+from tests.support.serving import ROOT, Client, Process, review
 from webhook.server import memory
 from webhook.server.certificates import running
 
@@ -63,6 +64,27 @@ def test_large_blocks_return_to_the_kernel() -> None:
 
 def test_a_trim_returns_what_is_free_between_other_blocks() -> None:
     assert int(output(SMALL)) > 15, "MiB"
+
+
+def page_faults(process: Process) -> int:
+    return int(Path(f"/proc/{process.process.pid}/stat").read_text().rpartition(")")[2].split()[7])
+
+
+@pytest.mark.parametrize("size", [0, 10_000, 60_000], ids=lambda size: f"{size} bytes")
+def test_small_reviews_reuse_their_memory(tmp_path: Path, size: int) -> None:
+    arguments = ["-m", "webhook", "webhook", "--standalone", "--host=127.0.0.1", "--port=0", "--metrics-port=0"]
+    with Process([*arguments, f"--tls-dir={tmp_path}", "--log-format=json"], cwd=tmp_path) as process:
+        url = process.event("serving")["url"][0]
+        labels = {"x": "x" * size}
+        body = review(object={"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": labels}, "spec": {}})
+        with Client(url, tmp_path / "ca.crt") as client:
+            for _ in range(50):
+                client.review(body)
+            before, reviews = page_faults(process), 200
+            for _ in range(reviews):
+                assert client.review(body).status == 200
+            faults = page_faults(process) - before
+    assert faults / reviews < 1, "a block from mmap has a page fault for each page that is written"
 
 
 @pytest.mark.anyio
