@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from tests.cluster import failure_logs, ordering
+from tests.cluster import failure_logs, ordering, versions
 from tests.cluster.allocating import Allocating
 from tests.cluster.api import Api
 from tests.cluster.controlplane import Assets, AssetsMissingError, ControlPlane
@@ -48,14 +48,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "in_order: each test of the file begins where the one before ended")
+    config.addinivalue_line("markers", "needs(*features): runs on versions of Kubernetes that have them (versions.py)")
     config.stash[_STARTED] = {}
     if not hasattr(config, "workerinput") and not config.option.collectonly:
         shutil.rmtree(_logs(config), ignore_errors=True)
 
 
-def pytest_report_header(config: pytest.Config) -> str | None:
+def pytest_report_header(config: pytest.Config) -> list[str]:
     seed = config.getoption("--shuffle", None)
-    return None if seed is None else f"random order: --shuffle {seed}"
+    try:
+        assets = Assets.locate()
+    except AssetsMissingError as error:
+        tested = str(error)
+    else:
+        tested = f"control plane: Kubernetes {versions.text(assets.version)} of {assets.folder}"
+    return [tested] if seed is None else [tested, f"random order: --shuffle {seed}"]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    needed = [name for marker in item.iter_markers("needs") for name in marker.args]
+    if not needed:
+        return
+    try:
+        reason = versions.lacks(Assets.locate().version, needed)
+    except AssetsMissingError as error:
+        pytest.skip(str(error))
+    if reason:
+        pytest.skip(reason)
 
 
 def _logs(config: pytest.Config) -> Path:

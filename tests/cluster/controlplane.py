@@ -13,6 +13,7 @@ from typing import ClassVar, Final
 
 import httpx
 
+from tests.cluster import versions
 from tests.cluster.api import Api
 from tests.cluster.kubectl import Kubectl
 from tests.cluster.pki import Authority, KeyPair, service_account_keys
@@ -63,6 +64,11 @@ class Assets:
             )
         return cls(folder, Path(kubectl))
 
+    @property
+    def version(self) -> versions.Version:
+        """Of the control plane."""
+        return versions.of_binary(self.folder / "kube-apiserver")
+
     def has(self, name: str) -> bool:
         """Whether a binary beyond the control plane's own, such as the kubelet, is there."""
         return os.access(self.folder / name, os.X_OK)
@@ -98,10 +104,10 @@ class ControlPlane:
     def __init__(
         self, assets: Assets, directory: Path, gates: Mapping[str, bool] | None = None, tuning: Tuning = QUICK
     ) -> None:
-        """`gates`: feature gates of all components that differ from their defaults."""
+        """`gates`: feature gates of all components that differ from their defaults; a version gets those it knows."""
         self.assets = assets
         self.tuning = tuning
-        self.gates = dict(gates or {})
+        self.gates = versions.known_gates(assets.version, gates) if gates else {}
         given = ",".join(f"{name}={str(value).lower()}" for name, value in self.gates.items())
         self._gates = [f"--feature-gates={given}"] if given else []
         self.directory = directory

@@ -36,12 +36,14 @@ _SHARED: Final = ("default", NAMESPACE)
 """Namespaces that no test owns. Tests empty their own ones."""
 OF_TESTS: Final = "test-"
 """Begins the names of the tests' own namespaces, which stay when they are empty."""
+_SINCE_1_36: Final = (f"{_ADMISSION}/mutatingadmissionpolicies", f"{_ADMISSION}/mutatingadmissionpolicybindings")
+"""Older API servers do not serve them."""
+_NOT_FOUND: Final = 404
 _COLLECTIONS: Final = (
     # In the order in which they are deleted: a webhook or a policy could refuse what comes after it.
     f"{_ADMISSION}/mutatingwebhookconfigurations",
     f"{_ADMISSION}/validatingwebhookconfigurations",
-    f"{_ADMISSION}/mutatingadmissionpolicies",
-    f"{_ADMISSION}/mutatingadmissionpolicybindings",
+    *_SINCE_1_36,
     f"{_ADMISSION}/validatingadmissionpolicies",
     f"{_ADMISSION}/validatingadmissionpolicybindings",
     *(
@@ -99,13 +101,23 @@ def inventory(api: Api) -> dict[Place, str]:
     """Fingerprints of all objects that tests share. Built-in roles are left out."""
     found: dict[Place, str] = {}
     for path in _COLLECTIONS:
-        for each in api.request("GET", path).body["items"]:
+        for each in _listed(api, path):
             metadata = each["metadata"]
             if path == "/api/v1/namespaces" and _goes_or_may_stay(metadata):
                 continue
             if _BUILT_IN not in metadata.get("labels", {}):
                 found[Place(path, metadata["name"])] = _fingerprint(each)
     return found
+
+
+def _listed(api: Api, path: str) -> list[Object]:
+    try:
+        items: list[Object] = api.request("GET", path).body["items"]
+    except ApiError as error:
+        if error.code != _NOT_FOUND or path not in _SINCE_1_36:
+            raise
+        return []
+    return items
 
 
 def differences(before: Mapping[Place, str], after: Mapping[Place, str]) -> list[str]:
