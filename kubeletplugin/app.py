@@ -24,15 +24,18 @@ from kubeletplugin.driver import Driver, NodeClaims
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.gate import KubeletGate
 from kubeletplugin.health import HealthMonitor
+from kubeletplugin.hold_events import HoldReporter
 from kubeletplugin.kube_node import NodeApi
 from kubeletplugin.metrics import Metrics, MetricsServer
 from kubeletplugin.node_labels import Labeller
 from kubeletplugin.offer import Guard, OfferSettings
 from kubeletplugin.own_node import OwnNode
 from kubeletplugin.owner import OwnerReporter
+from kubeletplugin.pod_resources import PodResources
 from kubeletplugin.ports import Clock
 from kubeletplugin.prepare import Preparer
 from kubeletplugin.probe import Prober
+from kubeletplugin.processes import Processes
 from kubeletplugin.publish import Instance, NodeSources, Publisher
 from kubeletplugin.register import (
     Registration,
@@ -47,6 +50,7 @@ from kubeletplugin.service import handlers
 from kubeletplugin.settings import DriverSettings
 from kubeletplugin.sweep import Sweeper
 from kubeletplugin.sysfs import discover, read_ultraserver
+from kubeletplugin.usage import NodeUsage
 from neuron.instances import Catalogue
 from runtime.api_errors import ClusterUnavailableError
 from runtime.startup import StartupError
@@ -120,13 +124,22 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         withhold = settings.faulty_kubelet == "Withhold"
         instance = Instance(driver_version(), offers, settings.state, settings.share_cores, withhold)
         publisher = Publisher(
-            api, NodeSources(monitor, own, gate), instance, clock=clock, metrics=metrics, jitter=random.uniform
+            api,
+            NodeSources(monitor, own, gate, driver.holds),
+            instance,
+            clock=clock,
+            metrics=metrics,
+            jitter=random.uniform,
         )
+        processes = Processes(settings.proc_root, settings.dev_root)
+        usage = NodeUsage(PodResources(settings.pod_resources_socket), processes)
+        stack.callback(usage.close)
         parts: list[_Part] = [
             monitor,
             own,
             publisher,
-            Sweeper(driver, node, settings.sweep_interval, clock=clock, metrics=metrics),
+            Sweeper(driver, node, usage, settings.sweep_interval, clock=clock, metrics=metrics),
+            HoldReporter(driver.holds, own, clock=clock, metrics=metrics),
             OwnerReporter(own, offers.guard, clock=clock, metrics=metrics),
         ]
         if settings.ultraserver_labels:

@@ -5,6 +5,7 @@ rebuild a lost checkpoint. The names of the file and of all devices contain the 
 (KEP-4381).
 """
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,6 +49,30 @@ def device_ids(claim: PreparedClaim, position: int) -> tuple[str, ...]:
     if position == first and claim.environment.get(device.parent_request):
         ids.append(f"{KIND}={_request_name(claim, device.parent_request)}")
     return tuple(ids)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceId:
+    """The parts of a CDI device id of this driver.
+
+    Attributes:
+        uid: of the claim.
+        request: its name without the alternative.
+        device: the device's name; empty for the id of the request's environment.
+    """
+
+    uid: str
+    request: str
+    device: str
+
+
+def parse_id(qualified: str) -> DeviceId | None:
+    """The parts of a qualified CDI device id; None if it is not one of this driver."""
+    kind, _, name = qualified.partition("=")
+    # Neither UIDs nor names of requests contain an underscore.
+    uid, _, rest = name.partition("_")
+    request, _, device = rest.partition("_")
+    return DeviceId(uid, request, device) if kind == KIND and _UID.fullmatch(uid) and request else None
 
 
 def spec(claim: PreparedClaim, boot_id: str, dev_root: Path | None = _DEFAULT_DEV_ROOT) -> dict[str, Any]:

@@ -27,7 +27,15 @@ class PrepareError(Exception):
 
 
 class DeviceHeldError(PrepareError):
-    """Another claim still holds a device or its cores. Retryable."""
+    """Another claim still holds a device or its cores. Retryable.
+
+    Attributes:
+        holder: UID of one such claim; empty if there is none.
+    """
+
+    def __init__(self, message: str, holder: str = "") -> None:
+        super().__init__(message)
+        self.holder = holder
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -163,7 +171,8 @@ def _refuse_overlaps(
                     raise DeviceHeldError(
                         f"Device {device.device} is still prepared for ResourceClaim {other} as {held.device}. It "
                         "becomes free when the kubelet has stopped the pod that used it; the kubelet tries again by "
-                        "itself."
+                        "itself.",
+                        other.uid,
                     )
 
 
@@ -261,7 +270,8 @@ def _share(claim: AllocatedClaim, wanted: _Wanted, view: NodeView, others: Other
     if doubtful is not None and not others.restoring:
         raise DeviceHeldError(
             f"Device {device.device} is shared with ResourceClaim {doubtful}, and the driver lost which of its cores "
-            "that claim uses. No other claim gets cores of this device until the pods of that claim have ended."
+            "that claim uses. No other claim gets cores of this device until the pods of that claim have ended.",
+            doubtful.uid,
         )
     all_cores = physical_cores(view.hardware, view.instance, index) or 0
     taken = {core for each, _ in held for core in each.cores or range(all_cores)}
@@ -274,7 +284,8 @@ def _share(claim: AllocatedClaim, wanted: _Wanted, view: NodeView, others: Other
         raise DeviceHeldError(
             f"Device {device.device} has {all_cores - len(taken)} of {all_cores} cores free, and the claim needs "
             f"{wanted.amount}: the others are still prepared for {holders}. They become free when the kubelet has "
-            "stopped the pods that used them; the kubelet tries again by itself."
+            "stopped the pods that used them; the kubelet tries again by itself.",
+            next((other.uid for _, other in held if other is not None), ""),
         )
     certain = not others.restoring or (doubtful is None and wanted.amount == all_cores - len(taken))
     return Share(share_id, chosen, lnc, certain)

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol, TypeVar
 
 from kubeletplugin.decide import DeviceHeldError, NodeView, PrepareError
+from kubeletplugin.holds import Holds
 from kubeletplugin.metrics import Metrics
 from kubeletplugin.ports import ClaimReader, Clock, JsonObject, KubeError
 from kubeletplugin.prepare import Answer, Preparer, devices_held
@@ -81,7 +82,13 @@ class ClaimObserver(Protocol):
 
 
 class Driver:
-    """Prepares and unprepares the claims of the kubelet's requests."""
+    """Prepares and unprepares the claims of the kubelet's requests.
+
+    Attributes:
+        observer: is told of changes of prepared claims.
+        holds: claims that are prepared and no longer exist.
+        refusals: how often a claim was refused because another one holds its devices.
+    """
 
     def __init__(self, node: NodeClaims, *, clock: Clock, metrics: Metrics) -> None:
         self._node = node
@@ -89,6 +96,8 @@ class Driver:
         self._clock = clock
         self._metrics = metrics
         self.observer: ClaimObserver | None = None
+        self.holds: Final = Holds()
+        self.refusals = 0
         # One thread: the state has one lock, and a queue is cheaper than to poll for the lock.
         self._state_thread = ThreadPoolExecutor(1, "state")
 
@@ -192,14 +201,20 @@ class Driver:
             view = self._node.view()
             try:
                 return await self.in_state(functools.partial(self._preparer.prepare, claim, view))
-            except DeviceHeldError:
+            except DeviceHeldError as error:
                 if self._clock.monotonic() + delay > until:
-                    raise
+                    self.refusals += 1
+                    raise DeviceHeldError(f"{error}{self._why_held(error)}", error.holder) from error
             await self._clock.sleep(delay)
             delay = min(delay * 2, _LAST_LOOK)
 
+    def _why_held(self, error: DeviceHeldError) -> str:
+        hold = self.holds.claims.get(error.holder)
+        return f" That ResourceClaim no longer exists: {hold.why}." if hold is not None else ""
+
     async def _unprepare(self, claim: ClaimReference) -> PrepareResult:
         await self.in_state(lambda: self._preparer.unprepare(claim.uid))
+        self.holds.forget(claim.uid)
         if self.observer is not None:
             self.observer.unprepared(claim)
         return PrepareResult()

@@ -40,6 +40,17 @@ class Metrics:
         self.prepared_devices: Final = Gauge(
             f"{PREFIX}_prepared_devices", "Devices of currently prepared claims.", registry=self.registry
         )
+        self.kept_claims: Final = Gauge(
+            f"{PREFIX}_kept_claims",
+            "Prepared claims that no longer exist and are kept: a pod uses their devices (in-use), or may (unknown).",
+            ("reason",),
+            registry=self.registry,
+        )
+        self.held_devices: Final = Gauge(
+            f"{PREFIX}_held_devices",
+            "Devices that new claims do not get, because they are prepared for a claim that no longer exists.",
+            registry=self.registry,
+        )
         self.slices_published: Final = Gauge(
             f"{PREFIX}_slices_published", "Published ResourceSlices of this node.", registry=self.registry
         )
@@ -79,6 +90,8 @@ class Metrics:
             ("component",),
             registry=self.registry,
         )
+        for reason in ("in-use", "unknown"):
+            self.kept_claims.labels(reason)
         for operation in ("prepare", "unprepare"):
             for result in ("success", "error"):
                 self._claims.labels(operation, result)

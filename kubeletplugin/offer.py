@@ -6,6 +6,7 @@ UltraServer node offers its devices, the whole node, or both where the cluster's
 
 import dataclasses
 import enum
+from collections.abc import Collection
 from typing import Final
 
 from kubeletplugin.health import Snapshot, taints
@@ -66,13 +67,19 @@ class Offer:
     problem: str = ""
 
 
-def needs_taints(state: NodeState, settings: OfferSettings) -> bool:
+def needs_taints(state: NodeState, settings: OfferSettings, held: Collection[int] = ()) -> bool:
     """Whether the offer depends on the cluster's device taints."""
-    return bool(state.legacy) and settings.guard is Guard.TAINT
+    return bool(held) or (bool(state.legacy) and settings.guard is Guard.TAINT)
 
 
 def offer(
-    snapshot: Snapshot, state: NodeState, features: ClusterFeatures, settings: OfferSettings, *, keeps_taints: bool
+    snapshot: Snapshot,
+    state: NodeState,
+    features: ClusterFeatures,
+    settings: OfferSettings,
+    *,
+    keeps_taints: bool,
+    held: Collection[int] = (),
 ) -> Offer:
     """Decide what to publish.
 
@@ -82,6 +89,7 @@ def offer(
         features: of the cluster.
         settings: of the driver.
         keeps_taints: whether the cluster stores device taints; used only if `needs_taints`.
+        held: indices of devices that new claims must not get.
     """
     guarded = bool(state.legacy) and settings.guard is not Guard.OFF
     if guarded and (settings.guard is Guard.WITHHOLD or not keeps_taints):
@@ -94,6 +102,8 @@ def offer(
         taints(snapshot.health, settings.unhealthy_effect),
         (DEVICE_PLUGIN_TAINT,) if guarded else (),
         wanted == NODE,
+        held=held,
+        withhold_held=not keeps_taints,
     )
     return Offer(found, _ultraserver(found, features), problem)
 

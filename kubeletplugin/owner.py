@@ -1,24 +1,20 @@
 """Reports a device plugin on the driver's node: a metric, a line in the log and an Event about the Node."""
 
 import logging
-import secrets
 from typing import Final
 
 from kubeletplugin.changes import QUIET
-from kubeletplugin.kube_node import EVENT_NAMESPACE
 from kubeletplugin.metrics import Metrics
-from kubeletplugin.objects import timestamp
+from kubeletplugin.node_events import node_event
 from kubeletplugin.offer import DEVICE_PLUGIN_TAINT, Guard
 from kubeletplugin.own_node import NodeState, OwnNode
 from kubeletplugin.ports import Clock, JsonObject, KubeError
 
 APPEARED: Final = "DevicePluginActive"
 LEFT: Final = "DevicePluginGone"
-COMPONENT: Final = "neuron-dra-kubelet-plugin"
 
 _FIRST_RETRY: Final = 1.0
 _LAST_RETRY: Final = 60.0
-_LONGEST_NAME: Final = 253
 
 _HELD: Final = {
     Guard.TAINT: f"new claims get none of this driver's devices (taint {DEVICE_PLUGIN_TAINT.key})",
@@ -40,21 +36,7 @@ def event(state: NodeState, guard: Guard, now: float) -> JsonObject:
         )
     else:
         message = "No device plugin offers this node's Neuron devices any more: this driver allocates them."
-    time = timestamp(now)
-    name = state.facts.name
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": f"{name[: _LONGEST_NAME - 17]}.{secrets.token_hex(8)}", "namespace": EVENT_NAMESPACE},
-        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": name, "uid": state.facts.uid},
-        "reason": APPEARED if present else LEFT,
-        "message": message,
-        "type": "Warning" if present else "Normal",
-        "source": {"component": COMPONENT, "host": name},
-        "firstTimestamp": time,
-        "lastTimestamp": time,
-        "count": 1,
-    }
+    return node_event(state.facts, APPEARED if present else LEFT, message, now, warning=present)
 
 
 class OwnerReporter:

@@ -65,6 +65,10 @@ class UnreadableObjectError(KubeError):
         return False
 
 
+class UsageUnknownError(Exception):
+    """It is not known whether a device is in use; the message has the reason."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class SliceEvent:
     """One event of a watch on ResourceSlices: `ADDED`, `MODIFIED` or `DELETED`, with the object (v1)."""

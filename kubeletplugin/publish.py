@@ -17,6 +17,7 @@ from kubeletplugin.changes import QUIET, WritePause, waking
 from kubeletplugin.files import try_lock
 from kubeletplugin.gate import KubeletGate
 from kubeletplugin.health import HealthMonitor, Snapshot, Status
+from kubeletplugin.holds import Holds
 from kubeletplugin.metrics import Metrics
 from kubeletplugin.objects import version_of
 from kubeletplugin.offer import DEVICES, NODE, OfferSettings, UltraServerOffer, needs_taints, offer
@@ -75,11 +76,13 @@ class NodeSources:
         monitor: the hardware and its health.
         own: the Node object.
         gate: the kubelet's registration.
+        holds: devices that new claims must not get.
     """
 
     monitor: HealthMonitor
     own: OwnNode
     gate: KubeletGate
+    holds: Holds = dataclasses.field(default_factory=Holds)
 
 
 class Publisher:
@@ -100,6 +103,7 @@ class Publisher:
         self._monitor = node.monitor
         self._own = node.own
         self._gate = node.gate
+        self._holds = node.holds
         self._instance = instance
         self._clock = clock
         self._metrics = metrics
@@ -175,7 +179,7 @@ class Publisher:
         self._known = {body["metadata"]["name"]: body for body in slices}
         watcher = asyncio.create_task(self._watch(resource_version))
         try:
-            async with waking(self._wake, QUIET, self._monitor, self._own):
+            async with waking(self._wake, QUIET, self._monitor, self._own, self._holds):
                 while not watcher.done():
                     self._wake.clear()
                     await self._reconcile()
@@ -213,20 +217,25 @@ class Publisher:
             await self._pause.sleep()
 
     async def _offer(self, state: NodeState) -> NodeDevices:
-        settings = self._instance.offer
-        if needs_taints(state, settings) and self._keeps_taints is None:
+        settings, held = self._instance.offer, self._holds.indices
+        if needs_taints(state, settings, held) and self._keeps_taints is None:
             # Before the first write: devices whose taint is dropped would be allocated at once.
             self._keeps_taints = await self._store.keeps_taints()
-            if not self._keeps_taints:
-                self._tell(
-                    "a device plugin offers the devices, and the API server does not keep device taints: no device is "
-                    "published until the plugin has gone"
-                )
+        if self._keeps_taints is False and needs_taints(state, settings):
+            self._tell(
+                "a device plugin offers the devices, and the API server does not keep device taints: no device is "
+                "published until the plugin has gone"
+            )
+        if self._keeps_taints is False and held:
+            self._tell(
+                "devices are prepared for claims that no longer exist, and the API server does not keep device taints: "
+                "these devices are not published until they are free"
+            )
         keeps = bool(self._keeps_taints)
         snapshot = self._monitor.snapshot
         if self._withholds(state.facts):
             snapshot = dataclasses.replace(snapshot, instance=None)
-        made = offer(snapshot, state, self._features, settings, keeps_taints=keeps)
+        made = offer(snapshot, state, self._features, settings, keeps_taints=keeps, held=held)
         if made.problem:
             self._tell(made.problem)
         if made.ultraserver is not None:

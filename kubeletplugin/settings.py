@@ -69,6 +69,21 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
     kubelet_registry_dir: Annotated[Path, _directory("The kubelet's directory of registration sockets.")] = Path(
         "/var/lib/kubelet/plugins_registry"
     )
+    pod_resources_socket: Annotated[
+        Path,
+        about(
+            "Socket of the kubelet's PodResources API: the driver asks it which claims the node's pods use.",
+            expected="a socket",
+            metavar="SOCKET",
+        ),
+    ] = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+    proc_root: Annotated[
+        Path,
+        _directory(
+            "The host's procfs: before the driver releases a claim that the kubelet did not unprepare, it looks for "
+            "processes that use the devices."
+        ),
+    ] = Path("/proc")
     state_dir: Annotated[
         Path | None,
         _directory("Directory of the checkpoint. Default: the driver's directory below the kubelet's plugins."),
@@ -139,7 +154,8 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
     sweep_interval: Annotated[
         _Seconds,
         about(
-            "Seconds between two searches for prepared claims that no longer exist; a claim is released after two.",
+            "Seconds between two searches for prepared claims that no longer exist; a claim is released after two, if "
+            "no pod and no process uses it.",
             expected=_SECONDS,
             metavar="SECONDS",
         ),

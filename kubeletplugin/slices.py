@@ -66,6 +66,10 @@ class Taint:
     effect: str
 
 
+HELD_TAINT: Final = Taint(names.TAINT_HELD, "in-use", "NoSchedule")
+"""Of a device that is prepared for a claim which no longer exists."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClusterFeatures:
     """Fields of slices that the cluster supports.
@@ -106,6 +110,8 @@ class NodeDevices:
         common_taints: of every device.
         whole_node_alone: publish the whole node and no single device, if counters cannot keep them apart.
         shares_cores: whether claims can share a device, if the cluster supports it.
+        held: devices that new claims must not get, by index.
+        withhold_held: leave them out, where the cluster keeps no taints; else they get `held_taint`.
     """
 
     hardware: NodeHardware
@@ -115,6 +121,8 @@ class NodeDevices:
     common_taints: tuple[Taint, ...] = ()
     whole_node_alone: bool = False
     shares_cores: bool = False
+    held: Collection[int] = ()
+    withhold_held: bool = False
 
     @property
     def indices(self) -> list[int]:
@@ -122,6 +130,10 @@ class NodeDevices:
         if self.instance is None:
             return []
         return sorted({device.index for device in self.hardware.devices} | set(self.vanished))
+
+    def held_taints(self, indices: Collection[int]) -> tuple[Taint, ...]:
+        """The taint of a device that consists of these indices, if one of them is held."""
+        return () if self.withhold_held or not set(self.held).intersection(indices) else (HELD_TAINT,)
 
     @property
     def is_ultraserver(self) -> bool:
@@ -208,7 +220,8 @@ def desired_slices(
         whole_node = publishes_whole_node(found, features)
         alone = whole_node and not features.counters
         links = hardware.links
-        for index in () if alone else indices:
+        left_out = found.held if found.withhold_held else ()
+        for index in () if alone else (each for each in indices if each not in left_out):
             connected = connections.attributes(instance, index, len(indices), links)
             device: JsonObject = {
                 "name": device_name(index),
@@ -230,9 +243,11 @@ def desired_slices(
             capacities.add(devices[-1], instance, len(indices))
             counters = [] if alone else [{"name": _COUNTER_SET, "counters": _counters(indices)}]
     for entry in devices:
+        number = device_index(entry["name"])
         own = (taints[entry["name"]],) if entry["name"] in taints else ()
-        if own or found.common_taints:
-            entry["taints"] = [dataclasses.asdict(taint) for taint in (*own, *found.common_taints)]
+        held = found.held_taints(indices if number is None else (number,))
+        if all_taints := (*own, *held, *found.common_taints):
+            entry["taints"] = [dataclasses.asdict(taint) for taint in all_taints]
     scope = {"driver": names.DRIVER, "nodeName": facts.name}
     return tuple(
         DesiredSlice(slice_name(facts.name, number), scope | content)
@@ -243,6 +258,8 @@ def desired_slices(
 def publishes_whole_node(found: NodeDevices, features: ClusterFeatures) -> bool:
     """Whether the device that stands for the whole node is published."""
     apart = features.counters or found.whole_node_alone
+    if found.withhold_held and found.held:
+        return False
     return found.is_ultraserver and apart and len(found.indices) <= MAX_COUNTERS
 
 

@@ -117,6 +117,9 @@ ULTRASERVER_LABELS: Final = "neuron.amazonaws.com/ultraserver-"
 TAINT_DEVICE_PLUGIN: Final = "neuron.aws.com/device-plugin"
 """Key of the taint of devices that a device plugin offers as well."""
 
+TAINT_HELD: Final = "neuron.aws.com/held"
+"""Key of the taint of devices that the driver keeps from new claims, because they are or may be in use."""
+
 LABEL_ULTRASERVER_PUBLISH: Final = "neuron.aws.com/ultraserver-publish"
 """On a Node, set by an administrator: `devices` or `node`. What the driver publishes where it cannot publish both."""
 

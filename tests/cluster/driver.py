@@ -141,6 +141,7 @@ class Driver:
             "cdi-dir": kubelet.cdi_directory,
             "kubelet-plugins-dir": kubelet.plugins,
             "kubelet-registry-dir": kubelet.plugins_registry,
+            "pod-resources-socket": kubelet.root / "pod-resources/kubelet.sock",
             "bind-address": "127.0.0.1",
             "metrics-port": self._metrics_port,
             "health-port": self._health_port,

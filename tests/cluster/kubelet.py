@@ -1,8 +1,10 @@
 """A real kubelet for one node: on a runtime that runs nothing, or on another."""
 
+import contextlib
 import json
+import signal
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -187,6 +189,16 @@ class NodeKubelet:
         self._process.stop()
         self._process.start()
         self._process.wait_ready(self._healthy)
+
+    @contextlib.contextmanager
+    def hanging(self) -> Iterator[None]:
+        """The kubelet does nothing and answers nothing until the end of the block; its containers run on."""
+        assert self._process is not None, "the kubelet was not started"
+        self._process.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.signal(signal.SIGCONT)
 
     def _healthy(self) -> bool:
         try:

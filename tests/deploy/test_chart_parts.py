@@ -140,7 +140,10 @@ def test_the_driver_sees_of_the_host_what_it_needs(default: list[Object]) -> Non
         "/var/run/cdi": ("/var/run/cdi", False),
         "/var/lib/kubelet/plugins": ("/var/lib/kubelet/plugins", False),
         "/var/lib/kubelet/plugins_registry": ("/var/lib/kubelet/plugins_registry", False),
+        "/var/lib/kubelet/pod-resources": ("/var/lib/kubelet/pod-resources", True),
+        "/host/proc": ("/proc", True),
     }
+    assert flags(spec)["--proc-root"] == ["/host/proc"]
     # The kubelet would have to create the file in the host's /dev, which is mounted read-only.
     assert not spec["containers"][0]["terminationMessagePath"].startswith("/dev/")
 
@@ -149,9 +152,21 @@ def test_directories_of_the_host_are_values() -> None:
     values = {"kubeletPlugin": {"cdiDir": "/etc/cdi", "kubeletDir": "/data/kubelet"}}
     spec = pod_specs(render(values))[f"DaemonSet/{DRIVER}"]
     paths = {volume["hostPath"]["path"] for volume in spec["volumes"]}
-    assert paths == {"/sys", "/dev", "/etc/cdi", "/data/kubelet/plugins", "/data/kubelet/plugins_registry"}
+    of_the_kubelet = {f"/data/kubelet/{name}" for name in ("plugins", "plugins_registry", "pod-resources")}
+    assert paths == {"/sys", "/dev", "/proc", "/etc/cdi", *of_the_kubelet}
     given = flags(spec)
     assert given["--kubelet-registry-dir"] == ["/data/kubelet/plugins_registry"]
+    assert given["--pod-resources-socket"] == ["/data/kubelet/pod-resources/kubelet.sock"]
+
+
+def test_the_look_at_processes_has_a_right_of_its_own_that_can_be_taken_away() -> None:
+    default = pod_specs(render({}))[f"DaemonSet/{DRIVER}"]
+    assert default["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_PTRACE"]}
+    assert not default.get("hostPID")
+    spec = pod_specs(render({"kubeletPlugin": {"processScan": False}}))[f"DaemonSet/{DRIVER}"]
+    assert spec["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert "/proc" not in {volume["hostPath"]["path"] for volume in spec["volumes"]}
+    assert "--proc-root" not in flags(spec)
 
 
 def test_the_driver_goes_where_the_devices_are_and_taints_keep_others_off(default: list[Object]) -> None:

@@ -50,6 +50,7 @@ class Plugin:
             "cdi-dir": root / "cdi",
             "kubelet-plugins-dir": root / "p",
             "kubelet-registry-dir": root / "r",
+            "pod-resources-socket": root / "pod-resources.sock",
             "bind-address": "127.0.0.1",
             "metrics-port": self.metrics_port,
             "health-port": self.health_port,

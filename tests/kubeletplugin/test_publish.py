@@ -13,6 +13,7 @@ import pytest
 
 from kubeletplugin.gate import KubeletGate
 from kubeletplugin.health import HealthMonitor
+from kubeletplugin.holds import Holds
 from kubeletplugin.metrics import Metrics
 from kubeletplugin.offer import OfferSettings
 from kubeletplugin.own_node import OwnNode
@@ -38,9 +39,10 @@ class Publishing:
         self.monitor = HealthMonitor(node.discover, Catalogue(), clock, 10.0)
         self.own = OwnNode(api, clock=FakeClock(), metrics=self.metrics, use_facts=self.monitor.use_facts)
         self.gate = KubeletGate(clock, 30.0)
+        self.holds = Holds()
         self.publisher = Publisher(
             api,
-            NodeSources(self.monitor, self.own, self.gate),
+            NodeSources(self.monitor, self.own, self.gate, self.holds),
             Instance("1.0.0", offers, node.root, withhold_from_faulty_kubelet=withhold),
             clock=clock,
             metrics=self.metrics,

@@ -20,6 +20,8 @@ SAMPLES: dict[str, tuple[Any, Any]] = {
     "cdi_dir": ("/c", Path("/c")),
     "kubelet_plugins_dir": ("/p", Path("/p")),
     "kubelet_registry_dir": ("/r", Path("/r")),
+    "pod_resources_socket": ("/ps", Path("/ps")),
+    "proc_root": ("/host/proc", Path("/host/proc")),
     "state_dir": ("/t", Path("/t")),
     "bind_address": ("127.0.0.1", "127.0.0.1"),
     "metrics_port": ("1234", 1234),

@@ -1,15 +1,20 @@
 """Claims that are gone are released after a while, and lost ones are asked for."""
 
 import asyncio
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from kubeletplugin.driver import Driver, NodeClaims
+from kubeletplugin.driver import ClaimReference, Driver, NodeClaims
 from kubeletplugin.metrics import Metrics
-from kubeletplugin.ports import JsonObject, KubeError, UnreadableObjectError
+from kubeletplugin.pod_resources import PodResources
+from kubeletplugin.ports import JsonObject, KubeError, UnreadableObjectError, UsageUnknownError
 from kubeletplugin.prepare import Preparer
+from kubeletplugin.processes import ProcessScan, ProcessUse
 from kubeletplugin.sweep import Sweeper
+from kubeletplugin.usage import NodeUsage
 from tests.kubeletplugin.fakes import (
     NODE,
     FakeApi,
@@ -25,6 +30,7 @@ from tests.kubeletplugin.fakes import (
     uid,
     until,
 )
+from tests.kubeletplugin.kubelet_server import FakeProcesses, KubeletServer, pod
 
 
 @pytest.fixture
@@ -42,12 +48,41 @@ def preparer(node: Node) -> Preparer:
 
 
 @pytest.fixture
-def sweeper(preparer: Preparer, node: Node, api: FakeApi, clock: FakeClock, metrics: Metrics) -> Iterator[Sweeper]:
+def kubelet() -> Iterator[KubeletServer]:
+    """A kubelet that answers, with no pod."""
+    # Paths of sockets are short.
+    with tempfile.TemporaryDirectory() as directory, KubeletServer(Path(directory) / "k.sock") as server:
+        yield server
+
+
+@pytest.fixture
+def processes() -> FakeProcesses:
+    return FakeProcesses()
+
+
+@pytest.fixture
+def driver(preparer: Preparer, node: Node, api: FakeApi, clock: FakeClock, metrics: Metrics) -> Iterator[Driver]:
+    driver = Driver(NodeClaims(preparer, api, node.view, NODE), clock=clock, metrics=metrics)
+    yield driver
+    driver.close()
+
+
+@pytest.fixture
+def sweeper(
+    driver: Driver,
+    preparer: Preparer,
+    node: Node,
+    api: FakeApi,
+    clock: FakeClock,
+    metrics: Metrics,
+    kubelet: KubeletServer,
+    processes: FakeProcesses,
+) -> Sweeper:
     for number in (1, 2):
         api.add_claim(claim_object(number, *devices(number)))
-    driver = Driver(NodeClaims(preparer, api, node.view, NODE), clock=clock, metrics=metrics)
-    yield Sweeper(driver, NodeClaims(preparer, api, node.view, NODE), 300.0, clock=clock, metrics=metrics)
-    driver.close()
+    claims = NodeClaims(preparer, api, node.view, NODE)
+    usage = NodeUsage(PodResources(kubelet.socket, 0.2), processes)
+    return Sweeper(driver, claims, usage, 300.0, clock=clock, metrics=metrics)
 
 
 def sweep(sweeper: Sweeper, times: int = 1) -> list[bool]:
@@ -196,11 +231,14 @@ def test_it_sweeps_often_until_everything_is_known(sweeper: Sweeper, api: FakeAp
         task = asyncio.create_task(sweeper.run())
         await until(lambda: len(clock.slept) >= 2)
         api.fail = None
-        await until(lambda: 300.0 in clock.slept)
+        before = len([call for call in api.calls if call == "get ns/claim-1"])
+        await until(lambda: len([call for call in api.calls if call == "get ns/claim-1"]) > before + 1)
         task.cancel()
 
+    start = clock.time
     asyncio.run(scenario())
     assert clock.slept[:2] == [10.0, 10.0]
+    assert clock.time >= start + 300
 
 
 class UnreadableFirst(FakeApi):
@@ -213,12 +251,172 @@ class UnreadableFirst(FakeApi):
 
 
 def test_a_claim_that_cannot_be_read_stays_and_keeps_no_other(
-    preparer: Preparer, node: Node, clock: FakeClock, metrics: Metrics
+    driver: Driver,
+    preparer: Preparer,
+    node: Node,
+    clock: FakeClock,
+    metrics: Metrics,
+    kubelet: KubeletServer,
 ) -> None:
     api = UnreadableFirst()
     api.add_claim(claim_object(1, *devices(1)))
-    driver = Driver(NodeClaims(preparer, api, node.view, NODE), clock=clock, metrics=metrics)
-    sweeper = Sweeper(driver, NodeClaims(preparer, api, node.view, NODE), 300.0, clock=clock, metrics=metrics)
+    claims = NodeClaims(preparer, api, node.view, NODE)
+    usage = NodeUsage(PodResources(kubelet.socket), FakeProcesses())
+    sweeper = Sweeper(driver, claims, usage, 300.0, clock=clock, metrics=metrics)
     assert sweep(sweeper, 2) == [True, True]
     assert node.spec_names() == [spec_name(1)]
-    driver.close()
+
+
+# --- claims that are gone, and in use -------------------------------------------------------------------------
+
+
+def test_a_claim_that_a_pod_still_uses_is_kept_until_the_kubelet_unprepares_it(
+    sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
+) -> None:
+    kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(1)])]
+    api.remove_claim(1)
+    sweep(sweeper, 5)
+    assert node.spec_names() == [spec_name(1), spec_name(2)]
+    [hold] = driver.holds.claims.values()
+    assert (hold.why, driver.holds.indices) == ("the kubelet reports that pod ns/p uses it", {1})
+    answer = asyncio.run(driver.unprepare([ClaimReference("ns", "claim-1", uid(1))]))
+    assert answer[uid(1)].error == ""
+    assert (driver.holds.claims, node.spec_names()) == ({}, [spec_name(2)])
+
+
+def test_a_claim_that_a_pod_no_longer_uses_is_released_by_the_next_sweep(
+    sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
+) -> None:
+    kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(1)])]
+    api.remove_claim(1)
+    sweep(sweeper, 3)
+    kubelet.pods = []
+    sweep(sweeper)
+    assert (driver.holds.claims, node.spec_names()) == ({}, [spec_name(2)])
+
+
+def test_pods_of_other_claims_keep_none(
+    sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
+) -> None:
+    kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(2)])]
+    api.remove_claim(1)
+    sweep(sweeper, 2)
+    assert node.spec_names() == [spec_name(2)]
+
+
+def test_a_kubelet_that_hangs_keeps_every_claim(
+    sweeper: Sweeper, driver: Driver, node: Node, api: FakeApi, kubelet: KubeletServer
+) -> None:
+    kubelet.hangs = True
+    api.remove_claim(1)
+    assert sweep(sweeper, 3) == [True] * 3
+    assert node.spec_names() == [spec_name(1), spec_name(2)]
+    [hold] = driver.holds.claims.values()
+    assert hold.use is not None
+    assert not hold.use.known
+    assert hold.why.startswith("it is not known whether a pod uses it: the kubelet does not answer at ")
+
+
+def use(pod_uid: str, index: int = 1) -> ProcessScan:
+    return ProcessScan((ProcessUse(41, "python", pod_uid, index, True),))
+
+
+KEPT = {
+    "a process of its pod": (use("pod-gone"), "process 41 (python) of pod pod-gone has /dev/neuron1 open"),
+    "a process of the host": (use(""), "process 41 (python) of the host has /dev/neuron1 open"),
+    "a doubt": (ProcessScan((), "no right"), "it is not known whether a pod uses it: no right"),
+    "use beside a doubt": (
+        ProcessScan(use("pod-gone").uses, "no right"),
+        "process 41 (python) of pod pod-gone has /dev/neuron1 open",
+    ),
+    "no answer": (UsageUnknownError("too slow"), "it is not known whether a pod uses it: too slow"),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_claim_whose_devices_a_process_uses_or_may_use_is_kept(
+    sweeper: Sweeper, driver: Driver, node: Node, api: FakeApi, processes: FakeProcesses, name: str
+) -> None:
+    """The kubelet does not list pods that it is stopping."""
+    processes.scan, why = KEPT[name]
+    api.remove_claim(1)
+    sweep(sweeper, 3)
+    assert node.spec_names() == [spec_name(1), spec_name(2)]
+    [hold] = driver.holds.claims.values()
+    assert hold.why == why
+
+
+@pytest.mark.parametrize("scan", [use("pod-uid", 1), use("elsewhere", 7)], ids=["looks at it", "another device"])
+def test_processes_that_use_devices_for_claims_that_exist_keep_no_other(
+    sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi, processes: FakeProcesses, scan: ProcessScan
+) -> None:
+    """A monitoring pod with adminAccess has every device open."""
+    look = result("neuron-device-1", "all", adminAccess=True)
+    preparer.prepare(allocated(3, look), node.view())
+    api.add_claim(claim_object(3, look))
+    processes.scan = scan
+    api.remove_claim(1)
+    sweep(sweeper, 2)
+    assert node.spec_names() == [spec_name(2), spec_name(3)]
+
+
+def test_devices_are_held_from_the_first_sweep_on(sweeper: Sweeper, driver: Driver, api: FakeApi) -> None:
+    api.remove_claim(1)
+    sweep(sweeper)
+    [hold] = driver.holds.claims.values()
+    assert (hold.use, hold.why) == (None, "nothing is known to use it, and it is released at the next search")
+    api.add_claim(claim_object(1, *devices(1)))
+    sweep(sweeper)
+    assert driver.holds.claims == {}
+
+
+def test_a_refused_claim_names_what_keeps_the_device(
+    sweeper: Sweeper, driver: Driver, preparer: Preparer, api: FakeApi, kubelet: KubeletServer
+) -> None:
+    kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(1)])]
+    api.add_claim(claim_object(3, *devices(1)))
+    api.remove_claim(1)
+    messages = []
+    for _ in range(2):
+        answers = asyncio.run(driver.prepare([ClaimReference("ns", "claim-3", uid(3))]))
+        messages.append(answers[uid(3)].error)
+        sweep(sweeper)
+    assert messages[0].startswith("Device neuron-device-1 is still prepared for ResourceClaim ns/claim-1")
+    why = " That ResourceClaim no longer exists: the kubelet reports that pod ns/p uses it."
+    assert messages[1] == messages[0] + why
+    assert driver.refusals == 2
+
+
+def test_it_looks_again_soon_after_a_claim_was_refused(
+    sweeper: Sweeper, driver: Driver, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[tuple[float, bool]] = []
+
+    async def sweep(*, release: bool = True) -> bool:
+        looks.append((clock.time - 1_000_000, release))
+        if looks[-1] == (0, True):
+            asyncio.get_running_loop().call_soon(refuse)
+        return True
+
+    def refuse() -> None:
+        driver.refusals += 1
+
+    monkeypatch.setattr(sweeper, "sweep", sweep)
+
+    async def scenario() -> None:
+        task = asyncio.create_task(sweeper.run())
+        await until(lambda: len(looks) >= 3)
+        task.cancel()
+
+    asyncio.run(scenario())
+    assert looks[:3] == [(0, True), (10, False), (300, True)]
+
+
+def test_a_look_between_two_sweeps_releases_nothing(sweeper: Sweeper, node: Node, api: FakeApi) -> None:
+    api.remove_claim(1)
+    assert asyncio.run(sweeper.sweep(release=False))
+    assert asyncio.run(sweeper.sweep(release=False))
+    sweep(sweeper)
+    assert node.spec_names() == [spec_name(1), spec_name(2)]
+    sweep(sweeper)
+    assert node.spec_names() == [spec_name(2)]

@@ -17,6 +17,8 @@ Object = Mapping[str, Any]
 
 _KUBELET: Final = "Correct what the kubelet reports."
 _NOT_PREPARED: Final = "FailedPrepareDynamicResources"
+_ABOUT_OTHERS: Final = (names.TAINT_DEVICE_PLUGIN, names.TAINT_HELD)
+"""Taints of the driver that are no fault of the device: a pod that has it runs on."""
 
 
 def runs_now(facts: Facts) -> bool:
@@ -83,7 +85,7 @@ def sick(facts: Facts) -> Diagnosis | None:
                     return Diagnosis("device-unhealthy", State.STUCK, text, SICK_FIX, evidence)
     for spec in (each["spec"] for each in facts.slices if pools.node_of(each["spec"]) == facts.node_name):
         for device in spec.get("devices") or ():
-            taints = [each for each in device.get("taints") or () if each.get("key") != names.TAINT_DEVICE_PLUGIN]
+            taints = [each for each in device.get("taints") or () if each.get("key") not in _ABOUT_OTHERS]
             if device.get("name") in held and taints:
                 taint = node_fit.taint_text(taints[0])
                 text = f"It uses {device['name']} on {facts.node_name}, which has the taint {taint}."

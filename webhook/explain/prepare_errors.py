@@ -37,6 +37,10 @@ def prepare_failure(message: str, node: str, *, publishes: bool) -> Diagnosis:
             "Set the same logicalNeuronCore as the other pods on the device, or request whole devices, and recreate it."
         )
         return Diagnosis("lnc-conflict", State.STUCK, text, fix)
+    if "ResourceClaim no longer exists" in message:
+        text = f"A device of its claim on node {node} is in use by a pod whose claim was removed: {_told(message)}"
+        fix = "End the pod that is named, or delete this one to have it allocated to other devices. " + _RETRIES
+        return Diagnosis("device-kept", State.STUCK, text, fix)
     if _has(message, ("still prepared for", "driver lost which of its cores", "still restores")):
         text = f"A device of its claim is not free on node {node} yet: {_told(message)}"
         return Diagnosis("device-held", State.WAITS, text, "Check the pod that is named. " + _RETRIES)

@@ -11,7 +11,7 @@ from webhook.decisions.modes import MODE_WORDS, Mode
 from webhook.inspection.pools import advertised, incomplete, instance_type, newest, text_attribute
 from webhook.status import kubelets
 from webhook.status.lines import Line, Verdict, counted, listed
-from webhook.status.offers import NODES, Offers, check_owners, check_ultraservers
+from webhook.status.offers import NODES, Offers, check_held, check_owners, check_ultraservers
 from webhook.status.snapshot import Snapshot
 
 CLASSES: Final = "device class"
@@ -41,9 +41,11 @@ def check_nodes(snapshot: Snapshot) -> Iterator[Line]:
         return
     offers = Offers(slices)
     yield _driver(offers)
-    if partial := [f"{pool} ({found} of {wanted})" for pool, (found, wanted) in incomplete(newest(slices)).items()]:
+    pools = incomplete(newest(slices))
+    if partial := [f"{pool} ({found} of {wanted})" for pool, (found, wanted) in pools.items()]:
         text = f"incomplete pools, from which the scheduler does not allocate: {listed(partial)}."
         yield Line(NODES, Verdict.NOTE, text, "If it lasts, check the kubelet plugin's pods there.")
+    yield from check_held(offers, pools)
     yield from check_ultraservers(offers)
     if isinstance(nodes, Unseen):
         return

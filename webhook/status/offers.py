@@ -13,6 +13,7 @@ from webhook.status.lines import Line, Verdict, listed
 NODES: Final = "nodes"
 
 _ONE_OWNER: Final = "Exclude the nodes of the DRA driver from the device plugin's DaemonSet (nodeSelector or affinity)."
+_KEPT: Final = "The Node's Events (DeviceKept) and the log of its kubelet plugin say why."
 _SWITCH: Final = f"The label {names.LABEL_ULTRASERVER_PUBLISH} of the nodes chooses: devices or node."
 
 BOTH, DEVICES, NODE = "both", "devices", "node"
@@ -33,6 +34,8 @@ class Offers:
         """Attributes of the device that stands for the whole node, by node."""
         self.pools: set[str] = set()
         """Nodes with slices, also with empty ones."""
+        self.held: defaultdict[str, list[str]] = defaultdict(list)
+        """Devices that the driver keeps from new claims, by node."""
         self._open: set[str] = set()
         for spec in newest(slices):
             node = spec.get("nodeName") or spec["pool"]["name"]
@@ -47,7 +50,10 @@ class Offers:
             self.devices[node].append(attributes)
         elif kind == names.RESOURCE_TYPE_NODE:
             self.whole[node] = attributes
-        if not any(taint.get("key") == names.TAINT_DEVICE_PLUGIN for taint in device.get("taints") or ()):
+        keys = {taint.get("key") for taint in device.get("taints") or ()}
+        if names.TAINT_HELD in keys and kind != names.RESOURCE_TYPE_NODE:
+            self.held[node].append(str(device.get("name")))
+        if names.TAINT_DEVICE_PLUGIN not in keys:
             self._open.add(node)
 
     @property
@@ -78,6 +84,28 @@ def check_owners(offers: Offers, plugin: Collection[str]) -> Iterator[Line]:
     if alone := {node for node in plugin if node not in offers.pools}:
         text = f"nodes with the device plugin only, where converted pods cannot run: {listed(alone)}."
         yield Line(NODES, Verdict.NOTE, text)
+
+
+def check_held(offers: Offers, partial: Collection[str]) -> Iterator[Line]:
+    """Report devices that new claims do not get: those that the driver holds, and those that it does not publish.
+
+    Args:
+        offers: what the driver publishes.
+        partial: nodes some of whose slices are missing.
+    """
+    if offers.held:
+        devices = [f"{node} ({listed(found)})" for node, found in offers.held.items()]
+        text = f"devices of claims that no longer exist, which new claims do not get: {listed(devices)}."
+        yield Line(NODES, Verdict.NOTE, text, _KEPT)
+    catalogue = Catalogue()
+    fewer = []
+    for node, found in offers.devices.items():
+        entry = catalogue.get(text_attribute(found[0], names.ATTRIBUTE_INSTANCE_TYPE))
+        if node not in partial and entry is not None and len(found) < (entry.devices or 0):
+            fewer.append(f"{node} ({len(found)} of {entry.devices})")
+    if fewer:
+        text = f"nodes that publish fewer devices than their type has: {listed(fewer)}."
+        yield Line(NODES, Verdict.NOTE, text, _KEPT)
 
 
 def check_ultraservers(offers: Offers) -> Iterator[Line]:

@@ -339,6 +339,14 @@ RESULT = f"{PREPARE}NodePrepareResources failed for ResourceClaim train-claim: "
             id="held",
         ),
         pytest.param(
+            f"{RESULT}Device neuron-device-0 is still prepared for ResourceClaim team-b/x as neuron-device-0. That "
+            "ResourceClaim no longer exists: the kubelet reports that pod team-b/p uses it.",
+            "device-kept",
+            "A device of its claim on node a is in use by a pod whose claim was removed: Device neuron-device-0",
+            "End the pod that is named, or delete this one",
+            id="kept",
+        ),
+        pytest.param(
             f"{RESULT}The node does not have the device neuron-device-9: its Neuron devices are 0. It has vanished.",
             "device-gone",
             "A device of its claim is gone from node a: The node does not have the device neuron-device-9",

@@ -363,6 +363,21 @@ NOTED: list[Any] = [
         id="devices that are withheld for the device plugin",
     ),
     pytest.param(
+        well(
+            resource_slices=(
+                resource_slice("n1", 1, instance_type="trn1.2xlarge", taint="neuron.aws.com/held"),
+                resource_slice("n2"),
+            )
+        ),
+        "devices of claims that no longer exist, which new claims do not get: n1 (neuron-device-0).",
+        id="devices that are held",
+    ),
+    pytest.param(
+        well(resource_slices=(resource_slice("n1", 15), resource_slice("n2"))),
+        "nodes that publish fewer devices than their type has: n1 (15 of 16).",
+        id="devices that are not published",
+    ),
+    pytest.param(
         well(resource_slices=(resource_slice("n1"), resource_slice("n2", instance_type=US, whole_node=False))),
         "UltraServer nodes that publish only single devices, where no pod gets a whole node: n2.",
         id="an UltraServer node that publishes devices",
