@@ -79,6 +79,7 @@ def _knowledge(case: schema.Case, data: Mapping[str, Any]) -> DeviceKnowledge:
     specs: dict[str, dict[str, ClaimSpec]] = {"ResourceClaim": {}, "ResourceClaimTemplate": {}}
     classes: dict[str, bool | None] = {}
     lncs: dict[str, tuple[int, ...]] = {}
+    selecting: dict[str, tuple[str, ...]] = {}
     extended: dict[str, str] = {}
     for each in case.objects:
         kind, version = str(each.get("kind", "")), str(each.get("apiVersion", ""))
@@ -89,6 +90,7 @@ def _knowledge(case: schema.Case, data: Mapping[str, Any]) -> DeviceKnowledge:
             spec, _ = read_class(version, each.get("spec"))
             classes[name] = any(names.DRIVER in selector.expression for selector in spec.selectors)
             lncs[name] = holdings.lncs_of(spec.configs)
+            selecting[name] = tuple(selector.expression for selector in spec.selectors)
             resource = mapping(each.get("spec")).get("extendedResourceName")
             if isinstance(resource, str) and resource:
                 extended[resource] = name
@@ -98,6 +100,7 @@ def _knowledge(case: schema.Case, data: Mapping[str, Any]) -> DeviceKnowledge:
     return DeviceKnowledge(
         classes=classes or None,
         class_lncs=lncs,
+        class_selectors=selecting,
         extended=extended,
         templates=specs["ResourceClaimTemplate"],
         claims=specs["ResourceClaim"],

@@ -1,5 +1,6 @@
 """Reads the device requests and constraints of a claim's raw spec, of any version of `resource.k8s.io`."""
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -11,6 +12,8 @@ from policies.judging.fields import mapping, mappings
 UNREADABLE_COUNT: Final = -1
 
 _LONGEST_MODE: Final = 60
+_MOST_CAPACITIES: Final = 32
+"""The API server's limit on `capacity.requests`."""
 _GROUPS: Final = ("resource.aws.com/devicegroup", f"{names.DRIVER}/window")
 
 
@@ -49,7 +52,9 @@ def _alternative(fields: Mapping[str, Any], reference: str) -> DeviceRequest:
     name = device_class if isinstance(device_class, str) else ""
     amounts = mapping(mapping(fields.get("capacity")).get("requests"))
     capacity = tuple(
-        (key, str(value)) for key in names.CORES_SPELLINGS if isinstance(value := amounts.get(key), str | int)
+        (key, str(value))
+        for key, value in itertools.islice(amounts.items(), _MOST_CAPACITIES)
+        if isinstance(value, str | int)
     )
     return DeviceRequest(
         "", reference, name, selectors, everything, amount, fields.get("adminAccess") is True, capacity=capacity

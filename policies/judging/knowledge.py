@@ -3,9 +3,10 @@
 import dataclasses
 import functools
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Final
 
-from neuron import names
+from neuron import capacities, names, quantities
 from neuron.claim_specs import ClaimSpec
 from neuron.instances import Catalogue, InstanceType
 
@@ -22,6 +23,7 @@ class DeviceKnowledge:
         classes: by name, whether a DeviceClass has Neuron devices (None: not known). None instead of a mapping if no
             class is known. A class that is missing is judged by its name.
         class_lncs: logical NeuronCore settings in the configs of DeviceClasses, by class name.
+        class_selectors: CEL selectors of DeviceClasses that may have Neuron devices, by class name.
         extended: extended resource -> DeviceClass that serves it (KEP-5004).
         templates: the known ResourceClaimTemplates of the object's namespace by name.
         claims: the known ResourceClaims of the object's namespace by name.
@@ -36,6 +38,7 @@ class DeviceKnowledge:
     catalogue: Catalogue = dataclasses.field(default_factory=Catalogue)
     classes: Mapping[str, bool | None] | None = None
     class_lncs: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    class_selectors: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     extended: Mapping[str, str] = dataclasses.field(default_factory=dict)
     templates: Mapping[str, ClaimSpec] = dataclasses.field(default_factory=dict)
     claims: Mapping[str, ClaimSpec] = dataclasses.field(default_factory=dict)
@@ -62,12 +65,16 @@ class Figures:
     Attributes:
         node: devices of the largest node.
         ultraservers: instance types whose whole nodes are devices.
+        least_node_id: the smallest `deviceId` of a whole node: the driver uses the number after its last device.
+        most: by capacity, the most that one device has.
         cores: for every type with known cores, the fewest cores of a device and the counts that one request can have;
             no counts for a ring, which allows any number of consecutive devices.
     """
 
     node: int
     ultraservers: frozenset[str]
+    least_node_id: int
+    most: Mapping[str, Decimal]
     cores: tuple[tuple[int, tuple[int, ...]], ...]
 
     def devices_for(self, cores: int) -> int:
@@ -87,8 +94,22 @@ def figures(catalogue: Catalogue) -> Figures:
         for entry in catalogue
         if entry.cores_per_device
     }
-    ultraservers = frozenset(entry.name for entry in catalogue if entry.ultraserver_nodes)
-    return Figures(node, ultraservers, tuple(sorted(cores)))
+    ultraservers = [entry for entry in catalogue if entry.ultraserver_nodes]
+    return Figures(
+        node,
+        frozenset(entry.name for entry in ultraservers),
+        min((entry.devices or 0 for entry in ultraservers), default=0),
+        _most_capacities(catalogue),
+        tuple(sorted(cores)),
+    )
+
+
+def _most_capacities(catalogue: Catalogue) -> Mapping[str, Decimal]:
+    most: dict[str, Decimal] = {}
+    for entry in catalogue:
+        for name, text in capacities.quantities(entry).items():
+            most[name] = max(most.get(name, Decimal(0)), quantities.parse_amount(text))
+    return most
 
 
 def _counts(entry: InstanceType) -> tuple[int, ...]:

@@ -16,7 +16,8 @@ from neuron.claim_specs import ClaimSpec, Config, DeviceRequest
 from policies.judging.claim_requests import GroupedRequests, cores_of
 from policies.judging.fields import mapping, mappings, shown
 from policies.judging.knowledge import DeviceKnowledge, figures
-from policies.judging.whole_nodes import ParsingTime, excludes_whole_nodes
+from policies.judging.whole_nodes import ParsingTime, can_be_whole_node
+from policies.selectors.whole_nodes import NodeDevice
 
 MOST: Final = 1_000_000
 """Counts are cut to this number: no cluster has as many devices, and sums stay small numbers."""
@@ -104,6 +105,9 @@ class Tally:
         self.knowledge = knowledge
         self._time = time
         self._figures = figures(knowledge.catalogue)
+        # A driver other than ours may number whole nodes in another way.
+        least_id = None if knowledge.whole_nodes else self._figures.least_node_id
+        self._node_device = NodeDevice(self._figures.ultraservers, least_id)
         self._requests: list[Mapping[str, object]] = []
         self._lncs: dict[int, None] = {}
         self._classes: dict[str, None] = {}
@@ -247,15 +251,32 @@ class Tally:
 
     def _may_be_node(self, name: str, devices: DeviceRequest, grouped: GroupedRequests) -> bool:
         """Whether one "device" of a request can be a whole UltraServer node."""
-        expressions = [each.expression for each in devices.selectors]
-        offered = self.knowledge.whole_nodes or any(names.RESOURCE_TYPE_NODE in each for each in expressions)
-        if not offered or devices in grouped:
+        if devices in grouped:
             return False
+        if not self.knowledge.whole_nodes and self._needs_more_than_a_device(devices):
+            return True
+        expressions = [
+            *self.knowledge.class_selectors.get(devices.device_class, ()),
+            *(each.expression for each in devices.selectors),
+        ]
+        if not expressions:
+            return self.knowledge.whole_nodes
         try:
-            return not excludes_whole_nodes(expressions, self._figures.ultraservers, self._time)
+            return can_be_whole_node(expressions, self._node_device, self._time, published=self.knowledge.whole_nodes)
         except CelTimeExceededError:
             self.doubt(f"the selectors of request {shown(name)} take too long to read")
             return True
+
+    def _needs_more_than_a_device(self, devices: DeviceRequest) -> bool:
+        """Whether a request consumes more than a single device has; a whole node has the capacity of all devices."""
+        for capacity, text in devices.capacity:
+            try:
+                amount = quantities.parse_amount(text)
+            except quantities.NotAQuantityError:
+                return True
+            if amount > self._figures.most.get(capacity.removeprefix(f"{names.DRIVER}/"), 0):
+                return True
+        return False
 
 
 def at_most(count: int) -> int:

@@ -199,6 +199,7 @@ class DeviceKnower:
             self._catalogue.observed(self._view.observations()),
             None if classes is None else {name: self._has_devices(spec) for name, spec in classes.items()},
             {name: lncs for name, spec in (classes or {}).items() if (lncs := lncs_of(spec.configs))},
+            {name: tuple(each.expression for each in spec.selectors) for name, spec in (classes or {}).items()},
             dict(self._view.extended_resources()),
             whole_nodes=any(shape.resource_type == names.RESOURCE_TYPE_NODE for shape in shapes),
         )
