@@ -1,6 +1,6 @@
 """Specs of ResourceClaims, ResourceClaimTemplates and DeviceClasses, equal for all API versions.
 
-`neuron.claim_reader` reads them; it is the only module that knows API versions.
+`neuron.claim_reader` reads them from any API version; `neuron.resource_versions` converts objects between versions.
 """
 
 import dataclasses

@@ -71,6 +71,7 @@ def subject_of(case: schema.Case) -> Subject:
         operation=case.operation,
         resource=case.resource,
         old_object=case.old_object,
+        name=case.object_name or "",
     )
 
 

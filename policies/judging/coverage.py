@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from neuron.findings import did_you_mean, few
 from policies.judging.rules import ValidatingRule
-from policies.schema.kinds import ResourceRule
+from policies.schema.constraints import ResourceRule
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from policies.judging.failures import Failure
 from policies.judging.rules import Binding, HintRule, PodRule, ValidatingRule
 from policies.judging.runs import MOST_ERRORS, Budgets, Run, within
 from policies.judging.sharing import Memo
-from policies.judging.subjects import Subject
+from policies.judging.subjects import Api, Subject
 from policies.judging.verdicts import PolicyOutcome, Verdict
 from policies.judging.whole_nodes import ParsingTime
 
@@ -85,18 +85,18 @@ def evaluate(
     """
     verdicts = []
     deadline = clock() + time_limit.seconds
-    activation: dict[str, Any] | None = None
+    views = _Views(subject, clock, deadline, time_limit)
     budgets = Budgets(clock, limits, time_limit.seconds)
-    memo = Memo()
-    matched: dict[int, tuple[bool, bool]] = {}
+    matched: dict[int, tuple[Api | None, bool]] = {}
     for rule in rules:
         # Equal constraints are one object (`sharing.Sharing.match`).
         found = matched.get(id(rule.match))
         if found is None:
-            about = matching.rules_match(rule.match, subject)
-            found = matched[id(rule.match)] = (about, about and matching.selectors_match(rule.match, subject))
-        about, selected = found
-        if not about:
+            seen_in = matching.rules_match(rule.match, subject)
+            selected = seen_in is not None and matching.selectors_match(rule.match, subject)
+            found = matched[id(rule.match)] = (seen_in, selected)
+        seen_in, selected = found
+        if seen_in is None:
             continue
         started = clock()
         bindings = rule.bindings
@@ -105,8 +105,12 @@ def evaluate(
         if not bindings or not selected:
             verdicts.append(Verdict(rule, PolicyOutcome.NO_MATCH))
             continue
-        if activation is None:
-            activation = _activation(subject, clock, deadline, time_limit)
+        view = views.of(seen_in)
+        if view is None:
+            run = Run(rule, {}, budgets, started)
+            verdicts.append(run.unfinished(_unconverted(subject, seen_in), bindings, now, exempts=False))
+            continue
+        activation, memo = view
         cases = _with_parameters(rule, bindings, subject) if rule.parametrised else ((rule.params, "", bindings),)
         for params, fault, bound in cases:
             run = Run(rule, activation, budgets, started, params, memo)
@@ -119,6 +123,48 @@ def evaluate(
             if time_limit.raises and clock() > deadline and (run.exceeded or started > deadline):
                 raise TakesLongError
     return tuple(verdicts)
+
+
+class _Views:
+    """The variables of a request, for each API version in which policies see it."""
+
+    def __init__(self, subject: Subject, clock: Clock, deadline: float, time_limit: TimeLimit) -> None:
+        self._subject = subject
+        self._clock = clock
+        self._deadline = deadline
+        self._limit = time_limit
+        self._first: dict[str, Any] | None = None
+        self._found: dict[Api, tuple[dict[str, Any], Memo] | None] = {}
+
+    def of(self, api: Api) -> tuple[dict[str, Any], Memo] | None:
+        """Variables, and the results of shared expressions; None if the object cannot be converted.
+
+        Raises:
+            TakesLongError: the time limit is over before all selectors are parsed, and it raises.
+        """
+        if api not in self._found:
+            self._found[api] = self._made(api)
+        return self._found[api]
+
+    def _made(self, api: Api) -> tuple[dict[str, Any], Memo] | None:
+        subject = self._subject.in_api(api)
+        if subject is None:
+            return None
+        if self._first is None:
+            self._first = _activation(self._subject, self._clock, self._deadline, self._limit)
+        if subject is self._subject:
+            return self._first, Memo()
+        return {**self._first, **subject.versioned()}, Memo()
+
+
+def _unconverted(subject: Subject, api: Api) -> str:
+    """Why a policy cannot be evaluated on an object of another API version."""
+    has, wants = (f"{group}/{version}" if group else version for group, version in (subject.api, api))
+    return (
+        f"not evaluated: its rules list {subject.resource} of {wants}, and this object of {has} cannot be converted:"
+        f" add {subject.api[1]!r} to apiVersions"
+        f"{'' if subject.api[0] == api[0] else f' and {subject.api[0]!r} to apiGroups'}, or set matchPolicy: Exact"
+    )
 
 
 def _with_parameters(
@@ -167,7 +213,7 @@ def unjudged(
     """
     verdicts = []
     for rule in rules:
-        if not matching.rules_match(rule.match, subject) or not matching.namespace_matches(rule.match, subject):
+        if matching.rules_match(rule.match, subject) is None or not matching.namespace_matches(rule.match, subject):
             continue
         bindings = tuple(each for each in rule.bindings if _may_apply(each, subject))
         if bindings:
@@ -178,7 +224,9 @@ def unjudged(
 
 def _may_apply(binding: Binding, subject: Subject) -> bool:
     match = binding.match
-    return match is None or (matching.rules_match(match, subject) and matching.namespace_matches(match, subject))
+    if match is None:
+        return True
+    return matching.rules_match(match, subject) is not None and matching.namespace_matches(match, subject)
 
 
 AnyPodRule = TypeVar("AnyPodRule", PodRule, HintRule)

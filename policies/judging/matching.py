@@ -1,14 +1,17 @@
 """Matches requests with the resource rules and selectors of a policy; match conditions in CEL are elsewhere.
 
-The rules are those of `k8s.io/apiserver/pkg/admission/plugin/webhook/predicates`, with one difference: objects are not
-converted to other API versions, so a rule matches only the versions that it lists.
+The rules are those of `k8s.io/apiserver/pkg/admission/plugin/policy/matching` and `.../webhook/predicates`. They match
+the resource as the user sent it; with `matchPolicy: Equivalent` also in the other versions of its API.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
-from policies.judging.subjects import Subject
-from policies.schema.kinds import LabelSelector, MatchResources, PodMatch, ResourceRule
+from neuron import resource_versions
+from neuron.claim_specs import GROUP
+from policies.judging.subjects import NAMESPACES, Api, Subject, can_convert
+from policies.schema.constraints import LabelSelector, MatchResources, ResourceRule
+from policies.schema.kinds import PodMatch
 
 Labels = Mapping[str, Any]
 
@@ -40,18 +43,50 @@ def labels_of(data: object) -> Labels:
     return labels if isinstance(labels, dict) else {}
 
 
-def rules_match(match: MatchResources, subject: Subject) -> bool:
-    """Whether the resource rules match. Depends only on the kind of request and the object's name."""
-    if any(_rule_matches(rule, subject) for rule in match.exclude_resource_rules):
-        return False
-    return not match.resource_rules or any(_rule_matches(rule, subject) for rule in match.resource_rules)
+def rules_match(match: MatchResources, subject: Subject) -> Api | None:
+    """Group and version in which a policy with these rules sees the request; None if the rules do not match.
+
+    Depends only on resource, operation, kind and name.
+    """
+    if (subject.api[0], subject.resource) in _NEVER_JUDGED:
+        return None
+    if match.exclude_resource_rules and _matched(match.exclude_resource_rules, match, subject) is not None:
+        return None
+    return _matched(match.resource_rules, match, subject) if match.resource_rules else subject.sent_api
 
 
 def could_match(match: MatchResources, subject: Subject) -> bool:
     """Whether the resource rules can match this kind of request, for any name of the object."""
-    return not match.resource_rules or any(
-        _rule_matches(rule.model_copy(update={"resource_names": ()}), subject) for rule in match.resource_rules
-    )
+    if (subject.api[0], subject.resource) in _NEVER_JUDGED:
+        return False
+    return not match.resource_rules or _matched(match.resource_rules, match, subject, named=False) is not None
+
+
+_AUTHORIZATION: Final = "authorization.k8s.io"
+_ADMISSION: Final = "admissionregistration.k8s.io"
+_NEVER_JUDGED: Final = frozenset(
+    {
+        *(("authentication.k8s.io", each) for each in ("selfsubjectreviews", "tokenreviews")),
+        *((_AUTHORIZATION, each) for each in ("localsubjectaccessreviews", "selfsubjectaccessreviews")),
+        *((_AUTHORIZATION, each) for each in ("selfsubjectrulesreviews", "subjectaccessreviews")),
+        *((_ADMISSION, f"validatingadmissionpolic{end}") for end in ("ies", "ybindings")),
+        *((_ADMISSION, f"mutatingadmissionpolic{end}") for end in ("ies", "ybindings")),
+    }
+)
+"""Resources that the API server never shows to a ValidatingAdmissionPolicy (kubeapiserver/admission/exclusion, and
+apiserver/pkg/admission/plugin/policy/validating)."""
+_ONE_VERSION: Final = frozenset(
+    {
+        *("", "apps", "batch", "policy", "rbac.authorization.k8s.io", "node.k8s.io", "discovery.k8s.io"),
+        *("apiextensions.k8s.io", "apiregistration.k8s.io"),
+    }
+)
+"""Groups of Kubernetes with one version of each resource."""
+_SAME_STORAGE: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("", "events"): ("events.k8s.io",),
+    ("events.k8s.io", "events"): ("",),
+}
+"""Other groups with the same objects."""
 
 
 def selectors_match(match: MatchResources, subject: Subject) -> bool:
@@ -61,14 +96,14 @@ def selectors_match(match: MatchResources, subject: Subject) -> bool:
 
 def namespace_matches(match: MatchResources, subject: Subject) -> bool:
     """Whether the namespace selector matches; a Namespace object that is not known counts as a match."""
-    if subject.kind == "Namespace" and subject.group == "" and subject.object is None and subject.old_object is None:
+    if _is_about_namespace(subject) and subject.object is None and subject.old_object is None:
         return True
     return _namespace_matches(match.namespace_selector, subject)
 
 
 def matches(match: MatchResources | None, subject: Subject) -> bool:
     """Whether rules and selectors match; None matches every request."""
-    return match is None or (rules_match(match, subject) and selectors_match(match, subject))
+    return match is None or (rules_match(match, subject) is not None and selectors_match(match, subject))
 
 
 def pod_matches(match: PodMatch, subject: Subject) -> bool:
@@ -97,30 +132,79 @@ def _names(pattern: str, namespace: str) -> bool:
 def _namespace_matches(selector: LabelSelector | None, subject: Subject) -> bool:
     if selector is None:
         return True
-    if subject.kind == "Namespace" and subject.group == "":
-        return selects(selector, labels_of(subject.object or subject.old_object))
+    if _is_about_namespace(subject):
+        # A new Namespace is not in a cache yet; for all others the labels that it has count.
+        written = subject.operation in ("CREATE", "UPDATE") and not subject.subresource
+        data = subject.object if written or subject.old_object is None else subject.old_object
+        return selects(selector, labels_of(data))
     # Cluster-scoped objects are never excluded by a namespace selector.
     return not subject.namespace or selects(selector, labels_of(subject.namespace_object))
+
+
+def _is_about_namespace(subject: Subject) -> bool:
+    return subject.resource == NAMESPACES and subject.api[0] == ""
 
 
 def _object_matches(selector: LabelSelector | None, subject: Subject) -> bool:
     if selector is None or (not selector.match_labels and not selector.match_expressions):
         return True
-    known = [data for data in (subject.object, subject.old_object) if data is not None]
+    # An object without metadata, such as PodExecOptions, has no labels that can be selected, not even by their absence.
+    known = [data for data in (subject.object, subject.old_object) if isinstance(data, dict) and "metadata" in data]
     return any(selects(selector, labels_of(data)) for data in known)
 
 
-def _rule_matches(rule: ResourceRule, subject: Subject) -> bool:
-    if rule.resource_names and subject.name not in rule.resource_names:
+# --- rules ----------------------------------------------------------------------------------------------------------
+
+
+def _matched(
+    rules: Iterable[ResourceRule], match: MatchResources, subject: Subject, *, named: bool = True
+) -> Api | None:
+    """Group and version of the first rule that matches; those that the user sent are preferred."""
+    sent = subject.sent_api
+    fitting = [rule for rule in rules if _fits(rule, subject, named=named)]
+    if any(_lists(rule, sent) for rule in fitting):
+        return sent
+    if match.match_policy == "Equivalent":
+        for rule in fitting:
+            for api in _equivalents(rule, subject):
+                if api != sent and _lists(rule, api):
+                    return api
+    return None
+
+
+def _equivalents(rule: ResourceRule, subject: Subject) -> Iterator[Api]:
+    """Other versions of the resource's API, as far as they are known to exist.
+
+    The version that the webhook received exists, and so do those of claims; most groups of Kubernetes have one version.
+    For other kinds only the API server knows: if a rule names the resource, its versions are taken as existing.
+    """
+    yield subject.api
+    group = subject.sent_api[0]
+    if group == GROUP:
+        known = ((group, version) for version in resource_versions.VERSIONS)
+        yield from (api for api in known if can_convert(subject, api))
+    names_it = group in rule.api_groups and any(each.partition("/")[0] == subject.resource for each in rule.resources)
+    if names_it and group not in _ONE_VERSION:
+        yield from ((group, version) for version in rule.api_versions)
+    for other in _SAME_STORAGE.get((group, subject.resource), ()):
+        if other in rule.api_groups:
+            yield other, "v1"
+
+
+def _fits(rule: ResourceRule, subject: Subject, *, named: bool) -> bool:
+    """Whether a rule matches in everything but the API group and version."""
+    if named and rule.resource_names and subject.name not in rule.resource_names:
         return False
-    namespaced = bool(subject.namespace) and subject.kind != "Namespace"
+    namespaced = bool(subject.namespace) and not _is_about_namespace(subject)
     return (
         rule.scope in ("*", "Namespaced" if namespaced else "Cluster")
         and _listed(rule.operations, subject.operation)
-        and _listed(rule.api_groups, subject.group)
-        and _listed(rule.api_versions, subject.version)
         and any(_resource_matches(resource, subject) for resource in rule.resources)
     )
+
+
+def _lists(rule: ResourceRule, api: Api) -> bool:
+    return _listed(rule.api_groups, api[0]) and _listed(rule.api_versions, api[1])
 
 
 def _listed(values: tuple[str, ...], value: str) -> bool:

@@ -17,6 +17,7 @@ from neuron.templates import Template
 from policies.judging.sharing import Shared, Sharing
 from policies.judging.subjects import types_with
 from policies.schema import kinds as schema
+from policies.schema.constraints import MatchResources
 from policies.schema.conversion import TemplateMapping
 from policies.schema.documents import Document, Path, Problem
 from policies.schema.hints import PreferredSchedulingTerm, manifest
@@ -79,7 +80,7 @@ class Binding:
     """
 
     name: str
-    match: schema.MatchResources | None
+    match: MatchResources | None
     actions: tuple[str, ...]
     parameters: Parameters | None = None
 
@@ -112,7 +113,7 @@ class ValidatingRule:
     kind: str
     document: Document
     severity: str
-    match: schema.MatchResources
+    match: MatchResources
     bindings: tuple[Binding, ...]
     conditions: tuple[Condition, ...]
     variables: Mapping[str, Program]

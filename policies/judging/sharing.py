@@ -12,7 +12,7 @@ from kubecel.budget import Budget
 from kubecel.engine import Program
 from kubecel.errors import CelRuntimeError
 from kubecel.types import Type
-from policies.schema.kinds import MatchResources
+from policies.schema.constraints import MatchResources
 
 
 @dataclasses.dataclass(slots=True, eq=False)

@@ -2,10 +2,12 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from kubecel import types
 from kubecel.types import BOOL, DYN, INT, LIST, STRING, Type, list_of, map_of, record
+from neuron import resource_versions
+from neuron.claim_specs import GROUP
 from policies.judging.fields import mapping
 from policies.judging.holdings import of_claim, of_pod
 from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge
@@ -66,9 +68,16 @@ SAME_FOR_ALL: Final = frozenset(VARIABLES) - {"params"}
 """Those with the same values for all policies on one request."""
 
 
+Api: TypeAlias = tuple[str, str]
+"""API group (empty for core) and version."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Subject:
     """One admission request.
+
+    The object of a subresource may be of another API than the resource: `deployments/scale` of apps/v1 has a Scale of
+    autoscaling/v1. Rules match the resource.
 
     Attributes:
         operation: CREATE, UPDATE, DELETE or CONNECT.
@@ -76,6 +85,7 @@ class Subject:
         version: its version.
         kind: its kind.
         resource: plural name, e.g. `pods`.
+        resource_api: group and version of the resource; None: those of the object.
         subresource: e.g. `scale`; empty for the object itself.
         namespace: empty for cluster-scoped objects.
         name: empty if the API server will generate it.
@@ -99,6 +109,7 @@ class Subject:
     object: Any
     old_object: Any = None
     subresource: str = ""
+    resource_api: Api | None = None
     namespace: str = ""
     name: str = ""
     namespace_object: Mapping[str, Any] | None = None
@@ -109,12 +120,39 @@ class Subject:
     quotas: Mapping[str, int] | None = None
     knowledge: DeviceKnowledge = NOTHING_KNOWN
 
+    @property
+    def api(self) -> Api:
+        """Group and version of the resource, as the webhook receives it."""
+        return (self.group, self.version) if self.resource_api is None else self.resource_api
+
+    @property
+    def sent_api(self) -> Api:
+        """Group and version of the resource, as the user sent it."""
+        if self.sent_as is None:
+            return self.api
+        resource = self.sent_as.resource
+        return resource["group"], resource["version"]
+
+    def in_api(self, wanted: Api) -> "Subject | None":
+        """The request as a policy for another API version sees it; None if the object cannot be converted."""
+        group, version = self.api
+        if wanted == (group, version):
+            return self
+        sent_as = self.sent_as or SentAs(*self._identity(), self.subresource)
+        if self.group != group:
+            # For example a Scale: it is the same for every version of the resource.
+            return dataclasses.replace(self, resource_api=wanted, sent_as=sent_as)
+        if not can_convert(self, wanted):
+            return None
+        data, old = (resource_versions.converted(self.kind, each, wanted[1]) for each in (self.object, self.old_object))
+        return dataclasses.replace(
+            self, version=wanted[1], resource_api=wanted, object=data, old_object=old, sent_as=sent_as
+        )
+
     def activation(self, params: Mapping[str, Any] | None, time: ParsingTime | None = None) -> dict[str, Any]:
         """A value for every variable of `VARIABLES`; `time` bounds the counting of devices."""
         return {
-            "object": self.object,
-            "oldObject": self.old_object,
-            "request": self._request(),
+            **self.versioned(),
             "namespaceObject": self.namespace_object,
             "params": params,
             "neuron": {
@@ -123,14 +161,29 @@ class Subject:
                 "quotasKnown": self.quotas is not None,
                 "extendedResources": dict(self.knowledge.extended),
             },
+        }
+
+    def versioned(self) -> dict[str, Any]:
+        """The variables that depend on the API version in which a policy sees the object."""
+        return {
+            "object": self.object,
+            "oldObject": self.old_object,
+            "request": self._request(),
             "claim": claim_spec(self.kind, self.object),
             "template": self.object if self.kind == "ResourceClaimTemplate" else None,
         }
 
+    def _identity(self) -> tuple[dict[str, str], dict[str, str]]:
+        """`request.kind` and `request.resource`."""
+        group, version = self.api
+        return (
+            {"group": self.group, "version": self.version, "kind": self.kind},
+            {"group": group, "version": version, "resource": self.resource},
+        )
+
     def _request(self) -> dict[str, Any]:
         """The variable `request`. As in the API server, empty fields are absent (k8s.io/api/admission/v1)."""
-        kind = {"group": self.group, "version": self.version, "kind": self.kind}
-        resource = {"group": self.group, "version": self.version, "resource": self.resource}
+        kind, resource = self._identity()
         sent_as = self.sent_as or SentAs(kind, resource, self.subresource)
         user = self.user_info
         extra = {key: _texts(values) for key, values in mapping(user.get("extra")).items()}
@@ -167,6 +220,14 @@ class SentAs:
     subresource: str
 
 
+def can_convert(subject: Subject, wanted: Api) -> bool:
+    """Whether `Subject.in_api` can convert the object."""
+    group, version = subject.api
+    if wanted == (group, version) or subject.group != group:
+        return True
+    return wanted[0] == group == GROUP and resource_versions.convertible(subject.kind, version, wanted[1])
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class RequestContext:
     """What a request has beside its objects; see `Subject`.
@@ -194,41 +255,76 @@ def of_object(
     operation: str = "CREATE",
     resource: str | None = None,
     old_object: Any = None,
+    name: str = "",
 ) -> Subject:
     """The request that would send an object to the API server.
 
     Args:
         data: the object, as in a manifest.
         context: what the request has beside its objects.
-        operation: CREATE, UPDATE or DELETE.
-        resource: plural name, with a subresource such as `pods/ephemeralcontainers` if the request is about one; None:
-            guessed from the kind, as kubectl does.
+        operation: CREATE, UPDATE, DELETE or CONNECT.
+        resource: plural name, with a subresource such as `pods/ephemeralcontainers` if the request is about one, and
+            with version and group, as in `leaderworkersets.v1.leaderworkerset.x-k8s.io/scale`, if they are not those of
+            the object; None: guessed from the kind, as kubectl does.
         old_object: the object before an UPDATE.
+        name: of the object of the request; empty: that in its metadata.
     """
     group, _, version = str(data.get("apiVersion", "")).rpartition("/")
     kind = str(data.get("kind", ""))
     metadata = mapping(data.get("metadata"))
+    full, _, subresource = (resource or plural(kind)).partition("/")
+    plural_name, _, api = full.partition(".")
+    resource_api = _api_of(api) if api else OWNERS.get((plural_name, subresource))
+    name = name or str(metadata.get("name", ""))
     known = mapping(mapping(context.namespace_object).get("metadata")).get("name")
-    namespace = "" if kind in CLUSTER_SCOPED else str(metadata.get("namespace") or known or "default")
+    namespace, namespace_object = "", None
+    if plural_name == NAMESPACES:
+        # The API server sets the namespace of a request about a Namespace, and has no namespaceObject for it.
+        namespace = name
+    elif kind not in CLUSTER_SCOPED and plural_name not in _CLUSTER_SCOPED_OWNERS:
+        namespace = str(metadata.get("namespace") or known or "default")
+        namespace_object = context.namespace_object or namespace_named(namespace)
     deleted = operation == "DELETE"
     return Subject(
         operation=operation,
         group=group,
         version=version,
         kind=kind,
-        resource=(resource or plural(kind)).partition("/")[0],
-        subresource=(resource or "").partition("/")[2],
+        resource=plural_name,
+        subresource=subresource,
+        resource_api=resource_api,
         object=None if deleted else data,
         old_object=data if deleted else old_object,
         namespace=namespace,
-        name=str(metadata.get("name", "")),
-        namespace_object=context.namespace_object or (namespace_named(namespace) if namespace else None),
+        name=name,
+        namespace_object=namespace_object,
         user_info=context.user_info,
         quotas=context.quotas,
         knowledge=context.knowledge,
     )
 
 
+def _api_of(text: str) -> Api:
+    """Version and group as in `pods.v1.` and `deployments.v1.apps` (apimachinery schema.ParseResourceArg)."""
+    version, _, group = text.partition(".")
+    return group, version
+
+
+NAMESPACES: Final = "namespaces"
+OWNERS: Final[Mapping[tuple[str, str], Api]] = {
+    **{(each, "scale"): ("apps", "v1") for each in ("deployments", "replicasets", "statefulsets")},
+    ("replicationcontrollers", "scale"): ("", "v1"),
+    ("pods", "eviction"): ("", "v1"),
+    ("serviceaccounts", "token"): ("", "v1"),
+}
+"""API of the resource, for the subresources of Kubernetes whose object is of another API."""
+_CLUSTER_SCOPED_OWNERS: Final = (
+    "nodes",
+    "persistentvolumes",
+    "certificatesigningrequests",
+    "customresourcedefinitions",
+)
+"""Cluster-scoped resources with subresources whose object is of another kind or without metadata."""
 CLUSTER_SCOPED: Final = frozenset(
     {
         *("Namespace", "Node", "DeviceClass", "ResourceSlice", "DeviceTaintRule", "PersistentVolume", "StorageClass"),

@@ -31,6 +31,7 @@ from policies.schema.base import (
     Text,
     fault,
 )
+from policies.schema.constraints import LabelSelector, MatchResources
 from policies.schema.conversion import EfaSettings, TemplateMapping
 
 API_VERSION: Final = "policy.neuron.aws.com/v1alpha1"
@@ -39,66 +40,6 @@ OLDER_VAP_API_VERSIONS: Final = ("admissionregistration.k8s.io/v1beta1", "admiss
 """Their fields have the same meaning (k8s.io/api/admissionregistration)."""
 
 # --- matching -----------------------------------------------------------------------------------------------
-
-
-class LabelSelectorRequirement(Model):
-    """A condition on one label."""
-
-    key: Annotated[Text, Field(description="Key of a label.")]
-    operator: Annotated[
-        Literal["In", "NotIn", "Exists", "DoesNotExist"], Field(description="How the label is compared with values.")
-    ]
-    values: Annotated[tuple[str, ...], Field(description="For In and NotIn.")] = ()
-
-
-class LabelSelector(Model):
-    """A selector of labels; an empty one selects everything."""
-
-    match_labels: dict[str, str] = Field(default_factory=dict, description="Labels that must have these values.")
-    match_expressions: Annotated[
-        tuple[LabelSelectorRequirement, ...], Field(description="Conditions on labels; all must hold.")
-    ] = ()
-
-
-class ResourceRule(Model):
-    """A request matches if it matches every list."""
-
-    resource_names: Annotated[tuple[str, ...], Field(description="Names of objects. Default: any.")] = ()
-    api_groups: Annotated[
-        tuple[str, ...], Field(min_length=1, description='API groups; "" for the core group, * for any.')
-    ]
-    api_versions: Annotated[tuple[Text, ...], Field(min_length=1, description="Versions, such as v1; * for any.")]
-    operations: Annotated[
-        tuple[Literal["*", "CREATE", "UPDATE", "DELETE", "CONNECT"], ...],
-        Field(min_length=1, description="Operations; * for any."),
-    ]
-    resources: Annotated[
-        tuple[Text, ...],
-        Field(min_length=1, description="Plural names, such as pods or pods/ephemeralcontainers; * for any."),
-    ]
-    scope: Annotated[
-        Literal["Cluster", "Namespaced", "*"], Field(description="Objects with or without a namespace; * for both.")
-    ] = "*"
-
-
-class MatchResources(Model):
-    """The requests that a policy or binding matches."""
-
-    namespace_selector: Annotated[LabelSelector | None, Field(description="Labels of the namespace of the object.")] = (
-        None
-    )
-    object_selector: Annotated[
-        LabelSelector | None, Field(description="Labels of the object, or of the old object.")
-    ] = None
-    resource_rules: Annotated[
-        tuple[ResourceRule, ...], Field(description="Requests that match; one of the rules is enough.")
-    ] = ()
-    exclude_resource_rules: Annotated[
-        tuple[ResourceRule, ...], Field(description="Requests that do not match, whatever resourceRules says.")
-    ] = ()
-    match_policy: Annotated[
-        Literal["Exact", "Equivalent"], Field(description="Accepted. A rule matches only the versions that it lists.")
-    ] = "Equivalent"
 
 
 class MatchCondition(Model):
@@ -245,11 +186,19 @@ class Case(Model):
     name: Annotated[Text, Field(description="Appears in the output of policy test.")]
     object: Annotated[Object | None, Field(description="The object of the request.")] = None
     old_object: Annotated[Object | None, Field(description="The object as it was, for UPDATE and DELETE.")] = None
-    operation: Annotated[Literal["CREATE", "UPDATE", "DELETE"], Field(description="Operation of the request.")] = (
-        "CREATE"
-    )
+    operation: Annotated[
+        Literal["CREATE", "UPDATE", "DELETE", "CONNECT"], Field(description="Operation of the request.")
+    ] = "CREATE"
     resource: Annotated[
-        Text | None, Field(description="Plural name, with a subresource if any; else derived from the kind.")
+        Text | None,
+        Field(
+            description="Plural name, with a subresource if any, as in pods/exec; with version and group too if they "
+            "are not those of the object, as in leaderworkersets.v1.leaderworkerset.x-k8s.io/scale. Default: derived "
+            "from the kind."
+        ),
+    ] = None
+    object_name: Annotated[
+        Text | None, Field(description="Name of the object of the request, if its metadata does not have it.")
     ] = None
     namespace_object: Annotated[Object | None, Field(description="The Namespace of the object, with its labels.")] = (
         None

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from neuron import names
 from policies.judging.matching import selects
-from policies.schema.kinds import LabelSelector
+from policies.schema.constraints import LabelSelector
 from runtime.settings import SettingsError
 from webhook.cluster.replicas import LABELS
 from webhook.decisions.conversion_context import ConversionOptions

@@ -11,6 +11,7 @@ from neuron import names
 from neuron.claim_reader import VERSIONS
 from neuron.claim_specs import GROUP, KINDS
 from neuron.configs import OLDER_API_VERSIONS
+from neuron.resource_versions import nested_request
 from webhook.offline.manifests import Manifest
 
 CURRENT: Final = VERSIONS[0]
@@ -80,16 +81,9 @@ def _nested(request: Any) -> Any:
     """A request of `v1beta1` in `v1`; None if it has both forms."""
     if not isinstance(request, dict):
         return request
-    moved = {name: value for name, value in request.items() if name not in _STAYS}
-    if _EXACTLY in moved:
-        return request if len(moved) == 1 else None
-    made: dict[str, Any] = {}
-    for name, value in request.items():
-        if name in _STAYS:
-            made[name] = value
-        else:
-            made.setdefault(_EXACTLY, moved)
-    return made
+    if _EXACTLY in request and request.keys() - {_EXACTLY, *_STAYS}:
+        return None
+    return nested_request(request)
 
 
 def _with_configs(owner: dict[str, Any]) -> dict[str, Any]:

@@ -247,7 +247,8 @@ class PolicedReviewer:
             msgspec.DecodeError: `resource` nests too deeply.
         """
         kind = request.kind
-        key = (kind, bytes(request.resource), request.subResource, request.operation, bool(request.namespace))
+        resources = bytes(request.resource), bytes(request.requestResource)
+        key = (kind, *resources, request.subResource, request.operation, bool(request.namespace))
         found = self._candidates.get(key)
         if found is None:
             bare = dataclasses.replace(bare_subject(request), namespace="any" if request.namespace else "")

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from policies.judging.fields import mapping
-from policies.judging.subjects import SentAs, Subject, namespace_named, plural
+from policies.judging.subjects import NAMESPACES, SentAs, Subject, namespace_named, plural
 from webhook.decisions import nesting
 from webhook.decisions.ports import NamespaceView
 from webhook.decisions.wire import ABSENT, AdmissionRequest
@@ -20,18 +20,21 @@ def bare_subject(request: AdmissionRequest) -> Subject:
         msgspec.DecodeError: `resource` nests too deeply.
     """
     kind = request.kind
-    resource = mapping(_value(request.resource)).get("resource")
+    resource = mapping(_value(request.resource))
+    named = _text(resource, "resource")
     return Subject(
         operation=request.operation,
         group=kind.group,
         version=kind.version,
         kind=kind.kind,
-        resource=resource if isinstance(resource, str) and resource else plural(kind.kind),
+        resource=named or plural(kind.kind),
+        resource_api=(_text(resource, "group"), _text(resource, "version")) if named else None,
         object=None,
         subresource=request.subResource,
         namespace=request.namespace,
         name=request.name,
         dry_run=request.dryRun,
+        sent_as=_sent_as(request),
     )
 
 
@@ -47,7 +50,6 @@ def decoded(subject: Subject, request: AdmissionRequest) -> Subject:
         old_object=_value(request.oldObject),
         user_info=mapping(_value(request.userInfo)),
         options=_value(request.options),
-        sent_as=_sent_as(request),
     )
 
 
@@ -59,16 +61,22 @@ def _sent_as(request: AdmissionRequest) -> SentAs | None:
     if not kind or not resource:
         return None
     return SentAs(
-        {name: str(kind.get(name, "")) for name in ("group", "version", "kind")},
-        {name: str(resource.get(name, "")) for name in ("group", "version", "resource")},
+        {name: _text(kind, name) for name in ("group", "version", "kind")},
+        {name: _text(resource, name) for name in ("group", "version", "resource")},
         request.requestSubResource,
     )
+
+
+def _text(data: Mapping[str, Any], field: str) -> str:
+    value = data.get(field)
+    return value if isinstance(value, str) else ""
 
 
 def placed(subject: Subject, namespaces: NamespaceView) -> Subject:
     """The subject with the known facts of its namespace."""
     namespace = subject.namespace
-    if not namespace:
+    if not namespace or (subject.resource == NAMESPACES and subject.api[0] == ""):
+        # As in the API server: a request about a Namespace has no namespaceObject.
         return subject
     known, quotas = namespace_object(namespace, namespaces), namespaces.quotas(namespace)
     return dataclasses.replace(subject, namespace_object=known, quotas=quotas)

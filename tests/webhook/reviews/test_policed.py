@@ -78,7 +78,10 @@ class Bench:
         return self.inner
 
     def review(self, **members: Any) -> Decision:
-        return asyncio.run(self.reviewer.review(request(**members)))
+        return self.reviewed(request(**members))
+
+    def reviewed(self, sent: wire.AdmissionRequest) -> Decision:
+        return asyncio.run(self.reviewer.review(sent))
 
     def samples(self) -> dict[tuple[str, ...], float]:
         """Every sample but the buckets', by name and label values."""
