@@ -3,15 +3,15 @@
 import dataclasses
 import datetime as dt
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
 
 from kubecel.budget import Clock
 from neuron import names, scheduling
 from neuron.claim_reader import read_claim, read_class
 from neuron.claim_specs import ClaimSpec
 from policies.judging import holdings, matching
-from policies.judging.evaluate import UndecidedError, evaluate, first_match
+from policies.judging.evaluate import REVIEW_SECONDS, TimeLimit, UndecidedError, evaluate, first_match
 from policies.judging.fields import mapping, mappings
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.rules import HintRule, PodRule, ValidatingRule
@@ -42,17 +42,27 @@ class CaseResult:
     seconds: float
 
 
-def run_cases(rule: ValidatingRule | PodRule | HintRule, clock: Clock) -> Iterator[CaseResult]:
-    """Run every case of one policy."""
-    tests: tuple[schema.Case | schema.PodCase, ...] = (
-        rule.tests if isinstance(rule, ValidatingRule) else rule.spec.tests
-    )
-    for at, case in enumerate(tests):
+AnyRule: TypeAlias = ValidatingRule | PodRule | HintRule
+
+
+def number_of_cases(rule: AnyRule) -> int:
+    """How many cases a policy has."""
+    return len(_cases(rule))
+
+
+def _cases(rule: AnyRule) -> tuple[schema.Case | schema.PodCase, ...]:
+    return rule.tests if isinstance(rule, ValidatingRule) else rule.spec.tests
+
+
+def run_cases(rule: AnyRule, clock: Clock, left: Callable[[], float] = lambda: REVIEW_SECONDS) -> Iterator[CaseResult]:
+    """Run every case of one policy; `left` returns the seconds that are left for the next case."""
+    for at, case in enumerate(_cases(rule)):
         started = clock()
+        limit = TimeLimit(min(REVIEW_SECONDS, max(0.0, left())))
         if isinstance(rule, ValidatingRule):
-            wrong = _validating(rule, case, clock) if isinstance(case, schema.Case) else ""
+            wrong = _validating(rule, case, clock, limit) if isinstance(case, schema.Case) else ""
         else:
-            wrong = _pod(rule, case, clock) if isinstance(case, schema.PodCase) else ""
+            wrong = _pod(rule, case, clock, limit) if isinstance(case, schema.PodCase) else ""
             if isinstance(rule, HintRule) and isinstance(case, schema.HintCase) and not wrong and case.gets is not None:
                 wrong = _gets(rule, case.object, case.gets)
         path: Path = ("spec", "tests", at, "expect")
@@ -110,9 +120,9 @@ def _knowledge(case: schema.Case, data: Mapping[str, Any]) -> DeviceKnowledge:
     )
 
 
-def _validating(rule: ValidatingRule, case: schema.Case, clock: Clock) -> str:
+def _validating(rule: ValidatingRule, case: schema.Case, clock: Clock, limit: TimeLimit) -> str:
     """Why the case fails; empty if it passes."""
-    verdicts = evaluate((rule,), subject_of(case), case.at.astimezone(dt.UTC), clock)
+    verdicts = evaluate((rule,), subject_of(case), case.at.astimezone(dt.UTC), clock, time_limit=limit)
     verdict = verdicts[0] if verdicts else None
     came = _WORDS.get(verdict.outcome.value, "NoMatch") if verdict else "NoMatch"
     messages = [violation.message for violation in verdict.violations] if verdict else []
@@ -130,14 +140,14 @@ def _details(verdict: Verdict | None) -> str:
     return f" {'; '.join(dict.fromkeys(messages))}" if messages else ""
 
 
-def _pod(rule: PodRule | HintRule, case: schema.PodCase, clock: Clock) -> str:
+def _pod(rule: PodRule | HintRule, case: schema.PodCase, clock: Clock, limit: TimeLimit) -> str:
     subject = of_object(case.object, RequestContext(case.namespace_object))
     found: PodRule | HintRule | None
     try:
         if isinstance(rule, HintRule):
-            found, errors = first_match((rule,), subject, clock)
+            found, errors = first_match((rule,), subject, clock, limit)
         else:
-            found, errors = first_match((rule,), subject, clock)
+            found, errors = first_match((rule,), subject, clock, limit)
     except UndecidedError as error:
         return f"expected {case.expect}, came a refusal (failurePolicy Fail): {error}."
     came = "NoMatch" if found is None else "Match"

@@ -13,7 +13,7 @@ from neuron.efa_groups import most_interfaces
 from neuron.findings import did_you_mean, few
 from neuron.instances import Topology
 from policies.files import catalogues, mapped_templates, reading
-from policies.files.cases import run_cases
+from policies.files.case_time import CaseTime
 from policies.files.folders import PolicyError, digest, read_folder
 from policies.judging.parameters import name_of
 from policies.judging.policy_set import PolicySet
@@ -45,6 +45,7 @@ def load(
     engine: CelEngine | None = None,
     clock: Clock = time.monotonic,
     run_tests: bool = True,
+    case_time: CaseTime | None = None,
 ) -> PolicySet:
     """Load files as one set of policies.
 
@@ -53,9 +54,11 @@ def load(
         engine: compiles expressions.
         clock: bounds the evaluation of embedded cases.
         run_tests: whether to run the embedded cases; the load fails if a case fails.
+        case_time: bounds the time of all cases; None: `CASE_SECONDS` for this load.
 
     Raises:
         PolicyError: a file has a problem.
+        SupersededError: `case_time` is cancelled.
     """
     reader = _Reader(files)
     loaded = _Assembly(engine or Cel(hint=did_you_mean, shared=SAME_FOR_ALL), reader)
@@ -70,10 +73,8 @@ def load(
         loaded.hints,
         tuple(reader.notes),
     )
-    results = [result for rule in found.rules for result in run_cases(rule, clock)] if run_tests else []
-    failures = [result.failure for result in results if result.failure is not None]
-    if failures:
-        raise PolicyError(failures)
+    if run_tests:
+        (case_time or CaseTime(clock)).run(found.rules, files)
     return found
 
 

@@ -8,10 +8,14 @@ readiness report the problem.
 import asyncio
 import datetime as dt
 import logging
+import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from kubecel.budget import Clock
+from policies.files.case_time import CaseTime, SupersededError
 from policies.files.each_file import Loaded, load_each
 from policies.files.folders import Fingerprint, PolicyError, digest, fingerprint, read_files, read_folder
 from policies.files.loader import load
@@ -44,6 +48,8 @@ class PolicyStore:
         look: Fingerprint,
         *,
         together: bool = False,
+        clock: Clock = time.monotonic,
+        passed: frozenset[str] = frozenset(),
     ) -> None:
         self._folder = folder
         self._now = now
@@ -56,19 +62,28 @@ class PolicyStore:
         self.problems: tuple[Problem, ...] = ()
         self._keeps_all = True
         self.reloads = {"success": 0, "failure": 0}
+        self._clock = clock
+        self._passed = passed
+        self._superseded = threading.Event()
 
     @classmethod
-    def open(cls, folder: Path, now: WallClock, *, together: bool = False) -> "PolicyStore":
+    def open(
+        cls, folder: Path, now: WallClock, *, together: bool = False, clock: Clock = time.monotonic
+    ) -> "PolicyStore":
         """Load a folder for the first time. `together`: a later change is loaded completely or not at all.
+
+        `clock` bounds the time of embedded cases, in seconds.
 
         Raises:
             PolicyError: a file has a problem; there is no older set to keep.
         """
         look = fingerprint(folder)
         files = read_folder(folder)
-        found = load(files)
+        case_time = CaseTime(clock)
+        found = load(files, case_time=case_time)
         log.info("policies loaded", extra={"folder": str(folder), "files": found.files, "policies": len(found.rules)})
-        return cls(folder, now, Loaded(found, files), look, together=together)
+        passed = case_time.passed_of(files)
+        return cls(folder, now, Loaded(found, files), look, together=together, clock=clock, passed=passed)
 
     def check(self) -> tuple[bool, str]:
         """For `/readyz`: always ready; the detail says if the folder's policies were rejected."""
@@ -116,14 +131,31 @@ class PolicyStore:
             elif look == pending:
                 pending = None
                 self._look = look
-                await self.reload()
+                await self._reload_unless_newer()
             else:
                 pending = look
 
+    async def _reload_unless_newer(self) -> None:
+        """Reload; if the folder changes meanwhile, cancel that, because the result would be old."""
+        loading = asyncio.create_task(self.reload())
+        try:
+            while not loading.done():
+                await asyncio.wait([loading], timeout=_POLL_SECONDS)
+                if not loading.done() and await asyncio.to_thread(fingerprint, self._folder) != self._look:
+                    self._superseded.set()
+                    await loading
+            await loading
+        finally:
+            self._superseded.set()
+            loading.cancel()
+
     async def reload(self) -> None:
         """Load the folder, or keep in force what was, and report why."""
+        self._superseded.clear()
         try:
             loaded = await asyncio.to_thread(self._load)
+        except SupersededError:
+            log.info("loading cancelled: the folder has changed again", extra={"folder": str(self._folder)})
         except PolicyError as error:
             self._refuse(error.problems)
         except Exception:
@@ -139,21 +171,24 @@ class PolicyStore:
 
         Raises:
             PolicyError: the set in force has to stay.
+            SupersededError: the folder has a newer state.
         """
         files, unreadable = read_files(self._folder)
         if not unreadable and digest(files) == self._seen:
             return None if not self.problems else Loaded(self.current, files)
-        if not self._together:
-            return load_each(files, unreadable, self._good, self._load_files)
-        if unreadable:
+        if self._together and unreadable:
             raise PolicyError(unreadable)
-        return Loaded(load(files), files)
+        case_time = CaseTime(self._clock, passed=self._passed, cancelled=self._superseded.is_set)
 
-    def _load_files(self, files: Mapping[str, bytes]) -> PolicySet:
-        """The set of these files; the one in force if the files are the same."""
-        if digest(files) == self._seen:
-            return self.current
-        return load(files)
+        def load_files(chosen: Mapping[str, bytes]) -> PolicySet:
+            """The set of these files; the one in force if the files are the same."""
+            return self.current if digest(chosen) == self._seen else load(chosen, case_time=case_time)
+
+        loaded = (
+            Loaded(load_files(files), files) if self._together else load_each(files, unreadable, self._good, load_files)
+        )
+        self._passed = case_time.passed_of(loaded.files)
+        return loaded
 
     def _take(self, loaded: Loaded) -> None:
         if loaded.policies is not self.current:
