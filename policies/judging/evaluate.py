@@ -106,9 +106,10 @@ def evaluate(
             verdicts.append(Verdict(rule, PolicyOutcome.NO_MATCH))
             continue
         view = views.of(seen_in)
-        if view is None:
+        unknown = _unconverted(subject, seen_in) if view is None else rule.reads_namespace and subject.namespace_unknown
+        if view is None or unknown:
             run = Run(rule, {}, budgets, started)
-            verdicts.append(run.unfinished(_unconverted(subject, seen_in), bindings, now, exempts=False))
+            verdicts.append(run.unfinished(unknown or "", bindings, now, exempts=False))
             continue
         activation, memo = view
         cases = _with_parameters(rule, bindings, subject) if rule.parametrised else ((rule.params, "", bindings),)
@@ -262,7 +263,11 @@ def first_match(
         if rule.conditions and activation is None:
             activation = _activation(subject, clock, deadline, time_limit)
         budget = Budget(clock, within(MATCH_CONDITION_LIMITS, deadline - clock()))
-        holds, failures = all_hold(rule.conditions, activation or {}, budget)
+        holds: bool | None
+        if subject.namespace_unknown and rule.reads_namespace:
+            holds, failures = None, [Failure(subject.namespace_unknown)]
+        else:
+            holds, failures = all_hold(rule.conditions, activation or {}, budget)
         if holds:
             return rule, tuple(errors)
         if holds is None:

@@ -3,7 +3,7 @@
 import dataclasses
 import datetime as dt
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from kubecel.engine import CelEngine, Program
@@ -14,6 +14,7 @@ from neuron.claim_reader import read_claim
 from neuron.mapped_templates import MappedTemplate
 from neuron.scheduling import SchedulingHints
 from neuron.templates import Template
+from policies.judging.namespaces import reads_whole_namespace
 from policies.judging.sharing import Shared, Sharing
 from policies.judging.subjects import types_with
 from policies.schema import kinds as schema
@@ -107,6 +108,7 @@ class ValidatingRule:
         shared: identities of the variables, by name.
         narrows: whether a binding matches fewer requests than the policy.
         parametrised: whether a binding has parameters.
+        reads_namespace: whether an expression reads more of the Namespace than its name and labels.
     """
 
     name: str
@@ -126,10 +128,23 @@ class ValidatingRule:
     shared: Mapping[str, Shared | None] = dataclasses.field(default_factory=dict)
     narrows: bool = dataclasses.field(init=False, default=False)
     parametrised: bool = dataclasses.field(init=False, default=False)
+    reads_namespace: bool = dataclasses.field(init=False, default=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "reads_namespace", reads_whole_namespace(self.programs()))
         object.__setattr__(self, "narrows", any(each.match is not None for each in self.bindings))
         object.__setattr__(self, "parametrised", any(each.parameters is not None for each in self.bindings))
+
+    def programs(self) -> Iterator[Program]:
+        """Every expression of the policy."""
+        yield from self.variables.values()
+        yield from self.audit.values()
+        conditions = (self.conditions, *(each.conditions for each in self.exemptions))
+        yield from (condition.program for each in conditions for condition in each)
+        for check in self.checks:
+            yield check.program
+            if check.message_program is not None:
+                yield check.message_program
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -141,6 +156,11 @@ class PodRule:
     conditions: tuple[Condition, ...]
     spec: schema.ConversionPolicySpec
     templates: tuple[MappedTemplate, ...] = ()
+
+    @property
+    def reads_namespace(self) -> bool:
+        """Whether a condition reads more of the Namespace than its name and labels."""
+        return reads_whole_namespace(condition.program for condition in self.conditions)
 
     @property
     def fails_closed(self) -> bool:
@@ -160,6 +180,11 @@ class HintRule:
     conditions: tuple[Condition, ...]
     spec: schema.SchedulingHintPolicySpec
     hints: SchedulingHints
+
+    @property
+    def reads_namespace(self) -> bool:
+        """Whether a condition reads more of the Namespace than its name and labels."""
+        return reads_whole_namespace(condition.program for condition in self.conditions)
 
     @property
     def fails_closed(self) -> bool:

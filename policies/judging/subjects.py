@@ -8,9 +8,11 @@ from kubecel import types
 from kubecel.types import BOOL, DYN, INT, LIST, STRING, Type, list_of, map_of, record
 from neuron import resource_versions
 from neuron.claim_specs import GROUP
+from neuron.namespaces import namespace_named, namespace_value
 from policies.judging.fields import mapping
 from policies.judging.holdings import of_claim, of_pod
 from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge
+from policies.judging.namespaces import NAMESPACE
 from policies.judging.whole_nodes import ParsingTime
 
 _GROUP_KIND: Final = record("kind", {"group": STRING, "version": STRING, "kind": STRING})
@@ -57,7 +59,7 @@ VARIABLES: Final[Mapping[str, Type]] = {
     "object": DYN,
     "oldObject": DYN,
     "request": REQUEST,
-    "namespaceObject": DYN,
+    "namespaceObject": NAMESPACE,
     "params": DYN,
     "neuron": NEURON,
     "claim": DYN,
@@ -92,6 +94,7 @@ class Subject:
         object: JSON-like; None for DELETE. Not modified.
         old_object: JSON-like; None for CREATE.
         namespace_object: the known part of the Namespace; None for cluster-scoped objects.
+        namespace_unknown: why only name and labels of the Namespace are known; empty if all is.
         user_info: `authentication.k8s.io/v1` UserInfo.
         dry_run: the object will not be stored.
         options: `request.options`.
@@ -113,6 +116,7 @@ class Subject:
     namespace: str = ""
     name: str = ""
     namespace_object: Mapping[str, Any] | None = None
+    namespace_unknown: str = ""
     user_info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     dry_run: bool = False
     options: Any = None
@@ -283,7 +287,7 @@ def of_object(
         namespace = name
     elif kind not in CLUSTER_SCOPED and plural_name not in _CLUSTER_SCOPED_OWNERS:
         namespace = str(metadata.get("namespace") or known or "default")
-        namespace_object = context.namespace_object or namespace_named(namespace)
+        namespace_object = namespace_value(context.namespace_object or namespace_named(namespace))
     deleted = operation == "DELETE"
     return Subject(
         operation=operation,
@@ -335,12 +339,6 @@ CLUSTER_SCOPED: Final = frozenset(
     }
 )
 """Cluster-scoped kinds, for use without an API server."""
-
-
-def namespace_named(name: str) -> dict[str, Any]:
-    """A Namespace with its name and the label that every Namespace has."""
-    metadata = {"name": name, "labels": {"kubernetes.io/metadata.name": name}}
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
 
 
 def plural(kind: str) -> str:

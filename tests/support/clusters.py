@@ -10,6 +10,7 @@ from msgspec import Raw
 from neuron.claim_specs import ClaimSpec, ClassSpec
 from neuron.device_shapes import Shape
 from neuron.instances import Observation
+from neuron.namespaces import namespace_named
 from neuron.templates import Template
 from policies.judging.policy_set import NO_POLICIES, PolicySet
 from tests.support.trainium import trainium
@@ -46,6 +47,9 @@ class FakeCluster:
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
         return {} if name in self.namespaces else None
+
+    def namespace_object(self, name: str) -> Mapping[str, Any] | None:
+        return namespace_named(name) if name in self.namespaces else None
 
     def quotas(self, name: str) -> Mapping[str, int] | None:  # noqa: ARG002 - unknown in this cluster
         return None

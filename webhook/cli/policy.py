@@ -142,7 +142,11 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
     objects = (document for source in inputs.sources for document in source.documents)
     for manifest in (each for document in objects for each in manifests(document, namespace)):
         for path, subject in policies.subjects(manifest, operation, cluster):
-            place = f"in {subject.namespace}" if subject.namespace else "in the cluster"
+            place = (
+                "in the cluster"
+                if subject.resource == "namespaces" or not subject.namespace
+                else f"in {subject.namespace}"
+            )
             pods = f"Pods of {path_text(path)} in " if path else ""
             click.echo(f"{pods}{manifest.kind or 'object without kind'} {manifest.name or '(no name)'} {place}:")
             for line in explained(found, subject, now, time.monotonic):

@@ -7,10 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+import msgspec
+
 from neuron import configs, names, templates
 from neuron.claim_reader import read_claim, read_class
 from neuron.claim_specs import ClaimSpec, ClassSpec
 from neuron.instances import Observation
+from neuron.namespaces import namespace_value
 from webhook.cluster.api import RESOURCE_GROUP, ApiServer, Resource
 from webhook.cluster.claims import ClusterClaims
 from webhook.cluster.device_traits import TraitCounts
@@ -43,6 +46,10 @@ LONGEST_TEMPLATE: Final = 128 * 1024
 _TEMPLATE_BYTES: Final = 64 * 1024 * 1024
 _TEMPLATE_BYTES_OF_ONE: Final = 4 * 1024 * 1024
 """Memory for all templates, and for those of one namespace. Some thousand typical templates need as much."""
+LONGEST_NAMESPACE: Final = 16 * 1024
+"""Bytes of all fields of a Namespace that policies can read. Of a longer one, labels and our annotations are kept."""
+_NAMESPACE_BYTES: Final = 32 * 1024 * 1024
+"""Memory for all Namespaces; without the fields of which only policies read, it is enough for 65,536."""
 _MOST_ANNOTATIONS: Final = 64
 _MOST_LABELS: Final = 1024
 _LONGEST_VALUE: Final = 256
@@ -127,7 +134,7 @@ class KubeCluster(ClusterClaims):
         slices = Reflector(server, ours, Projection(project_slice), timing=timing)
         kept_class = Projection(project_class, UNREADABLE_CLASS)
         classes = Reflector(server, Collection(DEVICE_CLASSES), kept_class, timing=timing)
-        kept_namespace = Projection(project_namespace_labels)
+        kept_namespace = Projection(project_namespace_labels, bounds=_NAMESPACE_BOUNDS)
         namespaces = Reflector(server, Collection(NAMESPACES), kept_namespace, timing=timing)
         quotas = Reflector(server, Collection(RESOURCE_QUOTAS), Projection(project_quota), timing=timing)
         limit_ranges = Reflector(server, Collection(LIMIT_RANGES), Projection(project_limit_range), timing=timing)
@@ -159,6 +166,7 @@ class KubeCluster(ClusterClaims):
         self._class_names: frozenset[str] = frozenset()
         self._namespaces: dict[str, NamespaceFacts] = {}
         self._labels: dict[str, Mapping[str, str]] = {}
+        self._wholes: dict[str, bytes] = {}
         self._quotas = NamespaceQuotas()
         self._quotas_seen = quotas.synced
         slices.on_change(self._slice_changed)
@@ -191,6 +199,11 @@ class KubeCluster(ClusterClaims):
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
         """Labels of a namespace; None if it is unknown."""
         return self._labels.get(name)
+
+    def namespace_object(self, name: str) -> Mapping[str, Any] | None:
+        """A Namespace as policies see it; None if it is unknown, or too large to be kept."""
+        whole = self._wholes.get(name)
+        return None if whole is None else msgspec.json.decode(whole, type=dict[str, Any])
 
     def quotas(self, name: str) -> Mapping[str, int] | None:
         """Devices that the ResourceQuotas of a namespace allow, by resource; None before the first list."""
@@ -256,6 +269,10 @@ class KubeCluster(ClusterClaims):
             self._labels.pop(key[1], None)
         else:
             self._labels[key[1]] = after.labels
+        if after is None or after.whole is None:
+            self._wholes.pop(key[1], None)
+        else:
+            self._wholes[key[1]] = after.whole
         annotations = after.annotations if after else ()
         self._keep(key[1], dataclasses.replace(self.namespace(key[1]), annotations=annotations))
 
@@ -298,16 +315,37 @@ def project_class(item: Mapping[str, Any]) -> ClassFacts:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NamespaceRecord:
-    """What is kept of a Namespace: its `neuron.aws.com/` annotations, sorted, and its labels."""
+    """What is kept of a Namespace.
+
+    Attributes:
+        annotations: those under `neuron.aws.com/`, sorted.
+        labels: its labels.
+        whole: all that policies can read, as JSON; None: too large.
+    """
 
     annotations: tuple[tuple[str, str], ...]
     labels: Mapping[str, str]
+    whole: bytes | None = None
+
+
+def _whole_weight(record: NamespaceRecord) -> int:
+    return len(record.whole or b"")
+
+
+def _without_whole(record: NamespaceRecord) -> NamespaceRecord:
+    return dataclasses.replace(record, whole=None)
+
+
+_NAMESPACE_BOUNDS: Final = Bounds(_NAMESPACE_BYTES, _NAMESPACE_BYTES, _whole_weight, _without_whole)
 
 
 def project_namespace_labels(item: Mapping[str, Any]) -> NamespaceRecord:
-    """`neuron.aws.com/` annotations of a Namespace, and its labels (at most 1,024), by which policies select."""
+    """`neuron.aws.com/` annotations of a Namespace, its labels (at most 1,024), and all that policies can read."""
     labels = item["metadata"].get("labels") or {}
-    return NamespaceRecord(project_namespace(item) or (), dict(itertools.islice(labels.items(), _MOST_LABELS)))
+    whole: bytes | None = msgspec.json.encode(namespace_value(item))
+    if whole is not None and len(whole) > LONGEST_NAMESPACE:
+        whole = None
+    return NamespaceRecord(project_namespace(item) or (), dict(itertools.islice(labels.items(), _MOST_LABELS)), whole)
 
 
 def project_namespace(item: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | None:

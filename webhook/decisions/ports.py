@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from neuron.claim_specs import ClaimSpec, ClassSpec
 from neuron.device_shapes import Shape
@@ -181,6 +181,9 @@ class NamespaceView(Protocol):
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
         """Labels of a namespace; None if it is unknown."""
+
+    def namespace_object(self, name: str) -> Mapping[str, Any] | None:
+        """A Namespace with all fields that policies can read (`neuron.namespaces`); None if they are unknown."""
 
     def quotas(self, name: str) -> Mapping[str, int] | None:
         """Devices that the ResourceQuotas of a namespace allow, by the resource's name in `spec.hard`.

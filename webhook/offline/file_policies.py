@@ -52,7 +52,7 @@ from webhook.reviews.policy_knowledge import (
     with_record,
 )
 from webhook.reviews.policy_steering import SteeringRefusedError, find_steering
-from webhook.reviews.policy_subjects import namespace_object
+from webhook.reviews.policy_subjects import namespace_object, with_whole_namespace
 from webhook.reviews.policy_verdicts import findings
 
 _SUFFIX: Final = "xxxxx"
@@ -222,7 +222,7 @@ class FilePolicies:
         if not metadata.get("namespace"):
             # The API server sets the namespace.
             data = {**data, "metadata": {**metadata, "namespace": namespace}}
-        return of_object(
+        made = of_object(
             data,
             RequestContext(
                 namespace_object=known,
@@ -231,6 +231,7 @@ class FilePolicies:
             ),
             operation=operation,
         )
+        return with_whole_namespace(made, namespaces)
 
     def _knower(self, view: PolicyView) -> DeviceKnower:
         """The `DeviceKnower` of a view; kept while the view is the same."""

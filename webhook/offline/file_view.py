@@ -77,6 +77,11 @@ class FileView:
         labels = self._files.namespace_labels(name)
         return self._live.namespace_labels(name) if labels is None and self._live else labels
 
+    def namespace_object(self, name: str) -> Mapping[str, Any] | None:
+        """The file's Namespace, if there is one."""
+        live = self._live if self._files.namespace_labels(name) is None else None
+        return (live or self._files).namespace_object(name)
+
     def quotas(self, name: str) -> Mapping[str, int] | None:
         """The smaller limits of both, because quotas in the files will be applied."""
         found, live = self._files.quotas(name), self._live.quotas(name) if self._live else None

@@ -9,6 +9,7 @@ from neuron import templates
 from neuron.claim_specs import ClaimSpec, ClassSpec
 from neuron.device_shapes import Shape
 from neuron.instances import Observation
+from neuron.namespaces import namespace_named, namespace_value
 from webhook.cluster import caches as cluster
 from webhook.cluster.api import RESOURCE_GROUP
 from webhook.cluster.caches import TemplateFacts
@@ -25,6 +26,7 @@ class ManifestCluster:
     def __init__(self, manifests: Iterable[Manifest] = ()) -> None:
         self._namespaces: defaultdict[str, NamespaceFacts] = defaultdict(lambda: NO_FACTS)
         self._labels: dict[str, Mapping[str, str]] = {}
+        self._wholes: dict[str, Mapping[str, Any]] = {}
         self._quotas = NamespaceQuotas()
         self._with_quotas: set[str] = set()
         self._extended_resources: dict[str, str] = {}
@@ -42,6 +44,7 @@ class ManifestCluster:
                 if record:
                     self._say(manifest.name, annotations=record.annotations)
                     self._labels[manifest.name] = record.labels
+                    self._wholes[manifest.name] = namespace_value(data)
             case "", "ResourceQuota":
                 self._take_quota(manifest)
             case "", "LimitRange" if _read(cluster.project_limit_range, data):
@@ -90,6 +93,14 @@ class ManifestCluster:
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
         return self._labels.get(name)
+
+    def namespace_object(self, name: str) -> Mapping[str, Any] | None:
+        """As in the files, with the label that the API server adds; a Namespace that they do not have has only that."""
+        known = namespace_value(self._wholes.get(name, {}))
+        metadata = namespace_named(name)["metadata"]
+        written = known["metadata"].get("labels")
+        labels = {**metadata["labels"], **(written if isinstance(written, dict) else {})}
+        return {**known, "metadata": {**known["metadata"], **metadata, "labels": labels}}
 
     def quotas(self, name: str) -> Mapping[str, int] | None:
         """Limits of the ResourceQuotas in the manifests; None if the namespace has none."""

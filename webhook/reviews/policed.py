@@ -43,7 +43,7 @@ from webhook.reviews.policy_knowledge import (
     with_record,
 )
 from webhook.reviews.policy_metrics import PolicyMetrics
-from webhook.reviews.policy_subjects import bare_subject, decoded, placed, size_of
+from webhook.reviews.policy_subjects import bare_subject, decoded, placed, size_of, with_whole_namespace
 from webhook.reviews.policy_verdicts import near_expiry, objections
 from webhook.reviews.reviewer import Reviewer
 
@@ -61,6 +61,7 @@ _FREE: Final = (("quotas",), ("quotasKnown",))
 """Fields of `neuron` that do not depend on the claims and templates that a pod names."""
 _LOOK_UP: Final = 0.4
 """Share of a review's remaining time that look-ups may use."""
+_NAMESPACE_POLL: Final = 0.02
 _LONGEST_LOOK_UP: Final = 1.0
 """Time-out of look-ups, in seconds."""
 
@@ -185,6 +186,8 @@ class PolicedReviewer:
             msgspec.DecodeError: the objects cannot be decoded.
         """
         subject = placed(bare_subject(request), self._view)
+        if any(rule.reads_namespace for rule in candidates):
+            subject = await self._with_namespace(subject)
         small = size_of(request) <= LARGE_OBJECT
         try:
             read = functools.partial(_read, subject, request)
@@ -201,6 +204,17 @@ class PolicedReviewer:
             return await run(request.namespace, work)
         except LaneError as error:
             return unjudged(candidates, subject, f"not evaluated: {error}; try again later", now, self._clock)
+
+    async def _with_namespace(self, subject: Subject) -> Subject:
+        """The subject with all fields of its Namespace. A new Namespace reaches the cache after a moment."""
+        found = with_whole_namespace(subject, self._view)
+        if not found.namespace_unknown or self._view.namespace_labels(subject.namespace) is not None:
+            return found
+        for _ in range(int(min(_LONGEST_LOOK_UP, max(0.0, seconds_left() * _LOOK_UP)) / _NAMESPACE_POLL)):
+            await asyncio.sleep(_NAMESPACE_POLL)
+            if self._view.namespace_labels(subject.namespace) is not None:
+                break
+        return with_whole_namespace(placed(subject, self._view), self._view)
 
     def _on_loop(
         self, candidates: tuple[ValidatingRule, ...], subject: Subject, now: dt.datetime
@@ -305,15 +319,7 @@ def _with_record(subject: Subject, sources: Sources) -> Subject:
 
 def _counts_devices(rule: ValidatingRule) -> bool:
     """Whether a policy reads the device counts of `neuron`, which need the claims and templates that a pod names."""
-    programs = [
-        *rule.variables.values(),
-        *rule.audit.values(),
-        *[condition.program for condition in rule.conditions],
-        *[condition.program for each in rule.exemptions for condition in each.conditions],
-        *[check.program for check in rule.checks],
-        *[check.message_program for check in rule.checks if check.message_program is not None],
-    ]
-    read = {path for program in programs for path in program.references}
+    read = {path for program in rule.programs() for path in program.references}
     return any(path[0] == "neuron" and path[1:2] not in _FREE for path in read)
 
 

@@ -35,7 +35,7 @@ from webhook.reviews.policy_knowledge import (
     verified,
     with_record,
 )
-from webhook.reviews.policy_subjects import namespace_object, subject_of
+from webhook.reviews.policy_subjects import namespace_object, subject_of, with_whole_namespace
 
 log = logging.getLogger(__name__)
 
@@ -66,17 +66,26 @@ class _Namespace:
 
     facts: NamespaceFacts
     labels: Mapping[str, str] | None
+    whole: Mapping[str, Any] | None
     hard: Mapping[str, int] | None
 
     @classmethod
     def of(cls, name: str, namespaces: NamespaceView) -> "_Namespace":
-        return cls(namespaces.namespace(name), namespaces.namespace_labels(name), namespaces.quotas(name))
+        return cls(
+            namespaces.namespace(name),
+            namespaces.namespace_labels(name),
+            namespaces.namespace_object(name),
+            namespaces.quotas(name),
+        )
 
     def namespace(self, name: str) -> NamespaceFacts:  # noqa: ARG002 - the port's signature
         return self.facts
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:  # noqa: ARG002
         return self.labels
+
+    def namespace_object(self, name: str) -> Mapping[str, Any] | None:  # noqa: ARG002
+        return self.whole
 
     def quotas(self, name: str) -> Mapping[str, int] | None:  # noqa: ARG002
         return self.hard
@@ -100,6 +109,12 @@ class PolicySteer:
         self._allowance = allowance or Allowance()
         self._policies = policies
         self._idle = not (policies.conversions or policies.hints)
+        self._reads_namespace = any(
+            [
+                *(rule.reads_namespace for rule in policies.conversions),
+                *(rule.reads_namespace for rule in policies.hints),
+            ]
+        )
         self._counts = any(map(_counts_devices, policies.conversions)) or any(map(_counts_devices, policies.hints))
         self.namespaces: NamespaceView = view
         self._knower = DeviceKnower(view, policies.catalogue)
@@ -163,7 +178,9 @@ class PolicySteer:
             return NO_STEERING
 
     def _known(self, subject: Subject) -> Subject:
-        """The subject with the facts for counting devices, if a policy reads them."""
+        """The subject with the facts of its namespace and for counting devices that policies read."""
+        if self._reads_namespace:
+            subject = with_whole_namespace(subject, self.namespaces)
         if not self._counts:
             return subject
         base = self._knower.base if _on_loop() else self._knower.last

@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
+from neuron.namespaces import namespace_named
 from policies.judging.fields import mapping
-from policies.judging.subjects import NAMESPACES, SentAs, Subject, namespace_named, plural
+from policies.judging.subjects import NAMESPACES, SentAs, Subject, plural
 from webhook.decisions import nesting
 from webhook.decisions.ports import NamespaceView
 from webhook.decisions.wire import ABSENT, AdmissionRequest
@@ -80,6 +81,20 @@ def placed(subject: Subject, namespaces: NamespaceView) -> Subject:
         return subject
     known, quotas = namespace_object(namespace, namespaces), namespaces.quotas(namespace)
     return dataclasses.replace(subject, namespace_object=known, quotas=quotas)
+
+
+def with_whole_namespace(subject: Subject, namespaces: NamespaceView) -> Subject:
+    """The subject with all fields of its Namespace, or with the reason why they are unknown."""
+    if subject.namespace_object is None:
+        return subject
+    known = namespaces.namespace_object(subject.namespace)
+    if known is None:
+        why = (
+            f"not evaluated: only name and labels of Namespace '{subject.namespace}' are known. It is new, or its"
+            " annotations and status are larger than 16 KiB"
+        )
+        return dataclasses.replace(subject, namespace_unknown=why)
+    return dataclasses.replace(subject, namespace_object=known, namespace_unknown="")
 
 
 def subject_of(request: AdmissionRequest, namespaces: NamespaceView) -> Subject:

@@ -3,12 +3,13 @@
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from neuron.claim_reader import read_claim
 from neuron.claim_specs import ClaimSpec, ClassSpec
 from neuron.device_shapes import Shape
 from neuron.instances import Observation
+from neuron.namespaces import namespace_named
 from neuron.templates import Template
 from webhook.decisions.ports import NO_FACTS, FoundTemplate, NamespaceFacts
 
@@ -50,6 +51,10 @@ class StandaloneCluster:
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:  # noqa: ARG002
         """Unknown."""
         return None
+
+    def namespace_object(self, name: str) -> Mapping[str, Any] | None:
+        """Only the name."""
+        return namespace_named(name)
 
     def quotas(self, name: str) -> Mapping[str, int] | None:  # noqa: ARG002
         """Unknown."""

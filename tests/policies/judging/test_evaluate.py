@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from kubecel.budget import Limits
+from neuron.namespaces import namespace_named
 from policies.judging import evaluate as evaluating
 from policies.judging.evaluate import TakesLongError, TimeLimit, UndecidedError, evaluate, first_match, unjudged
-from policies.judging.subjects import Subject, namespace_named, of_object
+from policies.judging.subjects import Subject, of_object
 from policies.judging.verdicts import PolicyOutcome, Verdict
 from policies.schema.constraints import MatchResources
 from tests.policies.files.test_loader import BINDING, VAP
