@@ -40,7 +40,12 @@ FILES: Final = {
     ),
     "kubelet-plugin.yaml": (
         "The DRA driver for nodes with Neuron devices, and its DeviceClass. Needs rbac.yaml.",
-        ("kubelet-plugin/admission-policy.yaml", "kubelet-plugin/daemonset.yaml", "deviceclasses.yaml"),
+        (
+            "kubelet-plugin/admission-policy.yaml",
+            "admin-access.yaml",
+            "kubelet-plugin/daemonset.yaml",
+            "deviceclasses.yaml",
+        ),
     ),
     "audit.yaml": (
         "Every hour, writes policy reports about existing objects. Needs rbac.yaml and a CRD for such reports.",

@@ -108,7 +108,12 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
 
     def view() -> NodeView:
         snapshot = monitor.snapshot
-        return NodeView(snapshot.hardware, snapshot.instance, lambda: read_ultraserver(settings.sysfs_root))
+        return NodeView(
+            snapshot.hardware,
+            snapshot.instance,
+            lambda: read_ultraserver(settings.sysfs_root),
+            settings.admin_namespaces,
+        )
 
     async with contextlib.AsyncExitStack() as stack:
         api = await _connected(settings)

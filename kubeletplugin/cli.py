@@ -24,7 +24,8 @@ def _option(setting: Declaration) -> click.Option:
     if setting.switch:
         flags = f"{setting.flag}/--no-{setting.flag.removeprefix('--')}"
         return click.Option([flags, setting.name], default=None, help=text)
-    return click.Option([setting.flag, setting.name], metavar=setting.metavar, help=text, type=str)
+    many = setting.repeated
+    return click.Option([setting.flag, setting.name], metavar=setting.metavar, help=text, type=str, multiple=many)
 
 
 def _main(**flags: Any) -> None:

@@ -46,11 +46,13 @@ class NodeView:
         hardware: as last discovered.
         instance: the node's type; None if it is not known.
         read_ultraserver: reads the UltraServer files again: they change while nodes elect.
+        admin_namespaces: namespaces whose claims may have adminAccess; None: all.
     """
 
     hardware: NodeHardware
     instance: InstanceType | None
     read_ultraserver: Callable[[], UltraServer | None]
+    admin_namespaces: frozenset[str] | None = None
 
     @property
     def wraps(self) -> bool:
@@ -120,9 +122,10 @@ def decide(claim: AllocatedClaim, view: NodeView, others: Others) -> PreparedCla
         others: the prepared claims.
 
     Raises:
-        PrepareError: a device is not on the node or is held by another claim, or the hardware does not support the
-            settings.
+        PrepareError: a device is not on the node or is held by another claim, the hardware does not support the
+            settings, or the claim may not have adminAccess.
     """
+    _refuse_admin_access(claim, view.admin_namespaces)
     whole = [_device(result, view) for result in claim.devices]
     amounts = [_amount(result, view) for result in claim.devices]
     _refuse_overlaps(claim, whole, amounts, others)
@@ -132,6 +135,18 @@ def decide(claim: AllocatedClaim, view: NodeView, others: Others) -> PreparedCla
         variables[request] = variables.get(request, {}) | {names.ENV_VISIBLE_CORES: visible_cores(numbers)}
     used = {request: values for request, values in variables.items() if values}
     return PreparedClaim(claim.uid, claim.namespace, claim.name, allocation_digest(claim), tuple(devices), used)
+
+
+def _refuse_admin_access(claim: AllocatedClaim, allowed: frozenset[str] | None) -> None:
+    """The API server admits adminAccess in every namespace with a label, so it depends on who may set labels."""
+    if allowed is None or claim.namespace in allowed:
+        return
+    if any(device.admin_access for device in claim.devices):
+        raise PrepareError(
+            f"ResourceClaim {claim.namespace}/{claim.name} has adminAccess, which the driver refuses in namespace "
+            f"{claim.namespace}. Request devices without adminAccess, or add the namespace to adminAccess.namespaces "
+            "of the chart (--admin-access-namespace of the driver)."
+        )
 
 
 def _device(result: AllocatedDevice, view: NodeView) -> PreparedDevice:

@@ -17,6 +17,7 @@ from runtime.settings import Declaration, about
 _Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0.1, le=86400)]
 _NodeName = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z", max_length=253)]
+_Namespace = Annotated[str, msgspec.Meta(pattern=r"^(\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?)\Z", max_length=63)]
 _PodUid = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9-]*\Z", max_length=63)]
 _Version = Annotated[str, msgspec.Meta(pattern=r"^[0-9]+(\.[0-9]+){1,3}\Z", max_length=64)]
 
@@ -148,6 +149,15 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["Publish", "Withhold"],
         about("On a node whose kubelet has a known fault with claims: publish its devices, or none."),
     ] = "Publish"
+    admin_access_namespace: Annotated[
+        tuple[_Namespace, ...],
+        about(
+            "Namespace whose claims may have adminAccess, which gives them devices that other claims hold; may be "
+            "repeated. *: all namespaces.",
+            expected="names of namespaces, or *",
+            metavar="NAME",
+        ),
+    ] = ()
     claim_status: Annotated[
         bool, about("Write ids, conditions and health of prepared devices to status.devices of their claims.")
     ] = True
@@ -198,6 +208,11 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
     def state(self) -> Path:
         """The directory of the checkpoint."""
         return self.state_dir or self.plugin_dir
+
+    @property
+    def admin_namespaces(self) -> frozenset[str] | None:
+        """Namespaces whose claims may have adminAccess; None: all."""
+        return None if "*" in self.admin_access_namespace else frozenset(self.admin_access_namespace)
 
     @property
     def taint_effect(self) -> str | None:

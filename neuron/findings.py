@@ -301,6 +301,7 @@ CODES: Final = {
     "NEU541": "A constraint fails beside devices in use where they consume shared counters",
     "NEU542": "One request for a whole node of many devices costs the scheduler seconds",
     "NEU543": "More EFA interfaces are tied to devices than their group has",
+    "NEU544": "adminAccess gives a claim devices that other claims hold",
     # 6xx: device selectors
     "NEU601": "A device selector is not CEL",
     "NEU602": "A device selector can never be evaluated",

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from neuron import check_configs, check_selectors, names
+from neuron.check_admin_access import check_admin_access
 from neuron.check_attributes import check_attributes
 from neuron.check_capacity import CapacityRules, spare_alternatives
 from neuron.check_configs import Placed
@@ -173,6 +174,7 @@ def judge_claim(claim: ClaimSpec, context: ClaimContext) -> ClaimJudgement:
     findings.add(matcher.findings)
     findings.add(check_configs.check_conflicts(claim, placed))
     findings.add(check_configs.check_targets(claim, placed, foreign))
+    findings.add(check_admin_access(leaves))
     findings.add(check_configs.check_other_drivers(claim, only_ours=bool(leaves) and not foreign))
     rules = CountRules(
         claim,

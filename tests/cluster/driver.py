@@ -128,6 +128,7 @@ class Driver:
         flags: tuple[str, ...] = (),
         kubeconfig: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        admin_access: str = "*",
     ) -> None:
         """Without `kubeconfig`, it has the rights of `USER`."""
         self.node = kubelet.node
@@ -147,6 +148,7 @@ class Driver:
             "health-port": self._health_port,
             "health-interval": "0.5",
             "pod-uid": pod_uid,
+            "admin-access-namespace": admin_access,
         }
         command = [sys.executable, "-m", "kubeletplugin", *(f"--{key}={value}" for key, value in arguments.items())]
         log = kubelet.root.parent / f"driver-{kubelet.node}{f'-{pod_uid}' if pod_uid else ''}.log"

@@ -56,6 +56,11 @@ def kinds(objects: list[Object]) -> set[str]:
 # --- the driver -----------------------------------------------------------------------------------------------
 
 
+def policies_of_the_driver(objects: list[Object]) -> list[str]:
+    found = [each["metadata"]["name"] for each in objects if each["kind"] == "ValidatingAdmissionPolicy"]
+    return [name for name in found if name.startswith(DRIVER)]
+
+
 def test_the_driver_knows_every_flag_it_is_given() -> None:
     values = {"kubeletPlugin": {"emulate": "trn2.48xlarge", "instanceTypes": []}}
     given = flags(pod_specs(render(values))[f"DaemonSet/{DRIVER}"])
@@ -101,8 +106,7 @@ def test_a_driver_that_writes_no_claim_status_has_no_right_to(default: list[Obje
     without = render({"kubeletPlugin": {"claimStatus": False}})
     rules = find(without, "ClusterRole", DRIVER)["rules"]
     assert not any("/" in resource for rule in rules for resource in rule["resources"])
-    policies = [each["metadata"]["name"] for each in without if each["kind"] == "ValidatingAdmissionPolicy"]
-    assert policies == [DRIVER, f"{DRIVER}-nodes", f"{DRIVER}-events"]
+    assert policies_of_the_driver(without) == [DRIVER, f"{DRIVER}-nodes", f"{DRIVER}-events"]
     [container] = pod_specs(without)[f"DaemonSet/{DRIVER}"]["containers"]
     assert "--no-claim-status" in container["args"]
     [container] = pod_specs(default)[f"DaemonSet/{DRIVER}"]["containers"]
@@ -219,8 +223,7 @@ def test_without_labels_the_driver_may_not_patch_nodes(default: list[Object]) ->
     without = render({"kubeletPlugin": {"ultraserverLabels": False}})
     assert (verbs(default), verbs(without)) == (["get", "list", "watch", "patch"], ["get", "list", "watch"])
     assert "--no-ultraserver-labels" in pod_specs(without)[f"DaemonSet/{DRIVER}"]["containers"][0]["args"]
-    policies = [each["metadata"]["name"] for each in without if each["kind"] == "ValidatingAdmissionPolicy"]
-    assert policies == [DRIVER, f"{DRIVER}-events", f"{DRIVER}-claims"]
+    assert policies_of_the_driver(without) == [DRIVER, f"{DRIVER}-events", f"{DRIVER}-claims"]
 
 
 def test_what_the_driver_does_beside_a_device_plugin_is_a_value() -> None:
@@ -232,7 +235,30 @@ def test_what_the_driver_does_beside_a_device_plugin_is_a_value() -> None:
 def test_without_the_driver_nothing_of_it_is_left() -> None:
     objects = render({"kubeletPlugin": {"enabled": False}})
     assert not [each for each in objects if each["metadata"]["name"] == DRIVER]
-    assert not kinds(objects) & {"DaemonSet", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    assert "DaemonSet" not in kinds(objects)
+    assert not policies_of_the_driver(objects)
+
+
+# --- admin access -----------------------------------------------------------------------------------------------
+
+
+def test_admin_access_is_for_the_listed_namespaces(default: list[Object]) -> None:
+    for objects, listed, given in (
+        (default, "[]", None),
+        (render({"adminAccess": {"namespaces": ["a", "b"]}}), "['a', 'b']", ["a", "b"]),
+    ):
+        label, claims = (
+            find(objects, "ValidatingAdmissionPolicy", name)["spec"]["validations"][0]["expression"]
+            for name in ("neuron-dra-admin-access", "neuron-dra-admin-access-claims")
+        )
+        assert label.startswith(f"object.metadata.name in {listed} || authorizer.")
+        assert claims == f"request.namespace in {listed}"
+        assert flags(pod_specs(objects)[f"DaemonSet/{DRIVER}"]).get("--admin-access-namespace") == given
+
+
+def test_admin_access_is_guarded_also_beside_another_driver() -> None:
+    objects = render({"kubeletPlugin": {"enabled": False}})
+    assert find(objects, "ValidatingAdmissionPolicy", "neuron-dra-admin-access")
 
 
 # --- classes, network -----------------------------------------------------------------------------------------
@@ -280,7 +306,13 @@ def test_metrics_can_be_kept_to_those_who_scrape() -> None:
             {"admission": {"claims": {"enabled": False}, "workloads": {"enabled": False}}},
             "ValidatingWebhookConfiguration",
         ),
-        ({"kubeletPlugin": {"admissionPolicy": {"enabled": False}}}, "ValidatingAdmissionPolicy"),
+        (
+            {
+                "kubeletPlugin": {"admissionPolicy": {"enabled": False}},
+                "adminAccess": {"admissionPolicy": {"enabled": False}},
+            },
+            "ValidatingAdmissionPolicy",
+        ),
         ({"certificates": {"mode": "secret"}}, "Secret"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -36,6 +36,27 @@ def test_a_claim_is_prepared(node: Node) -> None:
     assert node.spec_names() == [spec_name(1)]
 
 
+def test_admin_access_is_refused_outside_the_namespaces_that_may_have_it(node: Node) -> None:
+    looks, mine = result("neuron-device-0", "look", adminAccess=True), result("neuron-device-1", "mine")
+    for claim in (allocated(1, looks), allocated(1, mine, looks)):
+        for allowed in (frozenset[str](), frozenset({"neuron-monitoring"})):
+            view = dataclasses.replace(node.view(), admin_namespaces=allowed)
+            with pytest.raises(PrepareError, match="which the driver refuses in namespace ns"):
+                node.preparer().prepare(claim, view)
+    assert not node.spec_names()
+    view = dataclasses.replace(node.view(), admin_namespaces=frozenset({"ns"}))
+    assert node.preparer().prepare(allocated(1, looks), view)
+    closed = dataclasses.replace(node.view(), admin_namespaces=frozenset[str]())
+    assert node.preparer().prepare(allocated(2, mine), closed)
+
+
+def test_a_damaged_checkpoint_does_not_restore_refused_admin_access(node: Node) -> None:
+    view = dataclasses.replace(node.view(), admin_namespaces=frozenset[str]())
+    recovery = node.preparer().complete([allocated(1, result("neuron-device-0", "look", adminAccess=True))], view)
+    assert ["which the driver refuses" in problem for problem in recovery.errors] == [True]
+    assert not node.spec_names()
+
+
 def test_the_kubelet_hears_of_requests_without_their_alternatives(node: Node) -> None:
     [answer] = node.preparer().prepare(allocated(1, result("neuron-device-0", "n0/big")), node.view())
     assert answer.request == "n0"

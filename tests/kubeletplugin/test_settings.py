@@ -1,5 +1,6 @@
 """Every setting has a flag, a variable and a config-file field, and what is wrong with one is said."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ SAMPLES: dict[str, tuple[Any, Any]] = {
     "share_cores": ("off", "off"),
     "policies": ("/p", Path("/p")),
     "faulty_kubelet": ("Withhold", "Withhold"),
+    "admin_access_namespace": ("a,*", ("a", "*")),
     "claim_status": ("false", False),
     "sweep_interval": ("60", 60.0),
     "emulate": ("trn2.48xlarge", "trn2.48xlarge"),
@@ -58,14 +60,15 @@ def test_every_setting_can_be_given_everywhere(tmp_path: Path, name: str, source
     flags: dict[str, Any] = {"node_name": "n"}
     environment = {}
     if source == "flag":
-        flags[name] = text
+        flags[name] = tuple(text.split(",")) if setting.repeated else text
     elif source == "variable":
         flags.pop(name, None)
         environment[setting.variable] = text
     else:
         flags.pop(name, None)
         path = tmp_path / "config.yaml"
-        path.write_text(f"{setting.field}: {text}\n")
+        written = json.dumps(text.split(",")) if setting.repeated else text
+        path.write_text(f"{setting.field}: {written}\n")
         flags["config"] = str(path)
     assert getattr(load(flags, environment), name) == value
 
@@ -96,6 +99,15 @@ def test_defaults_are_those_of_a_node() -> None:
     assert (settings.health_port, settings.taint_effect, settings.emulate) == (51515, "NoSchedule", None)
     assert load({"node_name": "n", "unhealthy_taint": "Off"}, {}).taint_effect is None
     assert settings.as_written()["nodeName"] == "n"
+    assert settings.admin_namespaces == frozenset(), "no namespace may have adminAccess"
+    assert load({"node_name": "n", "admin_access_namespace": ("a", "*")}, {}).admin_namespaces is None
+
+
+def test_the_flag_of_a_list_may_be_repeated() -> None:
+    options = {each.name: each for each in cli.main.params}
+    context = cli.main.make_context("plugin", ["--admin-access-namespace=a", "--admin-access-namespace=b"])
+    assert options["admin_access_namespace"].multiple
+    assert context.params["admin_access_namespace"] == ("a", "b")
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

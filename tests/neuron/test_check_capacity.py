@@ -174,14 +174,15 @@ FINE: dict[str, tuple[Any, ClaimContext | None]] = {
 def test_what_does_not_work_as_written(
     spec: Any, where: ClaimContext | None, severity: str, path: str, said: str
 ) -> None:
-    [finding] = judge(spec, where)
+    # NEU544 reports every adminAccess.
+    [finding] = [each for each in judge(spec, where) if each.code != "NEU544"]
     assert (finding.severity, finding.path) == (severity, path)
     assert str(finding).startswith(said)
 
 
 @pytest.mark.parametrize(("spec", "where"), FINE.values(), ids=FINE)
 def test_what_works_has_no_findings(spec: Any, where: ClaimContext | None) -> None:
-    assert judge(spec, where) == ()
+    assert [each for each in judge(spec, where) if each.code != "NEU544"] == []
 
 
 def test_if_no_alternative_works_all_are_errors() -> None:

@@ -115,7 +115,9 @@ def test_every_other_example_is_refused_or_left_as_it_is() -> None:
 def test_an_example_for_dra_is_valid(case: str) -> None:
     done = forked.run("webhook", ["validate", "-f", str(manifest_of(case))], cwd=ROOT, environment=os.environ)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert b"warning" not in done.stdout
+    # A monitor gets devices that other claims hold, which is always reported.
+    expected = ["NEU544"] if case == "monitoring-daemonset" else []
+    assert re.findall("warning (NEU[0-9]+)", done.stdout.decode()) == expected
 
 
 @pytest.mark.parametrize("case", CASES)

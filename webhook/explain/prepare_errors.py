@@ -41,6 +41,10 @@ def prepare_failure(message: str, node: str, *, publishes: bool) -> Diagnosis:
         text = f"A device of its claim on node {node} is in use by a pod whose claim was removed: {_told(message)}"
         fix = "End the pod that is named, or delete this one to have it allocated to other devices. " + _RETRIES
         return Diagnosis("device-kept", State.STUCK, text, fix)
+    if "has adminAccess, which the driver refuses" in message:
+        text = f"The driver refuses adminAccess: {_told(message)}"
+        fix = "Only an administrator of the driver can allow it; then delete the pod to have it prepared again."
+        return Diagnosis("admin-access-refused", State.STUCK, text, fix)
     if _has(message, ("still prepared for", "driver lost which of its cores", "still restores")):
         text = f"A device of its claim is not free on node {node} yet: {_told(message)}"
         return Diagnosis("device-held", State.WAITS, text, "Check the pod that is named. " + _RETRIES)

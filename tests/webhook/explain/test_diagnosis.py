@@ -332,6 +332,14 @@ RESULT = f"{PREPARE}NodePrepareResources failed for ResourceClaim train-claim: "
             id="lnc",
         ),
         pytest.param(
+            f"{RESULT}ResourceClaim team-a/train-claim has adminAccess, which the driver refuses in namespace team-a. "
+            "Request devices without adminAccess, or add the namespace",
+            "admin-access-refused",
+            "The driver refuses adminAccess: ResourceClaim team-a/train-claim has adminAccess",
+            "Only an administrator of the driver can allow it",
+            id="admin access",
+        ),
+        pytest.param(
             f"{RESULT}Device neuron-device-0 is still prepared for ResourceClaim team-b/x as neuron-device-0.",
             "device-held",
             "A device of its claim is not free on node a yet: Device neuron-device-0 is still prepared",
