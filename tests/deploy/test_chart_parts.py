@@ -296,6 +296,15 @@ def test_metrics_can_be_kept_to_those_who_scrape() -> None:
     assert [rule.get("from") for rule in rules] == [None, allowed]
 
 
+def test_the_webhooks_port_can_be_closed_to_all_but_the_api_server() -> None:
+    allowed = [{"ipBlock": {"cidr": "10.0.0.10/32"}}]
+    rules = find(render({"networkPolicy": {"webhookFrom": allowed}}), "NetworkPolicy")["spec"]["ingress"]
+    assert [(rule["ports"], rule.get("from")) for rule in rules] == [
+        ([{"port": "https"}], allowed),
+        ([{"port": "metrics"}], None),
+    ]
+
+
 @pytest.mark.parametrize(
     ("values", "kind"),
     [

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Protocol
 
+from kubecel.budget import Clock
 from neuron.device_shapes import catalogue_shapes
 from neuron.instances import Catalogue
 from neuron.selection import DeviceIndex
@@ -50,6 +51,6 @@ def claim_context(
     return dataclasses.replace(context, unconnected=policies.unconnected, network_classes=policies.network_classes)
 
 
-def for_one_object(context: ClaimContext) -> ClaimContext:
-    """The same facts with a new engine, whose time limit is for one object."""
-    return dataclasses.replace(context, engine=DeviceSelectors())
+def for_one_object(context: ClaimContext, clock: Clock | None = None) -> ClaimContext:
+    """The same facts with a new engine, whose time limit is for one object and by `clock`; None: wall-clock time."""
+    return dataclasses.replace(context, engine=DeviceSelectors() if clock is None else DeviceSelectors(clock))

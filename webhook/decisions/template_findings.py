@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Final
 
+from kubecel.budget import Clock
 from neuron.claim_specs import ClaimSpec
 from neuron.findings import Finding, warning
 from neuron.mapped_templates import Need, difference
@@ -84,7 +85,9 @@ def _asked(need: Need) -> str:
     return f"{amount} {'core' if in_cores else 'device'}{'' if amount == 1 else 's'}"
 
 
-def judged(need: Need, namespace: str, spec: ClaimSpec, context: ClaimContext) -> Finding | None:
-    """NEU121 if a template does not serve a pod. Pure."""
-    why = difference(need, spec, for_one_object(context))
+def judged(
+    need: Need, namespace: str, spec: ClaimSpec, context: ClaimContext, clock: Clock | None = None
+) -> Finding | None:
+    """NEU121 if a template does not serve a pod. Pure; `clock` is as for `for_one_object`."""
+    why = difference(need, spec, for_one_object(context, clock))
     return differs(need, namespace, why) if why else None

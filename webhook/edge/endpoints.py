@@ -35,7 +35,7 @@ from webhook.edge.metrics import Metrics
 from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import Exempt, Gate, LoopLag, caller_timeout, never
 from webhook.edge.tracing import trace_of
-from webhook.reviews.lane import LaneError, LaneFullError, answer_within, usable
+from webhook.reviews.lane import LaneError, LaneFullError, answer_within, seconds_left, usable
 from webhook.reviews.reviewer import Reviewer
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,9 @@ _LONGEST_LENGTH: Final = 18
 _WRITES: Final = ("CREATE", "UPDATE")
 _WAIT_FOR_MEMORY: Final = 0.5
 """Part of the caller's time-out that a large review may wait for memory."""
+_PAUSE: Final = 1.0
+"""Seconds until a review is refused for which the lane has no room. It was read already, which costs about a
+millisecond per 100 KiB; a client that repeats it without a pause would take the event loop's time from others."""
 _FRAMES: Final = 20
 """Logged innermost frames of an exception."""
 
@@ -74,6 +77,7 @@ class HTTPError(Exception):
         unread: the request may have a body that was not read: close the connection.
         discard: the request may have a body that was not read: read and discard it, and keep the connection.
         instead: the review and its denial, sent instead of the error; None: send the error.
+        pause: seconds until it is sent.
     """
 
     def __init__(
@@ -85,8 +89,10 @@ class HTTPError(Exception):
         unread: bool = False,
         discard: bool = False,
         instead: Refusal | None = None,
+        pause: float = 0.0,
     ) -> None:
         super().__init__(message)
+        self.pause = pause
         self.status = status
         self.message = message
         self.headers = headers or {}
@@ -179,7 +185,8 @@ class AdmissionEndpoint:
         arrival = gate.arrival(started)
         overload = gate.overload(started, scope)
         waits = caller_timeout(scope["query_string"])
-        answer_within(waits, started - arrival)
+        client = scope.get("client")
+        answer_within(waits, started - arrival, client=client[0] if client else "")
         memory_timeout = waits * _WAIT_FOR_MEMORY - (started - arrival)
         body = await self._read(scope, receive, overload if gate.early else "", memory_timeout)
         try:
@@ -201,7 +208,8 @@ class AdmissionEndpoint:
             payload = reviews.encode(request, decision)
         except LaneError as error:
             why = "busy" if isinstance(error, LaneFullError) else "late"
-            raise HTTPError(503, gate.shed(why)) from error
+            pause = min(_PAUSE, max(0.0, seconds_left() / 2)) if why == "busy" else 0.0
+            raise HTTPError(503, gate.shed(why), pause=pause) from error
         except Exception as error:
             # Without the exception's text, which may quote the object.
             extra = {"uid": request.uid, "path": self._path, "error": type(error).__name__, "at": _frames(error)}
@@ -298,6 +306,8 @@ class AdmissionEndpoint:
         if error.status < 500:
             self._refusals.refused(self._path, error.status, error.message, _client(scope))
         headers = dict(error.headers)
+        if error.pause and not self._lifecycle.draining:
+            await asyncio.sleep(error.pause)
         given_up = error.discard and not await self._bodies.discard(receive)
         if error.unread or given_up or self._lifecycle.draining:
             headers["Connection"] = "close"

@@ -5,16 +5,18 @@ from typing import Final
 
 from neuron.claim_specs import ClaimSpec
 from neuron.findings import Finding
-from neuron.validate_claims import ClaimContext, judge_claim
+from neuron.validate_claims import ClaimContext, ReadSpec, judge_claim
 from webhook.decisions.bound_claims import check_bound
 from webhook.decisions.check_pods import Claiming, KnownClaim
 from webhook.decisions.claim_context import for_one_object
 from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.verification import Sources
 from webhook.decisions.wire import AdmissionRequest
+from webhook.reviews import effort
 from webhook.reviews.lane import Lane
 from webhook.reviews.policy_knowledge import FindClaims
 from webhook.reviews.policy_steering import PolicySteer, SteeringRefusedError
+from webhook.reviews.slices import working_time
 
 _NOTHING: Final[list[Finding]] = []
 
@@ -46,7 +48,8 @@ class ClaimBounds:
             return _NOTHING
         steer = self._steer.fixed(request.namespace, judging=self._sources)
         try:
-            steering = await self._lane.run(request.namespace, lambda: steer(request))
+            seconds = effort.of_deciding(memoryview(request.object).nbytes)
+            steering = await self._lane.run(request.namespace, lambda: steer(request), seconds)
         except SteeringRefusedError as error:
             return [error.finding]
         if not steering.binds_claims:
@@ -61,8 +64,9 @@ class ClaimBounds:
             specs |= {name: found[object_name] for name, object_name in wanted.items() if object_name in found}
 
         def work() -> list[Finding]:
-            world = for_one_object(context)
+            world = for_one_object(context, working_time)
             judged = {name: KnownClaim(judge_claim(spec, world)) for name, spec in specs.items()}
             return check_bound(claiming, {**known, **judged}, steering, context, conversion)
 
-        return await self._lane.run(request.namespace, work)
+        seconds = effort.of_judging([ReadSpec(spec, ()) for spec in specs.values()], 0, context)
+        return await self._lane.run(request.namespace, work, seconds)

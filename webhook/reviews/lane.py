@@ -4,9 +4,9 @@ The event loop answers every client: a decision of one second on the loop delays
 decides about large objects, and evaluates expressions for the first time. The interpreter switches between threads
 every few milliseconds, but not inside one call into C. So the input of such calls is bounded before (docs/security.md).
 
-Namespaces take turns (round robin): many long decisions of one namespace delay only that namespace. The lane has two
-threads. One namespace uses at most one of them, and the second thread takes only namespaces whose last decisions were
-short: a namespace with one new selector does not wait for the long decision of another.
+Decisions have three classes by estimated CPU time (`webhook.reviews.effort`), and each class has a thread and a queue.
+Long decisions work in slices: between two slices they wait while shorter ones work. A decision that takes much longer
+than its class allows begins again in the next class. `webhook.reviews.turns` orders the decisions of a class.
 
 Exceptions: `LaneError` > `LaneFullError`, `LaneTimeoutError`.
 """
@@ -14,13 +14,17 @@ Exceptions: `LaneError` > `LaneFullError`, `LaneTimeoutError`.
 import asyncio
 import contextlib
 import contextvars
+import dataclasses
 import functools
+import math
 import sys
 import threading
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol, TypeVar
+
+from webhook.reviews.slices import EndedError, Running
+from webhook.reviews.turns import Turns
 
 Result = TypeVar("Result")
 Clock = Callable[[], float]
@@ -29,10 +33,6 @@ Clock = Callable[[], float]
 LARGE_OBJECT: Final = 8 * 1024
 """Bytes of an object above which its decision runs in the lane. An ordinary pod or claim has 2 to 4 KiB. Decisions
 about smaller objects run on the event loop, so their sum is a delay for all clients."""
-MOST_WAITING: Final = 64
-"""Waiting decisions of all namespaces together."""
-MOST_WAITING_OF_ONE: Final = 16
-"""Waiting decisions of one namespace."""
 DEFAULT_TIMEOUT: Final = 10.0
 """Seconds. The API server's default `timeoutSeconds` of a webhook (admissionregistration/v1)."""
 SWITCH_INTERVAL: Final = 0.0005
@@ -48,15 +48,37 @@ THREAD: Final = "lane"
 """Name of the threads."""
 _RECENT: Final = 0.25
 """Weight of the last decision in the moving average of durations."""
+STUCK: Final = 0.02
+"""Seconds after which another idle thread takes the waiting decisions of a class whose thread has one that does not
+give way."""
 
-LONG: Final = 0.1
-"""CPU seconds of a decision from which its namespace may not use the second thread."""
-LONG_AGO: Final = 5.0
-"""Seconds for which that applies."""
-_MOST_REMEMBERED: Final = 1024
-"""Namespaces with long decisions that are kept."""
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Size:
+    """A class of decisions.
+
+    Attributes:
+        estimate: largest estimated CPU seconds.
+        most: CPU seconds after which a decision moves to the next class.
+        waiting: number of decisions that may wait.
+        of_one: the same for one namespace.
+    """
+
+    estimate: float
+    most: float
+    waiting: int
+    of_one: int
+
+
+SIZES: Final = (Size(0.01, 0.02, 128, 32), Size(0.1, 0.2, 64, 16), Size(math.inf, math.inf, 16, 8))
+"""Small, medium, long."""
+_OVERRUN: Final = 4
+"""A small decision moves on after so many times its estimate, if that is earlier."""
+_LEAST_OVERRUN: Final = 0.004
+"""But not before so many seconds."""
 
 _deadline: contextvars.ContextVar[float | None] = contextvars.ContextVar("deadline", default=None)
+_client: contextvars.ContextVar[str] = contextvars.ContextVar("client", default="")
 
 
 class LaneError(Exception):
@@ -77,9 +99,13 @@ def usable(seconds: float) -> float:
     return seconds - min(seconds * MOST_RESERVE, max(LEAST_RESERVE, seconds * RESERVE))
 
 
-def answer_within(seconds: float, waited: float = 0.0, clock: Clock = time.monotonic) -> None:
-    """Set the deadline of the current task's review: time-out of the caller in seconds, and seconds already passed."""
+def answer_within(seconds: float, waited: float = 0.0, clock: Clock = time.monotonic, client: str = "") -> None:
+    """Set the deadline of the current task's review: time-out of the caller in seconds, and seconds already passed.
+
+    `client` is the address of the peer.
+    """
     _deadline.set(clock() - waited + usable(seconds))
+    _client.set(client)
 
 
 @contextlib.contextmanager
@@ -106,12 +132,14 @@ def is_working() -> bool:
 class Lane(Protocol):
     """Runs long decisions."""
 
-    async def run(self, namespace: str, work: Callable[[], Result]) -> Result:
+    async def run(self, namespace: str, work: Callable[[], Result], seconds: float = 0.0) -> Result:
         """Run `work` and return its result.
 
         Args:
             namespace: of the object, for the turns; empty for cluster-scoped objects.
-            work: a pure function. It may run in another thread, and may finish after the time-out of its caller.
+            work: a pure function. It may run in another thread, may finish after the time-out of its caller, and may be
+                ended at any reading of `working_time` and begin again.
+            seconds: its estimated CPU time (`webhook.reviews.effort`).
 
         Raises:
             LaneFullError: too many decisions wait, or the waiting ones would exceed the caller's time-out.
@@ -122,23 +150,46 @@ class Lane(Protocol):
 class Inline:
     """A lane that runs work in the calling thread, for offline commands and as the default."""
 
-    async def run(self, namespace: str, work: Callable[[], Result]) -> Result:  # noqa: ARG002 - see `Lane`
+    async def run(
+        self,
+        namespace: str,  # noqa: ARG002 - see `Lane`
+        work: Callable[[], Result],
+        seconds: float = 0.0,  # noqa: ARG002
+    ) -> Result:
         """See `Lane.run`."""
         return work()
 
 
 class _Job:
-    __slots__ = ("_future", "_loop", "_work")
+    """One decision.
 
-    def __init__(self, work: Callable[[], Any]) -> None:
+    Attributes:
+        client, namespace, estimate: see `webhook.reviews.turns.Waiting`.
+        size: index of its class in `SIZES`.
+    """
+
+    __slots__ = ("_future", "_loop", "_work", "client", "estimate", "namespace", "size")
+
+    def __init__(self, namespace: str, work: Callable[[], Any], estimate: float) -> None:
+        self.client = _client.get()
+        self.namespace = namespace
+        self.estimate = estimate
+        self.size = next(index for index, each in enumerate(SIZES) if estimate <= each.estimate)
         self._work: Callable[[], Any] | None = work
         self._loop = asyncio.get_running_loop()
         self._future: asyncio.Future[Any] = self._loop.create_future()
+
+    @property
+    def most(self) -> float:
+        """CPU seconds after which it moves to the next class."""
+        most = SIZES[self.size].most
+        return most if self.size else min(most, max(_LEAST_OVERRUN, _OVERRUN * self.estimate))
 
     async def result(self, seconds: float) -> Any:
         """Wait for the result.
 
         Raises:
+            LaneFullError: a shorter decision took its place.
             LaneTimeoutError: no result after `seconds`.
         """
         try:
@@ -147,7 +198,7 @@ class _Job:
         except TimeoutError:
             raise LaneTimeoutError("this decision takes longer than its caller waits") from None
         finally:
-            # Free the object of this review: the job may stay in its queue for long.
+            # Free the object of this review: the job may be in its thread for long.
             self._work = None
 
     @property
@@ -156,7 +207,7 @@ class _Job:
         return self._work is not None
 
     def run(self) -> bool:
-        """Run the work if the caller still waits; returns whether it ran. Called in the lane's thread."""
+        """Run the work if the caller still waits; returns whether it ran. Called in the lane's threads."""
         work = self._work
         if work is None:
             return False
@@ -164,9 +215,16 @@ class _Job:
             value, error = work(), None
         except Exception as caught:  # noqa: BLE001 - raised again in `result`
             value, error = None, caught
+        self._tell(value, error)
+        return True
+
+    def refuse(self, message: str) -> None:
+        """End it with `LaneFullError`."""
+        self._tell(None, LaneFullError(message))
+
+    def _tell(self, value: Any, error: Exception | None) -> None:
         with contextlib.suppress(RuntimeError):  # The loop is closed: the process is ending.
             self._loop.call_soon_threadsafe(self._settle, value, error)
-        return True
 
     def _settle(self, value: Any, error: Exception | None) -> None:
         if self._future.done():
@@ -177,33 +235,38 @@ class _Job:
             self._future.set_exception(error)
 
 
+_FULL: Final = "too many long decisions wait"
+
+
 class ThreadLane:
-    """A lane of two threads. `run` is for one event loop only.
+    """A lane with one thread for each class of decisions. `run` is for one event loop only.
 
     The threads are daemons: a running decision does not delay the end of the process.
     """
 
-    def __init__(self, *, waiting: int = MOST_WAITING, of_one: int = MOST_WAITING_OF_ONE) -> None:
-        """Allow `waiting` decisions in the queues, at most `of_one` of one namespace."""
-        self._most = waiting
-        self._most_of_one = of_one
-        self._waiting = 0
-        self._mean = 0.0
-        self._queues: OrderedDict[str, deque[_Job]] = OrderedDict()
+    def __init__(self, sizes: Sequence[Size] = SIZES) -> None:
+        """`sizes` sets the bounds of the queues."""
+        self._sizes = sizes
+        self._queues = [Turns[_Job]() for _ in SIZES]
+        self._means = [0.0 for _ in SIZES]
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
+        self._running: list[tuple[_Job, float] | None] = [None for _ in SIZES]  # By thread: the job and its start.
         self._closed = False
-        self._working: set[str] = set()
-        self._turns: dict[str, float] = {}  # Namespace -> end of its last long decision.
 
-    async def run(self, namespace: str, work: Callable[[], Result]) -> Result:
+    async def run(self, namespace: str, work: Callable[[], Result], seconds: float = 0.0) -> Result:
         """See `Lane.run`."""
         left = seconds_left()
         if left <= 0:
             raise LaneTimeoutError("this decision has waited longer than the time-out of its caller")
-        job = _Job(work)
-        self._put(namespace, job, left)
-        result: Result = await job.result(left)
+        job = _Job(namespace, work, seconds)
+        self._put(job, left)
+        try:
+            result: Result = await job.result(left)
+        except BaseException:
+            with self._changed:
+                self._queues[job.size].remove(job)
+            raise
         return result
 
     def close(self) -> None:
@@ -215,89 +278,108 @@ class ThreadLane:
     @property
     def waiting(self) -> int:
         """Decisions in the queues."""
-        return self._waiting
+        return sum(map(len, self._queues))
 
-    def _before(self, namespace: str) -> int:
-        """Decisions that would run before a new one of this namespace.
-
-        Namespaces take turns; a namespace with short decisions does not wait for those with long ones.
-        """
-        short = not self._was_long(namespace)
-        turns = sum(job.awaited for job in self._queues[namespace]) + 1
-        others = (
-            sum(job.awaited for job in queue)
-            for other, queue in self._queues.items()
-            if other != namespace and not (short and self._was_long(other))
-        )
-        return turns - 1 + sum(min(turns, many) for many in others)
-
-    def _put(self, namespace: str, job: _Job, left: float) -> None:
+    def _put(self, job: _Job, left: float) -> None:
         with self._changed:
-            queue = self._queues.setdefault(namespace, deque())
-            if self._waiting >= self._most or len(queue) >= self._most_of_one:
-                if not queue:
-                    del self._queues[namespace]
-                raise LaneFullError("too many long decisions wait")
-            if self._before(namespace) * self._mean > left:
-                if not queue:
-                    del self._queues[namespace]
+            queue, running = self._queues[job.size], self._running_of(job)
+            if queue.of_namespace(job.namespace) >= self._sizes[job.size].of_one:
+                raise LaneFullError(_FULL)
+            if queue.ahead(job, running) * self._means[job.size] > left:
                 raise LaneFullError("the waiting long decisions take longer than the time-out of this one's caller")
-            queue.append(job)
-            self._waiting += 1
-            self._changed.notify_all()
+            if not self._admit(job, running):
+                raise LaneFullError(_FULL)
         if not self._threads:
             sys.setswitchinterval(SWITCH_INTERVAL)
-            for short in (False, True):
-                thread = threading.Thread(target=self._work, args=(short,), name=THREAD, daemon=True)
+            for size in range(len(SIZES)):
+                thread = threading.Thread(target=self._work, args=(size,), name=THREAD, daemon=True)
                 self._threads.append(thread)
                 thread.start()
 
-    def _take(self, short: bool) -> tuple[str, _Job] | None:
-        """The next job, from the namespace whose last turn is the oldest; None after `close`.
+    def _admit(self, job: _Job, running: int = 0) -> bool:
+        """Add it to its queue, if necessary in place of another one."""
+        queue = self._queues[job.size]
+        if len(queue) >= self._sizes[job.size].waiting:
+            other = queue.last()
+            if other is None or not queue.precedes(job, other):
+                return False
+            queue.remove(other)
+            other.refuse(_FULL)
+        queue.add(job, running)
+        self._changed.notify_all()
+        return True
 
-        Args:
-            short: skip namespaces with recent long decisions.
-        """
+    def _running_of(self, job: _Job) -> int:
+        return sum(each is not None and each[0].namespace == job.namespace for each in self._running)
+
+    def _take(self, size: int) -> _Job | None:
+        """The next job for the thread of a class; None after `close`."""
         with self._changed:
-            while (namespace := self._next(short)) is None and not self._closed:
-                self._changed.wait(LONG_AGO if self._queues else None)
-            if namespace is None or self._closed:
+            self._running[size] = None
+            self._changed.notify_all()
+            while (job := self._next(size)) is None and not self._closed:
+                self._changed.wait(STUCK if any(map(len, self._queues[:size])) else None)
+            if job is None or self._closed:
                 return None
-            queue = self._queues.pop(namespace)
-            job = queue.popleft()
-            self._waiting -= 1
-            if queue:
-                self._queues[namespace] = queue
-            self._working.add(namespace)
-            return namespace, job
+            self._running[size] = job, time.monotonic()
+            return job
 
-    def _next(self, short: bool) -> str | None:
-        for namespace in self._queues:
-            if namespace not in self._working and not (short and self._was_long(namespace)):
-                return namespace
+    def _next(self, size: int) -> _Job | None:
+        """From the class's own queue, or from that of a shorter class whose thread does not give way."""
+        job = self._queues[size].take()
+        if job is not None:
+            return job
+        for shorter in reversed(range(size)):
+            busy = self._running[shorter]
+            if busy is not None and time.monotonic() - busy[1] > STUCK:
+                job = self._queues[shorter].take()
+                if job is not None:
+                    return job
         return None
 
-    def _was_long(self, namespace: str) -> bool:
-        ended = self._turns.get(namespace)
-        return ended is not None and time.monotonic() - ended < LONG_AGO
-
-    def _done(self, namespace: str, seconds: float) -> None:
-        with self._changed:
-            self._working.discard(namespace)
-            if seconds >= LONG:
-                self._turns.pop(namespace, None)
-                self._turns[namespace] = time.monotonic()
-                if len(self._turns) > _MOST_REMEMBERED:
-                    del self._turns[next(iter(self._turns))]
-            self._changed.notify_all()
-
-    def _work(self, short: bool) -> None:
-        while (taken := self._take(short)) is not None:
-            namespace, job = taken
-            started, begun = time.thread_time(), time.monotonic()
+    def _work(self, size: int) -> None:
+        while (job := self._take(size)) is not None:
+            begun = time.monotonic()
+            running = Running(functools.partial(self._judge, job, size), functools.partial(self._pause, job))
             try:
-                if job.run():
-                    self._mean += _RECENT * (time.monotonic() - begun - self._mean)
-            finally:
-                self._done(namespace, time.thread_time() - started)
-            del taken, job
+                with running:
+                    if job.run():
+                        taken = time.monotonic() - begun
+                        self._means[job.size] += _RECENT * (taken - self._means[job.size])
+            except EndedError:
+                self._move(job)
+            del job, running
+
+    def _judge(self, job: _Job, size: int, seconds: float) -> bool:
+        """Whether a job in the thread of class `size` may go on, after `seconds` of CPU time."""
+        if not job.awaited:
+            return False
+        if seconds > job.most:
+            if job.size >= size:
+                return False
+            job.size += 1  # It is in the thread of a longer class already.
+        return True
+
+    def _pause(self, job: _Job, seconds: float) -> None:
+        """Wait until no shorter decision waits or runs, at most so many seconds."""
+        if not self._is_shorter(job):
+            return
+        end = time.monotonic() + seconds
+        with self._changed:
+            while self._is_shorter(job) and (left := end - time.monotonic()) > 0:
+                self._changed.wait(left)
+
+    def _is_shorter(self, job: _Job) -> bool:
+        return any(map(len, self._queues[: job.size])) or any(
+            each is not None and each[0].size < job.size for each in self._running
+        )
+
+    def _move(self, job: _Job) -> None:
+        """Put a job that was ended into the next class, if its caller still waits."""
+        if not job.awaited:
+            return
+        with self._changed:
+            job.size += 1
+            job.estimate = max(job.estimate, SIZES[job.size - 1].most)
+            if not self._admit(job):
+                job.refuse(_FULL)

@@ -24,6 +24,7 @@ from webhook.decisions.renaming import is_renamable, may_be_renamed, renamed
 from webhook.decisions.steering import NO_STEERING, Steer, Steering
 from webhook.decisions.verification import Sources, verify
 from webhook.decisions.wire import ABSENT, AdmissionRequest
+from webhook.reviews import effort
 from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane
 from webhook.reviews.queue_notices import QueueNotices
 from webhook.reviews.template_checks import TemplateChecks
@@ -129,17 +130,20 @@ class Mutator:
     async def _decide_in_lane(self, request: AdmissionRequest) -> Decision:
         """The decision about a large object; decoding and deciding run in the lane."""
         subject, namespace = _subject(request), request.namespace
+        size = len(bytes(request.object)) + len(bytes(request.oldObject))
+        seconds = effort.of_deciding(size)
         if subject is _Subject.CHANGED_POD:
-            return await self._lane.run(namespace, self._restoring(request))
+            return await self._lane.run(namespace, self._restoring(request), seconds)
         if subject is _Subject.LEADER_WORKER_SET:
-            workload, named = await self._lane.run(namespace, lambda: _read_workload(request))
-            return await self._lane.run(namespace, self._place(request, workload, named))
+            reading = effort.of_reading(size)
+            workload, named = await self._lane.run(namespace, lambda: _read_workload(request), reading)
+            return await self._lane.run(namespace, self._place(request, workload, named), seconds)
         steer = None if self._steer is None else self._steer.fixed(namespace)
-        read = await self._lane.run(namespace, lambda: _read_pod(request, steer))
+        read = await self._lane.run(namespace, lambda: _read_pod(request, steer), effort.of_reading(size))
         shape, world = self._shape(read, namespace), self._current_world()
         decision = self._remembered(read, shape)
         if decision is None:
-            decision = await self._lane.run(namespace, lambda: read.converted(shape, world))
+            decision = await self._lane.run(namespace, lambda: read.converted(shape, world), seconds)
             if world is self._world:
                 self._remember(read, shape, decision)
         return decision

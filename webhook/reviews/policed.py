@@ -8,6 +8,7 @@ import functools
 import hashlib
 import itertools
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -28,7 +29,8 @@ from runtime.once import Once
 from webhook.decisions.decision import Decision, Outcome, denied, unchanged
 from webhook.decisions.verification import Sources
 from webhook.decisions.wire import AdmissionRequest
-from webhook.reviews.lane import LARGE_OBJECT, LaneError, LaneTimeoutError, seconds_left
+from webhook.reviews import effort
+from webhook.reviews.lane import LARGE_OBJECT, SIZES, LaneError, LaneTimeoutError, seconds_left
 from webhook.reviews.messages import fitting
 from webhook.reviews.policy_allowance import ON_LOOP, Execution, run_with_retry
 from webhook.reviews.policy_knowledge import (
@@ -46,6 +48,7 @@ from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.policy_subjects import bare_subject, decoded, placed, size_of, with_whole_namespace
 from webhook.reviews.policy_verdicts import near_expiry, objections
 from webhook.reviews.reviewer import Reviewer
+from webhook.reviews.slices import working_time
 
 log = logging.getLogger(__name__)
 
@@ -117,6 +120,7 @@ class PolicedReviewer:
         self._counts = {rule.name for rule in policies.validating if _counts_devices(rule)}
         self._candidates: dict[tuple[object, ...], tuple[ValidatingRule, ...]] = {}
         self._logged: Once[tuple[str, str]] = Once()
+        self._costs: effort.Costs[tuple[ValidatingRule, ...]] = effort.Costs()
 
     def must_answer(self, request: AdmissionRequest) -> bool:
         """Whether a policy that fails closed and denies may match: then the request needs an answer."""
@@ -188,22 +192,30 @@ class PolicedReviewer:
         subject = placed(bare_subject(request), self._view)
         if any(rule.reads_namespace for rule in candidates):
             subject = await self._with_namespace(subject)
-        small = size_of(request) <= LARGE_OBJECT
+        size = size_of(request)
+        small = size <= LARGE_OBJECT
         try:
             read = functools.partial(_read, subject, request)
-            known, named = read() if small else await self._lane.run(request.namespace, read)
+            if small:
+                known, named = read()
+            else:
+                known, named = await self._lane.run(request.namespace, read, effort.of_reading(size))
             known = await self._informed(known, named, candidates)
             run = self._lane.run
             if small:
-                verdicts = self._on_loop(candidates, known, now)
+                verdicts = self._on_loop(candidates, known, now, size)
                 if verdicts is not None:
                     return verdicts
                 run = functools.partial(run_with_retry, self._lane)
+            expected = self._costs.expected(candidates, size, SIZES[0].estimate if small else effort.of_deciding(size))
+            expected = max(expected, effort.of_reading(size))
             until = self._clock() + seconds_left()
             work = functools.partial(_evaluate, candidates, known, self._sources, now, self._clock, until)
-            return await run(request.namespace, work)
+            verdicts = await run(request.namespace, work, expected)
         except LaneError as error:
             return unjudged(candidates, subject, f"not evaluated: {error}; try again later", now, self._clock)
+        self._costs.took(candidates, size, sum(verdict.seconds for verdict in verdicts))
+        return verdicts
 
     async def _with_namespace(self, subject: Subject) -> Subject:
         """The subject with all fields of its Namespace. A new Namespace reaches the cache after a moment."""
@@ -217,14 +229,17 @@ class PolicedReviewer:
         return with_whole_namespace(placed(subject, self._view), self._view)
 
     def _on_loop(
-        self, candidates: tuple[ValidatingRule, ...], subject: Subject, now: dt.datetime
+        self, candidates: tuple[ValidatingRule, ...], subject: Subject, now: dt.datetime, size: int
     ) -> tuple[Verdict, ...] | None:
         """Verdicts, found on the event loop; None if that takes long, or the namespace has used its time there."""
         if not self._allowance.lasts(subject.namespace):
             return None
+        limit = self._allowance.limit()
+        if limit is not ON_LOOP and self._costs.expected(candidates, size, 0.0) > limit.seconds:
+            return None
         with self._allowance.spending(subject.namespace), contextlib.suppress(TakesLongError):
             known = _with_record(subject, self._sources)
-            return evaluate(candidates, known, now, self._clock, time_limit=ON_LOOP)
+            return evaluate(candidates, known, now, self._clock, time_limit=limit)
         return None
 
     async def _informed(self, subject: Subject, named: Named, candidates: Iterable[ValidatingRule]) -> Subject:
@@ -304,7 +319,8 @@ def _evaluate(
 ) -> tuple[Verdict, ...]:
     """Evaluate until the time `until`. Pure; runs in the lane, where it may have waited."""
     limit = TimeLimit(min(REVIEW_SECONDS, max(0.0, until - clock())))
-    return evaluate(candidates, _with_record(subject, sources), now, clock, time_limit=limit)
+    working = working_time if clock is time.perf_counter else clock
+    return evaluate(candidates, _with_record(subject, sources), now, working, time_limit=limit)
 
 
 def _with_record(subject: Subject, sources: Sources) -> Subject:

@@ -1,7 +1,9 @@
 """Where policies are evaluated: on the event loop for a bounded time, else in the lane.
 
 Many short evaluations together delay other reviews as much as one long evaluation. So each namespace has a token bucket
-of event-loop time. When it is empty, the policies on the namespace's objects run in the lane.
+of event-loop time. When it is empty, the policies on the namespace's objects run in the lane. All namespaces together
+have one more, because whoever reaches the port can send reviews of any number of namespaces. When it is empty, an
+evaluation that takes longer than an ordinary review is repeated in the lane.
 """
 
 import asyncio
@@ -24,7 +26,10 @@ WINDOW: Final = 0.1
 """Seconds."""
 ORDINARY: Final = 0.001
 """Seconds that one evaluation may take without being counted: a review takes as long without policies."""
+OF_ALL: Final = 2
+"""All namespaces together may use so many times the time of one."""
 _MOST_NAMESPACES: Final = 1024
+_BRIEF: Final = TimeLimit(ORDINARY, raises=True)
 _TURN: Final = 0.02
 """Seconds between two attempts of a small review to enter a full lane."""
 
@@ -40,10 +45,18 @@ class Allowance:
         self._most = most
         self._rate = most / window
         self._used: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._of_all = (0.0, 0.0)
 
     def lasts(self, namespace: str) -> bool:
         """Whether policies may be evaluated on the event loop for the namespace."""
         return self._owed(namespace, self._clock()) < self._most
+
+    def limit(self) -> TimeLimit:
+        """The time limit of one evaluation on the event loop."""
+        used, then = self._of_all
+        if not used or used - (self._clock() - then) * self._rate * OF_ALL < self._most * OF_ALL:
+            return ON_LOOP
+        return _BRIEF
 
     @contextlib.contextmanager
     def spending(self, namespace: str) -> Iterator[None]:
@@ -55,6 +68,8 @@ class Allowance:
             now, worked = self._clock(), self._worked() - started
             if worked > ORDINARY:
                 self._used[namespace] = (self._owed(namespace, now) + worked, now)
+                used, then = self._of_all
+                self._of_all = (max(0.0, used - (now - then) * self._rate * OF_ALL) + worked, now)
                 self._used.move_to_end(namespace)
                 if len(self._used) > _MOST_NAMESPACES:
                     self._used.popitem(last=False)
@@ -80,7 +95,7 @@ class Execution:
     allowance: Allowance = dataclasses.field(default_factory=Allowance)
 
 
-async def run_with_retry(lane: Lane, namespace: str, work: Callable[[], Result]) -> Result:
+async def run_with_retry(lane: Lane, namespace: str, work: Callable[[], Result], seconds: float = 0.0) -> Result:
     """Run work on a small object in the lane; retry while the lane is full.
 
     Raises:
@@ -88,7 +103,7 @@ async def run_with_retry(lane: Lane, namespace: str, work: Callable[[], Result])
     """
     while True:
         try:
-            return await lane.run(namespace, work)
+            return await lane.run(namespace, work, seconds)
         except LaneFullError:
             if seconds_left() <= 2 * _TURN:
                 raise

@@ -5,7 +5,6 @@ import contextlib
 import copy
 import dataclasses
 import logging
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -36,6 +35,7 @@ from webhook.reviews.policy_knowledge import (
     with_record,
 )
 from webhook.reviews.policy_subjects import namespace_object, subject_of, with_whole_namespace
+from webhook.reviews.slices import working_time
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class PolicySteer:
         self,
         policies: PolicySet,
         view: PolicyView,
-        clock: Clock = time.perf_counter,
+        clock: Clock = working_time,
         allowance: Allowance | None = None,
     ) -> None:
         """`clock` bounds evaluation, in seconds; `allowance` bounds the time on the event loop."""
@@ -198,7 +198,8 @@ class PolicySteer:
             raise TakesLongError
         else:
             with self._allowance.spending(subject.namespace):
-                steering, errors = find_steering(self._policies, subject, self._clock, time_limit)
+                limit = self._allowance.limit()
+                steering, errors = find_steering(self._policies, subject, self._clock, limit)
         for error in (each.place for each in errors):
             if self._logged.first(error):
                 log.warning("policy failed", extra={"error": error})

@@ -6,13 +6,15 @@ from neuron.claim_specs import ClaimSpec
 from neuron.findings import Finding
 from neuron.instances import Catalogue
 from neuron.mapped_templates import Need
-from neuron.validate_claims import ClaimContext
+from neuron.validate_claims import ClaimContext, ReadSpec
 from runtime.remembered import Remembered
 from webhook.decisions.claim_context import claim_context
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.ports import FoundTemplate, TemplateStore, ValidationView
 from webhook.decisions.template_findings import differs, judged, missing, unchecked
+from webhook.reviews import effort
 from webhook.reviews.lane import Inline, Lane
+from webhook.reviews.slices import working_time
 
 _REMEMBERED: Final = 1024 * 1024
 """Bytes of cached answers."""
@@ -62,7 +64,8 @@ class TemplateChecks:
         known = self._answers.get(key)
         if known is not None and known[0] is need and known[1] is spec:
             return known[2]
-        answer = await self._lane.run(namespace, lambda: judged(need, namespace, spec, context))
+        seconds = effort.of_judging([ReadSpec(spec, ())], 0, context)
+        answer = await self._lane.run(namespace, lambda: judged(need, namespace, spec, context, working_time), seconds)
         if context is self._context:
             self._answers.put(key, (need, spec, answer), 0)
         return answer

@@ -6,7 +6,7 @@
 
 import asyncio
 import functools
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from neuron import names
@@ -31,9 +31,11 @@ from webhook.decisions.ports import ValidationView
 from webhook.decisions.steering import NO_STEERING, SteerTemplate
 from webhook.decisions.template_findings import KnownTemplates
 from webhook.decisions.wire import ABSENT, AdmissionRequest
+from webhook.reviews import effort
 from webhook.reviews.claim_shapes import shape_of
 from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane, LaneTimeoutError, seconds_left
 from webhook.reviews.messages import fitting
+from webhook.reviews.slices import working_time
 from webhook.reviews.spec_reading import KINDS, NOTHING, decode, read_specs
 from webhook.reviews.workloads import TemplateFacts, check_workload, read_workload
 
@@ -123,15 +125,15 @@ class Validator:
         self._decisions.clear()
         self._judgements.clear()
 
-    async def _in_lane(self, key: object, namespace: str, work: Callable[[], Result]) -> Result:
-        """Run pure work in the lane; equal reviews that arrive meanwhile wait for the same result.
+    async def _shared(self, key: object, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """Run work in the lane; equal reviews that arrive meanwhile wait for the same result.
 
         Raises:
             LaneError: see `Lane.run`.
         """
         done: asyncio.Future[Result] | None = self._under_way.get(key)
         if done is None:
-            done = self._under_way[key] = asyncio.ensure_future(self._lane.run(namespace, work))
+            done = self._under_way[key] = asyncio.ensure_future(work())
             done.add_done_callback(functools.partial(self._is_done, key))
         try:
             async with asyncio.timeout(seconds_left()):
@@ -168,14 +170,19 @@ class Validator:
             return _VALID
         world = self._world
         specs = functools.partial(read_specs, kind.kind, f"{GROUP}/{kind.version}", spec, old)
+        size = len(spec) + len(old)
+
+        run = functools.partial(self._lane.run, request.namespace)
         if not small:
-            decision = await self._in_lane(key, request.namespace, lambda: _judge_specs(specs(), world))
+            seconds = effort.of_unread(spec) + effort.of_unread(old)
+            decision = await self._shared(key, lambda: run(lambda: _judge_specs(specs(), world), seconds))
         else:
             found = specs()
             if all(_is_quick(each, world) for each in found):
                 decision = _judge_specs(found, world)
             else:
-                decision = await self._in_lane(key, request.namespace, lambda: _judge_specs(found, world))
+                seconds = effort.of_judging(found, size, world)
+                decision = await self._shared(key, lambda: run(lambda: _judge_specs(found, world), seconds))
         if world is self._world:
             self._decisions.put(key, decision, _size(decision) + (len(spec) + len(old) if small else 0))
             if shape is not None and decision == _VALID:
@@ -197,7 +204,8 @@ class Validator:
         # One engine: all templates of a pod share its time limit of one second.
         work = functools.partial(_judge_claims, unknown, world)
         key = ("templates", namespace, tuple(unknown), *map(id, unknown.values()))
-        judgements = await self._in_lane(key, namespace, work)
+        seconds = effort.of_judging([ReadSpec(spec, ()) for spec in unknown.values()], 0, world)
+        judgements = await self._shared(key, lambda: self._lane.run(namespace, work, seconds))
         if world is self._world:
             for name, judgement in judgements.items():
                 self._remember(namespace, name, judgement)
@@ -227,7 +235,8 @@ class Validator:
         if len(raw) > LARGE_OBJECT:
             if not any(needle in raw for needle in _POD_NEEDLES):
                 return _NOT_NEURON
-            claiming, misspelt = await self._lane.run(request.namespace, lambda: self._read_pod(raw))
+            reading = effort.of_reading(len(raw))
+            claiming, misspelt = await self._lane.run(request.namespace, lambda: self._read_pod(raw), reading)
         else:
             claiming, misspelt = self._read_pod(raw)
         if bytes(claiming.pod.spec.resourceClaims) in NOTHING and not claiming.pod.labelled:
@@ -236,7 +245,10 @@ class Validator:
         made = await self._computed(claiming, raw, request.namespace)
         known = await self._claims(claiming, request.namespace, made)
         check = functools.partial(check_pod, claiming.pod, known, self._world)
-        findings = check() if len(raw) <= LARGE_OBJECT else await self._lane.run(request.namespace, check)
+        if len(raw) <= LARGE_OBJECT:
+            findings = check()
+        else:
+            findings = await self._lane.run(request.namespace, check, effort.of_deciding(len(raw)))
         if self._bounds is not None:
             bound = await self._bounds.check(request, claiming, known, self._world, self._conversion)
             findings = [*findings, *bound]
@@ -259,7 +271,10 @@ class Validator:
             return _SAME_SPEC
         small = len(raw) <= LARGE_OBJECT
         read_it = functools.partial(read_workload, request, raw)
-        workload = read_it() if small else await self._lane.run(request.namespace, read_it)
+        if small:
+            workload = read_it()
+        else:
+            workload = await self._lane.run(request.namespace, read_it, effort.of_reading(len(raw)))
         small = small and len(workload.templates) <= _FEW_TEMPLATES
         templates: list[TemplateFacts] = []
         for template in workload.templates:
@@ -277,7 +292,8 @@ class Validator:
             self._named(templates, request.namespace),
         )
         check = functools.partial(check_workload, workload, templates, context)
-        findings = check() if small else await self._lane.run(request.namespace, check)
+        seconds = effort.of_deciding(len(raw))
+        findings = check() if small else await self._lane.run(request.namespace, check, seconds)
         return _decision(findings, "valid")
 
     def _named(self, templates: Iterable[TemplateFacts], namespace: str) -> KnownTemplates:
@@ -338,14 +354,14 @@ def _is_quick(what: ReadSpec, world: ClaimContext) -> bool:
 
 def _judge_specs(specs: Iterable[ReadSpec], world: ClaimContext) -> Decision:
     """Judge a spec; findings that the old spec has too are only warnings (ratcheting). Pure."""
-    world = for_one_object(world)
+    world = for_one_object(world, working_time)
     findings, *before = [judge_read(each, world, accepted=True) for each in specs]
     return _decision(ratcheted(findings, before[0]) if before else findings, "valid")
 
 
 def _judge_claims(specs: Mapping[str, ClaimSpec], world: ClaimContext) -> dict[str, ClaimJudgement]:
     """Judge several claims within the time limit of one object. Pure."""
-    world = for_one_object(world)
+    world = for_one_object(world, working_time)
     return {name: judge_claim(spec, world) for name, spec in specs.items()}
 
 

@@ -24,7 +24,7 @@ from webhook.reviews.claim_bounds import ClaimBounds
 from webhook.reviews.lane import Inline, Lane
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policed import PolicedReviewer
-from webhook.reviews.policy_allowance import Allowance, Execution, run_with_retry
+from webhook.reviews.policy_allowance import ON_LOOP, Allowance, Execution, run_with_retry
 from webhook.reviews.policy_knowledge import ClusterLookups, FindClaims, find_nothing
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.policy_steering import PolicySteer, SteeringRefusedError
@@ -87,7 +87,8 @@ class PolicedMutator:
             try:
                 return await mutator.review(request)
             except TakesLongError:
-                steering = await run_with_retry(self._lane, request.namespace, functools.partial(steer.find, request))
+                find = functools.partial(steer.find, request)
+                steering = await run_with_retry(self._lane, request.namespace, find, 2 * ON_LOOP.seconds)
                 with steer.knowing(request, steering):
                     return await mutator.review(request)
         except SteeringRefusedError as error:

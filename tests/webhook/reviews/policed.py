@@ -130,6 +130,6 @@ class Watching(Inline):
     def __init__(self) -> None:
         self.threads: list[str] = []
 
-    async def run(self, namespace: str, work: Callable[[], Result]) -> Result:
+    async def run(self, namespace: str, work: Callable[[], Result], seconds: float = 0.0) -> Result:
         self.threads.append(namespace)
-        return await super().run(namespace, work)
+        return await super().run(namespace, work, seconds)

@@ -36,7 +36,7 @@ class Slow:
 class Full:
     """A lane in which too many decisions wait."""
 
-    async def run(self, namespace: str, work: Callable[[], Result]) -> Result:  # noqa: ARG002
+    async def run(self, namespace: str, work: Callable[[], Result], seconds: float = 0.0) -> Result:  # noqa: ARG002
         raise LaneFullError("too many long decisions wait")
 
 
@@ -94,7 +94,7 @@ def test_a_full_lane_admits_nothing_that_a_policy_may_deny(spec: str, codes: tup
 
 def test_a_late_lane_admits_nothing_that_a_policy_may_deny() -> None:
     class Late:
-        async def run(self, namespace: str, work: Callable[[], Result]) -> Result:  # noqa: ARG002
+        async def run(self, namespace: str, work: Callable[[], Result], seconds: float = 0.0) -> Result:  # noqa: ARG002
             raise LaneTimeoutError("this decision takes longer than its caller waits")
 
     large = pod(container(neuron="16"), annotations={"a": "x" * 200_000})

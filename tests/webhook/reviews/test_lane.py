@@ -1,13 +1,19 @@
-"""The lane: long decisions leave the event loop, in turns by namespace, inside the caller's time."""
+"""The lane: long decisions leave the event loop, short ones first, inside the caller's time."""
 
 import asyncio
+import contextlib
+import dataclasses
 import threading
 import time
 
 import pytest
 
 from webhook.reviews import lane
-from webhook.reviews.lane import Inline, LaneFullError, LaneTimeoutError, ThreadLane, caller_waits
+from webhook.reviews.lane import SIZES, Inline, LaneFullError, LaneTimeoutError, ThreadLane, caller_waits
+from webhook.reviews.slices import working_time
+
+MEDIUM, LONG = 2 * SIZES[0].estimate, 2 * SIZES[1].estimate
+"""Estimates, in seconds."""
 
 
 def spin(seconds: float) -> str:
@@ -18,10 +24,10 @@ def spin(seconds: float) -> str:
 
 
 def work(seconds: float) -> None:
-    """Keep a processor busy, however many others want it."""
+    """Keep a processor busy, however many others want it, and read the clock as expressions do."""
     end = time.thread_time() + seconds
     while time.thread_time() < end:
-        pass
+        working_time()
 
 
 def test_work_runs_in_the_lanes_thread() -> None:
@@ -81,17 +87,18 @@ def test_one_namespace_cannot_fill_the_lane() -> None:
     gate = threading.Event()
 
     async def main() -> None:
-        some = ThreadLane(waiting=10, of_one=2)
-        tasks = [asyncio.create_task(some.run("a", gate.wait))]
+        some = ThreadLane([*SIZES[:2], dataclasses.replace(SIZES[2], waiting=10, of_one=2)])
+        tasks = [asyncio.create_task(some.run("a", gate.wait, LONG))]
         while some.waiting:  # noqa: ASYNC110 - the lane has no event for this
             await asyncio.sleep(0.001)
-        tasks.append(asyncio.create_task(some.run("a", gate.wait)))
-        tasks.append(asyncio.create_task(some.run("a", gate.wait)))
+        await asyncio.sleep(0.05)
+        tasks.append(asyncio.create_task(some.run("a", gate.wait, LONG)))
+        tasks.append(asyncio.create_task(some.run("a", gate.wait, LONG)))
         await asyncio.sleep(0)
         try:
             with pytest.raises(LaneFullError, match="too many long decisions wait"):
-                await some.run("a", gate.wait)
-            other = asyncio.create_task(some.run("b", gate.wait))
+                await some.run("a", gate.wait, LONG)
+            other = asyncio.create_task(some.run("b", gate.wait, LONG))
             await asyncio.sleep(0)
         finally:
             gate.set()
@@ -120,16 +127,35 @@ def test_work_after_the_time_out_of_its_caller_is_not_begun() -> None:
 
     async def main() -> None:
         some = ThreadLane()
-        first = asyncio.create_task(some.run("a", gate.wait))
+        first = asyncio.create_task(some.run("a", gate.wait, LONG))
         await asyncio.sleep(0)
         with caller_waits(0.05), pytest.raises(LaneTimeoutError):
-            await some.run("a", lambda: begun.append(1))
+            await some.run("a", lambda: begun.append(1), LONG)
+        assert some.waiting == 0
         gate.set()
         await first
-        await some.run("a", lambda: None)
+        await some.run("a", lambda: None, LONG)
 
     asyncio.run(main())
     assert begun == []
+
+
+def test_work_whose_caller_has_left_ends() -> None:
+    ended = threading.Event()
+
+    def endless() -> None:
+        try:
+            work(60)
+        finally:
+            ended.set()
+
+    async def main() -> bool:
+        some = ThreadLane()
+        with caller_waits(0.1), pytest.raises(LaneTimeoutError):
+            await some.run("a", endless, LONG)
+        return await asyncio.to_thread(ended.wait, 5)
+
+    assert asyncio.run(main())
 
 
 def test_a_passed_deadline_is_an_immediate_error() -> None:
@@ -157,43 +183,20 @@ def test_a_closed_lane_ends_its_thread() -> None:
         assert not thread.is_alive()
 
 
-def test_a_namespace_has_one_thread_and_another_one_does_not_wait_for_it() -> None:
-    gate = threading.Event()
-    running: list[str] = []
-
-    async def main() -> float:
-        some = ThreadLane()
-        many = [asyncio.create_task(some.run("a", lambda: (running.append("a"), gate.wait()))) for _ in range(8)]
-        await asyncio.sleep(0.1)
-        started = time.monotonic()
-        for _ in range(5):
-            assert await some.run("b", lambda: "b") == "b"
-        taken = time.monotonic() - started
-        assert running == ["a"]
-        gate.set()
-        await asyncio.gather(*many)
-        some.close()
-        return taken
-
-    assert asyncio.run(main()) < 1
-
-
-def test_namespaces_of_long_decisions_leave_a_thread_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many such namespaces there are, one of the two threads is free of them."""
-    monkeypatch.setattr(lane, "LONG_AGO", 600.0)  # a busy machine may need more than 5 s for the four
+def test_a_small_decision_does_not_wait_for_any_number_of_longer_ones() -> None:
+    """Each long one is of a namespace that was never seen."""
     gate = threading.Event()
 
     async def main() -> None:
         some = ThreadLane()
-        names = [f"a{number}" for number in range(4)]
-        for name in names:
-            await some.run(name, lambda: work(2 * lane.LONG))
-        while some._working:  # noqa: ASYNC110 - the lane has no event for this
-            await asyncio.sleep(0.001)
-        tasks = [asyncio.create_task(some.run(name, gate.wait)) for name in names]
+        tasks = [
+            asyncio.create_task(some.run(f"{seconds}-{at}", gate.wait, seconds))
+            for seconds in (MEDIUM, LONG)
+            for at in range(10)
+        ]
         await asyncio.sleep(0.1)
-        assert some.waiting == 3
-        assert await asyncio.wait_for(some.run("b", lambda: "b"), 2) == "b"
+        for at in range(5):
+            assert await asyncio.wait_for(some.run(f"b{at}", lambda: "b"), 2) == "b"
         gate.set()
         await asyncio.gather(*tasks)
         some.close()
@@ -201,35 +204,100 @@ def test_namespaces_of_long_decisions_leave_a_thread_to_others(monkeypatch: pyte
     asyncio.run(main())
 
 
-def test_only_some_namespaces_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane, "LONG", 0.0)
-    monkeypatch.setattr(lane, "_MOST_REMEMBERED", 3)
+def test_a_decision_that_takes_longer_than_estimated_moves_on() -> None:
+    """It begins again in the thread of its true class, and those behind it do not wait for its end."""
+    begun: list[int] = []
 
     async def main() -> list[str]:
-        some = ThreadLane()
-        for number in range(10):
-            await some.run(str(number), lambda: None)
-            # Its end is noted a moment after its result, and another thread could note that of the next one first.
-            while some._working:  # noqa: ASYNC110 - the lane has no event for this
-                await asyncio.sleep(0.001)
+        some, order = ThreadLane(), []
+
+        async def one(name: str, seconds: float) -> None:
+            await some.run(name, lambda: (begun.append(threading.get_ident()), work(seconds)), 0.001)
+            order.append(name)
+
+        await asyncio.gather(one("underestimated", 0.3), *(one(f"small-{at}", 0.001) for at in range(5)))
         some.close()
-        return list(some._turns)
+        return order
 
-    assert asyncio.run(main()) == ["7", "8", "9"]
+    assert asyncio.run(main())[-1] == "underestimated"
+    assert len(begun) >= 5 + 3
 
 
-def test_a_namespace_may_use_both_threads_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane, "LONG_AGO", 0.05)
+def test_long_work_gives_way_between_slices_and_is_done_nevertheless() -> None:
+    """The share of the long decision is a tenth while short ones never stop, and all of the time after that."""
+
+    async def main() -> tuple[int, float]:
+        some, many = ThreadLane(), 0
+        long = asyncio.create_task(some.run("long", lambda: work(0.05), LONG))
+        started = time.monotonic()
+        while not long.done() and time.monotonic() - started < 10:
+            await asyncio.gather(*(some.run(f"{many}-{at}", lambda: work(0.002)) for at in range(4)))
+            many += 4
+        await long
+        some.close()
+        return many, time.monotonic() - started
+
+    many, seconds = asyncio.run(main())
+    assert many * 0.002 > 2 * 0.05
+    assert seconds < 10
+
+
+def test_a_full_class_refuses_the_larger_decision_of_one_client_first() -> None:
     gate = threading.Event()
 
     async def main() -> None:
-        some = ThreadLane()
-        await some.run("a", lambda: work(2 * lane.LONG))
-        other = asyncio.create_task(some.run("b", gate.wait))
+        some = ThreadLane([dataclasses.replace(each, waiting=2) for each in SIZES])
+        tasks = [asyncio.create_task(some.run("x", gate.wait, LONG))]
         await asyncio.sleep(0.1)
-        assert await asyncio.wait_for(some.run("a", lambda: "a"), 2) == "a"
+        tasks += [asyncio.create_task(some.run(f"{at}", gate.wait, at * LONG)) for at in (2, 9)]
+        await asyncio.sleep(0.1)
+        tasks.append(asyncio.create_task(some.run("smaller", gate.wait, LONG)))
+        with pytest.raises(LaneFullError):
+            await tasks[2]
+        with pytest.raises(LaneFullError):
+            await some.run("larger", gate.wait, 9 * LONG)
+        gate.set()
+        await asyncio.gather(tasks[0], tasks[1], tasks[3])
+        some.close()
+
+    asyncio.run(main())
+
+
+def test_a_client_with_many_decisions_makes_room_for_another_client() -> None:
+    gate = threading.Event()
+
+    async def one(some: ThreadLane, client: str, at: int) -> None:
+        lane.answer_within(10.0, client=client)
+        await some.run(f"{at}", gate.wait, LONG)
+
+    async def main() -> None:
+        some = ThreadLane([dataclasses.replace(each, waiting=4) for each in SIZES])
+        tasks = [asyncio.create_task(one(some, "10.0.0.1", at)) for at in range(6)]
+        await asyncio.sleep(0.1)
+        assert sum(task.done() for task in tasks) == 1
+        other = asyncio.create_task(one(some, "10.0.0.2", 7))
+        await asyncio.sleep(0.1)
+        assert sum(task.done() for task in tasks) == 2
         gate.set()
         await other
+        refused = [each for each in await asyncio.gather(*tasks, return_exceptions=True) if each is not None]
+        assert [type(each) for each in refused] == [LaneFullError] * 2
+        some.close()
+
+    asyncio.run(main())
+
+
+def test_no_handler_of_a_decision_holds_it_back() -> None:
+    def stubborn() -> str:
+        with contextlib.suppress(Exception):
+            work(60)
+        return "stubborn"
+
+    async def main() -> None:
+        some = ThreadLane()
+        with caller_waits(0.2), pytest.raises(LaneTimeoutError):
+            await some.run("a", stubborn, LONG)
+        assert await asyncio.wait_for(some.run("b", lambda: "b", LONG), 5) == "b"
         some.close()
 
     asyncio.run(main())
@@ -260,18 +328,18 @@ def test_work_that_cannot_be_done_in_time_is_refused_at_once() -> None:
     async def main() -> float:
         some = ThreadLane()
         for _ in range(8):
-            await some.run("a", lambda: spin(0.2))
-        many = [asyncio.create_task(some.run("a", lambda: spin(0.2))) for _ in range(7)]
+            await some.run("a", lambda: spin(0.2), LONG)
+        many = [asyncio.create_task(some.run("a", lambda: spin(0.2), LONG)) for _ in range(7)]
         await asyncio.sleep(0.05)
         asked = time.monotonic()
         with (
             caller_waits(1.5),
             pytest.raises(LaneFullError, match="take longer than the time-out of this one's caller"),
         ):
-            await some.run("a", lambda: None)
+            await some.run("a", lambda: None, LONG)
         said = time.monotonic() - asked
         with caller_waits(2.0):
-            await some.run("b", lambda: None)
+            await some.run("b", lambda: None, LONG)
         assert not all(task.done() for task in many)
         await asyncio.gather(*many)
         return said
@@ -283,16 +351,16 @@ def test_abandoned_work_does_not_count_as_waiting() -> None:
     async def main() -> None:
         some = ThreadLane()
         for _ in range(8):
-            await some.run("a", lambda: spin(0.2))
-        first = asyncio.create_task(some.run("a", lambda: spin(0.5)))
+            await some.run("a", lambda: spin(0.2), LONG)
+        first = asyncio.create_task(some.run("a", lambda: spin(0.5), LONG))
         await asyncio.sleep(0.05)
-        given_up = [asyncio.create_task(some.run("a", lambda: spin(0.2))) for _ in range(6)]
+        given_up = [asyncio.create_task(some.run("a", lambda: spin(0.2), LONG)) for _ in range(6)]
         await asyncio.sleep(0)
         for task in given_up:
             task.cancel()
         await asyncio.gather(*given_up, return_exceptions=True)
         with caller_waits(1.5):
-            await some.run("a", lambda: None)
+            await some.run("a", lambda: None, LONG)
         await first
 
     asyncio.run(main())

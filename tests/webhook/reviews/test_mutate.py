@@ -230,7 +230,7 @@ class CountingLane:
     def __init__(self) -> None:
         self.namespaces: list[str] = []
 
-    async def run(self, namespace: str, work: Callable[[], Any]) -> Any:
+    async def run(self, namespace: str, work: Callable[[], Any], seconds: float = 0.0) -> Any:  # noqa: ARG002
         self.namespaces.append(namespace)
         return await asyncio.to_thread(work)
 

@@ -67,16 +67,32 @@ def test_many_namespaces_take_no_more_memory() -> None:
     assert len(subject._used) == allowance._MOST_NAMESPACES
 
 
+def test_many_namespaces_have_no_more_than_a_common_time() -> None:
+    """After that an evaluation may take as long as an ordinary review, whatever its namespace."""
+    clock = Hands()
+    subject = Allowance(clock)
+    number = 0
+    while subject.limit() == allowance.ON_LOOP:
+        spend(subject, clock, 4, f"n{number}")
+        number += 1
+        assert number < 40
+    assert subject.lasts("never-seen")
+    assert subject.limit().seconds == allowance.ORDINARY
+    assert subject.limit().raises
+    clock.now += 1
+    assert subject.limit() == allowance.ON_LOOP
+
+
 class FullAtFirst(Inline):
     """A lane that has room at the third try."""
 
     tries = 0
 
-    async def run(self, namespace: str, work: Callable[[], Result]) -> Result:
+    async def run(self, namespace: str, work: Callable[[], Result], seconds: float = 0.0) -> Result:
         self.tries += 1
         if self.tries < 3:
             raise LaneFullError("too many long decisions wait")
-        return await super().run(namespace, work)
+        return await super().run(namespace, work, seconds)
 
 
 def test_a_small_review_waits_for_a_lane_that_is_full() -> None:

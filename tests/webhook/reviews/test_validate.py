@@ -366,7 +366,7 @@ class _Recorded:
         self.namespaces: list[str] = []
         self.open = asyncio.Event()
 
-    async def run(self, namespace: str, work: Any) -> Any:
+    async def run(self, namespace: str, work: Any, seconds: float = 0.0) -> Any:  # noqa: ARG002
         self.namespaces.append(namespace)
         await self.open.wait()
         return work()
