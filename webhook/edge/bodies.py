@@ -186,6 +186,8 @@ class BodyReader:
     LARGE_AT_ONCE: Final = 2
     INCOMPLETE: Final = 8 * 1024 * 1024
     """Bytes of incomplete bodies. The buffers of their connections take about three times as much in addition."""
+    DISCARDED: Final = 8 * 1024 * 1024
+    """Bytes of the rest of a body that was refused."""
     UNCOUNTED: Final = 4 * 1024
     """Bytes. A body up to this size takes less memory than its connection."""
 
@@ -254,14 +256,14 @@ class BodyReader:
             gc.collect(1)
 
     async def discard(self, receive: Receive, within: float | None = None) -> bool:
-        """Read and discard the rest of a body, up to the time-out or `within` seconds. Returns whether it ended.
+        """Read and discard the rest of a body. Returns whether it ended.
 
-        Closing a connection with unread data resets it, and the client may lose the answer.
+        At most `DISCARDED` bytes are read, or as many as a body may have, up to the time-out or `within` seconds. Closing
+        a connection with unread data resets it, and the client may lose the answer.
         """
         with contextlib.suppress(BodyError, TimeoutError):
             async with asyncio.timeout(within):
-                await self._time_outs.wait(_skip(receive))
-            return True
+                return await self._time_outs.wait(_skip(receive, max(self._limit, self.DISCARDED)))
         return False
 
     async def _whole(self, reading: _Reading, receive: Receive) -> bytes | bytearray:
@@ -343,6 +345,10 @@ def _take(reading: _Reading, message: Message) -> bool:
     return bool(message.get("more_body", False))
 
 
-async def _skip(receive: Receive) -> None:
-    while (await receive()).get("more_body", False):
-        pass
+async def _skip(receive: Receive, most: int) -> bool:
+    """Discard at most so many bytes. Returns whether the body ended."""
+    while (message := await receive()).get("more_body", False):
+        most -= len(message.get("body", b""))
+        if most < 0:
+            return False
+    return True

@@ -17,6 +17,7 @@ import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from webhook.edge.callers import NAMES, names_of
+from webhook.edge.closing import MOST_AFTER_CLOSE, stop_reading
 
 MOST_HEAD: Final = 32 * 1024
 """Bytes of a request that are not body: request line, headers and, with a chunked body, sizes and extensions of the
@@ -27,6 +28,9 @@ MOST_PIPELINED: Final = 8
 """Pipelined requests of one connection. Go's client does not pipeline."""
 BODY_PER_FRAMING: Final = 64
 """One more byte of framing is allowed per 64 bytes of body. Go sends chunks of 4 KiB with 7 bytes of framing."""
+
+MOST_UNREAD: Final = 1024 * 1024
+"""Bytes of bodies of a connection that come after their answer, such as of POST requests to an unknown path."""
 
 _PIECE: Final = 16 * 1024
 """Bytes that are parsed between two checks of the bounds."""
@@ -75,6 +79,7 @@ class CorkedTransport(asyncio.Transport):
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, turns: Turns) -> None:
         super().__init__()
         self._transport = transport
+        self._loop = loop
         self._call_soon = loop.call_soon
         self._turns = turns
         self._pending: list[bytes | bytearray | memoryview] = []
@@ -94,9 +99,11 @@ class CorkedTransport(asyncio.Transport):
             self._flush()
 
     def close(self) -> None:
-        """Send pending writes and close."""
+        """Send pending writes, close, and discard a bounded rest of the input."""
         self._flush()
-        self._transport.close()
+        if not self._transport.is_closing():
+            self._transport.close()
+            stop_reading(self._transport, self._loop)
 
     def abort(self) -> None:
         """Discard pending writes and close."""
@@ -162,6 +169,8 @@ class Connection(HttpToolsProtocol):
         # The refusal that ends the parsing; kept here because httptools replaces exceptions of callbacks.
         self._refusal: _RefusedError | None = None
         self._ignores_input = False
+        # Bytes that were not used: after a refusal, or of a body after its answer.
+        self._ignored = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Extend uvicorn's method: wrap the transport, and read the names of the client certificate."""
@@ -195,6 +204,10 @@ class Connection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._heard = self._clock()
         if self._ignores_input:
+            self._ignored += len(data)
+            if self._ignored > MOST_AFTER_CLOSE:
+                # An earlier answer is not sent yet: wait for it without reading.
+                self.transport.pause_reading()
             return
         try:
             if len(data) <= _PIECE:
@@ -233,6 +246,11 @@ class Connection(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Extend uvicorn's method: count the bytes."""
         self._bodies += len(body)
+        if self.cycle.response_complete:
+            self._ignored += len(body)
+            if self._ignored > MOST_UNREAD:
+                self._ignores_input = True
+                self.transport.close()
         super().on_body(body)
 
     def on_message_complete(self) -> None:

@@ -1,0 +1,140 @@
+"""After its answer, a refused client moves a bounded number of bytes, and it receives the answer."""
+
+import contextlib
+import json
+import select
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.serving import Answering, Running, eventually, review, serving
+from webhook.edge import closing
+
+MEBIBYTE = 1 << 20
+MOST = 40 * MEBIBYTE
+"""Bytes that may go out after the answer: 8 MiB of a body are discarded, and the buffers of both kernels take as many.
+Without a bound it is several hundred MiB."""
+CAP = 256 * 1024
+POST = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+HUGE = b"Content-Length: 1000000000000\r\n\r\n"
+BODY = json.dumps(review()).encode()
+
+CASES = {
+    "a long request line": (b"GET /", b"a", 431),
+    "a long header": (b"GET /livez HTTP/1.1\r\nA: ", b"a", 431),
+    "many headers": (b"GET /livez HTTP/1.1\r\n", b"A: b\r\n", 431),
+    "a body over the cap": (POST + HUGE, b" ", 413),
+    "a chunked body over the cap": (
+        POST + b"Transfer-Encoding: chunked\r\n\r\n",
+        b"10000\r\n" + b" " * 65536 + b"\r\n",
+        413,
+    ),
+    "chunks that are none": (POST + b"Transfer-Encoding: chunked\r\n\r\nno\r\n", b"x", 400),
+    "chunks with extensions": (POST + b"Transfer-Encoding: chunked\r\n\r\n", b"1;" + b"e" * 4096 + b"\r\n \r\n", 400),
+    "another content type": (b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n" + HUGE, b"x", 415),
+    "another method": (b"PUT /mutate HTTP/1.1\r\nHost: x\r\n" + HUGE, b"x", 405),
+    "an unknown path": (b"POST /nothing HTTP/1.1\r\nHost: x\r\n" + HUGE, b"x", 404),
+    "a body for a probe": (b"GET /livez HTTP/1.1\r\nHost: x\r\n" + HUGE, b"x", 200),
+    "not HTTP": (b"", b"\x00\x01", 400),
+    "input after the last request": (
+        POST + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY,
+        b"x",
+        200,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def running(tls_directory: Path) -> Iterator[Running]:
+    with serving(tls_directory, {"/mutate": Answering()}, max_body_bytes=CAP, body_timeout=2.0) as started:
+        yield started
+
+
+def received(connection: ssl.SSLSocket) -> bytes:
+    """What has arrived. Records of TLS itself are read, and are not returned."""
+    if not (connection.pending() or select.select([connection], [], [], 0)[0]):
+        return b""
+    connection.settimeout(0)
+    try:
+        return connection.recv(65536)
+    except ssl.SSLWantReadError:
+        return b""
+    finally:
+        connection.settimeout(10)
+
+
+def flood(connection: ssl.SSLSocket, piece: bytes) -> tuple[bytes, int]:
+    """Send until the connection ends: the answer, and the bytes that went out after it."""
+    block, sent, end = piece * max(1, 65536 // len(piece)), 0, time.monotonic() + 8
+    answer = b""
+    with contextlib.suppress(OSError):
+        while time.monotonic() < end:
+            if not answer:
+                answer, sent = received(connection), 0
+            connection.sendall(block)
+            sent += len(block)
+    with contextlib.suppress(OSError):
+        answer = answer or connection.recv(65536)
+    return answer, sent
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_little_is_read_after_the_answer(running: Running, case: str) -> None:
+    start, piece, status = CASES[case]
+    with running.raw() as connection:
+        connection.settimeout(10)
+        connection.sendall(start)
+        answer, after = flood(connection, piece)
+    print(f"{case}: {after} bytes went out after the answer")  # noqa: T201
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert after < MOST
+    eventually(lambda: running.acceptor.open == 0, "the connection is closed")
+
+
+def test_little_is_read_after_a_time_out(running: Running) -> None:
+    with running.raw() as connection:
+        connection.settimeout(10)
+        connection.sendall(POST + b"Content-Length: 100000\r\n\r\n{")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 408 ")
+        assert flood(connection, b"x")[1] < MOST
+
+
+def test_a_client_that_sends_all_before_it_reads_gets_the_answer(running: Running) -> None:
+    """Within the bytes that are discarded; the API server reads at any time."""
+    body = b" " * (CAP + closing.MOST_AFTER_CLOSE // 2)
+    with running.raw() as connection:
+        connection.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 413 ")
+    with running.raw() as connection:
+        connection.sendall(b"GET /" + b"a" * 200_000)
+        time.sleep(0.2)
+        answer = b""
+        while data := connection.recv(65536):
+            answer += data
+        assert answer.startswith(b"HTTP/1.1 431 ")
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["message"]
+
+
+def test_the_end_of_a_connection_is_that_of_tls(running: Running) -> None:
+    """A client that checks for truncation finds none."""
+    with running.raw() as connection:
+        connection.suppress_ragged_eofs = False
+        connection.sendall(POST + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY)
+        answer, end = b"", time.monotonic()
+        while data := connection.recv(65536):
+            answer += data
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert time.monotonic() - end < 2
+
+
+def test_lingering_sockets_are_few_and_end(running: Running) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(2 * closing.MOST_LINGERING):
+            connection = stack.enter_context(running.raw())
+            connection.sendall(b"no HTTP\r\n\r\n")
+        assert len(closing._lingering) <= closing.MOST_LINGERING
+        eventually(lambda: running.acceptor.open == 0, "they do not count as connections")
+        eventually(lambda: not closing._lingering, "they are closed though the clients do not close")
