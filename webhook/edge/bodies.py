@@ -258,8 +258,8 @@ class BodyReader:
     async def discard(self, receive: Receive, within: float | None = None) -> bool:
         """Read and discard the rest of a body. Returns whether it ended.
 
-        At most `DISCARDED` bytes are read, or as many as a body may have, up to the time-out or `within` seconds. Closing
-        a connection with unread data resets it, and the client may lose the answer.
+        At most `DISCARDED` bytes are read, or as many as a body may have, up to the time-out or `within` seconds.
+        Closing a connection with unread data resets it, and the client may lose the answer.
         """
         with contextlib.suppress(BodyError, TimeoutError):
             async with asyncio.timeout(within):

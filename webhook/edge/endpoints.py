@@ -185,8 +185,7 @@ class AdmissionEndpoint:
         arrival = gate.arrival(started)
         overload = gate.overload(started, scope)
         waits = caller_timeout(scope["query_string"])
-        client = scope.get("client")
-        answer_within(waits, started - arrival, client=client[0] if client else "")
+        answer_within(waits, started - arrival, client=_address(scope))
         memory_timeout = waits * _WAIT_FOR_MEMORY - (started - arrival)
         body = await self._read(scope, receive, overload if gate.early else "", memory_timeout)
         try:
@@ -232,7 +231,7 @@ class AdmissionEndpoint:
     ) -> None:
         seconds = self._clock() - started
         self._metrics.reviewed(request, decision.rendered, seconds, size)
-        self._decisions.record(request, decision.rendered, seconds, trace_of(scope["headers"]))
+        self._decisions.record(request, decision.rendered, seconds, trace_of(scope["headers"]), _address(scope))
 
     async def _answer_instead(
         self, error: HTTPError, refusal: Refusal, started: float, scope: Scope, receive: Receive, send: Send
@@ -388,6 +387,11 @@ def _declared(scope: Scope) -> int | None:
     """Content-Length of a request; None if its body is chunked."""
     length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
     return int(length) if length.isdigit() and len(length) <= _LONGEST_LENGTH else None
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else ""
 
 
 def _client(scope: Scope) -> str:

@@ -15,6 +15,7 @@ import msgspec
 from runtime.logs import Format, Timestamps, line_of
 from runtime.text import escaped
 from webhook.decisions import wire
+from webhook.edge.log_shares import WINDOW, LogShares
 from webhook.edge.reviews import Rendered
 from webhook.edge.tracing import NO_TRACE
 
@@ -80,14 +81,36 @@ class DecisionLog:
         self._timestamps = Timestamps()
         self._buffer = bytearray()
         self._timer: asyncio.TimerHandle | None = None
+        self._report: asyncio.TimerHandle | None = None
+        self.shares = LogShares()
         self.lost = 0
 
     def record(
-        self, request: wire.AdmissionRequest, rendered: Rendered, seconds: float, trace: tuple[str, str] = NO_TRACE
+        self,
+        request: wire.AdmissionRequest,
+        rendered: Rendered,
+        seconds: float,
+        trace: tuple[str, str] = NO_TRACE,
+        address: str = "",
     ) -> None:
-        """Add the line of a decision that took `seconds`; `trace` is the result of `tracing.trace_of`."""
+        """Add the line of a decision that took `seconds`.
+
+        Args:
+            request: the review.
+            rendered: the decision.
+            seconds: duration of the review.
+            trace: the result of `tracing.trace_of`.
+            address: of the peer that sent the review.
+        """
         if not self._enabled:
             return
+        now, client = self._clock(), None
+        if not self.shares.is_free(now):
+            client = self.shares.admits(address, request)
+            if client is None:
+                self._report_later()
+                return
+        before = len(self._buffer)
         name = request.name
         generate_name = ""
         if not name:
@@ -98,7 +121,7 @@ class DecisionLog:
             namespace, name, generate_name = _short(namespace), _short(name), _short(generate_name)
         self._append(
             DecisionLine(
-                self._timestamps.format(self._clock()),
+                self._timestamps.format(now),
                 "info",
                 uid,
                 operation,
@@ -114,6 +137,11 @@ class DecisionLog:
                 *trace,
             )
         )
+        size = len(self._buffer) - before
+        if client is None:
+            self.shares.spend(size)
+        else:
+            self.shares.charge(client, size)
         if len(self._buffer) > FLUSH_ABOVE:
             self.flush()
         elif self._timer is None:
@@ -135,6 +163,14 @@ class DecisionLog:
             self._stream.flush()
         except (OSError, ValueError):
             self.lost += pending.count(b"\n")
+
+    def _report_later(self) -> None:
+        if self._report is None:
+            self._report = asyncio.get_running_loop().call_later(WINDOW, self._report_now)
+
+    def _report_now(self) -> None:
+        self._report = None
+        self.shares.report()
 
     def _append_json(self, line: DecisionLine) -> None:
         self._encode_into(line, self._buffer, -1)

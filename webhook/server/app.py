@@ -289,6 +289,11 @@ def _watch(metrics: Metrics, decisions: logs.DecisionLog) -> None:
     metrics.gauge(
         "neuron_dra_decision_lines_lost", "Decision log lines that could not be written.", lambda: decisions.lost
     )
+    metrics.counter(
+        "neuron_dra_decision_lines_left_out",
+        "Decision log lines that were left out because one client caused too many.",
+        lambda: decisions.shares.left_out,
+    )
 
 
 def _watch_edge(metrics: Metrics, running: server.Server, lag: LoopLag) -> None:
