@@ -315,10 +315,10 @@ class Validator:
         small = len(raw) <= LARGE_OBJECT
         if self._steer is not None:
             read = functools.partial(nesting.decode, raw)
-            data = read() if small else await self._lane.run(namespace, read)
+            data = read() if small else await self._lane.run(namespace, read, effort.of_reading(len(raw)))
             steering = self._steer(data, namespace)
         compute = functools.partial(computed_template, pod, facts, context, steering)
-        template = compute() if small else await self._lane.run(namespace, compute)
+        template = compute() if small else await self._lane.run(namespace, compute, effort.of_deciding(len(raw)))
         if template is None or not template.spec:
             return {}
         return {template.name: read_claim(KIND, API_VERSION, template.spec)[0]}
