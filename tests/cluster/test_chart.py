@@ -551,7 +551,8 @@ def test_the_drivers_token_writes_events_about_its_own_node_only(
         metadata = {"name": f"{kind}.{name}".lower(), "namespace": namespace}
         regarding = {"kind": kind, "name": name} | ({"namespace": namespace} if kind == "Pod" else {})
         event = {"apiVersion": "v1", "kind": "Event", "metadata": metadata, "involvedObject": regarding}
-        body = event | {"reason": "X", "message": "x", "type": "Normal"}
+        source = {"component": PLUGIN}
+        body = event | {"reason": "DevicePluginGone", "message": "x", "type": "Normal", "source": source}
         kubectl = plane.kubectl(plane.token_kubeconfig("driver", driver_token)).within(namespace)
         result = kubectl.feed("create", body)
         return "" if result.ok else result.stderr
