@@ -20,8 +20,8 @@ NAMESPACE: Final = "neuron-dra"
 
 FILES: Final = {
     "rbac.yaml": (
-        "Namespace, ServiceAccounts and permissions.",
-        ("webhook/rbac.yaml", "kubelet-plugin/rbac.yaml"),
+        "Namespace, ServiceAccounts, permissions, and the policies that limit them.",
+        ("webhook/rbac.yaml", "webhook/admission-policy.yaml", "kubelet-plugin/rbac.yaml"),
     ),
     "webhook.yaml": (
         "The webhook. Needs rbac.yaml. Until its Deployment is available, Neuron pods are denied.",
@@ -49,7 +49,7 @@ FILES: Final = {
     ),
     "audit.yaml": (
         "Every hour, writes policy reports about existing objects. Needs rbac.yaml and a CRD for such reports.",
-        ("webhook/policies.yaml", "audit/cronjob.yaml"),
+        ("webhook/policies.yaml", "audit/cronjob.yaml", "audit/admission-policy.yaml"),
     ),
     "prune.yaml": (
         "Every night, removes generated templates that no pod needs. Needs rbac.yaml.",

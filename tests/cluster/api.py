@@ -18,6 +18,7 @@ _PATHS: Final = {
     "Pod": ("api/v1", "pods"),
     "Event": ("api/v1", "events"),
     "ConfigMap": ("api/v1", "configmaps"),
+    "Secret": ("api/v1", "secrets"),
     "LimitRange": ("api/v1", "limitranges"),
     "ResourceQuota": ("api/v1", "resourcequotas"),
     "Service": ("api/v1", "services"),

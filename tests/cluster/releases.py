@@ -51,7 +51,8 @@ class Release:
     def install(self) -> None:
         """Service, two replicas, configurations; return when a pod comes back converted."""
         documents = load(MANIFESTS / "webhook.yaml") + load(MANIFESTS / "validating.yaml")
-        self._create(next(each for each in documents if each["kind"] == "Service"))
+        for kind in ("Service", "Secret"):
+            self._create(next(each for each in documents if each["kind"] == kind))
         for _ in range(2):
             self.surge()
         for each in documents:

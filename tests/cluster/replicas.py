@@ -99,6 +99,7 @@ class Installation:
         self._count = 0
 
     def __enter__(self) -> "Installation":
+        self.put_secret()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -138,19 +139,19 @@ class Installation:
         return self.api.request("GET", f"{SECRETS}/{SECRET}").body
 
     def data(self) -> dict[str, bytes]:
-        return {key: base64.b64decode(value) for key, value in self.secret()["data"].items()}
+        return {key: base64.b64decode(value) for key, value in self.secret().get("data", {}).items()}
 
     def held(self) -> material.Material:
         return material.read(self.data())
 
     def write(self, data: dict[str, bytes]) -> None:
-        body = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": SECRET},
-            "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
-        }
-        self.api.request("POST", SECRETS, json=body)
+        body = {"data": {key: base64.b64encode(value).decode() for key, value in data.items()}}
+        self.api.request("PATCH", f"{SECRETS}/{SECRET}", json=body, headers=_MERGE)
+
+    def put_secret(self) -> None:
+        """The Secret of the shipped manifest, which has no data."""
+        shipped = next(each for each in load(MANIFESTS / "webhook.yaml") if each["kind"] == "Secret")
+        self.plane.kubectl().within(NAMESPACE).must("apply", "-f", "-", stdin=json.dumps(shipped))
 
     def delete_secret(self) -> None:
         self.api.request("DELETE", f"{SECRETS}/{SECRET}")

@@ -131,11 +131,14 @@ def test_a_replica_that_is_stopped_holds_up_nothing_for_long_and_catches_up(inst
     eventually("the one that was stopped to catch up", lambda: installation.served(one, two))
 
 
-def test_a_deleted_secret_comes_back_as_it_was(installation: Installation) -> None:
+def test_a_deleted_secret_that_is_applied_again_comes_back_as_it_was(installation: Installation) -> None:
     one, two = ready_pair(installation)
     before = installation.data()
     with Reviews(installation.api) as reviews:
         installation.delete_secret()
+        said = f"Secret {NAMESPACE}/{SECRET} does not exist: create it without data"
+        eventually("the replicas to say so", lambda: all(said in each.readiness()[1] for each in (one, two)))
+        installation.put_secret()
         eventually("the Secret", installation.data)
         sent = reviews.done
         eventually("more reviews", lambda: reviews.done > sent + 5)

@@ -2,19 +2,33 @@
 
 import pytest
 
+from certs.material import KEYS
+from tests.deploy import webhook_requests as webhook
 from tests.deploy.account_requests import DRIVER, DRIVER_REQUESTS, NODE, Request
-from tests.deploy.admission import POD_NODE, Policies
-from tests.deploy.charts import render
+from tests.deploy.admission import POD_NAME, POD_NODE, Policies
+from tests.deploy.charts import AUDIT, Object, find, render
+
+VALUES: Object = {**AUDIT, "prune": {"enabled": True}}
+CONFIGURATIONS = webhook.configuration_requests(render(VALUES))
+OTHERS = (
+    *webhook.SECRET_REQUESTS,
+    *webhook.LEASE_REQUESTS,
+    *webhook.TEMPLATE_REQUESTS,
+    *webhook.EVENT_REQUESTS,
+    *webhook.AUDIT_REQUESTS,
+    *webhook.TEST_REQUESTS,
+    *CONFIGURATIONS,
+)
 
 
 @pytest.fixture(scope="module")
 def policies() -> Policies:
-    return Policies(render())
+    return Policies(render(VALUES))
 
 
 def refusals(policies: Policies, request: Request) -> list[str]:
     group, _, plural = request.resource.split("/")
-    extra = {POD_NODE: NODE} if request.account == DRIVER else {}
+    extra = {POD_NODE: NODE} if request.account == DRIVER else {POD_NAME: webhook.REPLICA}
     return policies.refusals(
         request.account,
         request.operation,
@@ -26,16 +40,85 @@ def refusals(policies: Policies, request: Request) -> list[str]:
     )
 
 
-@pytest.mark.parametrize("request_", DRIVER_REQUESTS, ids=lambda each: each.name)
-def test_the_driver_writes_what_is_of_its_node(policies: Policies, request_: Request) -> None:
-    said = refusals(policies, request_)
-    if request_.said:
-        assert any(request_.said in each for each in said), said
+def judged(policies: Policies, request: Request) -> None:
+    said = refusals(policies, request)
+    if request.said:
+        assert any(request.said in each for each in said), said
     else:
         assert said == []
+
+
+@pytest.mark.parametrize("request_", DRIVER_REQUESTS, ids=lambda each: each.name)
+def test_the_driver_writes_what_is_of_its_node(policies: Policies, request_: Request) -> None:
+    judged(policies, request_)
 
 
 def test_a_token_without_a_node_writes_no_slice(policies: Policies) -> None:
     own = DRIVER_REQUESTS[0]
     said = policies.refusals(DRIVER, "CREATE", "resource.k8s.io/resourceslices", own.body)
     assert any("names no node" in each for each in said)
+
+
+@pytest.mark.parametrize("request_", OTHERS, ids=lambda each: f"{each.account}: {each.resource}: {each.name}")
+def test_an_account_writes_what_its_program_writes(policies: Policies, request_: Request) -> None:
+    judged(policies, request_)
+
+
+@pytest.mark.parametrize("request_", OTHERS, ids=lambda each: f"{each.account}: {each.resource}: {each.name}")
+def test_other_users_are_not_concerned(policies: Policies, request_: Request) -> None:
+    group, _, plural = request_.resource.split("/")
+    assert policies.refusals("somebody", request_.operation, f"{group}/{plural}", request_.new, request_.old) == []
+
+
+def test_the_policies_know_the_keys_of_the_secret() -> None:
+    policy = find(render(), "ValidatingAdmissionPolicy", "neuron-dra-secrets")
+    [keys] = [each["message"] for each in policy["spec"]["validations"] if "certificates and keys" in each["message"]]
+    assert sorted(keys.rpartition("(")[2].rstrip(")").split(", ")) == sorted(KEYS)
+
+
+WRITES = {"create", "update", "patch", "delete", "deletecollection"}
+
+
+def test_every_right_to_write_has_a_policy() -> None:
+    """Reads need none; a write without a policy reaches every field of every object."""
+    for values in (VALUES, {**VALUES, "validation": {"followPolicies": True}}, {"certificates": {"mode": "secret"}}):
+        objects = render(values)
+        covered = {
+            (group, resource, operation)
+            for each in objects
+            if each["kind"] == "ValidatingAdmissionPolicy"
+            for rule in each["spec"]["matchConstraints"]["resourceRules"]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for operation in rule["operations"]
+        }
+        operations = {"create": "CREATE", "delete": "DELETE", "update": "UPDATE", "patch": "UPDATE"}
+        written = {
+            (group, resource, operations[verb])
+            for each in objects
+            if each["kind"] in ("Role", "ClusterRole")
+            for rule in each["rules"]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in WRITES & set(rule["verbs"])
+        }
+        assert written
+        assert written - covered == set()
+
+
+def test_no_account_has_a_right_that_leads_to_others() -> None:
+    forbidden = {"impersonate", "bind", "escalate", "approve", "sign", "deletecollection"}
+    objects = render({**VALUES, "map": {"enabled": True}, "validation": {"followPolicies": True}})
+    for each in objects:
+        for rule in each.get("rules", ()) if each["kind"] in ("Role", "ClusterRole") else ():
+            assert not forbidden & set(rule["verbs"]), each["metadata"]["name"]
+            names = {resource.partition("/")[2] for resource in rule["resources"]}
+            assert not names & {"token", "exec", "attach", "portforward", "proxy", "finalizers", "approval", "binding"}
+            if "secrets" in rule["resources"]:
+                assert rule["resourceNames"] == ["neuron-dra-tls"]
+                assert not {"create", "delete", "update"} & set(rule["verbs"])
+
+
+def test_the_map_writes_nothing() -> None:
+    role = find(render({"map": {"enabled": True}}), "ClusterRole", webhook.MAP)
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"list"}

@@ -315,13 +315,6 @@ def test_the_webhooks_port_can_be_closed_to_all_but_the_api_server() -> None:
             {"admission": {"claims": {"enabled": False}, "workloads": {"enabled": False}}},
             "ValidatingWebhookConfiguration",
         ),
-        (
-            {
-                "kubeletPlugin": {"admissionPolicy": {"enabled": False}},
-                "adminAccess": {"admissionPolicy": {"enabled": False}},
-            },
-            "ValidatingAdmissionPolicy",
-        ),
         ({"certificates": {"mode": "secret"}}, "Secret"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -329,6 +322,14 @@ def test_the_webhooks_port_can_be_closed_to_all_but_the_api_server() -> None:
 def test_what_is_switched_off_is_not_there(default: list[Object], values: Object, kind: str) -> None:
     assert kind in kinds(default)
     assert kind not in kinds(render(values))
+
+
+def test_the_policies_of_the_driver_can_be_switched_off(default: list[Object]) -> None:
+    assert len(policies_of_the_driver(default)) == 4
+    assert policies_of_the_driver(render({"kubeletPlugin": {"admissionPolicy": {"enabled": False}}})) == []
+    without = render({"adminAccess": {"admissionPolicy": {"enabled": False}}})
+    assert [each for each in default if each["metadata"]["name"].startswith("neuron-dra-admin-access")]
+    assert not [each for each in without if each["metadata"]["name"].startswith("neuron-dra-admin-access")]
 
 
 # --- images ---------------------------------------------------------------------------------------------------

@@ -12,8 +12,6 @@ from webhook.cluster.api import RESOURCE_GROUP, rule_text
 SECRET: Final = "neuron-dra-tls"  # noqa: S105 - its name
 """Name of the Secret with CA and serving certificate in the shipped manifests."""
 
-_CERTIFICATES: Final = "managing certificates"
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rule:
@@ -70,8 +68,7 @@ RULES: Final = (
         "updating caBundle",
         names=(names.MANAGER,),
     ),
-    Rule("", ("secrets",), ("get", "list", "watch", "patch"), _CERTIFICATES, names=(SECRET,), own=True),
-    Rule("", ("secrets",), ("create",), _CERTIFICATES, own=True),
+    Rule("", ("secrets",), ("get", "list", "watch", "patch"), "managing certificates", names=(SECRET,), own=True),
     Rule(
         "coordination.k8s.io",
         ("leases",),

@@ -270,17 +270,19 @@ class Keeper:
         if self._rest() > 0:
             return ""
         facts = self._secret.facts
-        if facts is not None and facts.keeper:
+        if facts is None:
+            return self._secret.missing
+        if facts.keeper:
             return (
                 f"Secret {self._secret.namespace}/{self._secret.name} is managed by {facts.keeper}: mount it and set "
                 "--tls-dir, or name another Secret with --tls-secret"
             )
         step = rotation.advance(
-            facts.data if facts else None,
+            facts.data,
             now=self._now(),
             rules=self._rules,
             confirmed=self._confirmed(facts),
-            requested=facts.requested if facts else "",
+            requested=facts.requested,
             known=self._follower.known,
             refused=self._follower.refused,
         )
@@ -303,9 +305,9 @@ class Keeper:
             self.reported = loaded
             self._confirmations.announce()
 
-    def _confirmed(self, facts: SecretFacts | None) -> rotation.Confirmed:
+    def _confirmed(self, facts: SecretFacts) -> rotation.Confirmed:
         try:
-            held = material.read(facts.data if facts else {})
+            held = material.read(facts.data)
         except material.UnusableError:
             return rotation.Confirmed()
         return self._confirmations.of(held)

@@ -2,6 +2,8 @@
 
 A mounted Secret is updated after a minute or more, at a different time on each node. Writes carry the `resourceVersion`
 of the content they were decided on: if several replicas write at the same time, one succeeds and the others retry.
+
+It is never created here: who may create a Secret may create the token of any ServiceAccount of the namespace.
 """
 
 import base64
@@ -13,7 +15,6 @@ from typing import Any, Final
 import orjson
 
 from certs.material import KEYS
-from neuron import names
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
 from runtime.media_types import MERGE_PATCH
 from webhook.cluster.api import ApiServer, Resource, explain
@@ -32,8 +33,6 @@ _OWNERS: Final = {
     "controller.cert-manager.io/": "cert-manager",
 }
 """Prefixes of annotations and labels -> the controller that sets them on Secrets it manages."""
-_HELM: Final = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
-"""Annotations by which Helm identifies objects of a release, with the label `managed-by`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,14 +44,12 @@ class SecretFacts:
         data: our keys, decoded from base64; invalid values are left out.
         requested: the rotation that the annotation requests; empty: none.
         keeper: another controller that writes this Secret; empty: none known.
-        release: labels and annotations of its Helm release; empty: none.
     """
 
     version: str
     data: Mapping[str, bytes] = dataclasses.field(repr=False)
     requested: str
     keeper: str
-    release: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
 
 
 def project_secret(item: Mapping[str, Any]) -> SecretFacts:
@@ -61,7 +58,6 @@ def project_secret(item: Mapping[str, Any]) -> SecretFacts:
     annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
     marks = (*annotations, *labels)
     keeper = next((who for mark in marks for prefix, who in _OWNERS.items() if mark.startswith(prefix)), "")
-    release = _marks_of(labels, (names.LABEL_MANAGED_BY,)), _marks_of(annotations, _HELM)
     data = {}
     for key in KEYS:
         try:
@@ -69,11 +65,7 @@ def project_secret(item: Mapping[str, Any]) -> SecretFacts:
         except (KeyError, binascii.Error):
             continue
     requested = annotations.get(ANNOTATION_ROTATE, "")
-    return SecretFacts(metadata["resourceVersion"], data, requested, keeper, release if release[1] else ({}, {}))
-
-
-def _marks_of(marks: Mapping[str, str], wanted: tuple[str, ...]) -> dict[str, str]:
-    return {key: marks[key] for key in wanted if key in marks}
+    return SecretFacts(metadata["resourceVersion"], data, requested, keeper)
 
 
 class ManagedSecret:
@@ -90,12 +82,14 @@ class ManagedSecret:
         self.name = name
         self.cache = Reflector(server, Collection(SECRETS, namespace, name), Projection(project_secret), timing=timing)
         self._server = server
-        self._release: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
-        self.cache.on_change(self._note)
 
-    def _note(self, _key: object, _before: SecretFacts | None, after: SecretFacts | None) -> None:
-        if after is not None:
-            self._release = after.release
+    @property
+    def missing(self) -> str:
+        """The problem if it does not exist, and its fix."""
+        return (
+            f"Secret {self.namespace}/{self.name} does not exist: create it without data, and the webhook writes its "
+            f"content (helm upgrade does, or kubectl create secret generic {self.name} --namespace={self.namespace})"
+        )
 
     @property
     def facts(self) -> SecretFacts | None:
@@ -119,22 +113,26 @@ class ManagedSecret:
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
             raise ApiAnswerError("the answer is no Secret") from error
 
-    async def write(self, before: SecretFacts | None, data: Mapping[str, bytes] | None, *, answered: bool) -> bool:
+    async def write(self, before: SecretFacts, data: Mapping[str, bytes] | None, *, answered: bool) -> bool:
         """Write new content, or only remove the request for a rotation; False: another replica was first.
 
         Args:
-            before: the content that the decision was made on; None: create the Secret.
+            before: the content that the decision was made on.
             data: the whole content; None: unchanged.
             answered: remove the request for a rotation.
 
         Raises:
             ApiServerError: it cannot be written.
         """
+        metadata: dict[str, Any] = {"resourceVersion": before.version}
+        if answered:
+            metadata["annotations"] = {ANNOTATION_ROTATE: None}
+        body: dict[str, Any] = {"metadata": metadata}
+        if data is not None:
+            body["data"] = {key: _encoded(data[key]) if key in data else None for key in KEYS}
+        path = SECRETS.path(self.namespace, self.name)
         try:
-            if before is None:
-                await self._create(data or {})
-            else:
-                await self._patch(before, data, answered=answered)
+            await self._server.request("PATCH", path, timeout=_TIMEOUT, body=body, content_type=MERGE_PATCH)
         except StatusError as error:
             gone = error.code == NOT_FOUND and error.details.get("kind") != "namespaces"
             if error.code == CONFLICT or gone:
@@ -145,34 +143,6 @@ class ManagedSecret:
     def explain(self, error: ApiServerError, verb: str) -> str:
         """The problem and its fix, for an operator."""
         return explain(error, verb, SECRETS, self.namespace, self.name)
-
-    async def _create(self, data: Mapping[str, bytes]) -> None:
-        # No label managed-by: Helm applies its own value, and a conflict is an error.
-        labels, annotations = self._release
-        metadata = {
-            "name": self.name,
-            "namespace": self.namespace,
-            "labels": {"app.kubernetes.io/name": "neuron-dra", **labels},
-            "annotations": dict(annotations),
-        }
-        body = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "type": "Opaque",
-            "metadata": metadata,
-            "data": {key: _encoded(value) for key, value in data.items()},
-        }
-        await self._server.request("POST", SECRETS.path(self.namespace), timeout=_TIMEOUT, body=body)
-
-    async def _patch(self, before: SecretFacts, data: Mapping[str, bytes] | None, *, answered: bool) -> None:
-        metadata: dict[str, Any] = {"resourceVersion": before.version}
-        if answered:
-            metadata["annotations"] = {ANNOTATION_ROTATE: None}
-        body: dict[str, Any] = {"metadata": metadata}
-        if data is not None:
-            body["data"] = {key: _encoded(data[key]) if key in data else None for key in KEYS}
-        path = SECRETS.path(self.namespace, self.name)
-        await self._server.request("PATCH", path, timeout=_TIMEOUT, body=body, content_type=MERGE_PATCH)
 
 
 def _encoded(value: bytes) -> str:

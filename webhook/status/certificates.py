@@ -80,7 +80,12 @@ def _leaf(
     elif not secret:
         if not any(each.report.serving for each in replicas):
             text = f"Secret {snapshot.namespace}/{SECRET} does not exist."
-            yield Line(CHECK, Verdict.WRONG, text, "Create it, or let the webhook or cert-manager create it.")
+            yield Line(
+                CHECK,
+                Verdict.WRONG,
+                text,
+                "Create it without data: `helm upgrade` does. The webhook, or cert-manager, writes it.",
+            )
         else:
             yield from _reported(replicas, None, now)
     else:

@@ -40,3 +40,8 @@ spec:
   policyName: {{ .name }}
   validationActions: [Deny]
 {{- end }}
+
+{{/* Keys of the Secret that the webhook writes (`certs.material.KEYS`), as a JSON list. */}}
+{{- define "neuron-dra.certificateKeys" -}}
+{{- list "ca.crt" "ca.key" "tls.crt" "tls.key" "next-ca.crt" "next-ca.key" | toJson -}}
+{{- end }}

@@ -53,6 +53,8 @@ async def kept(api: FakeApi, settings: WebhookSettings = SETTINGS, **options: An
     async def load() -> Configuration:
         return Configuration(host=api.url)
 
+    if (NAMESPACE, SECRET) not in api._objects.get("secrets", {}):
+        put_secret(api, None)
     certificates = Certificates(LiveCertificate(server.bare_context("1.3")))
     connection = await Connection.open(load)
     try:
@@ -80,9 +82,11 @@ def data(api: FakeApi) -> dict[str, bytes]:
     return {key: base64.b64decode(value) for key, value in found.items()}
 
 
-def put_secret(api: FakeApi, content: dict[str, bytes], **metadata: Any) -> None:
-    encoded = {key: base64.b64encode(value).decode() for key, value in content.items()}
-    api.put("secrets", {"metadata": {"name": SECRET, "namespace": NAMESPACE, **metadata}, "data": encoded})
+def put_secret(api: FakeApi, content: dict[str, bytes] | None, **metadata: Any) -> None:
+    """None: without data, as the chart has it."""
+    encoded = {key: base64.b64encode(value).decode() for key, value in (content or {}).items()}
+    data = {} if content is None else {"data": encoded}
+    api.put("secrets", {"metadata": {"name": SECRET, "namespace": NAMESPACE, **metadata}, **data})
 
 
 def made(now: dt.datetime | None = None) -> dict[str, bytes]:
@@ -99,7 +103,7 @@ def leases(api: FakeApi) -> dict[str, Object]:
 # --- the Secret -----------------------------------------------------------------------------------------------
 
 
-async def test_the_first_start_makes_a_secret_and_a_lease_and_the_end_leaves_the_secret(api: FakeApi) -> None:
+async def test_the_first_start_fills_the_secret_and_makes_a_lease_and_the_end_leaves_the_secret(api: FakeApi) -> None:
     async with kept(api) as certificates:
         assert material.read(data(api)).bundle_pem == data(api)["ca.crt"]
         await eventually(lambda: "pod-1" in leases(api))
@@ -118,17 +122,35 @@ async def test_a_valid_secret_is_served_unchanged(api: FakeApi) -> None:
         assert api.calls("patch", "secrets") == []
 
 
-@pytest.mark.parametrize("lost", [None, {}, {"ca.crt": b"x"}], ids=["deleted", "emptied", "broken"])
+@pytest.mark.parametrize("lost", [None, {}, {"ca.crt": b"x"}], ids=["made again", "emptied", "broken"])
 async def test_a_lost_secret_is_written_back(api: FakeApi, lost: dict[str, bytes] | None) -> None:
     async with kept(api) as certificates:
         before, digest = data(api), certificates.live.digest
-        if lost is None:
-            api.remove("secrets", SECRET, NAMESPACE)
-        else:
-            put_secret(api, lost)
-        await eventually(lambda: (NAMESPACE, SECRET) in api._objects["secrets"] and data(api) == before)
+        put_secret(api, lost)
+        await eventually(lambda: "data" in api.get("secrets", SECRET, NAMESPACE) and data(api) == before)
         assert certificates.live.digest == digest
         await eventually(lambda: not certificates.problems())
+
+
+async def test_a_deleted_secret_is_reported_and_not_created(api: FakeApi) -> None:
+    async with kept(api) as certificates:
+        before, digest = data(api), certificates.live.digest
+        api.remove("secrets", SECRET, NAMESPACE)
+        said = "Secret neuron-dra/neuron-dra-tls does not exist: create it without data, and the webhook writes"
+        await eventually(lambda: any(said in each for each in certificates.problems()))
+        assert certificates.check()[0]
+        assert certificates.live.digest == digest
+        assert api.calls("create", "secrets") == []
+        put_secret(api, None)
+        await eventually(lambda: "data" in api.get("secrets", SECRET, NAMESPACE) and data(api) == before)
+        await eventually(lambda: not certificates.problems())
+
+
+async def test_no_start_without_the_secret(api: FakeApi) -> None:
+    put_secret(api, None)
+    with pytest.raises(StartupError, match="Secret neuron-dra/other does not exist: create it without data"):
+        async with kept(api, WebhookSettings(tls_secret="other", namespace=NAMESPACE, sync_timeout=1.0)):
+            pytest.fail("started")
 
 
 async def test_a_conflicting_write_changes_nothing(api: FakeApi) -> None:
@@ -160,7 +182,7 @@ async def test_a_secret_of_cert_manager_is_not_touched(api: FakeApi) -> None:
     ("verb", "said"),
     [
         ("list", 'not allowed to list secrets named neuron-dra-tls .* give "nobody" a Role in namespace neuron-dra'),
-        ("create", r"not allowed to create secrets named neuron-dra-tls .* resources: \[secrets\], verbs: \[create\]"),
+        ("patch", r"not allowed to (write|patch) secrets named neuron-dra-tls .* resources: \[secrets\]"),
     ],
 )
 async def test_a_missing_right_to_the_secret_is_named(api: FakeApi, verb: str, said: str) -> None:

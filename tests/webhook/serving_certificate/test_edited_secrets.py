@@ -15,8 +15,6 @@ from certs import issue, material, rotation
 from tests.support.fake_api import FakeApi, eventually
 from tests.webhook.server.test_certificates import (
     MUTATING,
-    NAMESPACE,
-    SECRET,
     SETTINGS,
     api,
     bundles,
@@ -164,19 +162,7 @@ async def test_replicas_with_different_hosts_agree_on_one_certificate(api: FakeA
         assert (
             rotation.advance(data(api), now=first.now(), rules=rules(two), confirmed=rotation.Confirmed()).data is None
         )
-        assert len(api.calls("patch", "secrets")) == 1
-
-
-async def test_a_secret_comes_back_as_part_of_its_helm_release(api: FakeApi) -> None:
-    marks = {"meta.helm.sh/release-name": "neuron-dra", "meta.helm.sh/release-namespace": NAMESPACE}
-    labels = {"app.kubernetes.io/managed-by": "Helm", "helm.sh/chart": "neuron-dra-0.1.0"}
-    put_secret(api, {}, annotations={**marks, "note": "mine"}, labels=labels)
-    async with kept(api):
-        api.remove("secrets", SECRET, NAMESPACE)
-        await eventually(lambda: (NAMESPACE, SECRET) in api._objects["secrets"])
-        metadata = api.get("secrets", SECRET, NAMESPACE)["metadata"]
-    assert metadata["annotations"] == marks
-    assert metadata["labels"] == {"app.kubernetes.io/name": "neuron-dra", "app.kubernetes.io/managed-by": "Helm"}
+        assert len(api.calls("patch", "secrets")) == 2, "the first content, and the other host"
 
 
 async def test_a_secret_that_is_emptied_repeatedly_is_written_at_a_limited_rate(api: FakeApi) -> None:
