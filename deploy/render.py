@@ -2,13 +2,17 @@
 
 - `deploy/manifests/*.yaml`: the rendered chart, with its optional parts, for use without Helm.
 - `deploy/chart/files/packs/`: copies of the shipped policy files, because a chart cannot read outside its folder.
+- `deploy/chart/files/followed.json`: what `followPolicies` may follow.
 """
 
+import json
 import re
 from pathlib import Path
 from typing import Any, Final
 
 import helm_python as helm
+
+from policies.schema.followable import FOLLOWED, SUBRESOURCES
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 CHART: Final = ROOT / "deploy" / "chart"
@@ -100,8 +104,14 @@ def manifests() -> dict[str, str]:
     return made
 
 
+def followed() -> str:
+    """The text of `files/followed.json`."""
+    return json.dumps({"resources": FOLLOWED, "subresources": SUBRESOURCES}, indent=2) + "\n"
+
+
 def main() -> None:
-    """Write the manifests and the packs."""
+    """Write the manifests and the files of the chart."""
+    (CHART / "files" / "followed.json").write_text(followed())
     packs = CHART / "files" / "packs"
     for stale in packs.glob("*.yaml"):
         stale.unlink()

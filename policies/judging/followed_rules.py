@@ -1,14 +1,16 @@
 """Decides the `rules` of the webhook entry that follows the policies in force.
 
-Rules are compared by the requests that they match, so another order or grouping is no difference.
+`policies.schema.followable` lists what is followed. Rules are compared by the requests that they match,
+so another order or grouping is no difference.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from neuron.findings import few
 from policies.judging.coverage import ANY, OPERATIONS, RequestKey, needed_rules, rules_of
 from policies.judging.rules import ValidatingRule
+from policies.schema.followable import FOLLOWED, GROUPS, SUBRESOURCES, is_of_kubernetes
 
 Rules = list[dict[str, Any]]
 
@@ -17,30 +19,57 @@ _Requests = dict[RequestKey, frozenset[str]]
 """Operations by key."""
 
 
-def followed(policies: Iterable[ValidatingRule]) -> tuple[Rules, str]:
-    """The rules that policies need beside those of the shipped entries, and what is left out, in one sentence.
+def followed(policies: Iterable[ValidatingRule], groups: Collection[str] = GROUPS) -> tuple[Rules, str]:
+    """The rules that policies need beside those of the shipped entries, and what is left out with the fix.
 
-    A rule for every group or every resource is left out: the entry usually has failurePolicy Fail, so Leases, Nodes and
-    all else would depend on the webhook. Only an admin can decide that.
+    Args:
+        policies: for validation.
+        groups: API groups that are followed.
     """
-    kept: list[dict[str, Any]] = []
-    wide: dict[str, None] = {}
+    kept: dict[RequestKey, set[str]] = {}
+    left_out: dict[str, dict[str, None]] = {}
     for policy in policies:
-        for rule in needed_rules([policy]):
-            resources = [each for each in rule["resources"] if each.partition("/")[0] != ANY]
-            if ANY in rule["apiGroups"] or len(resources) < len(rule["resources"]):
-                wide[f"'{policy.name}'"] = None
-            if resources and ANY not in rule["apiGroups"]:
-                kept.append({**rule, "resources": resources})
-    problem = ""
-    if wide:
-        many = len(wide) > 1
-        problem = (
-            f"{'policies' if many else 'policy'} {few(list(wide), _MOST_NAMED)} {'match' if many else 'matches'} every "
-            "resource or API group: no rule is made for that, because every object would depend on the webhook. List "
-            "resources in the policy, or put the rule into the chart's validation.extraRules"
-        )
-    return rules_of(_requests(kept)), problem
+        for (group, versions, scope, resource), operations in _requests(needed_rules([policy])).items():
+            allowed = operations & followed_operations(group, resource) if group in groups else frozenset()
+            if allowed:
+                kept.setdefault((group, versions, scope, resource), set()).update(allowed)
+            if operations - allowed:
+                text = _shown(group, resource, operations - allowed)
+                if group not in groups and followed_operations(group, resource):
+                    text += f" (group '{group}' is not in validation.followGroups)"
+                left_out.setdefault(text, {})[f"'{policy.name}'"] = None
+    return rules_of(kept), _problem(left_out)
+
+
+def followed_operations(group: str, resource: str) -> frozenset[str]:
+    """The operations on a resource of a listed group that are followed."""
+    main, _, subresource = resource.partition("/")
+    if ANY in (group, main) or (subresource and subresource not in SUBRESOURCES):
+        return frozenset()
+    if is_of_kubernetes(group):
+        operations = FOLLOWED.get(group, {}).get(main, ())
+        return frozenset(OPERATIONS if operations and subresource else operations)
+    return frozenset(OPERATIONS)
+
+
+def _shown(group: str, resource: str, operations: Collection[str]) -> str:
+    listed = ", ".join(each for each in OPERATIONS if each in operations)
+    what = "every resource" if resource == ANY else resource
+    where = " of every API group" if group == ANY else f" of {group}" if group else ""
+    return f"{listed} of {what}{where}"
+
+
+def _problem(left_out: Mapping[str, Iterable[str]]) -> str:
+    if not left_out:
+        return ""
+    names = list(dict.fromkeys(name for policies in left_out.values() for name in policies))
+    many = len(names) > 1
+    return (
+        f"{'policies' if many else 'policy'} {few(names, _MOST_NAMED)} {'match' if many else 'matches'}"
+        f" {few(list(left_out), _MOST_NAMED)}: no rule is made for that, because the cluster's own components may"
+        " depend on it, or the objects hold secrets. List resources of users in the policy; or, if the webhook must see"
+        " these requests, add a rule to the chart's validation.extraRules, or a group to validation.followGroups"
+    )
 
 
 def next_rules(current: Sequence[Mapping[str, Any]], needed: Rules, *, removable: bool) -> Rules | None:

@@ -1,12 +1,18 @@
 """What the chart's ValidatingAdmissionPolicies let each of our ServiceAccounts write."""
 
+import itertools
+
 import pytest
+import yaml
 
 from certs.material import KEYS
+from deploy import render as rendering
+from policies.judging.followed_rules import followed_operations
+from policies.schema.followable import CORE, GROUPS
 from tests.deploy import webhook_requests as webhook
 from tests.deploy.account_requests import DRIVER, DRIVER_REQUESTS, NODE, Request
 from tests.deploy.admission import POD_NAME, POD_NODE, Policies
-from tests.deploy.charts import AUDIT, Object, find, render
+from tests.deploy.charts import AUDIT, Object, find, flags, pod_specs, render
 
 VALUES: Object = {**AUDIT, "prune": {"enabled": True}}
 CONFIGURATIONS = webhook.configuration_requests(render(VALUES))
@@ -122,3 +128,57 @@ def test_no_account_has_a_right_that_leads_to_others() -> None:
 def test_the_map_writes_nothing() -> None:
     role = find(render({"map": {"enabled": True}}), "ClusterRole", webhook.MAP)
     assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"list"}
+
+
+# --- rules of the entry for policies ------------------------------------------------------------------------------
+
+FOLLOWING: Object = {"policies": {"packs": ["privileged"]}, "validation": {"followPolicies": True}}
+
+
+def with_rules(values: Object, rule: Object) -> list[str]:
+    """What the policies say about a write of one rule to the entry that follows policies."""
+    objects = render(values)
+    old = find(objects, "ValidatingWebhookConfiguration")
+    *others, last = old["webhooks"]
+    new = {**old, "webhooks": [*others, {**last, "rules": [{"apiVersions": ["v1"], "scope": "*", **rule}]}]}
+    resource = "admissionregistration.k8s.io/validatingwebhookconfigurations"
+    return Policies(objects).refusals(webhook.WEBHOOK, "UPDATE", resource, new, old)
+
+
+def test_the_chart_admits_the_rules_that_the_program_makes_and_no_others() -> None:
+    """Program and chart decide alike, for every group, resource and operation."""
+    groups = ("", "apps", "coordination.k8s.io", "ray.io", "example.com")
+    resources = ("pods", "secrets", "leases", "deployments", "*")
+    parts = ("", "/status", "/exec", "/*")
+    values = {**FOLLOWING, "validation": {"followPolicies": True, "followGroups": list(groups[:-1])}}
+    policies = Policies(objects := render(values))
+    old = find(objects, "ValidatingWebhookConfiguration")
+    *others, last = old["webhooks"]
+    differing = []
+    for group, resource, part in itertools.product(groups, resources, parts):
+        for operation in ("CREATE", "DELETE"):
+            rule = {"apiGroups": [group], "resources": [resource + part], "operations": [operation]}
+            new = {**old, "webhooks": [*others, {**last, "rules": [{**rule, "apiVersions": ["v1"], "scope": "*"}]}]}
+            name = "admissionregistration.k8s.io/validatingwebhookconfigurations"
+            admitted = policies.refusals(webhook.WEBHOOK, "UPDATE", name, new, old) == []
+            made = group in groups[:-1] and operation in followed_operations(group, resource + part)
+            if admitted is not made:
+                differing.append((group, resource + part, operation, admitted))
+    assert differing == []
+
+
+def test_rules_are_not_written_where_policies_are_not_followed() -> None:
+    rule = {"apiGroups": [""], "resources": ["services"], "operations": ["CREATE"]}
+    assert with_rules(FOLLOWING, rule) == []
+    wildcard = {**rule, "operations": ["*"]}
+    assert any("rules for resources of users only" in each for each in with_rules(FOLLOWING, wildcard))
+    unlisted = {**FOLLOWING, "validation": {"followPolicies": True, "followGroups": ["apps"]}}
+    assert any("rules for resources of users only" in each for each in with_rules(unlisted, rule))
+
+
+def test_the_chart_has_what_the_program_follows() -> None:
+    assert (rendering.CHART / "files" / "followed.json").read_text() == rendering.followed(), "run `make manifests`"
+    values = yaml.safe_load((rendering.CHART / "values.yaml").read_text())
+    assert values["validation"]["followGroups"] == list(GROUPS)
+    given = flags(pod_specs(render(FOLLOWING))["Deployment/neuron-dra"])["--follow-group"]
+    assert given == [group or CORE for group in GROUPS]

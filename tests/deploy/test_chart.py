@@ -26,6 +26,7 @@ from webhook.cluster.policy_entry import ENTRY
 from webhook.server import settings
 
 SECRET: Object = {"certificates": {"mode": "secret"}}
+SYSTEM = ["kube-system", "kube-node-lease", NAMESPACE]
 EXTRAS: Object = {"prune": {"enabled": True}, "map": {"enabled": True}}
 INLINE: Object = {"certificates": {"mode": "secret", "caBundle": "QUJD"}}
 
@@ -271,7 +272,7 @@ def test_the_grace_period_follows_the_drain() -> None:
 def test_conversion_begins_in_shadow_mode(default: list[Object]) -> None:
     given = flags(pod_specs(default)["Deployment/neuron-dra"])
     assert given["--mode"] == ["shadow"]
-    assert given["--exclude-namespace"] == ["kube-system", NAMESPACE]
+    assert given["--exclude-namespace"] == SYSTEM
     assert not any(flag.startswith("--no-hint") for flag in given)
 
 
@@ -303,7 +304,7 @@ def test_entries_have_the_documented_failure_policies(default: list[Object]) -> 
         "pods.validate.neuron.aws.com": ("Ignore", 2),
     }
     for entry in entries.values():
-        assert entry["namespaceSelector"]["matchExpressions"][0]["values"] == ["kube-system", NAMESPACE]
+        assert entry["namespaceSelector"]["matchExpressions"][0]["values"] == SYSTEM
         assert entry["clientConfig"]["service"]["namespace"] == NAMESPACE
     assert {condition["name"] for condition in entries["mutate.neuron.aws.com"]["matchConditions"]} == {
         "neuron",
@@ -319,7 +320,7 @@ def test_entries_follow_values() -> None:
                 "conversion": one,
                 "claims": {"enabled": False},
                 "workloads": {"failurePolicy": "Fail"},
-                "excludedNamespaces": ["kube-node-lease", "kube-system"],
+                "excludedNamespaces": ["another", "kube-system"],
             }
         }
     )
@@ -328,9 +329,8 @@ def test_entries_follow_values() -> None:
     [workloads] = find(objects, "ValidatingWebhookConfiguration")["webhooks"]
     assert {key: mutating[key] for key in one} == one
     assert workloads["failurePolicy"] == "Fail"
-    excluded = ["kube-system", NAMESPACE, "kube-node-lease"]
-    assert mutating["namespaceSelector"]["matchExpressions"][0]["values"] == excluded
-    assert flags(pod_specs(objects)["Deployment/neuron-dra"])["--exclude-namespace"] == excluded
+    assert mutating["namespaceSelector"]["matchExpressions"][0]["values"] == [*SYSTEM, "another"]
+    assert flags(pod_specs(objects)["Deployment/neuron-dra"])["--exclude-namespace"] == [*SYSTEM, "another"]
 
 
 def test_extra_rules_get_a_separate_entry(everything: list[Object]) -> None:

@@ -420,6 +420,7 @@ def test_the_audit_is_a_job_with_an_account_of_its_own(default: list[Object]) ->
         "--no-webhook-records",
         "--policies=/etc/neuron-dra/policies",
         "--exclude-namespace=kube-system",
+        "--exclude-namespace=kube-node-lease",
         "--exclude-namespace=neuron-dra",
         "--exclude-namespace=ci",
         "--families=trn1",

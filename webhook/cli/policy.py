@@ -37,6 +37,7 @@ def check(context: click.Context, folder: Path) -> None:
     Exit code: 0 = no problem, 1 = a policy file has a problem, 2 = a file cannot be read.
     """
     from policies.judging.coverage import notes
+    from policies.judging.followed_rules import followed
 
     found = _load(context, folder, FAULTY)
     kinds = {
@@ -48,6 +49,9 @@ def check(context: click.Context, folder: Path) -> None:
     click.echo(f"{counted(found.files, 'file')}: policies: {counts}. No problems.")
     for note in (*found.notes, *notes(found.validating)):
         click.echo(f"note: {note}", err=True)
+    _, left_out = followed(found.validating)
+    if left_out:
+        click.echo(f"note: with validation.followPolicies: {left_out}.", err=True)
 
 
 @policy.command()

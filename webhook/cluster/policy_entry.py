@@ -8,18 +8,19 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final, Protocol
 
 from policies.judging.followed_rules import Rules, followed, next_rules
 from policies.judging.policy_set import PolicySet
+from policies.schema.followable import GROUPS
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
 from runtime.media_types import JSON_PATCH
 from runtime.once import Problem
 from webhook.cluster.api import ApiServer, Resource, explain
 from webhook.cluster.leases import Leases
 from webhook.cluster.object_reader import Projection
-from webhook.cluster.pages import Collection
+from webhook.cluster.pages import Collection as Objects
 from webhook.cluster.reflector import Reflector, Timing
 
 log = logging.getLogger(__name__)
@@ -83,6 +84,7 @@ class PolicyEntry:
         policies: Policies,
         leases: Leases,
         *,
+        groups: Collection[str] = GROUPS,
         timing: Timing | None = None,
         settle: float = _SETTLE,
         clock: Callable[[], float] = time.monotonic,
@@ -94,16 +96,18 @@ class PolicyEntry:
             name: of the configuration.
             policies: of this replica.
             leases: report the policies of all replicas.
+            groups: API groups whose requests are followed.
             timing: of list and watch.
             settle: seconds for which all replicas must have the same policies before rules are removed.
             clock: monotonic seconds.
         """
-        self.cache = Reflector(server, Collection(_CONFIGURATIONS, name=name), Projection(project_entry), timing=timing)
+        self.cache = Reflector(server, Objects(_CONFIGURATIONS, name=name), Projection(project_entry), timing=timing)
         self.writes = 0
         self._server = server
         self._name = name
         self._policies = policies
         self._leases = leases
+        self._groups = groups
         self._settle = settle
         self._clock = clock
         self._problem = Problem(log)
@@ -128,7 +132,7 @@ class PolicyEntry:
         current = self._policies.current
         if current is not self._known:
             self._known = current
-            self._needed, left_out = followed(current.validating)
+            self._needed, left_out = followed(current.validating, self._groups)
             self._left_out.set(left_out)
             self._agreed_since = None
             self._leases.announce()

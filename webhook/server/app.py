@@ -355,11 +355,13 @@ async def _following(
     stack: contextlib.AsyncExitStack,
 ) -> Check:
     """Keep the rules of the entry for policies. Returns its readiness check."""
+    from policies.schema.followable import CORE
     from webhook.cluster.policy_entry import PolicyEntry
 
     if certificates.leases is None:
         raise AssertionError("with a cluster, `keeping` makes the Leases")
-    entry = PolicyEntry(api_server, settings.webhook_configuration, policies, certificates.leases)
+    groups = ["" if group == CORE else group for group in settings.follow_group]
+    entry = PolicyEntry(api_server, settings.webhook_configuration, policies, certificates.leases, groups=groups)
     await running(stack, {"entry for policies": entry.cache.run, "rules of policies": entry.run})
     return entry.check
 

@@ -13,6 +13,7 @@ import msgspec
 from neuron import names
 from neuron.findings import did_you_mean
 from neuron.instances import DEFAULT_FAMILIES, Catalogue
+from policies.schema.followable import CORE, GROUPS
 from runtime import settings
 from runtime.settings import Declaration, SettingsError, about
 from webhook.decisions.conversion_context import ConversionOptions
@@ -27,6 +28,7 @@ _Seconds = Annotated[float, msgspec.Meta(ge=0, le=3600)]
 _Namespace = Annotated[str, msgspec.Meta(pattern=rf"^{_DNS_LABEL}\Z", max_length=63)]
 _Duration = Annotated[str, msgspec.Meta(pattern=r"^[1-9][0-9]{0,6}(s|m|h|d)\Z")]
 _DURATION: Final = "a whole number with its unit, such as 90d, 12h, 5m or 30s"
+_Group = Annotated[str, msgspec.Meta(pattern=rf"^{_DNS_SUBDOMAIN}\Z", max_length=253)]
 _Subdomain = Annotated[str, msgspec.Meta(pattern=rf"^{_DNS_SUBDOMAIN}\Z", max_length=253)]
 
 
@@ -239,6 +241,15 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
             "ValidatingWebhookConfiguration, in step with the policies in force. Needs --policies and a cluster."
         ),
     ] = False
+    follow_group: Annotated[
+        tuple[_Group, ...],
+        about(
+            "API group whose requests --follow-policies follows; core: the group of pods; may be repeated. Requests on "
+            "which the control plane depends, and Secrets, are never followed.",
+            expected="names of API groups, or core",
+            metavar="GROUP",
+        ),
+    ] = tuple(group or CORE for group in GROUPS)
     events: Annotated[bool, about("Write an Event about each refused conversion to its namespace; not standalone.")] = (
         True
     )

@@ -47,7 +47,7 @@ seccompProfile:
 
 {{/* The excluded namespaces, as a JSON list. */}}
 {{- define "neuron-dra.excludedNamespaces" -}}
-{{- concat (list "kube-system" .Release.Namespace) .Values.admission.excludedNamespaces | uniq | toJson -}}
+{{- concat (list "kube-system" "kube-node-lease" .Release.Namespace) .Values.admission.excludedNamespaces | uniq | toJson -}}
 {{- end }}
 
 {{/* How the API server reaches the webhook. Call with (dict "root" $ "path" "/mutate"). */}}

@@ -304,6 +304,18 @@ def test_rules_prints_what_the_shipped_configuration_lacks(folder: Path) -> None
     assert (code, yaml.safe_load(out)) == (0, [rule])
 
 
+def test_check_says_what_follow_policies_leaves_out(folder: Path) -> None:
+    (folder / "p.yaml").write_text(POLICY.replace("resources: [pods]", "resources: [services, secrets]"))
+    code, _, notes = run("check", folder)
+    assert code == 0
+    said = (
+        "note: with validation.followPolicies: policy 'few-devices' matches CREATE of secrets: no rule is made for that"
+    )
+    assert said in notes
+    (folder / "p.yaml").write_text(POLICY.replace("resources: [pods]", "resources: [services]"))
+    assert "followPolicies: policy" not in run("check", folder)[2]
+
+
 def test_check_says_that_older_files_are_read_as_v1(folder: Path) -> None:
     older = POLICY.replace("policy.neuron.aws.com/v1alpha1", "admissionregistration.k8s.io/v1beta1")
     older = older.replace("kind: ValidatingPolicy", "kind: ValidatingAdmissionPolicy").partition("  tests:")[0]

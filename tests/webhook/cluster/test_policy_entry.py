@@ -89,10 +89,10 @@ async def following(
 
 async def test_rules_follow_the_policies_in_force(api: FakeApi) -> None:
     put(api)
-    async with following(api, policies("configmaps")) as bench:
-        await eventually(lambda: resources(api) == ["configmaps"])
-        bench.held.current = policies("secrets")
-        await eventually(lambda: resources(api) == ["secrets"])
+    async with following(api, policies("services")) as bench:
+        await eventually(lambda: resources(api) == ["services"])
+        bench.held.current = policies("namespaces")
+        await eventually(lambda: resources(api) == ["namespaces"])
         bench.held.current = NO_POLICIES
         await eventually(lambda: resources(api) == [])
         assert bench.entry.check() == (True, "")
@@ -100,8 +100,8 @@ async def test_rules_follow_the_policies_in_force(api: FakeApi) -> None:
 
 
 async def test_right_rules_are_not_written(api: FakeApi) -> None:
-    put(api, "configmaps")
-    async with following(api, policies("configmaps")) as bench:
+    put(api, "services")
+    async with following(api, policies("services")) as bench:
         await eventually(lambda: bench.entry._agreed_since is not None)
         await asyncio.sleep(0.1)
     assert api.calls("patch", PLURAL) == []
@@ -109,33 +109,33 @@ async def test_right_rules_are_not_written(api: FakeApi) -> None:
 
 async def test_rules_stay_while_another_replica_has_other_policies(api: FakeApi) -> None:
     put(api)
-    async with following(api, policies("configmaps")) as one, following(api, policies("secrets"), "pod-2") as two:
-        await eventually(lambda: resources(api) == ["configmaps", "secrets"])
+    async with following(api, policies("services")) as one, following(api, policies("namespaces"), "pod-2") as two:
+        await eventually(lambda: resources(api) == ["namespaces", "services"])
         await eventually(lambda: len(one.leases.living()) == 2 and len(two.leases.living()) == 2)
         await asyncio.sleep(0.2)
-        assert resources(api) == ["configmaps", "secrets"]
+        assert resources(api) == ["namespaces", "services"]
         writes = one.entry.writes + two.entry.writes
         assert writes <= 2
         two.held.current = one.held.current
-        await eventually(lambda: resources(api) == ["configmaps"])
+        await eventually(lambda: resources(api) == ["services"])
 
 
 async def test_a_replica_that_is_gone_does_not_hold_rules(api: FakeApi) -> None:
-    put(api, "configmaps", "secrets")
-    async with following(api, policies("configmaps"), settle=0.0) as bench:
+    put(api, "services", "namespaces")
+    async with following(api, policies("services"), settle=0.0) as bench:
         other = lease_body("gone", ReplicaStatus(policies="other"), bench.leases._server.now())
         other["metadata"]["namespace"] = NAMESPACE
         api.put("leases", other)
-        await eventually(lambda: len(bench.leases.living()) == 2 or resources(api) == ["configmaps"])
+        await eventually(lambda: len(bench.leases.living()) == 2 or resources(api) == ["services"])
         api.remove("leases", "gone", NAMESPACE)
-        await eventually(lambda: resources(api) == ["configmaps"])
+        await eventually(lambda: resources(api) == ["services"])
 
 
 async def test_a_conflict_is_no_problem(api: FakeApi) -> None:
     put(api)
     api.fault("patch", PLURAL, answer(409, "Conflict", "the object has been modified"))
-    async with following(api, policies("configmaps")) as bench:
-        await eventually(lambda: resources(api) == ["configmaps"])
+    async with following(api, policies("services")) as bench:
+        await eventually(lambda: resources(api) == ["services"])
         await eventually(lambda: bench.entry.writes == 1)
         assert bench.entry.check() == (True, "")
 
@@ -143,7 +143,7 @@ async def test_a_conflict_is_no_problem(api: FakeApi) -> None:
 async def test_a_missing_right_is_named(api: FakeApi) -> None:
     put(api)
     api.forbid("patch", PLURAL, "admissionregistration.k8s.io")
-    async with following(api, policies("configmaps")) as bench:
+    async with following(api, policies("services")) as bench:
         await eventually(lambda: bool(bench.entry.check()[1]))
         ready, detail = bench.entry.check()
     assert ready
@@ -157,7 +157,7 @@ async def test_a_missing_right_is_named(api: FakeApi) -> None:
 async def test_a_missing_entry_is_said(api: FakeApi, name: str | None, what: str) -> None:
     if name is not None:
         put(api, name=name)
-    async with following(api, policies("configmaps")) as bench:
+    async with following(api, policies("services")) as bench:
         await eventually(lambda: bool(bench.entry.check()[1]))
         assert bench.entry.check()[1] == (
             f"validatingwebhookconfigurations neuron-dra: there is no {what}, so requests that only policies need"
@@ -169,6 +169,6 @@ async def test_what_is_left_out_is_said(api: FakeApi) -> None:
     put(api)
     async with following(api, policies("'*'")) as bench:
         await eventually(lambda: bool(bench.entry.check()[1]))
-        assert bench.entry.check()[1].startswith("policy 'all' matches every resource or API group: no rule is made")
+        assert bench.entry.check()[1].startswith("policy 'all' matches CREATE of every resource: no rule is made")
         await eventually(lambda: bench.entry._agreed_since is not None)
     assert api.calls("patch", PLURAL) == []

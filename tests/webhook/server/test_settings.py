@@ -9,12 +9,14 @@ import msgspec
 import pytest
 
 from neuron.instances import DEFAULT_FAMILIES
+from policies.schema.followable import CORE, GROUPS
 from runtime.settings import SettingsError
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.modes import Mode
 from webhook.server import settings
 from webhook.server.settings import WebhookSettings, load
 
+FOLLOWED = tuple(group or CORE for group in GROUPS)
 # name, as flag, as variable, as YAML, value, default
 TABLE: list[tuple[str, Any, str, str, Any, Any]] = [
     ("standalone", True, "true", "true", True, False),
@@ -55,6 +57,7 @@ TABLE: list[tuple[str, Any, str, str, Any, Any]] = [
     ("policies", "/p", "/p", "/p", Path("/p"), None),
     ("policy_reload", "together", "together", "together", "together", "files"),
     ("follow_policies", True, "true", "true", True, False),
+    ("follow_group", ("core", "ray.io"), "core, ray.io", "[core, ray.io]", ("core", "ray.io"), FOLLOWED),
     ("events", False, "false", "false", False, True),
     ("on_template_failure", "admit", "admit", "admit", "admit", "deny"),
 ]
