@@ -103,7 +103,7 @@ man: $(STAMP) ## write man pages of all commands into build/man
 manifests: $(STAMP) ## render deploy/manifests from the chart, and copy the policy packs into the chart
 	$(BIN)/python deploy/render.py
 
-images: ## build both images with docker (BUILDER=podman for another; PYTHON_IMAGE=name@sha256:... pins the base)
+images: ## build both images with docker (BUILDER=podman for another; PYTHON_IMAGE=name@sha256:... for another base)
 	$(BUILDER) build -f deploy/Dockerfile $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) --target webhook -t neuron-dra:$(VERSION) .
 	$(BUILDER) build -f deploy/Dockerfile $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) --target kubelet-plugin -t neuron-dra-kubelet-plugin:$(VERSION) .
 
@@ -114,11 +114,11 @@ sbom: $(STAMP) ## write dist/sbom-*.cdx.json: the locked packages of each image,
 	    -o dist/sbom-$$image.cdx.json requirements/$$image.txt || exit 1; \
 	done
 
-release: $(STAMP) ## write dist/: wheel, chart package, SBOMs and SHA256SUMS (images: make images)
+release: $(STAMP) ## write dist/: wheel, chart with WEBHOOK_DIGEST= and KUBELET_PLUGIN_DIGEST= of the pushed images, SBOMs, SHA256SUMS
 	rm -rf dist build
 	@$(MAKE) --no-print-directory sbom
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m pip --quiet --disable-pip-version-check wheel --no-deps --no-build-isolation --no-index --wheel-dir dist .
-	$(BIN)/python deploy/release.py dist
+	$(BIN)/python deploy/release.py dist $(if $(UNPINNED),--unpinned) --webhook="$(WEBHOOK_DIGEST)" --kubeletPlugin="$(KUBELET_PLUGIN_DIGEST)"
 
 proto: $(STAMP) ## generate the kubelet's protocols again from their .proto files
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. kubeletplugin/pb/*.proto tests/cluster/pb/*.proto

@@ -64,7 +64,7 @@ class Request:
     def new(self) -> Object | None:
         """`object` of the review."""
         if self.verb == "PATCH":
-            return merged(self.old or {}, self.body or {})
+            return changed(self.old or {}, self.body or {})
         return self.body
 
 

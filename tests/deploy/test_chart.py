@@ -271,8 +271,7 @@ def test_the_grace_period_follows_the_drain() -> None:
 
 def test_conversion_begins_in_shadow_mode(default: list[Object]) -> None:
     given = flags(pod_specs(default)["Deployment/neuron-dra"])
-    assert given["--mode"] == ["shadow"]
-    assert given["--exclude-namespace"] == SYSTEM
+    assert (given["--mode"], given["--exclude-namespace"]) == (["shadow"], SYSTEM)
     assert not any(flag.startswith("--no-hint") for flag in given)
 
 
@@ -496,6 +495,5 @@ def test_families_and_the_watch_of_nodes_are_values() -> None:
     assert not {"--families", "--no-watch-nodes"}.intersection(given)
     without = render({"conversion": {"families": ["inf2", "trn1"], "watchNodes": False}})
     given = flags(pod_specs(without)["Deployment/neuron-dra"])
-    assert given["--families"] == ["inf2", "trn1"]
-    assert "--no-watch-nodes" in given
+    assert (given["--families"], "--no-watch-nodes" in given) == (["inf2", "trn1"], True)
     assert not [rule for rule in find(without, "ClusterRole")["rules"] if "nodes" in rule["resources"]]

@@ -41,7 +41,7 @@ NEEDED: list[Object] = [
 ]
 """The driver's permissions; docs/driver.md has the same list."""
 
-MONITORING = {"monitoring": EVERYTHING["monitoring"]}
+MONITORING = {key: EVERYTHING[key] for key in ("monitoring", "networkPolicy")}
 
 
 @pytest.fixture(scope="module")
@@ -275,34 +275,6 @@ def test_classes_are_values() -> None:
     extra = EVERYTHING["deviceClasses"]["extra"]["trn2.example.com"]
     assert find(objects, "DeviceClass", "trn2.example.com")["spec"] == extra
     assert "DeviceClass" not in kinds(render({"deviceClasses": {"default": {"enabled": False}}}))
-
-
-def test_only_what_listens_is_reached_and_only_the_api_server_is_called(default: list[Object]) -> None:
-    webhook = find(default, "NetworkPolicy")["spec"]
-    ports = [port["port"] for rule in webhook["ingress"] for port in rule["ports"]]
-    container = pod_specs(default)["Deployment/neuron-dra"]["containers"][0]
-    assert sorted(ports) == sorted(port["name"] for port in container["ports"])
-    for name in ("neuron-dra", DRIVER, "neuron-dra-jobs"):
-        policy = find(default, "NetworkPolicy", name)["spec"]
-        assert policy["policyTypes"] == ["Ingress", "Egress"]
-        assert policy["egress"] == [{"ports": [{"port": 443}, {"port": 6443}]}]
-    assert "ingress" not in find(default, "NetworkPolicy", "neuron-dra-jobs")["spec"]
-
-
-def test_metrics_can_be_kept_to_those_who_scrape() -> None:
-    values = {"networkPolicy": EVERYTHING["networkPolicy"]}
-    allowed = EVERYTHING["networkPolicy"]["metricsFrom"]
-    rules = find(render(values), "NetworkPolicy")["spec"]["ingress"]
-    assert [rule.get("from") for rule in rules] == [None, allowed]
-
-
-def test_the_webhooks_port_can_be_closed_to_all_but_the_api_server() -> None:
-    allowed = [{"ipBlock": {"cidr": "10.0.0.10/32"}}]
-    rules = find(render({"networkPolicy": {"webhookFrom": allowed}}), "NetworkPolicy")["spec"]["ingress"]
-    assert [(rule["ports"], rule.get("from")) for rule in rules] == [
-        ([{"port": "https"}], allowed),
-        ([{"port": "metrics"}], None),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_a_chart_of_another_version_is_refused(tmp_path: Path, field: str) -> No
 
 
 def test_the_archive_holds_the_whole_chart(tmp_path: Path) -> None:
-    with tarfile.open(release.package_chart(tmp_path)) as archive:
+    with tarfile.open(release.package_chart(tmp_path, {})) as archive:
         packed = {name.removeprefix("neuron-dra/") for name in archive.getnames()}
     chart = ROOT / "deploy/chart"
     assert {str(each.relative_to(chart)) for each in chart.rglob("*") if each.is_file()} <= packed
