@@ -11,7 +11,7 @@ from runtime.files import TooLargeError, read_regular
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _LARGEST_FILE: Final = 1 << 20
-_LARGEST_FOLDER: Final = 16 << 20
+LARGEST_FOLDER: Final = 16 << 20
 _MOST_FILES: Final = 1000
 _MOST_ENTRIES: Final = 10_000
 _CONFIG_MAP_DATA: Final = "..data"
@@ -97,7 +97,7 @@ class _FolderReader:
             over = len(self.found) + len(wanted) > _MOST_FILES or seen > _MOST_ENTRIES
             if over or not all(self.take(Path(directory, name)) for name in wanted):
                 message = (
-                    f"a folder of policies has at most {_MOST_FILES} policy files of {_LARGEST_FOLDER} bytes together,"
+                    f"a folder of policies has at most {_MOST_FILES} policy files of {LARGEST_FOLDER} bytes together,"
                     f" and {_MOST_ENTRIES} entries; move other files out of this folder."
                 )
                 self.problems.append(Problem(_shown(self._folder), 0, message))
@@ -106,7 +106,7 @@ class _FolderReader:
 
     def take(self, path: Path) -> bool:
         """Read one file; False if the folder is too large."""
-        if self._size > _LARGEST_FOLDER:
+        if self._size > LARGEST_FOLDER:
             return False
         shown = _shown(self._folder / path.relative_to(self._root))
         try:
@@ -118,7 +118,7 @@ class _FolderReader:
         else:
             self._size += len(content)
             self.found[shown] = content
-        return self._size <= _LARGEST_FOLDER
+        return self._size <= LARGEST_FOLDER
 
     def _unreadable(self, error: OSError) -> None:
         self.incomplete = True

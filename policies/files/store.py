@@ -18,9 +18,11 @@ from kubecel.budget import Clock
 from policies.files.case_time import CaseTime, SupersededError
 from policies.files.each_file import Loaded, load_each
 from policies.files.folders import Fingerprint, PolicyError, digest, fingerprint, read_files, read_folder
+from policies.files.kept import Keeper, KeepError, KeptSet, kept_set, pack
 from policies.files.loader import load
 from policies.judging.policy_set import PolicySet
 from policies.schema.documents import Problem
+from runtime.once import Once
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +30,8 @@ WallClock = Callable[[], dt.datetime]
 
 _POLL_SECONDS: Final = 1.0
 _PROBLEMS_LOGGED: Final = 20
+_KEEP_LOOKS: Final = 10
+"""A set is kept at every tenth look at the folder, if it has to be."""
 
 
 class PolicyStore:
@@ -38,6 +42,9 @@ class PolicyStore:
         loaded_at: when it was loaded.
         problems: why newer files were rejected; empty if none was.
         reloads: number of reloads by result, "success" or "failure".
+        keep_problem: why the set in force cannot be kept for the next start; empty if it can.
+        older_since: when the last complete set of the folder was loaded, if files of it had to stay in force or were
+            restored at the start; None if all files of the folder are in force.
     """
 
     def __init__(
@@ -50,6 +57,7 @@ class PolicyStore:
         together: bool = False,
         clock: Clock = time.monotonic,
         passed: frozenset[str] = frozenset(),
+        keeper: Keeper | None = None,
     ) -> None:
         self._folder = folder
         self._now = now
@@ -60,37 +68,100 @@ class PolicyStore:
         self.current = first.policies
         self.loaded_at = now()
         self.problems: tuple[Problem, ...] = ()
+        self.older_since: dt.datetime | None = None
         self._keeps_all = True
         self.reloads = {"success": 0, "failure": 0}
         self._clock = clock
         self._passed = passed
+        self._keeper = keeper
+        self._kept = ""
+        self._keep_logged: Once[str] = Once()
+        self.keep_problem = ""
+        self._looks = 0
         self._superseded = threading.Event()
 
     @classmethod
     def open(
-        cls, folder: Path, now: WallClock, *, together: bool = False, clock: Clock = time.monotonic
+        cls,
+        folder: Path,
+        now: WallClock,
+        *,
+        together: bool = False,
+        clock: Clock = time.monotonic,
+        kept: KeptSet | None = None,
+        keeper: Keeper | None = None,
     ) -> "PolicyStore":
-        """Load a folder for the first time. `together`: a later change is loaded completely or not at all.
+        """Load a folder for the first time.
 
-        `clock` bounds the time of embedded cases, in seconds.
+        Args:
+            folder: of the policy files.
+            now: the time of day.
+            together: whether a later change is loaded completely or not at all.
+            clock: bounds the time of embedded cases, in seconds.
+            kept: the set that was in force before, for a folder that cannot be loaded; `watch` then loads the files of
+                the folder that have no problem.
+            keeper: where `watch` keeps each complete set for the next start.
 
         Raises:
-            PolicyError: a file has a problem; there is no older set to keep.
+            PolicyError: a file has a problem, and there is no older set that can be loaded.
         """
         look = fingerprint(folder)
-        files = read_folder(folder)
         case_time = CaseTime(clock)
-        found = load(files, case_time=case_time)
+        try:
+            files = read_folder(folder)
+            found = load(files, case_time=case_time)
+        except PolicyError as error:
+            if kept is None:
+                raise
+            return cls._restored(folder, now, kept, error, together=together, clock=clock, keeper=keeper)
         log.info("policies loaded", extra={"folder": str(folder), "files": found.files, "policies": len(found.rules)})
         passed = case_time.passed_of(files)
-        return cls(folder, now, Loaded(found, files), look, together=together, clock=clock, passed=passed)
+        first = Loaded(found, files)
+        return cls(folder, now, first, look, together=together, clock=clock, passed=passed, keeper=keeper)
+
+    @classmethod
+    def _restored(
+        cls,
+        folder: Path,
+        now: WallClock,
+        kept: KeptSet,
+        why: PolicyError,
+        *,
+        together: bool,
+        clock: Clock,
+        keeper: Keeper | None,
+    ) -> "PolicyStore":
+        """A store with a set that was kept; it is checked like the files of the folder.
+
+        Raises:
+            PolicyError: why the folder cannot be loaded, and this set neither.
+        """
+        files, case_time = kept.within(folder), CaseTime(clock)
+        try:
+            found = load(files, case_time=case_time)
+        except PolicyError as error:
+            also = f"the set that was kept cannot be loaded either: {error.problems[0].message}"
+            raise PolicyError([*why.problems, Problem(str(folder), 0, also)]) from error
+        passed = case_time.passed_of(files)
+        # No look at the folder is like this one, so the watch loads what it can.
+        store = cls(folder, now, Loaded(found, files), (), together=together, clock=clock, passed=passed, keeper=keeper)
+        store.loaded_at = store.older_since = kept.since
+        store.problems = why.problems
+        extra = {
+            "since": kept.since.isoformat(timespec="seconds"),
+            "files": sorted(kept.files),
+            "problems": [str(problem) for problem in why.problems[:_PROBLEMS_LOGGED]],
+        }
+        log.error("policies restored: the folder cannot be loaded, and an older set is in force", extra=extra)
+        return store
 
     def check(self) -> tuple[bool, str]:
         """For `/readyz`: always ready; the detail says if the folder's policies were rejected."""
         since = self.loaded_at.isoformat(timespec="seconds")
         known = f"{len(self.current.rules)} in force since {since}"
-        problem = self.problem
-        return True, f"{known}; {problem}" if problem else known
+        return True, "; ".join(
+            filter(None, (known, self.problem, self.keep_problem and f"not kept: {self.keep_problem}"))
+        )
 
     @property
     def digest(self) -> str:
@@ -125,6 +196,7 @@ class PolicyStore:
         pending: Fingerprint | None = None
         while True:
             await sleep(_POLL_SECONDS)
+            await self._keep()
             look = await asyncio.to_thread(fingerprint, self._folder)
             if look == self._look:
                 pending = None
@@ -134,6 +206,21 @@ class PolicyStore:
                 await self._reload_unless_newer()
             else:
                 pending = look
+
+    async def _keep(self) -> None:
+        """Keep the set in force for the next start, if it is complete and not kept yet; try again after a while."""
+        self._looks += 1
+        if self._keeper is None or self.problems or self._kept == self.digest or self._looks % _KEEP_LOOKS != 1:
+            return
+        kept = kept_set(self._good, self._folder, self.loaded_at)
+        try:
+            await self._keeper.write(pack(kept), kept.digest)
+        except KeepError as error:
+            self.keep_problem = str(error)
+            if self._keep_logged.first(self.keep_problem):
+                log.warning("policies not kept for the next start: %s", error)
+        else:
+            self._kept, self.keep_problem = self.digest, ""
 
     async def _reload_unless_newer(self) -> None:
         """Reload; if the folder changes meanwhile, cancel that, because the result would be old."""
@@ -191,18 +278,29 @@ class PolicyStore:
         return loaded
 
     def _take(self, loaded: Loaded) -> None:
+        complete_at = self.loaded_at
         if loaded.policies is not self.current:
             self.current, self.loaded_at = loaded.policies, self._now()
             self._good, self._seen = loaded.files, digest(loaded.files)
         if loaded.problems:
-            self._refuse(loaded.problems, all_stay=False)
+            self._refuse(loaded.problems, all_stay=False, complete_at=complete_at)
             return
         self.problems = ()
+        self.older_since = None
         self.reloads["success"] += 1
         extra = {"files": self.current.files, "policies": len(self.current.rules)}
         log.info("policies reloaded", extra=extra)
 
-    def _refuse(self, problems: tuple[Problem, ...], *, all_stay: bool = True, logged: bool = False) -> None:
+    def _refuse(
+        self,
+        problems: tuple[Problem, ...],
+        *,
+        all_stay: bool = True,
+        logged: bool = False,
+        complete_at: dt.datetime | None = None,
+    ) -> None:
+        if self.older_since is None:
+            self.older_since = complete_at or self.loaded_at
         self.problems = problems
         self._keeps_all = all_stay
         self.reloads["failure"] += 1

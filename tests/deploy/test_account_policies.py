@@ -14,11 +14,12 @@ from tests.deploy.account_requests import DRIVER, DRIVER_REQUESTS, NODE, Request
 from tests.deploy.admission import POD_NAME, POD_NODE, Policies
 from tests.deploy.charts import AUDIT, Object, find, flags, pod_specs, render
 
-VALUES: Object = {**AUDIT, "prune": {"enabled": True}}
+VALUES: Object = {**AUDIT, "prune": {"enabled": True}, "policies": {"packs": ["privileged"]}}
 CONFIGURATIONS = webhook.configuration_requests(render(VALUES))
 OTHERS = (
     *webhook.SECRET_REQUESTS,
     *webhook.LEASE_REQUESTS,
+    *webhook.KEPT_REQUESTS,
     *webhook.TEMPLATE_REQUESTS,
     *webhook.EVENT_REQUESTS,
     *webhook.AUDIT_REQUESTS,

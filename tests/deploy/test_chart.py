@@ -72,7 +72,11 @@ def test_the_plain_manifests_leave_no_object_of_the_chart_out() -> None:
     written = [each for text in texts for each in yaml.safe_load_all(text)]
     with_extras = render({**EXTRAS, **AUDIT})
     charted = [each for each in with_extras if each["metadata"]["labels"].get("app.kubernetes.io/component") != "test"]
-    assert kinds(written) == kinds(charted) | {("Namespace", NAMESPACE)}
+    # The plain webhook has no policies that it could keep.
+    kept = {("ConfigMap", "neuron-dra-policies-kept")} | {
+        (f"ValidatingAdmissionPolicy{end}", "neuron-dra-kept-policies") for end in ("", "Binding")
+    }
+    assert kinds(written) == (kinds(charted) - kept) | {("Namespace", NAMESPACE)}
     labels = [key for each in written for key in each["metadata"].get("labels", {})]
     assert not [key for key in labels if "helm" in key or key.endswith("managed-by")]
 
@@ -479,9 +483,21 @@ def test_packs_are_not_changed() -> None:
     assert data == {f"{name}.yaml": text for name, text in packs.items()}
 
 
+def test_the_webhook_may_replace_only_the_config_map_of_kept_policies() -> None:
+    for values in ({}, {"policies": {"packs": ["host-devices"]}}):
+        objects = render(values)
+        rules = [rule for rule in find(objects, "Role", "neuron-dra")["rules"] if "configmaps" in rule["resources"]]
+        kept = [each for each in objects if each["metadata"]["name"] == "neuron-dra-policies-kept"]
+        arguments = pod_specs(objects)["Deployment/neuron-dra"]["containers"][0]["args"]
+        assert ("--policies-state-config-map=neuron-dra-policies-kept" in arguments) is bool(values)
+        assert [each.keys() & {"data", "binaryData"} for each in kept] == ([set()] if values else [])
+        wanted = {"resourceNames": ["neuron-dra-policies-kept"], "verbs": ["get", "update"]}
+        assert [{name: rule[name] for name in wanted} for rule in rules] == ([wanted] if values else [])
+
+
 def test_an_existing_config_map_alone_creates_no_other() -> None:
     objects = render({"policies": {"existingConfigMap": "mine"}})
-    assert "ConfigMap" not in {kind for kind, _ in kinds(objects)}
+    assert {name for kind, name in kinds(objects) if kind == "ConfigMap"} == {"neuron-dra-policies-kept"}
     [volume] = [v for v in pod_specs(objects)["Deployment/neuron-dra"]["volumes"] if v["name"] == "policies"]
     assert volume["projected"]["sources"] == [{"configMap": {"name": "mine"}}]
 

@@ -14,6 +14,7 @@ AUDIT: Final = "neuron-dra-audit"
 MAP: Final = "neuron-dra-map"
 TEST: Final = "neuron-dra-test"
 SECRETS: Final = "/v1/secrets"
+CONFIG_MAPS: Final = "/v1/configmaps"
 LEASES: Final = "coordination.k8s.io/v1/leases"
 TEMPLATES: Final = "resource.k8s.io/v1/resourceclaimtemplates"
 NEW_EVENTS: Final = "events.k8s.io/v1/events"
@@ -53,6 +54,36 @@ def _of_secret(name: str, patch: Object, said: str = "", old: Object | None = No
 _SECRET_SAID: Final = "may change no metadata of its Secret but the annotation neuron.aws.com/rotate"
 _NO_OTHER_SECRET: Final = "may change the Secret neuron-dra-tls only, and neither create nor delete one"
 _KEYS_SAID: Final = "may change certificates and keys of its Secret only"
+_KEPT: Final[Object] = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "neuron-dra-policies-kept", "namespace": NAMESPACE},
+}
+_KEPT_SAID: Final = "may change only binaryData of its ConfigMap"
+_NO_OTHER_CONFIG_MAP: Final = "may change the ConfigMap neuron-dra-policies-kept only, and neither create nor delete one"
+
+
+def _of_kept(name: str, change: Object, said: str = "") -> Request:
+    return Request(name, WEBHOOK, "PUT", CONFIG_MAPS, changed(_KEPT, change), _KEPT, said)
+
+
+KEPT_REQUESTS: Final = (
+    _of_kept("the kept policies", {"binaryData": {"policies": "YQ=="}}),
+    _of_kept("an owner of the kept policies", _OWNED, _KEPT_SAID),
+    _of_kept("a finalizer of the kept policies", _FINAL, _KEPT_SAID),
+    _of_kept("other data of the kept policies", {"data": {"a": "b"}}, _KEPT_SAID),
+    _of_kept("kept policies made immutable", {"immutable": True}, _KEPT_SAID),
+    Request(
+        "a ConfigMap",
+        WEBHOOK,
+        "POST",
+        CONFIG_MAPS,
+        changed(_KEPT, {"metadata": {"name": "other"}}),
+        None,
+        _NO_OTHER_CONFIG_MAP,
+        rbac=True,
+    ),
+)
 SECRET_REQUESTS: Final = (
     _of_secret(
         "its content",

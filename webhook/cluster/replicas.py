@@ -42,6 +42,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         problems: why it is not ready, or other problems; one sentence each.
         policies: digest of the active policy set; empty without policies.
         policies_problem: why a newer set was refused.
+        policies_since: when the older set was loaded that is in force, RFC 3339; empty: the set of the folder is.
     """
 
     version: str = ""
@@ -54,6 +55,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     problems: tuple[str, ...] = ()
     policies: str = ""
     policies_problem: str = ""
+    policies_since: str = ""
 
 
 class Replica(msgspec.Struct, frozen=True):

@@ -78,6 +78,18 @@ class PolicyMetrics(Collector):
             "Load time of the policies in force, seconds since the epoch.",
             value=store.loaded_at.timestamp(),
         )
+        older = store.older_since
+        yield GaugeMetricFamily(
+            "neuron_dra_policy_older_set_timestamp_seconds",
+            "If files of an older set are in force, because those in the folder have problems: the load time of that"
+            " set, seconds since the epoch; else 0.",
+            value=0 if older is None else older.timestamp(),
+        )
+        yield GaugeMetricFamily(
+            "neuron_dra_policy_kept",
+            "0 if the policies in force cannot be kept for the next start; else 1.",
+            value=0 if store.keep_problem else 1,
+        )
         yield GaugeMetricFamily(
             "neuron_dra_policy_files_rejected",
             "Files in the folder that are not in force: their last good versions are, or nothing of a new file.",

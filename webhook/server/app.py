@@ -38,7 +38,7 @@ from webhook.reviews.refusals import ReportingReviewer
 from webhook.reviews.reviewer import Reviewer
 from webhook.reviews.validate import Validator
 from webhook.server.application import build
-from webhook.server.certificates import Certificates, keeping, running
+from webhook.server.certificates import Certificates, keeping, own_namespace, running
 from webhook.server.memory import give_back_large_blocks, upkeep
 from webhook.server.replica_report import report
 from webhook.server.settings import WebhookSettings
@@ -327,11 +327,18 @@ async def _reviewers(
         mutator = Mutator(options, Catalogue(), backend.view, backend.templates, lane=lane)
         return {"/mutate": mutator, "/validate": Validator(options, Catalogue(), backend.view, lane=lane)}, {}, None
     # Imported only with policies: the schema and the engine take 20 MiB.
+    from policies.files.kept import FolderKeeper, Keeper
     from webhook.cluster.claim_contents import ClaimContents
+    from webhook.cluster.kept_policies import ConfigMapKeeper
     from webhook.reviews.policy_knowledge import find_nothing
     from webhook.server.policies import policing
 
     find = find_nothing if api_server is None else ClaimContents(api_server).find
+    keeper: Keeper | None = None
+    if settings.policies_state is not None:
+        keeper = FolderKeeper(settings.policies_state)
+    elif settings.policies_state_config_map and api_server is not None:
+        keeper = ConfigMapKeeper(api_server, own_namespace(settings), settings.policies_state_config_map)
     policed = await stack.enter_async_context(
         policing(
             settings.policies,
@@ -342,6 +349,7 @@ async def _reviewers(
             lane,
             find,
             together=settings.policy_reload == "together",
+            keeper=keeper,
         )
     )
     return policed.reviewers, {"policies": policed.store.check}, policed.store

@@ -5,11 +5,13 @@ import contextlib
 import dataclasses
 import datetime as dt
 import functools
+import logging
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 from prometheus_client.registry import CollectorRegistry
 
+from policies.files.kept import Keeper, KeepError, KeptSet, unpack
 from policies.files.loader import PolicyError
 from policies.files.store import PolicyStore
 from policies.judging.evaluate import TakesLongError
@@ -32,6 +34,8 @@ from webhook.reviews.queue_notices import QueueNotices
 from webhook.reviews.reviewer import Reviewer
 from webhook.reviews.template_checks import TemplateChecks
 from webhook.reviews.validate import Validator
+
+log = logging.getLogger(__name__)
 
 
 class PolicedMutator:
@@ -119,16 +123,19 @@ async def policing(
     find: FindClaims = find_nothing,
     *,
     together: bool = False,
+    keeper: Keeper | None = None,
 ) -> AsyncIterator[Policing]:
     """Load the policies of a folder, and follow it until the context ends; `find` looks up claims by name.
 
-    With `together`, a changed folder is loaded completely or not at all.
+    With `together`, a changed folder is loaded completely or not at all. `keeper` has the last good set of an earlier
+    run.
 
     Raises:
         StartupError: on entering: the policies cannot be used.
     """
     try:
-        store = PolicyStore.open(folder, _now, together=together)
+        kept = None if keeper is None else await _kept(keeper)
+        store = PolicyStore.open(folder, _now, together=together, kept=kept, keeper=keeper)
     except PolicyError as error:
         raise StartupError(f"The policies (--policies) cannot be used:\n{error}") from error
     metrics = PolicyMetrics(store)
@@ -167,6 +174,16 @@ async def policing(
         watching.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await watching
+
+
+async def _kept(keeper: Keeper) -> KeptSet | None:
+    """The set that an earlier run has kept; None if there is none that can be read."""
+    try:
+        content = await keeper.read()
+        return None if content is None else unpack(content)
+    except KeepError as error:
+        log.warning("the policies of an earlier run cannot be read: %s", error)
+        return None
 
 
 def _now() -> dt.datetime:

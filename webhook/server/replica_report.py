@@ -1,5 +1,6 @@
 """Builds this replica's report for its Lease from readiness checks and policies."""
 
+import datetime as dt
 from collections.abc import Mapping
 from typing import Final, Protocol
 
@@ -24,6 +25,10 @@ class Policies(Protocol):
     @property
     def problem(self) -> str:
         """Why a newer set was not loaded; empty if there is none."""
+
+    @property
+    def older_since(self) -> dt.datetime | None:
+        """When the older set was loaded of which files are in force; None: all files of the folder are."""
 
 
 def report(version: str, mode: str, checks: Mapping[str, Check], policies: Policies | None) -> ReplicaStatus:
@@ -50,4 +55,9 @@ def report(version: str, mode: str, checks: Mapping[str, Check], policies: Polic
         problems=tuple(problem[:_LONGEST] for problem in problems[:_MOST]),
         policies=policies.digest if policies else "",
         policies_problem=policies.problem[:_LONGEST] if policies else "",
+        policies_since=_text(policies.older_since) if policies else "",
     )
+
+
+def _text(moment: dt.datetime | None) -> str:
+    return "" if moment is None else moment.isoformat(timespec="seconds")

@@ -234,6 +234,21 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
             " are loaded; together: nothing changes until all files can be loaded."
         ),
     ] = "files"
+    policies_state: Annotated[
+        Path | None,
+        about(
+            "Directory in which the last good policies are kept. If the policies cannot be loaded at a start, these are"
+            " in force, and the problem is reported.",
+            metavar="DIR",
+        ),
+    ] = None
+    policies_state_config_map: Annotated[
+        str,
+        about(
+            "Name of a ConfigMap in the webhook's namespace for the same purpose; it must exist, and the webhook needs"
+            " the right to get and update it."
+        ),
+    ] = ""
     follow_policies: Annotated[
         bool,
         about(
@@ -304,6 +319,7 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str]) -> WebhookSet
         for name, why in (
             ("kubeconfig", "standalone means without a cluster"),
             ("tls_secret", "the Secret is in a cluster"),
+            ("policies_state_config_map", "the ConfigMap is in a cluster"),
             ("follow_policies", "the ValidatingWebhookConfiguration is in a cluster"),
         ):
             if values.get(name):

@@ -133,7 +133,8 @@ def check_policies(replicas: Sequence[Replica]) -> Iterator[Line]:
     """Check the active policies, and refused changes."""
     refused = [each for each in replicas if each.report.policies_problem]
     for each in refused:
-        text = f"{each.name} keeps its last valid policies: {each.report.policies_problem}"
+        since = f" of {each.report.policies_since}" if each.report.policies_since else ""
+        text = f"{each.name} keeps its last valid policies{since}: {each.report.policies_problem}"
         yield Line(
             POLICIES,
             Verdict.WRONG,

@@ -384,7 +384,7 @@ def test_a_folder_has_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for at in range(4):
         (tmp_path / f"{at}.yaml").write_text(GOOD.replace("limits", f"p{at}"))
     assert load_folder(tmp_path).files == 4
-    for limit, value in (("_MOST_FILES", 3), ("_LARGEST_FOLDER", 300), ("_MOST_ENTRIES", 3)):
+    for limit, value in (("_MOST_FILES", 3), ("LARGEST_FOLDER", 300), ("_MOST_ENTRIES", 3)):
         with monkeypatch.context() as patched:
             patched.setattr(folders, limit, value)
             with pytest.raises(PolicyError, match="a folder of policies has at most"):

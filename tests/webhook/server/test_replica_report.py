@@ -1,6 +1,7 @@
 """The report of a replica."""
 
 import dataclasses
+import datetime as dt
 
 import pytest
 
@@ -13,6 +14,7 @@ from webhook.server.replica_report import report
 class Policies:
     digest: str = "ab12"
     problem: str = ""
+    older_since: dt.datetime | None = dt.datetime(2026, 6, 1, 12, tzinfo=dt.UTC)
 
 
 def says(passed: bool, detail: str = "") -> Check:
@@ -44,5 +46,10 @@ def test_a_replica_is_ready_where_every_check_passes(
 def test_policies_are_reported_with_the_fault_of_newer_ones() -> None:
     said = report("1.2", "shadow", {}, Policies(problem="p.yaml:3: no"))
     assert said == ReplicaStatus(
-        version="1.2", mode="shadow", ready=True, policies="ab12", policies_problem="p.yaml:3: no"
+        version="1.2",
+        mode="shadow",
+        ready=True,
+        policies="ab12",
+        policies_problem="p.yaml:3: no",
+        policies_since="2026-06-01T12:00:00+00:00",
     )

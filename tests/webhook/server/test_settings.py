@@ -55,6 +55,8 @@ TABLE: list[tuple[str, Any, str, str, Any, Any]] = [
     ("families", ("trn1", "inf2"), "trn1, inf2", "[trn1, inf2]", ("trn1", "inf2"), ()),
     ("watch_nodes", False, "false", "false", False, True),
     ("policies", "/p", "/p", "/p", Path("/p"), None),
+    ("policies_state", "/s", "/s", "/s", Path("/s"), None),
+    ("policies_state_config_map", "kept", "kept", "kept", "kept", ""),
     ("policy_reload", "together", "together", "together", "together", "files"),
     ("follow_policies", True, "true", "true", True, False),
     ("follow_group", ("core", "ray.io"), "core, ray.io", "[core, ray.io]", ("core", "ray.io"), FOLLOWED),

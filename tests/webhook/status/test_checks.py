@@ -185,6 +185,11 @@ WRONG: list[Any] = [
         id="unreadable policies",
     ),
     pytest.param(
+        well(leases=(lease("p", policies="ab", policies_problem="p.yaml:3: no.", policies_since="2026-06-01T12:00Z"),)),
+        "p keeps its last valid policies of 2026-06-01T12:00Z: p.yaml:3: no.",
+        id="restored policies",
+    ),
+    pytest.param(
         well(service=()), "Service neuron-dra/neuron-dra does not exist: no call can arrive.", id="no Service"
     ),
     pytest.param(

@@ -1,0 +1,93 @@
+"""The last good policies in a ConfigMap."""
+
+import asyncio
+import datetime as dt
+import json
+from typing import Any
+
+import pytest
+
+from policies.files.kept import KeepError, KeptSet, pack, unpack
+from runtime.api_errors import StatusError, UnreachableError
+from webhook.cluster.kept_policies import ConfigMapKeeper
+
+SINCE = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
+SHIPPED = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept", "resourceVersion": "1"}}
+
+
+class Server:
+    """An API server with one ConfigMap, which only GET and PUT reach."""
+
+    def __init__(self, stored: dict[str, Any] | None) -> None:
+        self.stored = stored
+        self.asked: list[str] = []
+        self.failure: Exception | None = None
+
+    async def request(self, method: str, path: str, *, body: Any = None, **_: Any) -> bytes:
+        assert path == "/api/v1/namespaces/ours/configmaps/kept"
+        self.asked.append(method)
+        if self.stored is None:
+            raise StatusError(404, "NotFound", 'configmaps "kept" not found')
+        if method == "PUT":
+            if self.failure is not None:
+                raise self.failure
+            assert body["metadata"]["resourceVersion"] == self.stored["metadata"]["resourceVersion"]
+            self.stored = body
+        return json.dumps(self.stored).encode()
+
+    def stream(self, path: str, **_: Any) -> Any:
+        raise AssertionError(path)
+
+
+def keeper(server: Server) -> ConfigMapKeeper:
+    return ConfigMapKeeper(server, "ours", "kept")
+
+
+def write(server: Server, kept: KeptSet) -> None:
+    asyncio.run(keeper(server).write(pack(kept), kept.digest))
+
+
+def read(server: Server) -> bytes | None:
+    return asyncio.run(keeper(server).read())
+
+
+def test_a_set_is_written_and_read() -> None:
+    server = Server(SHIPPED)
+    assert read(server) is None
+    kept = KeptSet({"a.yaml": b"x"}, SINCE)
+    write(server, kept)
+    content = read(server)
+    assert content is not None
+    assert unpack(content) == kept
+    assert server.stored is not None
+    assert server.stored["metadata"] == SHIPPED["metadata"]
+
+
+def test_a_set_that_is_there_is_not_written_again() -> None:
+    server = Server(SHIPPED)
+    write(server, KeptSet({"a.yaml": b"x"}, SINCE))
+    server.asked.clear()
+    write(server, KeptSet({"a.yaml": b"x"}, SINCE + dt.timedelta(days=1)))
+    assert server.asked == ["GET"]
+    write(server, KeptSet({"a.yaml": b"y"}, SINCE))
+    assert server.asked == ["GET", "GET", "PUT"]
+
+
+@pytest.mark.parametrize("failure", [StatusError(409, "Conflict", "newer"), UnreachableError("no answer")])
+def test_a_write_that_fails_is_a_problem(failure: Exception) -> None:
+    server = Server(SHIPPED)
+    server.failure = failure
+    with pytest.raises(KeepError, match="ConfigMap ours/kept cannot be written"):
+        write(server, KeptSet({"a.yaml": b"x"}, SINCE))
+
+
+def test_a_config_map_that_does_not_exist_is_a_problem() -> None:
+    with pytest.raises(KeepError, match="ConfigMap ours/kept does not exist"):
+        read(Server(None))
+
+
+@pytest.mark.parametrize("data", ["", "%%", 3, None])
+def test_a_damaged_content_is_replaced(data: object) -> None:
+    server = Server({**SHIPPED, "binaryData": {"policies.json.z": data}})
+    write(server, KeptSet({"a.yaml": b"x"}, SINCE))
+    assert unpack(read(server) or b"").files == {"a.yaml": b"x"}
