@@ -4,7 +4,7 @@ The rules are those of `k8s.io/apiserver/pkg/admission/plugin/policy/matching` a
 the resource as the user sent it; with `matchPolicy: Equivalent` also in the other versions of its API.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from neuron import resource_versions
@@ -157,19 +157,26 @@ def _object_matches(selector: LabelSelector | None, subject: Subject) -> bool:
 
 
 def _matched(
-    rules: Iterable[ResourceRule], match: MatchResources, subject: Subject, *, named: bool = True
+    rules: Sequence[ResourceRule], match: MatchResources, subject: Subject, *, named: bool = True
 ) -> Api | None:
     """Group and version of the first rule that matches; those that the user sent are preferred."""
     sent = subject.sent_api
-    fitting = [rule for rule in rules if _fits(rule, subject, named=named)]
-    if any(_lists(rule, sent) for rule in fitting):
+    if any(_lists(rule, sent) and _fits(rule, subject, named=named) for rule in rules):
         return sent
-    if match.match_policy == "Equivalent":
-        for rule in fitting:
+    if match.match_policy != "Equivalent" or _has_one_version(subject):
+        return None
+    for rule in rules:
+        if _fits(rule, subject, named=named):
             for api in _equivalents(rule, subject):
                 if api != sent and _lists(rule, api):
                     return api
     return None
+
+
+def _has_one_version(subject: Subject) -> bool:
+    """Whether the resource has no other versions than the one in which it was sent and arrives."""
+    group = subject.sent_api[0]
+    return subject.sent_as is None and group in _ONE_VERSION and (group, subject.resource) not in _SAME_STORAGE
 
 
 def _equivalents(rule: ResourceRule, subject: Subject) -> Iterator[Api]:
