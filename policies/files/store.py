@@ -20,6 +20,7 @@ from policies.files.each_file import Loaded, load_each
 from policies.files.folders import Fingerprint, PolicyError, digest, fingerprint, read_files, read_folder
 from policies.files.kept import Keeper, KeepError, KeptSet, kept_set, pack
 from policies.files.loader import load
+from policies.judging.coverage import Unsent, unsent_by_deny
 from policies.judging.policy_set import PolicySet
 from policies.schema.documents import Problem
 from runtime.once import Once
@@ -64,6 +65,8 @@ class PolicyStore:
         self._together = together
         self._good = first.files
         self._seen = digest(first.files)
+        self._unsent: tuple[Unsent, ...] = ()
+        self._unsent_of: PolicySet | None = None
         self._look = look
         self.current = first.policies
         self.loaded_at = now()
@@ -167,6 +170,14 @@ class PolicyStore:
     def digest(self) -> str:
         """Digest of the policies in force; differs between replicas that have different policies."""
         return self.current.digest
+
+    @property
+    def unsent(self) -> tuple[Unsent, ...]:
+        """What the policies in force deny and the shipped webhook configuration does not send."""
+        current = self.current
+        if current is not self._unsent_of:
+            self._unsent, self._unsent_of = tuple(unsent_by_deny(current.validating)), current
+        return self._unsent
 
     @property
     def rejected(self) -> tuple[str, ...]:

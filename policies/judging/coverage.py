@@ -4,11 +4,13 @@ A policy for other requests is valid but never evaluated. This is not a fault of
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Final, TypeAlias
 
 from neuron.findings import did_you_mean, few
 from policies.judging.rules import ValidatingRule
+from policies.judging.sent_pods import PodCondition, denies, pod_conditions
 from policies.schema.constraints import ResourceRule
 
 
@@ -96,13 +98,15 @@ def notes(rules: Iterable[ValidatingRule]) -> Iterator[str]:
     counting: list[str] = []
     missing: dict[str, dict[str, None]] = {}
     misspelt: dict[str, str] = {}
+    rules = list(rules)
+    needs = {each.policy: each for each in pod_conditions(rules)}
     for rule in rules:
         metadata = _reads_left_out(rule)
         for text in (text for each in rule.match.resource_rules for text in _missing(each, metadata)):
             missing.setdefault(text, {})[rule.name] = None
         misspelt |= {text: hint for each in rule.match.resource_rules for text, hint in _misspelt(each)}
         reads = _reads_neuron(rule)
-        if any(_is_about(each, "", ("pods",)) for each in rule.match.resource_rules):
+        if rule.name not in needs and any(_is_about(each, "", ("pods",)) for each in rule.match.resource_rules):
             (counting if reads else about_pods).append(f"'{rule.name}'")
         if not reads and any(_is_about(each, _DEVICES, _CLAIMS) for each in rule.match.resource_rules):
             about_claims.append(f"'{rule.name}'")
@@ -114,6 +118,7 @@ def notes(rules: Iterable[ValidatingRule]) -> Iterator[str]:
             f" {_listed(list(missing))}, which the shipped"
             " ValidatingWebhookConfiguration does not send: `neuron-dra policy rules` prints the rules to add."
         )
+    yield from _of_conditions(needs.values())
     if counting:
         yield (
             f"{_OF_PODS} (in names of claims, node selectors, images, variables); pods whose claims have other names do"
@@ -129,6 +134,20 @@ def notes(rules: Iterable[ValidatingRule]) -> Iterator[str]:
             f" Neuron; widen its matchCondition 'neuron' where {_listed(about_claims)} must match those of other"
             " drivers."
         )
+
+
+def _of_conditions(needs: Iterable[PodCondition]) -> Iterator[str]:
+    """Notes on policies that need pods without claims."""
+    for denied in (True, False):
+        names = [f"'{each.policy}'" for each in needs if each.denies is denied]
+        if names:
+            many = len(names) > 1
+            yield (
+                f"{'policies' if many else 'policy'} {_listed(names)} {'match' if many else 'matches'} pods without"
+                " claims, which the shipped ValidatingWebhookConfiguration does not send"
+                + (": such pods are not denied. " if denied else ". ")
+                + "`neuron-dra policy rules -o values` prints the validation.podConditions to set."
+            )
 
 
 def needed_rules(rules: Iterable[ValidatingRule]) -> list[dict[str, Any]]:
@@ -148,6 +167,37 @@ def needed_rules(rules: Iterable[ValidatingRule]) -> list[dict[str, Any]]:
                         key = (group, tuple(sorted(each.api_versions)), each.scope, resource)
                         wanted.setdefault(key, set()).update(missing)
     return rules_of(wanted)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unsent:
+    """Requests that a policy denies and that the shipped configuration does not send.
+
+    Attributes:
+        policy: its name.
+        group: of the API.
+        resource: plural name, with the subresource.
+        operation: CREATE, UPDATE, DELETE or CONNECT.
+        condition: CEL that is true for the objects; empty: all.
+    """
+
+    policy: str
+    group: str
+    resource: str
+    operation: str
+    condition: str = ""
+
+
+def unsent_by_deny(rules: Iterable[ValidatingRule]) -> Iterator[Unsent]:
+    """What policies with the action Deny do not see unless the configuration is changed."""
+    for rule in (each for each in rules if denies(each)):
+        for need in needed_rules([rule]):
+            for group, resource, operation in itertools.product(
+                need["apiGroups"], need["resources"], need["operations"]
+            ):
+                yield Unsent(rule.name, group, resource, operation)
+        for each in pod_conditions([rule]):
+            yield Unsent(rule.name, "", "pods", "CREATE", each.expression)
 
 
 def rules_of(requests: Mapping[RequestKey, Set[str]]) -> list[dict[str, Any]]:

@@ -7,12 +7,14 @@ Every step is linear in the size of the object, except for parsing selectors, wh
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from kubecel.errors import CelTimeExceededError
 from neuron import names, quantities
 from neuron.claim_specs import ClaimSpec, Config, DeviceRequest
+from policies.judging import environment
 from policies.judging.claim_requests import GroupedRequests, cores_of
 from policies.judging.fields import mapping, mappings, shown
 from policies.judging.knowledge import DeviceKnowledge, figures
@@ -24,7 +26,10 @@ MOST: Final = 1_000_000
 
 _LONGEST_VALUE: Final = 60
 _MOST_REASONS: Final = 3
-_LNC_VARIABLE: Final = "NEURON_LOGICAL_NC_CONFIG"
+_LNC_VARIABLES: Final = ("NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE")
+"""The variable, and its older name."""
+_LNC_VALUE: Final = re.compile(r"\s*\+?(?:0[xX])?0*([12])(?![0-9])", re.ASCII)
+"""How the C library reads numbers: `01` and `1.0` are 1."""
 _IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 """Prefix of extended resources that name a DeviceClass (KEP-5004)."""
 _UNGROUPED: Final = GroupedRequests(())
@@ -142,13 +147,16 @@ class Tally:
             self.config({"driver": config.driver, "parameters": _parsed(config.parameters)})
 
     def environment(self, container: Mapping[str, Any]) -> None:
-        """Read the environment variable that sets the logical NeuronCore, if the pod has its value."""
-        for entry in mappings(container.get("env")):
-            value = entry.get("value")
-            if entry.get("name") == _LNC_VARIABLE and isinstance(value, str) and len(value) <= _LONGEST_VALUE:
-                chosen = value.strip()
-                if chosen in ("1", "2"):
-                    self.sets_lnc(int(chosen))
+        """Read the environment variables that set the logical NeuronCore. A value that is not known may be any."""
+        if not any(entry.get("name") in _LNC_VARIABLES for entry in mappings(container.get("env"))):
+            return
+        found = environment.values(container)
+        for value in (found[name] for name in _LNC_VARIABLES if name in found):
+            if value is None:
+                self.sets_lnc(1)
+                self.sets_lnc(2)
+            elif chosen := _LNC_VALUE.match(value):
+                self.sets_lnc(int(chosen[1]))
 
     def container(self, name: str, resources: Mapping[str, Any], *, init: bool) -> tuple[int, int]:
         """Devices and cores of one container; an amount may be in limits, or in requests alone."""

@@ -154,8 +154,13 @@ def test_an_excluded_test_namespace_is_refused(values: Object, namespace: str) -
         ({"conversion": {"mode": "off"}}, ["Nothing is converted"]),
         (SECRET, ["The Secret neuron-dra-tls must exist in neuron-dra"]),
         ({"kubeletPlugin": {"enabled": False}}, ["converted pods need another driver"]),
+        (
+            {"policies": {"packs": ["device-limit", "privileged"]}},
+            ["The packs privileged do not see pods without claims: set validation.podConditions"],
+        ),
+        ({"policies": {"existingConfigMap": "mine"}}, ["The chart cannot read the ConfigMap mine: neuron-dra status"]),
     ],
-    ids=["shadow", "convert", "off", "secret", "no-driver"],
+    ids=["shadow", "convert", "off", "secret", "no-driver", "guards", "config-map"],
 )
 def test_the_notes_have_the_next_steps(values: Object, said: list[str]) -> None:
     notes = render_texts(values)["NOTES.txt"]

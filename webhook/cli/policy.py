@@ -56,21 +56,46 @@ def check(context: click.Context, folder: Path) -> None:
 
 @policy.command()
 @_FOLDER
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["rules", "values"]),
+    default="rules",
+    show_default=True,
+    help="rules: as a list. values: as values of the chart, with the conditions for pods.",
+)
 @click.pass_context
-def rules(context: click.Context, folder: Path) -> None:
+def rules(context: click.Context, folder: Path, output: str) -> None:
     """Print the rules that the policies need beside those of the shipped ValidatingWebhookConfiguration.
 
     They are in the form of the chart's value validation.extraRules, and of `rules` of a webhook configuration. A rule
     sends all objects that it matches to the webhook, also those without Neuron.
+
+    Of pods without claims, only those are sent for which a condition of validation.podConditions is true. With
+    -o values, the conditions that the policies need are printed, too: the match conditions of each policy that the API
+    server can evaluate, or "true" (every pod) if it has none.
 
     Exit code: 0 = printed, 2 = the files cannot be read or compiled.
     """
     import yaml
 
     from policies.judging.coverage import needed_rules
+    from policies.judging.sent_pods import pod_conditions
 
-    needed = needed_rules(_load(context, folder, UNREADABLE).validating)
+    found = _load(context, folder, UNREADABLE).validating
+    needed = needed_rules(found)
+    conditions = list(pod_conditions(found))
+    if output == "values":
+        expressions = list(dict.fromkeys(each.expression for each in conditions))
+        values = {"validation": {"extraRules": needed, "podConditions": expressions}}
+        click.echo(yaml.safe_dump(values, sort_keys=False, width=100), nl=False)
+        return
     click.echo(yaml.safe_dump(needed, sort_keys=False) if needed else "[]\n", nl=False)
+    if conditions:
+        names = ", ".join(f"'{each.policy}'" for each in conditions)
+        click.echo(
+            f"note: policies that need pods without claims, which are not sent: {names}. Use -o values.", err=True
+        )
 
 
 @policy.command()

@@ -28,6 +28,28 @@ DURATION: Final = 40
 """`spec.leaseDurationSeconds`. A replica whose Lease was not renewed for so long counts as gone."""
 
 
+LONGEST_CONDITION: Final = 1024
+"""Characters of `UnsentStatus.condition`; more than the shipped policies have."""
+
+
+class UnsentStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Requests that a policy denies and that the shipped webhook configuration does not send.
+
+    Attributes:
+        policy: its name.
+        group: of the API.
+        resource: plural name, with the subresource.
+        operation: CREATE, UPDATE, DELETE or CONNECT.
+        condition: CEL that is true for the objects, cut to `LONGEST_CONDITION`; empty: all.
+    """
+
+    policy: str
+    group: str = ""
+    resource: str
+    operation: str
+    condition: str = ""
+
+
 class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The status of one replica. Fields may be added: readers ignore unknown fields.
 
@@ -43,6 +65,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         policies: digest of the active policy set; empty without policies.
         policies_problem: why a newer set was refused.
         policies_since: when the older set was loaded that is in force, RFC 3339; empty: the set of the folder is.
+        unsent: what policies with Deny see only if the webhook configuration was changed for them.
     """
 
     version: str = ""
@@ -56,6 +79,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     policies: str = ""
     policies_problem: str = ""
     policies_since: str = ""
+    unsent: tuple[UnsentStatus, ...] = ()
 
 
 class Replica(msgspec.Struct, frozen=True):

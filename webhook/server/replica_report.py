@@ -4,13 +4,15 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from webhook.cluster.replicas import ReplicaStatus
+from policies.judging.coverage import Unsent
+from webhook.cluster.replicas import LONGEST_CONDITION, ReplicaStatus, UnsentStatus
 from webhook.edge.health import Check
 
 _WITH_DETAIL: Final = ("caches", "policy rules")
 """Checks whose detail is reported although they pass: such a problem does not make the replica unready."""
 _MOST: Final = 10
 """Problems of a report."""
+_MOST_UNSENT: Final = 16
 _LONGEST: Final = 500
 """Characters of a problem, so that all problems fit into an annotation."""
 
@@ -29,6 +31,10 @@ class Policies(Protocol):
     @property
     def older_since(self) -> dt.datetime | None:
         """When the older set was loaded of which files are in force; None: all files of the folder are."""
+
+    @property
+    def unsent(self) -> tuple[Unsent, ...]:
+        """What policies with Deny see only if the webhook configuration was changed for them."""
 
 
 def report(version: str, mode: str, checks: Mapping[str, Check], policies: Policies | None) -> ReplicaStatus:
@@ -56,6 +62,17 @@ def report(version: str, mode: str, checks: Mapping[str, Check], policies: Polic
         policies=policies.digest if policies else "",
         policies_problem=policies.problem[:_LONGEST] if policies else "",
         policies_since=_text(policies.older_since) if policies else "",
+        unsent=tuple(map(_status, policies.unsent[:_MOST_UNSENT])) if policies else (),
+    )
+
+
+def _status(each: Unsent) -> UnsentStatus:
+    return UnsentStatus(
+        policy=each.policy,
+        group=each.group,
+        resource=each.resource,
+        operation=each.operation,
+        condition=each.condition[:LONGEST_CONDITION],
     )
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from webhook.cluster.api import OLDEST_KUBERNETES, RESOURCE_GROUP, rule_text
 from webhook.cluster.listing import Unseen
 from webhook.cluster.rights import Rule
-from webhook.status import certificates, hooks, nodes, replicas
+from webhook.status import certificates, hooks, nodes, replicas, sent
 from webhook.status.lines import Line, Verdict
 from webhook.status.snapshot import Snapshot
 
@@ -30,6 +30,7 @@ def judge(snapshot: Snapshot, now: dt.datetime) -> tuple[Line, ...]:
         *replicas.check(snapshot, now),
         *replicas.check_service(snapshot),
         *replicas.check_policies(alive),
+        *sent.check(snapshot, alive),
         *_permissions(snapshot),
         *nodes.check_classes(snapshot),
         *nodes.check_nodes(snapshot),

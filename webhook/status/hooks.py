@@ -179,7 +179,7 @@ def _differences(entry: Object, shipped: Shipped, namespace: str) -> Iterator[st
     timeout = entry.get("timeoutSeconds") or 10
     if shipped.path == "/mutate" and timeout < _SHORTEST:
         yield f"timeoutSeconds is {timeout}, too short for the creation of a template (at least {_SHORTEST})"
-    missing = [wanted for wanted in shipped.covers if not _covered(entry.get("rules") or (), *wanted)]
+    missing = [wanted for wanted in shipped.covers if not covers(entry.get("rules") or (), *wanted)]
     if missing:
         words = listed(f"{operation} of {resource}" for _, resource, operation in missing)
         yield f"its rules do not include {words}: the webhook does not receive them"
@@ -199,7 +199,8 @@ def _differences(entry: Object, shipped: Shipped, namespace: str) -> Iterator[st
             yield f"its namespaceSelector does not exclude {listed(inside)}, whose pods wait for the webhook"
 
 
-def _covered(rules: Iterable[Mapping[str, Any]], group: str, resource: str, operation: str) -> bool:
+def covers(rules: Iterable[Mapping[str, Any]], group: str, resource: str, operation: str) -> bool:
+    """Whether rules match requests of one kind."""
     return any(
         {group, "*"} & set(rule.get("apiGroups") or ())
         and {resource, "*", "*/*"} & set(rule.get("resources") or ())

@@ -163,6 +163,7 @@ true
     || object.spec.?resourceClaims.orValue([]).size() > 0
     || 'neuron.aws.com/converted' in object.metadata.?labels.orValue({})
     || {{ include "neuron-dra.celExtended" (dict "root" . "pod" "object") | nindent 4 | trim }}
+    {{- include "neuron-dra.celPodConditions" . | nindent 4 }}
 {{- else }}
 # Pods with claims that name Neuron, pods that request an extended resource of Neuron, converted pods, and workloads with such
 # pods. Objects of other groups (JobSet, Kubeflow, Ray, Volcano and others) are all sent.
@@ -176,5 +177,13 @@ true
         {{- include "neuron-dra.celMarked" "pod" | nindent 8 }}
         || {{ include "neuron-dra.celExtended" (dict "root" . "pod" "pod") | nindent 8 | trim }}
         || {{ include "neuron-dra.celSpeaks" "pod" | nindent 8 | trim }}))
+    {{- include "neuron-dra.celPodConditions" . | nindent 4 }}
+{{- end }}
+{{- end }}
+
+{{/* Further pods, of validation.podConditions. */}}
+{{- define "neuron-dra.celPodConditions" -}}
+{{- range .Values.validation.podConditions }}
+|| (request.kind.kind == 'Pod' && ({{ regexReplaceAll "\\s+" . " " }}))
 {{- end }}
 {{- end }}

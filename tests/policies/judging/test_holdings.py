@@ -308,8 +308,49 @@ def test_a_container_s_own_choice_of_the_logical_neuron_core_counts(section: str
 
     assert chosen(value="1") == (1,)
     assert chosen(value=" 2\n") == (2,)
-    for entry in ({"value": "3"}, {"value": ""}, {"value": 1}, {"valueFrom": {"configMapKeyRef": {}}}, {}):
+    for entry in ({"value": "3"}, {"value": ""}, {"value": 1}, {"value": "12"}, {"value": "none"}, {}):
         assert chosen(**entry) == ()
+    assert chosen(valueFrom={"configMapKeyRef": {}}) == (1, 2), "any value"
+
+
+@pytest.mark.parametrize("name", ["NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE"])
+@pytest.mark.parametrize(
+    ("value", "lncs"),
+    [
+        ("01", (1,)),
+        ("+2", (2,)),
+        ("2.0", (2,)),
+        ("0x1", (1,)),
+        ("$(A)", (2,)),
+        ("$(EMPTY)$(A)", (2,)),
+        ("$(B)", (2,)),
+        ("$$(A)", ()),
+        ("$(LATER)", ()),
+        ("$(REFERRED)", (1, 2)),
+        ("$(THROUGH)", (1, 2)),
+        ("$(A", ()),
+        ("$A", ()),
+    ],
+)
+def test_variables_are_expanded_as_the_kubelet_does(name: str, value: str, lncs: tuple[int, ...]) -> None:
+    before = [
+        {"name": "A", "value": "2"},
+        {"name": "EMPTY"},
+        {"name": "B", "value": "$(A)"},
+        {"name": "REFERRED", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "THROUGH", "value": "$(REFERRED)"},
+    ]
+    env = [*before, {"name": name, "value": value}, {"name": "LATER", "value": "1"}]
+    assert of_pod({"spec": {"containers": [{"env": env}]}}, DeviceKnowledge()).lncs == lncs
+    from_elsewhere = {"env": [{"name": name, "value": "$(X)"}], "envFrom": [{"configMapRef": {"name": "a"}}]}
+    assert of_pod({"spec": {"containers": [from_elsewhere]}}, DeviceKnowledge()).lncs == (1, 2)
+
+
+def test_expansion_does_not_grow_without_bound() -> None:
+    env = [{"name": "V0", "value": "x" * 100}]
+    env += [{"name": f"V{n}", "value": f"$(V{n - 1})" * 10} for n in range(1, 200)]
+    env.append({"name": "NEURON_LOGICAL_NC_CONFIG", "value": "$(V199)"})
+    assert of_pod({"spec": {"containers": [{"env": env}]}}, DeviceKnowledge()).lncs == (1, 2)
 
 
 def test_counting_is_linear() -> None:

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+import policies
 from webhook.cli.main import main
 
 POLICY = """
@@ -314,6 +315,28 @@ def test_check_says_what_follow_policies_leaves_out(folder: Path) -> None:
     assert said in notes
     (folder / "p.yaml").write_text(POLICY.replace("resources: [pods]", "resources: [services]"))
     assert "followPolicies: policy" not in run("check", folder)[2]
+
+
+def test_rules_as_values_have_the_conditions_for_pods_without_claims() -> None:
+    packs = Path(policies.__file__).parent / "packs"
+    code, out, notes = run("rules", packs / "privileged.yaml", "-o", "values")
+    values = yaml.safe_load(out)["validation"]
+    assert (code, notes) == (0, "")
+    assert [each["resources"] for each in values["extraRules"]] == [["pods/ephemeralcontainers"]]
+    [condition] = values["podConditions"]
+    assert condition.startswith("object.spec.?hostPID.orValue(false) || ")
+    _, _, notes = run("rules", packs / "privileged.yaml")
+    assert notes == "note: policies that need pods without claims, which are not sent: 'privileged'. Use -o values.\n"
+
+
+def test_check_says_that_pods_without_claims_are_not_denied(folder: Path) -> None:
+    packs = Path(policies.__file__).parent / "packs"
+    text = (packs / "host-devices.yaml").read_text()
+    for action, told in (("Audit", "does not send. `neuron"), ("Deny", "does not send: such pods are not denied. ")):
+        (folder / "p.yaml").write_text(text.replace("validationActions: [Audit]", f"validationActions: [{action}]"))
+        code, _, notes = run("check", folder)
+        assert code == 0
+        assert f"matches pods without claims, which the shipped ValidatingWebhookConfiguration {told}" in notes
 
 
 def test_check_says_that_older_files_are_read_as_v1(folder: Path) -> None:

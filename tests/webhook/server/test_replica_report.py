@@ -5,7 +5,8 @@ import datetime as dt
 
 import pytest
 
-from webhook.cluster.replicas import ReplicaStatus
+from policies.judging.coverage import Unsent
+from webhook.cluster.replicas import ReplicaStatus, UnsentStatus
 from webhook.edge.health import Check
 from webhook.server.replica_report import report
 
@@ -15,6 +16,7 @@ class Policies:
     digest: str = "ab12"
     problem: str = ""
     older_since: dt.datetime | None = dt.datetime(2026, 6, 1, 12, tzinfo=dt.UTC)
+    unsent: tuple[Unsent, ...] = ()
 
 
 def says(passed: bool, detail: str = "") -> Check:
@@ -53,3 +55,10 @@ def test_policies_are_reported_with_the_fault_of_newer_ones() -> None:
         policies_problem="p.yaml:3: no",
         policies_since="2026-06-01T12:00:00+00:00",
     )
+
+
+def test_what_policies_do_not_see_is_reported_within_bounds() -> None:
+    unseen = tuple(Unsent(f"p{number}", "", "pods", "CREATE", "x" * 9000) for number in range(30))
+    found = report("1.2", "shadow", {}, Policies(unsent=unseen)).unsent
+    assert len(found) == 16
+    assert found[0] == UnsentStatus(policy="p0", resource="pods", operation="CREATE", condition="x" * 1024)

@@ -1,0 +1,50 @@
+"""Reads the values that a container's environment variables have at run time, as far as the pod shows them.
+
+Kubernetes expands `$(NAME)` by the variables that stand before it in the list, and `$$` to `$`; a name that is not
+defined stays as it is (k8s.io/kubernetes/third_party/forked/golang/expansion).
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from policies.judging.fields import mappings
+
+_REFERENCE: Final = re.compile(r"\$(?:\$|\(([^)]*)\))")
+_LONGEST: Final = 64
+"""Characters of an expanded value; a longer one counts as unknown."""
+
+
+def values(container: Mapping[str, Any]) -> dict[str, str | None]:
+    """The value of every variable in `env`; None if it comes from elsewhere, or from a variable that does."""
+    found: dict[str, str | None] = {}
+    others = any(True for _ in mappings(container.get("envFrom")))
+    for entry in mappings(container.get("env")):
+        name, value = entry.get("name"), entry.get("value")
+        if not isinstance(name, str):
+            continue
+        if "valueFrom" in entry and entry["valueFrom"] is not None:
+            found[name] = None
+        else:
+            found[name] = _expanded(value if isinstance(value, str) else "", found, others=others)
+    return found
+
+
+def _expanded(text: str, known: Mapping[str, str | None], *, others: bool) -> str | None:
+    """`others`: whether names that `env` does not have may be defined."""
+    if "$" not in text:
+        return text if len(text) <= _LONGEST else None
+    parts: list[str] = []
+    size, end = 0, 0
+    for match in _REFERENCE.finditer(text):
+        name = match[1]
+        value: str | None = "$" if name is None else match[0] if name not in known and not others else known.get(name)
+        if value is None:
+            return None
+        parts += [text[end : match.start()], value]
+        size += match.start() - end + len(value)
+        end = match.end()
+        if size > _LONGEST:
+            return None
+    whole = "".join((*parts, text[end:]))
+    return whole if len(whole) <= _LONGEST else None
