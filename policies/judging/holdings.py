@@ -5,6 +5,7 @@ together; an init container holds its own beside those of the sidecars that star
 devices from claims are added, because the device plugin and the DRA driver do not know of each other's allocations.
 """
 
+import dataclasses
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -41,12 +42,13 @@ def of_pod(pod: Mapping[str, Any], knowledge: DeviceKnowledge, time: ParsingTime
                 live, past = (0, 0), (max(live[0], past[0]), max(live[1], past[1]))
             now.add(*live, init=init)
             before.add(*past, init=init)
-    devices, cores = _claimed(spec, before.devices, tally)
-    return tally.holding(
-        at_most(now.devices + devices),
-        at_most(now.cores + before.cores + cores),
+    claimed = _claimed(spec, before.devices, tally)
+    holding = tally.holding(
+        at_most(now.devices + claimed.devices),
+        at_most(now.cores + before.cores + claimed.cores),
         converted=knowledge.record is not None,
     )
+    return dataclasses.replace(holding, named_claims=claimed.named, named_devices=claimed.named_devices)
 
 
 def of_claim(spec: Mapping[str, Any], knowledge: DeviceKnowledge, time: ParsingTime | None = None) -> Holding:
@@ -84,13 +86,23 @@ def lncs_of(configs: Iterable[Config]) -> tuple[int, ...]:
     return tally.holding(0, 0, converted=False).lncs
 
 
-def _claimed(spec: Mapping[str, Any], recorded: int, tally: Tally) -> tuple[int, int]:
-    """Devices of a pod's claims, and cores of shares. A ResourceClaim that several entries name is allocated once.
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Claimed:
+    """What the claims of a pod hold: devices, cores of shares, and the claims that it names with their devices."""
+
+    devices: int
+    cores: int
+    named: int
+    named_devices: int
+
+
+def _claimed(spec: Mapping[str, Any], recorded: int, tally: Tally) -> _Claimed:
+    """A ResourceClaim that several entries name is allocated once.
 
     The record of a converted pod has the cores of the claim that conversion added.
     """
     knowledge = tally.knowledge
-    held = cores = 0
+    held = cores = of_named = 0
     seen: set[str] = set()
     for entry in mappings(spec.get("resourceClaims")):
         template, claim = entry.get("resourceClaimTemplateName"), entry.get("resourceClaimName")
@@ -106,8 +118,9 @@ def _claimed(spec: Mapping[str, Any], recorded: int, tally: Tally) -> tuple[int,
             if claim not in seen:
                 seen.add(claim)
                 added = tally.claim(knowledge.claims.get(claim), f"ResourceClaim {shown(claim)}")
+                of_named = at_most(of_named + added[0])
         else:
             tally.doubt(f"the claim {shown(str(entry.get('name', ''))[:60])} names no ResourceClaim and no template")
         held = at_most(held + added[0])
         cores = cores if ours else at_most(cores + added[1])
-    return held, cores
+    return _Claimed(held, cores, len(seen), of_named)

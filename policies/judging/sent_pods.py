@@ -29,6 +29,8 @@ _KNOWN: Final[Mapping[tuple[str, ...], Any]] = {
     ("neuron", "requests"): [],
     ("neuron", "classes"): [],
     ("neuron", "converted"): False,
+    ("neuron", "namedClaims"): 0,
+    ("neuron", "namedDevices"): 0,
     ("claim",): None,
     ("template",): None,
     ("object", "kind"): "Pod",

@@ -50,6 +50,8 @@ NEURON: Final = record(
         "devicesKnown": BOOL,
         "unknown": STRING,
         "converted": BOOL,
+        "namedClaims": INT,
+        "namedDevices": INT,
         "quotas": map_of(STRING, INT),
         "quotasKnown": BOOL,
         "extendedResources": map_of(STRING, STRING),

@@ -47,6 +47,8 @@ class Holding:
         classes: DeviceClasses that it requests from and that have, or may have, Neuron devices.
         converted: whether the record of its conversion was verified.
         unknown: why it could hold more devices; empty if it cannot.
+        named_claims: different ResourceClaims that a pod names. They can be replaced until the pod is scheduled.
+        named_devices: the part of `devices` that these claims hold now.
     """
 
     requests: tuple[Mapping[str, object], ...]
@@ -56,6 +58,8 @@ class Holding:
     classes: tuple[str, ...]
     converted: bool
     unknown: str
+    named_claims: int = 0
+    named_devices: int = 0
 
     def values(self) -> dict[str, object]:
         """The fields of the CEL variable `neuron` that come from the object."""
@@ -69,6 +73,8 @@ class Holding:
             "lncs": list(self.lncs),
             "classes": list(self.classes),
             "converted": self.converted,
+            "namedClaims": self.named_claims,
+            "namedDevices": self.named_devices,
         }
 
 

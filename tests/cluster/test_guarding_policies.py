@@ -12,13 +12,14 @@ import pytest
 from tests.cluster.api import Object
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kubectl import Kubectl, Result
+from tests.cluster.nodes import DRIVER
 from tests.cluster.processes import eventually
 from tests.cluster.replicas import Installation
 from tests.cluster.webhooks import CONFIGURATION_KINDS, install_rbac
 from tests.deploy.charts import render
 from tests.deploy.test_policy_checks import denying, needs
 
-GUARDS = ("host-devices", "privileged")
+GUARDS = ("host-devices", "privileged", "device-limit")
 TENANT = "tenant-of-guards"
 
 
@@ -26,6 +27,7 @@ def values() -> Object:
     files = {name: text for guard in GUARDS for name, text in denying(guard)["policies"]["files"].items()}
     wanted = [needs(guard) for guard in GUARDS]
     validation = {key: [item for each in wanted for item in each[key]] for key in ("extraRules", "podConditions")}
+    files = {name: text.replace("    default: 16\n", "    default: 4\n") for name, text in files.items()}
     return {"policies": {"files": files}, "validation": validation}
 
 
@@ -37,7 +39,7 @@ def guarded(lent_control_plane: ControlPlane, tmp_path: Path) -> Iterator[Kubect
     for name, text in chosen["policies"]["files"].items():
         (tmp_path / name).write_text(text)
     admin = plane.kubectl()
-    resources = "pods,pods/ephemeralcontainers,persistentvolumes,deployments.apps"
+    resources = "pods,pods/ephemeralcontainers,persistentvolumes,deployments.apps,resourceclaims.resource.k8s.io"
     admin.must("create", "clusterrole", TENANT, "--verb=create,get,patch", f"--resource={resources}")
     admin.must("create", "clusterrolebinding", TENANT, f"--clusterrole={TENANT}", f"--user={TENANT}")
     with Installation(plane, install_rbac(plane)) as installation:
@@ -143,3 +145,27 @@ def test_a_tenant_without_claims_reaches_no_device(guarded: Kubectl) -> None:
             assert "NEU801" in added.stderr, added.stdout + added.stderr
     finally:
         guarded.must("delete", "pod", "debugged", "--force", "--grace-period=0")
+
+    # Four claims of one device are within the limit of 4. They could be replaced before the gate is removed.
+    claims = [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": f"one-{number}"},
+            "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": DRIVER, "count": 1}}]}},
+        }
+        for number in range(4)
+    ]
+    try:
+        for claim in claims:
+            made = guarded.feed("create", claim, flags=(f"--as={TENANT}",))
+            assert made.ok, made.stderr
+        entries = [{"name": f"c{number}", "resourceClaimName": f"one-{number}"} for number in range(4)]
+        gates = [{"name": "example.com/wait"}]
+        swapping = create(pod("swaps", resourceClaims=entries, schedulingGates=gates))
+        assert "the pod names 4 ResourceClaims" in swapping.stderr, swapping.stderr
+        one = create(pod("one", resourceClaims=entries[:1], schedulingGates=gates))
+        assert one.ok, one.stderr
+    finally:
+        for claim in claims:
+            guarded.must("delete", "resourceclaim", claim["metadata"]["name"])

@@ -346,6 +346,25 @@ def test_variables_are_expanded_as_the_kubelet_does(name: str, value: str, lncs:
     assert of_pod({"spec": {"containers": [from_elsewhere]}}, DeviceKnowledge()).lncs == (1, 2)
 
 
+def test_claims_that_a_pod_names_are_counted_apart() -> None:
+    """Each once, of any driver, and also those that are not known."""
+    knowledge = DeviceKnowledge(
+        templates={"four": spec_of(exactly(4))},
+        claims={"two": spec_of(exactly(2)), "gpu": spec_of({**exactly(8), "exactly": {"deviceClassName": "gpu"}})},
+        classes={"neuron.aws.com": True, "gpu": False},
+    )
+
+    def named(*claims: str) -> tuple[int, int, int]:
+        entries = [{"name": f"c{n}", "resourceClaimName": name} for n, name in enumerate(claims)]
+        holding = of_pod(pod(container(neuron=1), claims=(template("four"), *entries)), knowledge)
+        return holding.devices, holding.named_claims, holding.named_devices
+
+    assert named() == (5, 0, 0)
+    assert named("two", "two") == (7, 1, 2)
+    assert named("two", "gpu") == (7, 2, 2)
+    assert named("unknown") == (5, 1, 0)
+
+
 def test_expansion_does_not_grow_without_bound() -> None:
     env = [{"name": "V0", "value": "x" * 100}]
     env += [{"name": f"V{n}", "value": f"$(V{n - 1})" * 10} for n in range(1, 200)]
