@@ -27,7 +27,6 @@ def values() -> Object:
     files = {name: text for guard in GUARDS for name, text in denying(guard)["policies"]["files"].items()}
     wanted = [needs(guard) for guard in GUARDS]
     validation = {key: [item for each in wanted for item in each[key]] for key in ("extraRules", "podConditions")}
-    files = {name: text.replace("    default: 16\n", "    default: 4\n") for name, text in files.items()}
     return {"policies": {"files": files}, "validation": validation}
 
 
@@ -146,7 +145,7 @@ def test_a_tenant_without_claims_reaches_no_device(guarded: Kubectl) -> None:
     finally:
         guarded.must("delete", "pod", "debugged", "--force", "--grace-period=0")
 
-    # Four claims of one device are within the limit of 4. They could be replaced before the gate is removed.
+    # Four claims of one device are within the limit of 16. They could be replaced before the gate is removed.
     claims = [
         {
             "apiVersion": "resource.k8s.io/v1",

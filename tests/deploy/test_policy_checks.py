@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import policies
-from policies.files.loader import load_folder
+from policies.files.loader import load, load_folder
 from policies.judging.coverage import needed_rules
 from policies.judging.sent_pods import pod_conditions
 from tests.deploy.charts import Object, find, render
@@ -18,7 +18,9 @@ PACKS = {rule.name: rule for rule in load_folder(FOLDER).validating}
 
 
 def denying(name: str) -> Object:
+    """A copy of a pack with another action, also in its cases."""
     text = (FOLDER / f"{name}.yaml").read_text().replace("validationActions: [Audit]", "validationActions: [Deny]")
+    text = text.replace("expect: Audit", "expect: Deny")
     return {"policies": {"files": {f"deny-{name}.yaml": text}}}
 
 
@@ -55,6 +57,12 @@ def test_a_pack_with_deny_renders_with_what_the_command_prints_and_not_without(n
     written = sent({**values, "validation": wanted})
     for condition in wanted["podConditions"]:
         assert f"|| (request.kind.kind == 'Pod' && ({condition}))" in written
+
+
+@pytest.mark.parametrize("name", PACKS)
+def test_a_copy_with_deny_passes_its_cases(name: str) -> None:
+    files = {file: text.encode() for file, text in denying(name)["policies"]["files"].items()}
+    assert [rule.name for rule in load(files).validating] == [name]
 
 
 @pytest.mark.parametrize("name", PACKS)
