@@ -60,7 +60,7 @@ _KEPT: Final[Object] = {
     "metadata": {"name": "neuron-dra-policies-kept", "namespace": NAMESPACE},
 }
 _KEPT_SAID: Final = "may change only binaryData of its ConfigMap"
-_NO_OTHER_CONFIG_MAP: Final = "may change the ConfigMap neuron-dra-policies-kept only, and neither create nor delete one"
+_NO_OTHER_CONFIG_MAP: Final = "may change the ConfigMap neuron-dra-policies-kept only"
 
 
 def _of_kept(name: str, change: Object, said: str = "") -> Request:
