@@ -80,7 +80,7 @@ def api_version(kind: str) -> str:
     return _PATHS[kind][0].partition("/")[2]
 
 
-def _warnings(response: httpx.Response) -> tuple[str, ...]:
+def warnings_of(response: httpx.Response) -> tuple[str, ...]:
     # RFC 7234 warning header, as the API server writes it: 299 - "text"
     texts = (value.partition('"')[2].rpartition('"')[0] for value in response.headers.get_list("warning"))
     return tuple(text.replace('\\"', '"').replace("\\\\", "\\") for text in texts)
@@ -119,11 +119,15 @@ class Api:
         Raises:
             ApiError: it answered with an error.
         """
-        response = self._http.request(method, path, **kwargs)
+        response = self.answer(method, path, **kwargs)
         body: Object = response.json()
         if response.is_error:
             raise ApiError(body)
-        return Answer(body, _warnings(response))
+        return Answer(body, warnings_of(response))
+
+    def answer(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
+        """Any call; also an error is an answer."""
+        return self._http.request(method, path, **kwargs)
 
     def create(
         self, obj: Mapping[str, Any], namespace: str = "", subresource: str = "", *, dry_run: bool = False
