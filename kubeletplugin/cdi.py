@@ -138,14 +138,15 @@ class SpecFiles:
             raise ValueError(f"{uid!r} is not the UID of a ResourceClaim.")
         return self._directory / f"{_PREFIX}{uid}{_SUFFIX}"
 
-    def ensure(self, claim: PreparedClaim) -> None:
-        """Write the claim's spec, unless the file has this content already."""
+    def ensure(self, claim: PreparedClaim) -> bool:
+        """Write the claim's spec, unless the file has this content already; returns whether it was written."""
         path = self.path(claim.uid)
         content = msgspec.json.format(msgspec.json.encode(spec(claim, self._boot_id, self._dev_root)), indent=1)
         if self._files.identity(path) is not None and self._files.read(path) == content:
-            return
+            return False
         self._files.make_directory(self._directory)
         durable_write(self._files, path, content)
+        return True
 
     def remove(self, uid: str) -> None:
         """Remove the claim's spec if there is one."""

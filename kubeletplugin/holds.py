@@ -1,6 +1,7 @@
 """Devices that must not be given to another claim, although the cluster does not know that they are in use.
 
-A device is held if it is prepared for a claim whose object is gone or allocated elsewhere by now.
+A device is held if it is prepared for a claim whose object is gone or allocated elsewhere by now. All devices are held
+while the driver restores which claims are prepared.
 """
 
 import dataclasses
@@ -42,10 +43,12 @@ class Holds(Changing):
 
     Attributes:
         claims: by UID.
+        restoring: whether prepared claims may be missing in the driver's state.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self.restoring = False
         self.claims: Mapping[str, Hold] = {}
 
     @property
@@ -57,6 +60,12 @@ class Holds(Changing):
         """Take the held claims as they are now."""
         if dict(claims) != dict(self.claims):
             self.claims = dict(claims)
+            self._count_change()
+
+    def restore(self, *, restoring: bool) -> None:
+        """Take whether prepared claims may be missing."""
+        if restoring is not self.restoring:
+            self.restoring = restoring
             self._count_change()
 
     def forget(self, uid: str) -> None:

@@ -51,6 +51,11 @@ class Metrics:
             "Devices that new claims do not get, because they are prepared for a claim that no longer exists.",
             registry=self.registry,
         )
+        self.restored_specs: Final = Counter(
+            f"{PREFIX}_restored_specs",
+            "CDI specs of prepared claims that were lost or changed, and written again.",
+            registry=self.registry,
+        )
         self.slices_published: Final = Gauge(
             f"{PREFIX}_slices_published", "Published ResourceSlices of this node.", registry=self.registry
         )

@@ -17,7 +17,7 @@ from kubeletplugin.checkpoint import (
     DamagedCheckpointError,
     PreparedClaim,
 )
-from kubeletplugin.decide import NodeView, Others, PrepareError, allocation_digest, decide
+from kubeletplugin.decide import DeviceHeldError, NodeView, Others, PrepareError, allocation_digest, decide
 from kubeletplugin.files import is_leftover, locked
 from kubeletplugin.ports import Files
 from neuron.allocation import AllocatedClaim
@@ -103,6 +103,8 @@ class Preparer:
             if prepared is None or prepared.allocation != allocation_digest(claim):
                 others = Others(tuple(checkpoint.claims.values()), known=not checkpoint.incomplete)
                 prepared = decide(claim, view, others)
+                if checkpoint.incomplete:
+                    _refuse_unknown(prepared)
                 self._store.save(checkpoint.with_claim(prepared))
             self._specs.ensure(prepared)
         return answers(prepared)
@@ -128,12 +130,23 @@ class Preparer:
         with self._locked():
             return self._load()
 
-    def complete(self, allocated: Iterable[AllocatedClaim], view: NodeView) -> Recovery:
-        """Add the claims that a damaged checkpoint may have lost.
+    def mend(self) -> Recovery:
+        """Write CDI specs again that were lost or changed while the driver runs. Raises OSError, TimeoutError."""
+        with self._locked():
+            checkpoint = self._load()
+            written = [claim for claim in checkpoint.claims.values() if self._specs.ensure(claim)]
+        notes = (f"The CDI spec of claim {claim} was lost or changed, and was written again." for claim in written)
+        return Recovery(self.take_problems(), tuple(notes))
+
+    def complete(
+        self, allocated: Iterable[AllocatedClaim], view: NodeView, running: Iterable[PreparedClaim] = ()
+    ) -> Recovery:
+        """Add the claims that a lost or damaged checkpoint may have had.
 
         Args:
             allocated: all claims that have devices of this node and are reserved for pods.
             view: the node.
+            running: claims that pods use, as the kubelet tells them: their objects may not exist any more.
 
         Raises:
             OSError: the state cannot be written.
@@ -153,6 +166,10 @@ class Preparer:
                     notes += _doubts(restored)
                 except PrepareError as error:
                     errors.append(f"Claim {claim.namespace}/{claim.name} cannot be restored: {error}")
+            for prepared in running:
+                if prepared.uid not in checkpoint.claims:
+                    checkpoint = checkpoint.with_claim(prepared)
+                    notes.append(f"Claim {prepared} was restored from the kubelet, whose pods use it.")
             checkpoint = dataclasses.replace(checkpoint, incomplete=False)
             self._store.save(checkpoint)
             notes += self._align(checkpoint)
@@ -190,20 +207,19 @@ class Preparer:
         return checkpoint
 
     def _rebuild(self) -> Checkpoint:
-        """Build a state from the CDI specs of this boot, and save it."""
+        """Build a state from the CDI specs of this boot, and save it. Claims without a spec may be missing in it."""
         claims: dict[str, PreparedClaim] = {}
         try:
             uids = self._specs.uids()
         except OSError as error:
             self._problems.append(f"The CDI specs cannot be listed: {error}.")
             uids = []
-        damaged = self._files.identity(self._store.path) is not None
         for uid in uids:
             try:
                 claims[uid] = self._specs.read(uid)
             except (cdi.DamagedSpecError, OSError) as error:
                 self._problems.append(f"{error}.")
-        checkpoint = Checkpoint(self._boot_id, claims, incomplete=bool(damaged or uids))
+        checkpoint = Checkpoint(self._boot_id, claims, incomplete=True)
         self._store.save(checkpoint)
         return checkpoint
 
@@ -232,6 +248,16 @@ def answers(claim: PreparedClaim) -> tuple[Answer, ...]:
         )
         for position, device in enumerate(claim.devices)
     )
+
+
+def _refuse_unknown(claim: PreparedClaim) -> None:
+    """While claims may be missing, any device may be in use."""
+    device = next((device.device for device in claim.devices if not device.admin_access), None)
+    if device is not None:
+        raise DeviceHeldError(
+            f"Device {device} may be in use: the driver still restores which claims are prepared, because its state "
+            "was lost. The kubelet tries again by itself."
+        )
 
 
 def _doubts(claim: PreparedClaim) -> list[str]:

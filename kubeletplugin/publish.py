@@ -36,6 +36,7 @@ _LOCK_POLL: Final = 1.0
 _FIRST_RETRY: Final = 1.0
 _LAST_RETRY: Final = 60.0
 _WITHDRAW_SECONDS: Final = 5.0
+_RESTORE_SECONDS: Final = 10.0
 
 _log = logging.getLogger(__name__)
 
@@ -124,6 +125,7 @@ class Publisher:
         """Publish until cancelled. Errors are logged and retried: prepared pods run without the API server."""
         async with self._alone():
             await self._gate.first()
+            await self._restored()
             delay = _FIRST_RETRY
             while True:
                 start = self._clock.monotonic()
@@ -137,6 +139,13 @@ class Publisher:
                     continue
                 await self._clock.sleep(self._jitter(delay / 2, delay))
                 delay = min(delay * 2, _LAST_RETRY)
+
+    async def _restored(self) -> None:
+        """Wait a moment until the prepared claims are known: until then every device would be published as held."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_RESTORE_SECONDS):
+                while self._holds.restoring:
+                    await self._holds.wait(self._holds.generation, _RESTORE_SECONDS)
 
     async def withdraw(self) -> None:
         """Delete the slices when the last instance on the node ends: no driver could prepare new allocations.
@@ -218,6 +227,8 @@ class Publisher:
 
     async def _offer(self, state: NodeState) -> NodeDevices:
         settings, held = self._instance.offer, self._holds.indices
+        if self._holds.restoring:
+            held = frozenset(device.index for device in self._monitor.snapshot.hardware.devices)
         if needs_taints(state, settings, held) and self._keeps_taints is None:
             # Before the first write: devices whose taint is dropped would be allocated at once.
             self._keeps_taints = await self._store.keeps_taints()
@@ -228,8 +239,8 @@ class Publisher:
             )
         if self._keeps_taints is False and held:
             self._tell(
-                "devices are prepared for claims that no longer exist, and the API server does not keep device taints: "
-                "these devices are not published until they are free"
+                "devices are or may be in use without a claim, and the API server does not keep device taints: these "
+                "devices are not published until they are free"
             )
         keeps = bool(self._keeps_taints)
         snapshot = self._monitor.snapshot

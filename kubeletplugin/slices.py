@@ -66,8 +66,8 @@ class Taint:
     effect: str
 
 
-HELD_TAINT: Final = Taint(names.TAINT_HELD, "in-use", "NoSchedule")
-"""Of a device that is prepared for a claim which no longer exists."""
+HELD_TAINT: Final = Taint(names.TAINT_HELD, "kept", "NoSchedule")
+"""Of a device that is or may be in use, although no claim has it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -9,21 +9,24 @@ import dataclasses
 import functools
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from kubeletplugin.checkpoint import Checkpoint, PreparedClaim, PreparedDevice
+from kubeletplugin.checkpoint import Checkpoint, PreparedClaim, PreparedDevice, Share
+from kubeletplugin.decide import NodeView
 from kubeletplugin.driver import Driver, NodeClaims
 from kubeletplugin.holds import Hold
 from kubeletplugin.metrics import Metrics
-from kubeletplugin.ports import Clock, JsonObject, KubeError, UnreadableObjectError
+from kubeletplugin.pod_resources import NoKubeletError, UsedDevice
+from kubeletplugin.ports import Clock, JsonObject, KubeError, UnreadableObjectError, UsageUnknownError
+from kubeletplugin.slices import device_index
 from kubeletplugin.usage import Usage
 from neuron import names
 from neuron.allocation import AllocatedClaim, AllocatedDevice, AllocationError, read_allocation
 
 _RETRY: Final = 10.0
 _LOOK: Final = 10.0
-"""Seconds between two looks at what the driver was refused."""
+"""Seconds between two looks at the CDI specs, and at claims that were refused."""
 _ODD: Final = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
 """Errors of a claim with another structure than the API's; the other claims are swept all the same."""
 
@@ -73,31 +76,63 @@ class Sweeper:
                 pause = min(left, _LOOK)
                 await self._clock.sleep(pause)
                 left -= pause
-                if left > 0 and self._driver.refusals != refusals:
+                mended = await self.mend()
+                if left > 0 and (not mended or self._driver.refusals != refusals):
                     await self.sweep(release=False)
+
+    async def mend(self) -> bool:
+        """Compare the CDI specs with the prepared claims; returns whether all prepared claims are known."""
+        try:
+            recovery = await self._driver.in_state(self._preparer.mend)
+            checkpoint = await self._driver.in_state(self._preparer.checkpoint)
+        except (OSError, TimeoutError) as error:
+            self._metrics.background_errors.labels("sweep").inc()
+            _log.warning("CDI specs cannot be compared", extra={"error": str(error)})
+            return True
+        for note in recovery.notes:
+            self._metrics.restored_specs.inc()
+            _log.warning("CDI spec restored", extra={"note": note})
+        self._driver.holds.restore(restoring=checkpoint.incomplete)
+        return not checkpoint.incomplete
 
     async def sweep(self, *, release: bool = True) -> bool:
         """Sweep once; returns whether all prepared claims are known. Without `release`, only holds devices."""
         try:
             checkpoint = await self._driver.in_state(self._preparer.checkpoint)
             if checkpoint.incomplete:
-                await self._complete()
+                self._driver.holds.restore(restoring=True)
+                checkpoint = await self._complete()
+                self._driver.holds.restore(restoring=checkpoint.incomplete)
             await self._check(checkpoint, release=release)
-        except (KubeError, OSError, TimeoutError) as error:
+        except (KubeError, UsageUnknownError, OSError, TimeoutError) as error:
             self._metrics.background_errors.labels("sweep").inc()
             _log.warning("sweep failed", extra={"error": str(error)})
             return False
         await self._driver.count()
         return True
 
-    async def _complete(self) -> None:
+    async def _complete(self) -> Checkpoint:
+        """Restore prepared claims; returns the state with them.
+
+        The API server knows the claims that pods have reserved, and the kubelet those that its pods use.
+        """
         allocated = [claim for body in await self._node.objects.claims() if (claim := self._allocated_here(body))]
         view = self._node.view()
-        recovery = await self._driver.in_state(lambda: self._preparer.complete(allocated, view))
+        running = _running(await self._listed(), self._node.pool, {claim.uid for claim in allocated}, view)
+        recovery = await self._driver.in_state(lambda: self._preparer.complete(allocated, view, running))
         for error in recovery.errors:
             self._metrics.background_errors.labels("sweep").inc()
             _log.error("claim not restored", extra={"error": error})
         _log.info("prepared claims restored", extra={"notes": list(recovery.notes)})
+        return await self._driver.in_state(self._preparer.checkpoint)
+
+    async def _listed(self) -> tuple[UsedDevice, ...]:
+        """The devices in use as the kubelet tells them. Raises UsageUnknownError if it does not answer."""
+        try:
+            return await self._usage.listed()
+        except NoKubeletError as error:
+            _log.warning("prepared claims are restored from the API server only", extra={"error": str(error)})
+            return ()
 
     def _allocated_here(self, body: JsonObject) -> AllocatedClaim | None:
         """The claim, if it is reserved for pods and has devices of this node; else None."""
@@ -149,6 +184,26 @@ class Sweeper:
             return _Found(exists=True)
         same = all(any(_is_same(device, result) for result in allocated.devices) for device in claim.devices)
         return _Found(same, pods)
+
+
+def _running(
+    used: Iterable[UsedDevice], pool: str, known: Collection[str], view: NodeView
+) -> tuple[PreparedClaim, ...]:
+    """The claims that pods use, as they were prepared, without those in `known`. Their variables are not known."""
+    found: dict[str, dict[str, PreparedDevice]] = defaultdict(dict)
+    names_of: dict[str, UsedDevice] = {}
+    for each in used:
+        index = device_index(each.device)
+        indices = (index,) if index is not None else tuple(device.index for device in view.hardware.devices)
+        if each.uid and each.uid not in known and each.pool == pool:
+            share = None if each.share_id is None else Share(each.share_id, certain=False)
+            device = PreparedDevice(each.request, pool, each.device, indices, share=share)
+            found[each.uid].setdefault(f"{each.request}/{each.device}", device)
+            names_of[each.uid] = each
+    return tuple(
+        PreparedClaim(uid, names_of[uid].namespace, names_of[uid].claim, "", tuple(devices.values()))
+        for uid, devices in found.items()
+    )
 
 
 def _reserving_pods(body: JsonObject) -> frozenset[str]:

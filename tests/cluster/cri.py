@@ -92,6 +92,13 @@ class Runtime:
         with self._lock:
             return {each.name: each for each in self.history if each.pod == f"{namespace}/{pod}"}
 
+    def crash(self, namespace: str, pod: str) -> None:
+        """End the running containers of a pod, as if their processes had died."""
+        with self._lock:
+            for each in self._containers.values():
+                if each.pod == f"{namespace}/{pod}":
+                    self._finish(each)
+
     # --- RuntimeService -------------------------------------------------------------------------------------
 
     def version(self, _: pb.VersionRequest) -> pb.VersionResponse:

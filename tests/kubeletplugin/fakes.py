@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kubeletplugin import cdi, emulate
+from kubeletplugin.checkpoint import FILE_NAME, Checkpoint, encode
 from kubeletplugin.decide import NodeView
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.ports import Files, JsonObject, KubeError, SliceEvent
@@ -225,8 +226,10 @@ class Node:
         return cdi.SpecFiles(self.files, self.cdi_dir, self.boot_id, self.root / "dev")
 
     def preparer(self) -> Preparer:
-        """A new instance of the driver's state, as after a start; not recovered yet."""
-        self.state_dir.mkdir(exist_ok=True)
+        """A new instance of the driver's state, as after a start; not recovered yet. The first has nothing prepared."""
+        if not self.state_dir.exists():
+            self.state_dir.mkdir()
+            (self.state_dir / FILE_NAME).write_bytes(encode(Checkpoint(self.boot_id)))
         return Preparer(
             self.files,
             state_dir=self.state_dir,

@@ -222,6 +222,7 @@ class Life:
         self.steps = 0
         self._numbers = itertools.count(seed * 1000)
         self.preparer = self._start()
+        self.preparer.complete([], self.view)  # nothing is prepared
 
     def _start(self) -> Preparer:
         specs = SpecFiles(self.files, self.cdi_dir, BOOT)

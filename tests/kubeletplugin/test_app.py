@@ -90,6 +90,7 @@ class ApiServer:
         answers = self.server.answers
         answers[f"/api/v1/nodes/{NODE}"] = {"metadata": {"name": NODE, "uid": "u", "labels": {}}}
         answers["/version"] = {"major": "1", "minor": "36"}
+        answers["/apis/resource.k8s.io/v1/resourceclaims"] = {"items": [], "metadata": {"resourceVersion": "1"}}
         answers[f"POST {SLICES}"] = self._create
         answers[f"GET {SLICES}"] = self._list
         answers[f"DELETE {SLICES}/{NODE}-neuron.aws.com-000"] = self._delete

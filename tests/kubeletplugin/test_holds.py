@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kubeletplugin import publish
 from kubeletplugin.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.health import assess
 from kubeletplugin.hold_events import HoldReporter
@@ -21,7 +22,7 @@ from neuron.instances import Catalogue
 from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, Node, node_object, uid, until, working
 from tests.kubeletplugin.test_publish import publishing
 
-TAINT = {"key": "neuron.aws.com/held", "value": "in-use", "effect": "NoSchedule"}
+TAINT = {"key": "neuron.aws.com/held", "value": "kept", "effect": "NoSchedule"}
 
 
 def claim(number: int, *indices: int, admin: bool = False) -> PreparedClaim:
@@ -78,6 +79,37 @@ def test_slices_follow_what_is_held(node: Node, api: FakeApi, clock: FakeClock, 
             at.holds.forget(uid(1))
             await at.until(lambda: len(at.writes()) == 3)
             assert (at.taints(), len(next(iter(api.stored.values()))["spec"]["devices"])) == ({}, 16)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("taints", [True, False])
+def test_while_claims_may_be_missing_every_device_is_held(
+    node: Node, api: FakeApi, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, taints: bool
+) -> None:
+    monkeypatch.setattr(publish, "_RESTORE_SECONDS", 0.1)
+    api.taints = taints
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock, restoring=True) as at:
+            await at.until(lambda: bool(api.stored))
+            [body] = api.stored.values()
+            assert len(body["spec"]["devices"]) == len(at.taints()) == (16 if taints else 0)
+            at.holds.restore(restoring=False)
+            await at.until(lambda: len(at.writes()) == 2)
+            assert (at.taints(), len(next(iter(api.stored.values()))["spec"]["devices"])) == ({}, 16)
+
+    asyncio.run(scenario())
+
+
+def test_a_quick_restoration_is_awaited(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(node, api, clock, restoring=True) as at:
+            await asyncio.sleep(0.05)
+            assert at.writes() == []
+            at.holds.restore(restoring=False)
+            await at.until(lambda: bool(api.stored))
+            assert at.taints() == {}
 
     asyncio.run(scenario())
 

@@ -83,8 +83,10 @@ async def publishing(
     *,
     registered: bool = True,
     withhold: bool = False,
+    restoring: bool = False,
 ) -> AsyncIterator[Publishing]:
     made = Publishing(node, api, clock, offers, withhold=withhold)
+    made.holds.restore(restoring=restoring)
     if registered:
         made.gate.answered(accepted=True)
     await made.monitor.refresh()

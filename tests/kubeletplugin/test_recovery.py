@@ -7,9 +7,9 @@ import pytest
 
 from kubeletplugin.cdi import SpecFiles
 from kubeletplugin.checkpoint import Checkpoint, CheckpointStore
-from kubeletplugin.decide import PrepareError
+from kubeletplugin.decide import DeviceHeldError, PrepareError
 from kubeletplugin.files import DiskFiles
-from tests.kubeletplugin.fakes import Node, allocated, devices, spec_name, uid
+from tests.kubeletplugin.fakes import Node, allocated, devices, result, spec_name, uid
 
 FIRST, SECOND = allocated(1, *devices(0, 1)), allocated(2, *devices(2))
 
@@ -27,10 +27,35 @@ def specs_of(node: Node) -> dict[str, bytes]:
     return {name: (node.cdi_dir / name).read_bytes() for name in node.spec_names()}
 
 
-def test_a_first_start_finds_nothing(node: Node) -> None:
-    recovery = node.preparer().recover()
+def test_a_first_start_finds_nothing_and_claims_may_be_missing(node: Node) -> None:
+    """It cannot be told from a start after the state was lost."""
+    node.state_dir.mkdir()
+    preparer = node.preparer()
+    recovery = preparer.recover()
     assert (recovery.errors, recovery.notes) == ((), ())
-    assert node.preparer().checkpoint() == Checkpoint(node.boot_id)
+    assert preparer.checkpoint() == Checkpoint(node.boot_id, incomplete=True)
+    claim = allocated(1, *devices(0))
+    with pytest.raises(DeviceHeldError, match="Device neuron-device-0 may be in use: the driver still restores"):
+        preparer.prepare(claim, node.view())
+    preparer.prepare(allocated(2, result("neuron-device-0", adminAccess=True)), node.view())
+    preparer.complete([], node.view())
+    preparer.prepare(claim, node.view())
+
+
+def test_specs_that_are_lost_or_changed_while_it_runs_are_written_again(busy: Node) -> None:
+    before, preparer = specs_of(busy), busy.preparer()
+    assert preparer.mend().notes == ()
+    (busy.cdi_dir / spec_name(1)).unlink()
+    (busy.cdi_dir / spec_name(2)).write_text("{}")
+    first, second = preparer.mend().notes
+    assert first == f"The CDI spec of claim ns/claim-1 (UID {uid(1)}) was lost or changed, and was written again."
+    assert f"UID {uid(2)}" in second
+    assert specs_of(busy) == before
+    for name in busy.spec_names():
+        (busy.cdi_dir / name).unlink()
+    busy.cdi_dir.rmdir()
+    assert len(preparer.mend().notes) == 2
+    assert specs_of(busy) == before
 
 
 def test_a_plain_restart_changes_nothing(busy: Node) -> None:
@@ -164,6 +189,7 @@ def test_a_claim_that_cannot_be_restored_is_named(torn: Node) -> None:
 
 
 def test_a_cdi_directory_that_cannot_be_used_does_not_keep_the_driver_from_starting(node: Node) -> None:
+    node.state_dir.mkdir()
     node.cdi_dir.write_text("a file")
     recovery = node.preparer().recover()
     assert recovery.errors[0].startswith("The CDI specs cannot be listed: ")

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from kubeletplugin.checkpoint import PreparedDevice, Share
+from kubeletplugin.decide import PrepareError
 from kubeletplugin.driver import ClaimReference, Driver, NodeClaims
+from kubeletplugin.files import DiskFiles
 from kubeletplugin.metrics import Metrics
 from kubeletplugin.pod_resources import PodResources
 from kubeletplugin.ports import JsonObject, KubeError, UnreadableObjectError, UsageUnknownError
@@ -222,6 +225,101 @@ def test_what_cannot_be_restored_is_said(
     sweep(sweeper)
     errors = [getattr(record, "error", "") for record in caplog.records]
     assert any(error.startswith("Claim ns/claim-3 cannot be restored: Device neuron-device-1") for error in errors)
+
+
+def test_without_any_state_claims_come_back_from_api_server_and_kubelet(
+    sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
+) -> None:
+    """The kubelet also knows the claims whose objects are gone: their devices are in use."""
+    kubelet.pods = [pod(f"p-{number}", preparer.checkpoint().claims[uid(number)]) for number in (1, 2)]
+    api.remove_claim(2)
+    (node.state_dir / "checkpoint.json").unlink()
+    for name in node.spec_names():
+        (node.cdi_dir / name).unlink()
+    preparer.recover()
+    assert preparer.checkpoint().incomplete
+    assert sweep(sweeper) == [True]
+    checkpoint = preparer.checkpoint()
+    assert not checkpoint.incomplete
+    restored = {key: (claim.name, claim.devices) for key, claim in checkpoint.claims.items()}
+    assert restored == {
+        uid(number): (f"claim-{number}", (PreparedDevice("n0", NODE, f"neuron-device-{number}", (number,)),))
+        for number in (1, 2)
+    }
+    assert node.spec_names() == [spec_name(1), spec_name(2)]
+    assert driver.holds.indices == {2}
+    assert driver.holds.restoring is False
+
+
+def test_a_share_that_only_the_kubelet_knows_holds_the_whole_device(
+    sweeper: Sweeper, preparer: Preparer, node: Node, kubelet: KubeletServer
+) -> None:
+    preparer.prepare(allocated(3, share(5, 2, share_id="s-1")), node.view())
+    kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(3)])]
+    (node.state_dir / "checkpoint.json").unlink()
+    (node.cdi_dir / spec_name(3)).unlink()
+    preparer.recover()
+    sweep(sweeper)
+    [device] = preparer.checkpoint().claims[uid(3)].devices
+    assert device.share == Share("s-1", None, 1, certain=False)
+    with pytest.raises(PrepareError, match="still prepared for ResourceClaim ns/claim-3"):
+        preparer.prepare(allocated(4, share(5, 1)), node.view())
+
+
+def test_while_the_kubelet_hangs_after_a_lost_state_nothing_is_given(
+    sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
+) -> None:
+    (node.state_dir / "checkpoint.json").unlink()
+    preparer.recover()
+    kubelet.hangs = True
+    assert sweep(sweeper) == [False]
+    assert (driver.holds.restoring, preparer.checkpoint().incomplete) == (True, True)
+    api.add_claim(claim_object(3, *devices(7)))
+    answers = asyncio.run(driver.prepare([ClaimReference("ns", "claim-3", uid(3))]))
+    assert "Device neuron-device-7 may be in use" in answers[uid(3)].error
+    kubelet.hangs = False
+    assert sweep(sweeper) == [True]
+    answers = asyncio.run(driver.prepare([ClaimReference("ns", "claim-3", uid(3))]))
+    assert answers[uid(3)].error == ""
+
+
+def test_without_a_kubelet_claims_come_back_from_the_api_server(
+    sweeper: Sweeper, preparer: Preparer, node: Node, kubelet: KubeletServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    (node.state_dir / "checkpoint.json").unlink()
+    preparer.recover()
+    kubelet.socket.unlink()
+    assert sweep(sweeper) == [True]
+    assert not preparer.checkpoint().incomplete
+    assert "prepared claims are restored from the API server only" in caplog.messages
+
+
+def test_lost_specs_are_written_again_between_two_sweeps(
+    sweeper: Sweeper, node: Node, clock: FakeClock, metrics: Metrics
+) -> None:
+    before = (node.cdi_dir / spec_name(1)).read_bytes()
+
+    async def scenario() -> None:
+        task = asyncio.create_task(sweeper.run())
+        await until(lambda: len(clock.slept) >= 1)
+        (node.cdi_dir / spec_name(1)).unlink()
+        await until(lambda: metrics.registry.get_sample_value("neuron_dra_plugin_restored_specs_total") == 1)
+        task.cancel()
+
+    asyncio.run(scenario())
+    assert (node.cdi_dir / spec_name(1)).read_bytes() == before
+    assert set(clock.slept) == {10.0}
+
+
+def test_specs_that_cannot_be_compared_are_counted(
+    sweeper: Sweeper, node: Node, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_args: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(DiskFiles, "identity", broken)
+    assert asyncio.run(sweeper.mend())
+    assert metrics.registry.get_sample_value("neuron_dra_plugin_background_errors_total", {"component": "sweep"}) == 1
 
 
 def test_it_sweeps_often_until_everything_is_known(sweeper: Sweeper, api: FakeApi, clock: FakeClock) -> None:

@@ -45,7 +45,7 @@ def prepare_failure(message: str, node: str, *, publishes: bool) -> Diagnosis:
         text = f"The driver refuses adminAccess: {_told(message)}"
         fix = "Only an administrator of the driver can allow it; then delete the pod to have it prepared again."
         return Diagnosis("admin-access-refused", State.STUCK, text, fix)
-    if _has(message, ("still prepared for", "driver lost which of its cores", "still restores")):
+    if _has(message, ("still prepared for", "driver lost which of its cores", "still restores", "may be in use")):
         text = f"A device of its claim is not free on node {node} yet: {_told(message)}"
         return Diagnosis("device-held", State.WAITS, text, "Check the pod that is named. " + _RETRIES)
     if _has(message, ("has vanished", "no device node")):

@@ -469,6 +469,26 @@ def test_a_pod_that_waits_for_its_image() -> None:
     assert answer.text == "It has its devices; container main waits: ImagePullBackOff: no such image."
 
 
+def test_a_container_whose_cdi_spec_is_lost() -> None:
+    message = (
+        "failed to create containerd container: CDI device injection failed: unresolvable CDI devices "
+        "neuron.aws.com/claim=00000000-0000-4000-8000-000000000001_n_neuron-device-0"
+    )
+    waiting = {"name": "main", "state": {"waiting": {"reason": "CreateContainerError", "message": message}}}
+    found, around = claimed(one_node(), range(4), containerStatuses=[waiting])
+    answer = diagnosed(found, around)
+    assert (answer.case, answer.text) == (
+        "cdi-spec-missing",
+        "Container main does not start: node a lacks the CDI spec of its claim.",
+    )
+    assert answer.fix.startswith("The driver writes a lost spec again within 10 s")
+    assert answer.evidence.startswith("CreateContainerError: failed to create containerd container")
+    other = message.replace("neuron.aws.com/", "gpu.example.com/")
+    waiting["state"]["waiting"]["message"] = other  # type: ignore[index]
+    found, around = claimed(one_node(), range(4), containerStatuses=[waiting])
+    assert diagnosed(found, around).case == "not-about-devices"
+
+
 def test_a_pod_that_waits_for_a_volume() -> None:
     found, around = claimed(one_node(), range(4))
     answer = diagnosed(found, around, event("FailedScheduling", "0/1"), event("FailedMount", "no such secret"))
