@@ -13,6 +13,8 @@ from kubeletplugin.ports import Files
 
 FILE_NAME: Final = "checkpoint.json"
 API_VERSION: Final = "checkpoint.neuron.aws.com/v1"
+API_VERSION_SHARES: Final = "checkpoint.neuron.aws.com/v2"
+"""Of a checkpoint with shares: a driver that does not know shares would read it as one of whole devices."""
 KIND: Final = "NeuronCheckpoint"
 
 
@@ -174,15 +176,18 @@ def encode(checkpoint: Checkpoint) -> bytes:
     """The file's content; the same state gives the same bytes."""
     claims = tuple(claim for _, claim in sorted(checkpoint.claims.items()))
     data = msgspec.json.encode(_Data(checkpoint.boot_id, claims, checkpoint.incomplete), order="sorted")
-    return msgspec.json.encode(_File(API_VERSION, KIND, _checksum(data), msgspec.Raw(data)))
+    shared = any(device.share is not None for claim in claims for device in claim.devices)
+    version = API_VERSION_SHARES if shared else API_VERSION
+    return msgspec.json.encode(_File(version, KIND, _checksum(data), msgspec.Raw(data)))
 
 
 def decode(content: bytes) -> Checkpoint:
     """Read the file's content. Raises DamagedCheckpointError."""
     try:
         version = msgspec.json.decode(content, type=_Version).api_version
-        if version != API_VERSION:
-            raise DamagedCheckpointError(f"it has apiVersion {version!r}, and this driver knows {API_VERSION} only")
+        if version not in (API_VERSION, API_VERSION_SHARES):
+            known = f"{API_VERSION} and {API_VERSION_SHARES}"
+            raise DamagedCheckpointError(f"it has apiVersion {version!r}, and this driver knows {known} only")
         file = msgspec.json.decode(content, type=_File)
         if file.kind != KIND:
             raise DamagedCheckpointError(f"it has kind {file.kind!r}, not {KIND}")

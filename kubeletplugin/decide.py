@@ -127,7 +127,7 @@ def decide(claim: AllocatedClaim, view: NodeView, others: Others) -> PreparedCla
     """
     _refuse_admin_access(claim, view.admin_namespaces)
     whole = [_device(result, view) for result in claim.devices]
-    amounts = [_amount(result, view) for result in claim.devices]
+    amounts = [share_amount(result, view) for result in claim.devices]
     _refuse_overlaps(claim, whole, amounts, others)
     variables = _variables(claim, whole, view)
     devices = _with_shares(claim, tuple(zip(whole, amounts, strict=True)), view, others)
@@ -183,12 +183,22 @@ def _refuse_overlaps(
         for index in device.indices:
             for held, other in others.on(claim, index):
                 if held.cores is None or amount is None:
+                    if held.share is not None and not held.share.certain:
+                        raise _lost_cores(device, other)
                     raise DeviceHeldError(
                         f"Device {device.device} is still prepared for ResourceClaim {other} as {held.device}. It "
                         "becomes free when the kubelet has stopped the pod that used it; the kubelet tries again by "
                         "itself.",
                         other.uid,
                     )
+
+
+def _lost_cores(device: PreparedDevice, other: PreparedClaim) -> DeviceHeldError:
+    return DeviceHeldError(
+        f"Device {device.device} is shared with ResourceClaim {other}, and the driver lost which of its cores that "
+        "claim uses. No other claim gets cores of this device until the pods of that claim have ended.",
+        other.uid,
+    )
 
 
 def _variables(claim: AllocatedClaim, devices: Iterable[PreparedDevice], view: NodeView) -> dict[str, dict[str, str]]:
@@ -236,7 +246,7 @@ def _with_shares(
     return found
 
 
-def _amount(result: AllocatedDevice, view: NodeView) -> int | None:
+def share_amount(result: AllocatedDevice, view: NodeView) -> int | None:
     """Cores of a part of a device; None for a whole device and for admin access, which holds nothing."""
     index = device_index(result.device)
     if result.admin_access or result.cores is None or index is None:
@@ -268,7 +278,7 @@ class _Wanted:
 def _share(claim: AllocatedClaim, wanted: _Wanted, view: NodeView, others: Others) -> Share:
     device, [index] = wanted.device, wanted.device.indices
     share_id = device.share.id if device.share is not None else ""
-    lnc = _logical(claim, device.request, view)
+    lnc = core_size(claim, device.request, view)
     if wanted.amount % lnc:
         raise PrepareError(
             f"Device {device.device} is allocated with {wanted.amount} physical cores, which is no multiple of "
@@ -283,11 +293,7 @@ def _share(claim: AllocatedClaim, wanted: _Wanted, view: NodeView, others: Other
         )
     doubtful = next((other for each, other in held if each.share is not None and not each.share.certain), None)
     if doubtful is not None and not others.restoring:
-        raise DeviceHeldError(
-            f"Device {device.device} is shared with ResourceClaim {doubtful}, and the driver lost which of its cores "
-            "that claim uses. No other claim gets cores of this device until the pods of that claim have ended.",
-            doubtful.uid,
-        )
+        raise _lost_cores(device, doubtful)
     all_cores = physical_cores(view.hardware, view.instance, index) or 0
     taken = {core for each, _ in held for core in each.cores or range(all_cores)}
     before = others.before(claim, share_id)
@@ -306,7 +312,7 @@ def _share(claim: AllocatedClaim, wanted: _Wanted, view: NodeView, others: Other
     return Share(share_id, chosen, lnc, certain)
 
 
-def _logical(claim: AllocatedClaim, request: str, view: NodeView) -> int:
+def core_size(claim: AllocatedClaim, request: str, view: NodeView) -> int:
     """Physical cores of one logical core of a request."""
     lnc = claim.in_force(request).logical_neuron_core
     return lnc or (view.instance.default_logical_neuron_core if view.instance is not None else 1)
@@ -332,7 +338,7 @@ def _visible_cores(claim: AllocatedClaim, devices: Iterable[PreparedDevice], vie
     for request in {device.parent_request for device in held if device.cores is not None}:
         together = claim.together(request)
         members = [device for device in held if device.parent_request in together]
-        sizes = {_logical(claim, device.request, view) for device in members}
+        sizes = {core_size(claim, device.request, view) for device in members}
         if len(sizes) > 1:
             raise PrepareError(
                 f"The requests {', '.join(sorted(together))} are used together, but their logicalNeuronCore differs "

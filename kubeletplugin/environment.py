@@ -4,6 +4,7 @@ Sources: the Neuron runtime's configuration (NEURON_LOGICAL_NC_CONFIG, NEURON_RT
 NEURON_RT_ULTRASERVER_*), and for the choice of the mode AWS's published init script for UltraServer jobs.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,6 +16,7 @@ ULTRASERVER_MODE: Final = "NEURON_RT_ULTRASERVER_MODE"
 ULTRASERVER_SERVER_ID: Final = "NEURON_RT_ULTRASERVER_SERVER_ID"
 ULTRASERVER_NODE_ID: Final = "NEURON_RT_ULTRASERVER_NODE_ID"
 
+_CORES: Final = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", re.ASCII)
 _MODES_FOR_NODES: Final = {4: (1,), 2: (3, 2), 1: (4,)}
 """Number of nodes -> values of the kernel driver's mode enum, best first.
 
@@ -60,6 +62,18 @@ def visible_cores(numbers: Sequence[int]) -> str:
     if last - first + 1 == len(numbers) and first < last:
         return f"{first}-{last}"
     return ",".join(map(str, numbers))
+
+
+def read_visible_cores(value: str) -> tuple[int, ...]:
+    """The cores of a value that `visible_cores` wrote; none if it is something else."""
+    found: list[int] = []
+    for part in value.split(","):
+        match = _CORES.fullmatch(part)
+        if match is None:
+            return ()
+        first = int(match[1])
+        found += range(first, int(match[2] or first) + 1)
+    return tuple(found)
 
 
 def _ultraserver(nodes: int, ultraserver: UltraServer | None) -> tuple[int, Membership]:

@@ -19,6 +19,7 @@ from kubeletplugin.checkpoint import (
 )
 from kubeletplugin.decide import DeviceHeldError, NodeView, Others, PrepareError, allocation_digest, decide
 from kubeletplugin.files import is_leftover, locked
+from kubeletplugin.lost_shares import lacks_shares, with_shares
 from kubeletplugin.ports import Files
 from neuron.allocation import AllocatedClaim
 
@@ -100,6 +101,9 @@ class Preparer:
         with self._locked():
             checkpoint = self._load()
             prepared = checkpoint.claims.get(claim.uid)
+            if prepared is not None and lacks_shares(prepared, claim):
+                prepared = with_shares(prepared, claim, view)
+                self._store.save(checkpoint.with_claim(prepared))
             if prepared is None or prepared.allocation != allocation_digest(claim):
                 others = Others(tuple(checkpoint.claims.values()), known=not checkpoint.incomplete)
                 prepared = decide(claim, view, others)
@@ -136,6 +140,25 @@ class Preparer:
             checkpoint = self._load()
             written = [claim for claim in checkpoint.claims.values() if self._specs.ensure(claim)]
         notes = (f"The CDI spec of claim {claim} was lost or changed, and was written again." for claim in written)
+        return Recovery(self.take_problems(), tuple(notes))
+
+    def restore_shares(self, allocated: Iterable[AllocatedClaim], view: NodeView) -> Recovery:
+        """Give claims the shares back that an older version of the driver dropped. Raises OSError, TimeoutError."""
+        notes = []
+        with self._locked():
+            checkpoint = self._load()
+            for claim in allocated:
+                prepared = checkpoint.claims.get(claim.uid)
+                if prepared is None or not lacks_shares(prepared, claim):
+                    continue
+                restored = with_shares(prepared, claim, view)
+                checkpoint = checkpoint.with_claim(restored)
+                notes.append(f"Claim {claim.namespace}/{claim.name} has its shares again.")
+                notes += _doubts(restored)
+            if notes:
+                self._store.save(checkpoint)
+            for each in checkpoint.claims.values():
+                self._specs.ensure(each)
         return Recovery(self.take_problems(), tuple(notes))
 
     def complete(

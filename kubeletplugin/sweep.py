@@ -16,6 +16,7 @@ from kubeletplugin.checkpoint import Checkpoint, PreparedClaim, PreparedDevice, 
 from kubeletplugin.decide import NodeView
 from kubeletplugin.driver import Driver, NodeClaims
 from kubeletplugin.holds import Hold
+from kubeletplugin.lost_shares import lacks_shares
 from kubeletplugin.metrics import Metrics
 from kubeletplugin.pod_resources import NoKubeletError, UsedDevice
 from kubeletplugin.ports import Clock, JsonObject, KubeError, UnreadableObjectError, UsageUnknownError
@@ -40,10 +41,12 @@ class _Found:
     Attributes:
         exists: whether it still has the same UID and the prepared devices of this node.
         pods: UIDs of the pods that have reserved it.
+        allocated: its allocation; None if it cannot be read.
     """
 
     exists: bool
     pods: frozenset[str] = frozenset()
+    allocated: AllocatedClaim | None = None
 
 
 class Sweeper:
@@ -147,6 +150,7 @@ class Sweeper:
         """Hold the devices of claims that no longer exist, and release those that are not in use."""
         prepared = list(checkpoint.claims.values())
         found = list(zip(prepared, await asyncio.gather(*map(self._find, prepared)), strict=True))
+        await self._restore_shares([(claim, each.allocated) for claim, each in found if each.exists])
         missing = {claim.uid: claim for claim, each in found if not each.exists}
         uses = await self._usage.of(missing.values(), _pods_by_device(found)) if missing else {}
         holds = {uid: Hold(claim, uses.get(uid)) for uid, claim in missing.items()}
@@ -159,6 +163,15 @@ class Sweeper:
                         _log.warning("claim that no longer exists was released", extra={"claim": str(claim)})
             self._missing = missing
         self._driver.holds.take(holds)
+
+    async def _restore_shares(self, found: Iterable[tuple[PreparedClaim, AllocatedClaim | None]]) -> None:
+        """Repair what an older version of the driver wrote, which was installed meanwhile."""
+        lost = [allocated for claim, allocated in found if allocated is not None and lacks_shares(claim, allocated)]
+        if not lost:
+            return
+        view = self._node.view()
+        recovery = await self._driver.in_state(lambda: self._preparer.restore_shares(lost, view))
+        _log.warning("shares of claims restored", extra={"notes": list(recovery.notes)})
 
     def _release(self, claim: PreparedClaim) -> bool:
         """Release a claim, unless it was prepared again while the API server was called."""
@@ -183,7 +196,7 @@ class Sweeper:
         except _ODD:
             return _Found(exists=True)
         same = all(any(_is_same(device, result) for result in allocated.devices) for device in claim.devices)
-        return _Found(same, pods)
+        return _Found(same, pods, allocated)
 
 
 def _running(

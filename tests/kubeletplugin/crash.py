@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from kubeletplugin.checkpoint import encode
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.prepare import Preparer
-from tests.kubeletplugin.fakes import Node, allocated, config, devices, uid
+from tests.kubeletplugin.fakes import Node, allocated, config, devices, share, uid
 
 PHASES: Final = ("before", "between", "after")
 """When to die: before a step, after half of it (half the bytes of a write), after it."""
@@ -18,6 +19,10 @@ TYPE: Final = "trn3e.24xlarge"
 CLAIM = allocated(1, *devices(0), config=[config("NeuronConfig", logicalNeuronCore=1)])
 ELSEWHERE = allocated(1, *devices(1, 2))
 OTHER = allocated(2, *devices(3))
+SHARED: Final = "inf1.6xlarge"
+SHARE = allocated(1, share(0, 2, share_id="share-one"))
+OTHER_SHARE = allocated(2, share(0, 1, share_id="share-two"))
+COUNTED: Final = "trn2u.48xlarge"
 
 
 @dataclasses.dataclass
@@ -115,6 +120,52 @@ def _complete(preparer: Preparer, node: Node) -> None:
     preparer.complete([CLAIM, OTHER], node.view())
 
 
+def _mend(preparer: Preparer, _node: Node) -> None:
+    preparer.mend()
+
+
+def _without_specs(node: Node) -> None:
+    _both(node)
+    for name in node.spec_names():
+        (node.cdi_dir / name).unlink()
+
+
+def _shared(node: Node) -> None:
+    node.preparer().prepare(OTHER_SHARE, node.view())
+
+
+def _both_shared(node: Node) -> None:
+    _shared(node)
+    node.preparer().prepare(SHARE, node.view())
+
+
+def _damaged_shares(node: Node) -> None:
+    _both_shared(node)
+    (node.state_dir / "checkpoint.json").write_bytes(b"garbage")
+
+
+def _rolled_back(node: Node) -> None:
+    """A version without shares wrote the checkpoint: the variables have the cores."""
+    _both_shared(node)
+    checkpoint = node.preparer().checkpoint()
+    claims = {
+        key: dataclasses.replace(
+            claim, allocation="older", devices=tuple(dataclasses.replace(each, share=None) for each in claim.devices)
+        )
+        for key, claim in checkpoint.claims.items()
+    }
+    (node.state_dir / "checkpoint.json").write_bytes(encode(dataclasses.replace(checkpoint, claims=claims)))
+    node.preparer().recover()
+
+
+def _prepare_share(preparer: Preparer, node: Node) -> None:
+    preparer.prepare(SHARE, node.view())
+
+
+def _restore_shares(preparer: Preparer, node: Node) -> None:
+    preparer.restore_shares([SHARE, OTHER_SHARE], node.view())
+
+
 @dataclasses.dataclass(frozen=True)
 class Scenario:
     """What was there, what is done when death comes, and which claims are prepared when it is done again."""
@@ -122,6 +173,7 @@ class Scenario:
     before: Callable[[Node], None]
     act: Callable[[Preparer, Node], None]
     prepared: frozenset[str]
+    instance_type: str = TYPE
 
 
 ONE, TWO = uid(1), uid(2)
@@ -133,19 +185,27 @@ SCENARIOS: Final = {
     "recover-leaked": Scenario(_leaked, _recover, frozenset({ONE, TWO})),
     "recover-rebooted": Scenario(_rebooted, _recover, frozenset()),
     "complete": Scenario(_torn, _complete, frozenset({ONE, TWO})),
+    "mend": Scenario(_without_specs, _mend, frozenset({ONE, TWO})),
+    # Several claims on one device.
+    "prepare-share": Scenario(_shared, _prepare_share, frozenset({ONE, TWO}), SHARED),
+    "unprepare-share": Scenario(_both_shared, _unprepare, frozenset({TWO}), SHARED),
+    "recover-damaged-shares": Scenario(_damaged_shares, _recover, frozenset({ONE, TWO}), SHARED),
+    "restore-shares": Scenario(_rolled_back, _restore_shares, frozenset({ONE, TWO}), SHARED),
+    # A node whose devices and whole consume counters.
+    "prepare-counted": Scenario(_prepared, _prepare, frozenset({ONE, TWO}), COUNTED),
 }
 
 
 def node_at(root: Path, scenario: str) -> Node:
     """The node of a scenario, set up before it."""
-    node = Node(root, TYPE)
+    node = Node(root, SCENARIOS[scenario].instance_type)
     SCENARIOS[scenario].before(node)
     return node
 
 
 def run(root: Path, boot_id: str, scenario: str, step: int, phase: str) -> None:
     """Do a scenario's act in this process, and die on the way."""
-    node = Node(root, TYPE, boot_id=boot_id, files=MortalFiles(step, phase))
+    node = Node(root, SCENARIOS[scenario].instance_type, boot_id=boot_id, files=MortalFiles(step, phase))
     SCENARIOS[scenario].act(node.preparer(), node)
 
 

@@ -17,7 +17,7 @@ from tests.kubeletplugin.fakes import Node, allocated, devices, spec_name, uid
 from tests.support import forked
 from tests.support.faults import Outcome
 
-DAMAGED_BEFORE = {"recover-damaged", "complete"}
+DAMAGED_BEFORE = {"recover-damaged", "recover-damaged-shares", "complete"}
 
 
 def state(node: Node) -> tuple[set[str], dict[str, bytes]]:
@@ -34,6 +34,17 @@ def check_trustworthy(node: Node) -> None:
         assert set(specs) == {f"neuron.aws.com-claim_{claim}.json" for claim in claims}
     for claim in claims:
         assert node.specs().read(claim).uid == claim
+
+
+def check_no_core_twice(node: Node) -> None:
+    """No two claims have a core of a device."""
+    held = [
+        (each.indices, core)
+        for claim in node.preparer().checkpoint().claims.values()
+        for each in claim.devices
+        for core in each.cores or ()
+    ]
+    assert len(held) == len(set(held))
 
 
 def check_nothing_twice(node: Node) -> None:
@@ -79,6 +90,7 @@ def test_a_crash_at_any_write_is_survived(
         if scenario != "recover-rebooted":
             assert OTHER.uid in node.preparer().checkpoint().claims, "an innocent claim was lost"
         check_nothing_twice(node)
+        check_no_core_twice(node)
         SCENARIOS[scenario].act(node.preparer(), node)
         longest = max(longest, time.monotonic() - killed)
         check_trustworthy(node)

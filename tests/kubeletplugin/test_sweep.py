@@ -1,13 +1,14 @@
 """Claims that are gone are released after a while, and lost ones are asked for."""
 
 import asyncio
+import dataclasses
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kubeletplugin.checkpoint import PreparedDevice, Share
+from kubeletplugin.checkpoint import CheckpointStore, PreparedDevice, Share
 from kubeletplugin.decide import PrepareError
 from kubeletplugin.driver import ClaimReference, Driver, NodeClaims
 from kubeletplugin.files import DiskFiles
@@ -164,6 +165,25 @@ def test_a_share_that_an_older_driver_wrote_as_a_whole_device_stays(
     assert uid(3) in preparer.checkpoint().claims
 
 
+def test_shares_that_an_older_driver_dropped_come_back(
+    sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi
+) -> None:
+    for number in (3, 4):
+        body = share(5, 2, share_id=f"share-{number}")
+        preparer.prepare(allocated(number, body), node.view())
+        api.add_claim(claim_object(number, body))
+    before = preparer.checkpoint()
+    for number in (3, 4):
+        claim = before.claims[uid(number)]
+        whole = tuple(dataclasses.replace(device, share=None) for device in claim.devices)
+        older = dataclasses.replace(claim, devices=whole, allocation="older")
+        store = CheckpointStore(DiskFiles(), node.state_dir)
+        store.save(preparer.checkpoint().with_claim(older))
+    assert preparer.checkpoint() != before
+    sweep(sweeper)
+    assert preparer.checkpoint() == before
+
+
 def test_a_claim_whose_config_is_not_understood_stays(sweeper: Sweeper, node: Node, api: FakeApi) -> None:
     """A newer driver may have prepared it; its devices are in use."""
     api.add_claim(claim_object(1, *devices(1), config=[config("Partition")]))
@@ -262,7 +282,7 @@ def test_a_share_that_only_the_kubelet_knows_holds_the_whole_device(
     sweep(sweeper)
     [device] = preparer.checkpoint().claims[uid(3)].devices
     assert device.share == Share("s-1", None, 1, certain=False)
-    with pytest.raises(PrepareError, match="still prepared for ResourceClaim ns/claim-3"):
+    with pytest.raises(PrepareError, match="shared with ResourceClaim ns/claim-3"):
         preparer.prepare(allocated(4, share(5, 1)), node.view())
 
 

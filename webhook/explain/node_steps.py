@@ -19,7 +19,8 @@ _NO_SPEC: Final = "unresolvable CDI devices"
 """Of the container runtime's message (Container Device Interface)."""
 _SPEC_FIX: Final = (
     "The driver writes a lost spec again within 10 s, and the kubelet then starts the container. If it lasts, check"
-    " that the kubelet plugin runs on the node, and that the container runtime reads its --cdi-dir; else recreate the pod."
+    " that the kubelet plugin runs on the node, and that the container runtime reads its --cdi-dir. Else recreate the"
+    " pod."
 )
 _KUBELET: Final = "Correct what the kubelet reports."
 _NOT_PREPARED: Final = "FailedPrepareDynamicResources"
@@ -110,9 +111,8 @@ def elsewhere(facts: Facts) -> Diagnosis | None:
         if reason not in ("", "ContainerCreating", "PodInitializing"):
             said = short(str(waiting.get("message") or ""), LONGEST)
             if _NO_SPEC in said and names.DRIVER in said:
-                text = (
-                    f"Container {each.get('name')} does not start: node {facts.node_name} lacks its claim's CDI spec."
-                )
+                name, node = each.get("name"), facts.node_name
+                text = f"Container {name} does not start: node {node} lacks the CDI spec of its claim."
                 return Diagnosis("cdi-spec-missing", State.WAITS, text, _SPEC_FIX, f"{reason}: {said}")
             text = f"It has its devices; container {each.get('name')} waits: {reason}{f': {said}' if said else ''}."
             return Diagnosis("not-about-devices", State.STUCK, text, _KUBELET)
