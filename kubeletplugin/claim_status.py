@@ -2,14 +2,15 @@
 
 The task runs beside preparation, and its errors change nothing for pods. It compares the checkpoint and the hardware's
 health with what each claim has, and writes the differences by server-side apply, so entries of other drivers stay.
-After a restart a claim is read once, and written only if it differs.
+A prepared claim is written once, from its object as preparation read it. After a restart a claim is read once, and
+written only if it differs. The API server removes entries with the allocation, so those of a pod's own claim are left.
 """
 
 import asyncio
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kubeletplugin.changes import waking
@@ -75,6 +76,9 @@ class ClaimStatusWriter:
         self._retry = retry
         self._known: dict[str, _Known] = {}
         self._not_before: dict[str, float] = {}
+        self._objects: dict[str, JsonObject] = {}
+        self._of_pods: set[str] = set()
+        self._leaving: set[str] = set()
         self._released: dict[str, ClaimReference] = {}
         self._unserved_until = 0.0
         self._wake = asyncio.Event()
@@ -82,12 +86,15 @@ class ClaimStatusWriter:
 
     # --- called by the driver -------------------------------------------------------------------------------
 
-    def prepared(self) -> None:
+    def prepared(self, claims: Sequence[JsonObject]) -> None:
         """Claims were prepared. Does not block."""
+        self._objects |= {body["metadata"]["uid"]: body for body in claims}
         self._wake.set()
 
     def unprepared(self, claim: ClaimReference) -> None:
         """A claim was unprepared. Does not block."""
+        if claim.uid in self._of_pods:
+            return  # it is deallocated or deleted with its pod
         self._released[claim.uid] = claim
         self._wake.set()
 
@@ -109,7 +116,9 @@ class ClaimStatusWriter:
         """Write every difference once; returns whether nothing has to be repeated soon."""
         if self._clock.monotonic() < self._unserved_until:
             self._released.clear()
+            self._objects.clear()
             return True
+        written = set(self._objects)  # before the checkpoint is read: these are in it, or unprepared
         try:
             checkpoint = await self._driver.in_state(self._node.preparer.checkpoint)
         except (OSError, TimeoutError) as error:
@@ -118,6 +127,11 @@ class ClaimStatusWriter:
         claims = checkpoint.claims
         for uid in self._known.keys() - claims.keys():
             del self._known[uid]
+        for uid in written - claims.keys():
+            self._objects.pop(uid, None)
+        # Not at once: the kubelet's call may be between the checkpoint and `unprepared`.
+        self._of_pods -= self._leaving - claims.keys()
+        self._leaving = self._of_pods - claims.keys()
         self._not_before = {uid: until for uid, until in self._not_before.items() if uid in claims}
         complete = True
         for claim in claims.values():
@@ -168,10 +182,13 @@ class ClaimStatusWriter:
         self._released.pop(released.uid, None)
 
     async def _read(self, claim: PreparedClaim) -> _Known | None:
-        """Read what a claim has; None if it is gone, or allocated to other devices by now."""
-        body = await self._store.claim(claim.namespace, claim.name)
+        """What a claim has; None if it is gone, or allocated to other devices by now."""
+        body = self._objects.pop(claim.uid, None) or await self._store.claim(claim.namespace, claim.name)
         if body is None or body["metadata"].get("uid") != claim.uid:
             return None
+        owners = body["metadata"].get("ownerReferences") or ()
+        if any(owner.get("kind") == "Pod" and owner.get("controller") for owner in owners):
+            self._of_pods.add(claim.uid)
         status = body.get("status") or {}
         results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
         ours = [each for each in results if self._is_ours(each)]

@@ -7,7 +7,7 @@ import asyncio
 import dataclasses
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol, TypeVar
 
@@ -74,8 +74,8 @@ class NodeClaims:
 class ClaimObserver(Protocol):
     """Is told of changes of prepared claims. No method blocks."""
 
-    def prepared(self) -> None:
-        """Claims may have been prepared."""
+    def prepared(self, claims: Sequence[JsonObject]) -> None:
+        """Claims were prepared; these are their objects as read for it."""
 
     def unprepared(self, claim: ClaimReference) -> None:
         """A claim was unprepared."""
@@ -116,9 +116,10 @@ class Driver:
             A result for every UID.
         """
         deadline = self._clock.monotonic() + budget
-        results = await self._each(claims, "prepare", lambda claim: self._prepare(claim, deadline))
-        if results and self.observer is not None:
-            self.observer.prepared()
+        objects: list[JsonObject] = []
+        results = await self._each(claims, "prepare", lambda claim: self._prepare(claim, deadline, objects))
+        if objects and self.observer is not None:
+            self.observer.prepared(objects)
         return results
 
     async def unprepare(self, claims: Iterable[ClaimReference]) -> dict[str, PrepareResult]:
@@ -179,7 +180,8 @@ class Driver:
             _log.info("claim done", extra=fields | {"devices": [answer.device for answer in result.devices]})
         return result
 
-    async def _prepare(self, claim: ClaimReference, deadline: float) -> PrepareResult:
+    async def _prepare(self, claim: ClaimReference, deadline: float, objects: list[JsonObject]) -> PrepareResult:
+        """Prepare a claim, and add its object to `objects`."""
         body = await self._fetch(claim, deadline)
         if body is None:
             raise PrepareError(f"ResourceClaim {claim} does not exist (any more); the kubelet asked for it.")
@@ -187,7 +189,9 @@ class Driver:
         for finding in allocated.warnings:
             extra = {"claim": str(claim), "finding": str(finding)}
             _log.warning("claim has an odd config", extra=extra)
-        return PrepareResult(await self._prepare_when_free(allocated, deadline))
+        answers = await self._prepare_when_free(allocated, deadline)
+        objects.append(body)
+        return PrepareResult(answers)
 
     async def _prepare_when_free(self, claim: AllocatedClaim, deadline: float) -> tuple[Answer, ...]:
         """Prepare a claim; wait up to `HELD_SECONDS` for devices that another claim holds.

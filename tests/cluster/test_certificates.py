@@ -93,7 +93,7 @@ def test_a_leaf_is_replaced_on_demand_without_a_failed_review(installation: Inst
     assert after.leaf != before.leaf
     assert after.leaf is not None
     ends = after.leaf.certificate.not_valid_after_utc.timestamp()
-    assert one.metric("neuron_dra_serving_certificate_not_after_seconds") == ends
+    assert one.metric("neuron_dra_serving_certificate_not_after_timestamp_seconds") == ends
     assert one.metric('neuron_dra_certificate_reloads_total{result="success"}') == 2
 
 

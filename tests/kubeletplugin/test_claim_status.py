@@ -201,6 +201,52 @@ async def test_health_that_changes_is_written(world: World) -> None:
         await eventually(lambda: world.entries(1)[1]["conditions"][1]["status"] == "True")
 
 
+OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "pod-uid", "controller": True}
+
+
+def requests(world: World, number: int) -> list[str]:
+    """Requests about a claim."""
+    return [call for call in world.api.calls if f"ns/claim-{number}" in call]
+
+
+@pytest.mark.parametrize("quick", [True, False], ids=["before it was written", "after it was written"])
+@in_loop
+async def test_a_pod_with_its_own_claim_costs_two_requests_at_most(world: World, quick: bool) -> None:
+    body = claim_object(1, *devices(0, 1))
+    body["metadata"]["ownerReferences"] = [OWNER]
+    world.api.add_claim(body)
+    async with running(world):
+        answers = await world.driver.prepare([ClaimReference("ns", "claim-1", uid(1))])
+        assert answers[uid(1)].error == ""
+        if not quick:
+            await eventually(lambda: world.entries(1))
+        await world.unprepare(1)
+        await world.prepare(2, *devices(2))
+        await eventually(lambda: world.entries(2))
+    if quick:
+        assert len(requests(world, 1)) <= 2
+    else:
+        assert requests(world, 1) == ["get ns/claim-1", "apply ns/claim-1 2"]
+    assert requests(world, 2) == ["get ns/claim-2", "apply ns/claim-2 1"]
+    await world.writer.sync()
+    assert (world.writer._objects, world.writer._of_pods) == ({}, set())
+
+
+@in_loop
+async def test_a_claim_of_a_pod_that_was_prepared_before_the_start_is_left_to_the_api_server(world: World) -> None:
+    body = claim_object(1, *devices(0))
+    body["metadata"]["ownerReferences"] = [OWNER]
+    world.api.add_claim(body)
+    await world.driver.prepare([ClaimReference("ns", "claim-1", uid(1))])
+    await world.writer.sync()
+    restarted(world)
+    world.driver.observer = world.writer
+    await world.writer.sync()
+    await world.unprepare(1)
+    await world.writer.sync()
+    assert world.applied() == 1
+
+
 @in_loop
 async def test_an_unprepared_claim_has_no_entries(world: World) -> None:
     async with running(world):
@@ -241,6 +287,8 @@ async def test_a_claim_that_is_another_by_now_is_left_alone(world: World, change
         world.api.claim_objects["ns/claim-1"]["metadata"]["uid"] = uid(9)
     else:
         world.api.add_claim(claim_object(1, *devices(5)))
+    restarted(world)
+    world.driver.observer = world.writer
     assert await world.writer.sync()
     assert world.applied() == 0
     await world.unprepare(1)

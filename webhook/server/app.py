@@ -286,7 +286,7 @@ def _serve_metrics(settings: WebhookSettings, metrics: Metrics, stack: contextli
 
 
 def _watch(metrics: Metrics, decisions: logs.DecisionLog) -> None:
-    metrics.gauge(
+    metrics.counter(
         "neuron_dra_decision_lines_lost", "Decision log lines that could not be written.", lambda: decisions.lost
     )
     metrics.counter(

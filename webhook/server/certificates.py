@@ -133,12 +133,12 @@ class Certificates:
     def show(self, metrics: Metrics) -> None:
         """Register the metrics of certificates."""
         metrics.gauge(
-            "neuron_dra_serving_certificate_not_after_seconds",
+            "neuron_dra_serving_certificate_not_after_timestamp_seconds",
             "Expiry of the serving certificate, seconds since the epoch.",
             lambda: self.live.not_after.timestamp() if self.live.not_after else math.nan,
         )
         metrics.gauge(
-            "neuron_dra_ca_not_after_seconds", "Expiry of the CA, seconds since the epoch.", self.ca_not_after
+            "neuron_dra_ca_not_after_timestamp_seconds", "Expiry of the CA, seconds since the epoch.", self.ca_not_after
         )
         metrics.registry.register(_Counts(self))
 

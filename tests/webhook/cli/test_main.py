@@ -70,8 +70,8 @@ def test_standalone_serves_converts_counts_and_stops(standalone: Process) -> Non
     with urllib.request.urlopen(metrics_url, timeout=10) as answer:  # noqa: S310 - our own port
         metrics = answer.read().decode()
     assert 'neuron_dra_reviews_total{dry_run="false",kind="Pod",operation="CREATE",outcome="converted"' in metrics
-    assert "neuron_dra_decision_lines_lost 0.0" in metrics
-    not_after = float(metrics.partition("\nneuron_dra_serving_certificate_not_after_seconds ")[2].split()[0])
+    assert "neuron_dra_decision_lines_lost_total 0.0" in metrics
+    not_after = float(metrics.partition("\nneuron_dra_serving_certificate_not_after_timestamp_seconds ")[2].split()[0])
     assert 360 < (not_after - time.time()) / 86400 < 366
 
     standalone.signal(signal.SIGTERM)

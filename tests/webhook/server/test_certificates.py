@@ -274,7 +274,7 @@ async def test_a_bundle_that_was_changed_is_put_back_and_counted(api: FakeApi) -
     assert "neuron_dra_ca_bundle_repairs_total 1.0" in text
     assert 'neuron_dra_certificate_reloads_total{result="success"} 1.0' in text
     end = material.read(data(api)).current.not_valid_after_utc.timestamp()
-    (shown,) = re.findall(r"^neuron_dra_ca_not_after_seconds (\S+)$", text, re.MULTILINE)
+    (shown,) = re.findall(r"^neuron_dra_ca_not_after_timestamp_seconds (\S+)$", text, re.MULTILINE)
     assert float(shown) == end
 
 
