@@ -142,7 +142,6 @@ class Driver:
             "cdi-dir": kubelet.cdi_directory,
             "kubelet-plugins-dir": kubelet.plugins,
             "kubelet-registry-dir": kubelet.plugins_registry,
-            "pod-resources-socket": kubelet.root / "pod-resources/kubelet.sock",
             "bind-address": "127.0.0.1",
             "metrics-port": self._metrics_port,
             "health-port": self._health_port,
@@ -152,7 +151,9 @@ class Driver:
         }
         command = [sys.executable, "-m", "kubeletplugin", *(f"--{key}={value}" for key, value in arguments.items())]
         log = kubelet.root.parent / f"driver-{kubelet.node}{f'-{pod_uid}' if pod_uid else ''}.log"
-        self.process = Process("driver", [*command, *flags], log, environment)
+        # As a variable: an older version has no such flag.
+        socket = {"NEURON_DRA_POD_RESOURCES_SOCKET": str(kubelet.root / "pod-resources/kubelet.sock")}
+        self.process = Process("driver", [*command, *flags], log, socket | dict(environment or {}))
 
     @property
     def sysfs(self) -> Path:
