@@ -93,6 +93,12 @@ def _rebooted(node: Node) -> None:
     node.boot_id = "after"
 
 
+def _rebooted_shares(node: Node) -> None:
+    node.boot_id = "before"
+    _both_shared(node)
+    node.boot_id = "after"
+
+
 def _leaked(node: Node) -> None:
     _both(node)
     path = node.cdi_dir / f"neuron.aws.com-claim_{uid(1)}.json"
@@ -190,6 +196,7 @@ SCENARIOS: Final = {
     "prepare-share": Scenario(_shared, _prepare_share, frozenset({ONE, TWO}), SHARED),
     "unprepare-share": Scenario(_both_shared, _unprepare, frozenset({TWO}), SHARED),
     "recover-damaged-shares": Scenario(_damaged_shares, _recover, frozenset({ONE, TWO}), SHARED),
+    "recover-rebooted-shares": Scenario(_rebooted_shares, _recover, frozenset(), SHARED),
     "restore-shares": Scenario(_rolled_back, _restore_shares, frozenset({ONE, TWO}), SHARED),
     # A node whose devices and whole consume counters.
     "prepare-counted": Scenario(_prepared, _prepare, frozenset({ONE, TWO}), COUNTED),
