@@ -44,13 +44,12 @@ class Changing:
 async def waking(event: asyncio.Event, period: float, *sources: Changing) -> AsyncIterator[None]:
     """Set `event` at each change of a source, and after `period` seconds without one, while the context is open."""
 
-    async def follow(source: Changing) -> None:
-        generation = source.generation
+    async def follow(source: Changing, generation: int) -> None:
         while True:
             generation = await source.wait(generation, period)
             event.set()
 
-    followers = [asyncio.create_task(follow(source)) for source in sources]
+    followers = [asyncio.create_task(follow(source, source.generation)) for source in sources]
     try:
         yield
     finally:

@@ -147,13 +147,15 @@ class Driver:
             "health-port": self._health_port,
             "health-interval": "0.5",
             "pod-uid": pod_uid,
-            "admin-access-namespace": admin_access,
         }
         command = [sys.executable, "-m", "kubeletplugin", *(f"--{key}={value}" for key, value in arguments.items())]
         log = kubelet.root.parent / f"driver-{kubelet.node}{f'-{pod_uid}' if pod_uid else ''}.log"
-        # As a variable: an older version has no such flag.
-        socket = {"NEURON_DRA_POD_RESOURCES_SOCKET": str(kubelet.root / "pod-resources/kubelet.sock")}
-        self.process = Process("driver", [*command, *flags], log, socket | dict(environment or {}))
+        # As variables: an older version has no such flags.
+        newer = {
+            "NEURON_DRA_POD_RESOURCES_SOCKET": str(kubelet.root / "pod-resources/kubelet.sock"),
+            "NEURON_DRA_ADMIN_ACCESS_NAMESPACE": admin_access,
+        }
+        self.process = Process("driver", [*command, *flags], log, newer | dict(environment or {}))
 
     @property
     def sysfs(self) -> Path:

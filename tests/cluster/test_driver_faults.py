@@ -3,6 +3,7 @@
 A pod counts as failed if the kubelet reports that its claim could not be prepared: it tries again, up to 90 s later.
 """
 
+import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Iterator
@@ -10,13 +11,14 @@ from typing import Self
 
 import pytest
 
-from tests.cluster.api import Api
+from tests.cluster.api import Api, Object
 from tests.cluster.clocks import Clock
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.driver import Driver, connected, run_pod, running, wait_gone, wait_running, wait_unprepared
+from tests.cluster.driver import Driver, run_pod, running, wait_gone, wait_running, wait_unprepared
 from tests.cluster.kubelet import Kubelet
 from tests.cluster.manifests import claim_template, container, devices_request, events, pod
 from tests.cluster.processes import eventually
+from tests.cluster.test_driver_shares import share
 from tests.support.faults import Attempts, Outcome
 from tests.support.loops import Loop
 
@@ -40,22 +42,48 @@ def clock(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
     return Clock(tmp_path_factory.mktemp("clock"))
 
 
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A type of node, and what the pods claim there.
+
+    Attributes:
+        instance_type: of the node.
+        request: of each pod.
+    """
+
+    instance_type: str
+    request: Object
+
+
+COUNTERS = Kind("trn2u.48xlarge", devices_request("one"))
+"""Devices and the whole node consume counters."""
+SHARES = Kind("inf1.6xlarge", share("one"))
+"""Several claims on one device."""
+
+
+@pytest.fixture(params=[COUNTERS, SHARES], ids=["counters", "shares"])
+def kind(request: pytest.FixtureRequest) -> Kind:
+    found: Kind = request.param
+    return found
+
+
 @pytest.fixture
-def driver(control_plane: ControlPlane, kubelet: Kubelet, clock: Clock) -> Iterator[Driver]:
-    with running(control_plane, kubelet, "trn2.48xlarge", environment=clock.environment) as driver:
+def driver(control_plane: ControlPlane, kubelet: Kubelet, clock: Clock, kind: Kind) -> Iterator[Driver]:
+    with running(control_plane, kubelet, kind.instance_type, environment=clock.environment) as driver:
         yield driver
 
 
 class Pods(Loop):
-    """Pods with a claim for one device: created, awaited, deleted, by several threads."""
+    """Pods with a claim for one device, or a share of one: created, awaited, deleted, by several threads."""
 
-    def __init__(self, api: Api, namespace: str) -> None:
+    def __init__(self, api: Api, namespace: str, kind: Kind) -> None:
         super().__init__(*[self._turn] * AT_ONCE)
         self.attempts = Attempts()
         self._api = api
         self._namespace = namespace
         self._numbers = itertools.count(1)
-        api.create(claim_template("one", {"devices": {"requests": [devices_request("one")]}}), namespace)
+        self.kind = kind
+        api.create(claim_template("one", {"devices": {"requests": [kind.request]}}), namespace)
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -93,15 +121,16 @@ def end(pods: Pods, disturbance: str, over: float, report: Report) -> Outcome:
     pods.go_on(3 * AT_ONCE)
     outcome = Outcome.of(disturbance, "pods", pods.attempts.all(), over)
     assert outcome.lost == 0
-    report(outcome)
+    if pods.kind is COUNTERS:  # the table has a row for each disturbance
+        report(outcome)
     return outcome
 
 
 def test_the_driver_ends_and_starts_again(
-    api: Api, namespace: str, kubelet: Kubelet, driver: Driver, report_fault: Report
+    api: Api, namespace: str, kubelet: Kubelet, driver: Driver, kind: Kind, report_fault: Report
 ) -> None:
     """No call of the kubelet fails: pods wait for the slices of the next instance."""
-    with Pods(api, namespace) as pods:
+    with Pods(api, namespace, kind) as pods:
         driver.process.stop()
         driver.start()
         outcome = end(pods, "driver ended (SIGTERM) and started again", time.monotonic(), report_fault)
@@ -109,27 +138,33 @@ def test_the_driver_ends_and_starts_again(
     wait_unprepared(kubelet, driver)
 
 
-def test_the_driver_is_killed(api: Api, namespace: str, kubelet: Kubelet, driver: Driver, report_fault: Report) -> None:
+def test_the_driver_is_killed(
+    api: Api, namespace: str, kubelet: Kubelet, driver: Driver, kind: Kind, report_fault: Report
+) -> None:
     """Its slices stay, so pods are scheduled meanwhile; the kubelet tries again."""
-    with Pods(api, namespace) as pods:
+    with Pods(api, namespace, kind) as pods:
         driver.process.kill()
         driver.start()
         end(pods, "driver killed, and started again", time.monotonic(), report_fault)
     wait_unprepared(kubelet, driver)
 
 
-def test_a_pod_waits_for_a_driver_that_is_away(api: Api, namespace: str, kubelet: Kubelet, driver: Driver) -> None:
+def test_a_pod_waits_for_a_driver_that_is_away(
+    api: Api, namespace: str, kubelet: Kubelet, driver: Driver, kind: Kind
+) -> None:
     driver.process.kill()  # its slices stay
-    run_pod(api, namespace, "four", connected(4))
-    eventually("the pod to be scheduled", lambda: api.get("Pod", "four", namespace)["spec"].get("nodeName"))
+    run_pod(api, namespace, "waits", {"devices": {"requests": [kind.request]}})
+    eventually("the pod to be scheduled", lambda: api.get("Pod", "waits", namespace)["spec"].get("nodeName"))
     driver.start()
-    wait_running(api, namespace, "four", timeout=150)
-    wait_gone(api, namespace, "four")
+    wait_running(api, namespace, "waits", timeout=150)
+    wait_gone(api, namespace, "waits")
     wait_unprepared(kubelet, driver)
 
 
-def test_the_kubelet_restarts(api: Api, namespace: str, kubelet: Kubelet, driver: Driver, report_fault: Report) -> None:
-    with Pods(api, namespace) as pods:
+def test_the_kubelet_restarts(
+    api: Api, namespace: str, kubelet: Kubelet, driver: Driver, kind: Kind, report_fault: Report
+) -> None:
+    with Pods(api, namespace, kind) as pods:
         kubelet.restart()
         over = time.monotonic()
         eventually("the slices to be back", lambda: bool(driver.slices()), timeout=60)
@@ -138,12 +173,12 @@ def test_the_kubelet_restarts(api: Api, namespace: str, kubelet: Kubelet, driver
 
 
 def test_the_clock_of_the_driver_jumps(
-    api: Api, namespace: str, kubelet: Kubelet, driver: Driver, clock: Clock, report_fault: Report
+    api: Api, namespace: str, kubelet: Kubelet, driver: Driver, kind: Kind, clock: Clock, report_fault: Report
 ) -> None:
     """Nothing that it keeps depends on the wall clock."""
     if not clock.available:
         pytest.skip("no C compiler (cc) to make a clock that jumps")
-    with Pods(api, namespace) as pods:
+    with Pods(api, namespace, kind) as pods:
         for days in (100, -100):
             clock.shift(days)
             pods.go_on(2 * AT_ONCE)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.api import Api
+from tests.cluster.api import Api, Object
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.driver import (
     Driver,
@@ -22,6 +22,7 @@ from tests.cluster.driver import (
 )
 from tests.cluster.kubelet import Kubelet
 from tests.cluster.manifests import devices_request
+from tests.cluster.nodes import DRIVER
 from tests.cluster.processes import eventually
 from tests.cluster.test_driver_shares import share
 
@@ -79,23 +80,32 @@ def cores(kubelet: Kubelet, namespace: str, name: str) -> tuple[list[int], str]:
     return indices(seen), neuron_environment(seen)["NEURON_RT_VISIBLE_CORES"]
 
 
+def on_first(amount: int) -> Object:
+    """A claim for cores of the first device."""
+    request = share(cores=amount)
+    request["exactly"]["selectors"] = [{"cel": {"expression": f'device.attributes["{DRIVER}"].deviceId == 0'}}]
+    return {"devices": {"requests": [request]}}
+
+
 def test_no_core_is_given_twice(api: Api, namespace: str, kubelet: Kubelet, drivers: tuple[Driver, Driver]) -> None:
     new, old = drivers
     new.start()
     for name, amount in (("two", 2), ("one", 1)):
-        run_pod(api, namespace, name, {"devices": {"requests": [share(cores=amount)]}})
+        run_pod(api, namespace, name, on_first(amount))
         wait_running(api, namespace, name)
     before = {name: cores(kubelet, namespace, name) for name in ("two", "one")}
     assert before == {"two": ([0], "0-1"), "one": ([0], "2")}
     new.process.stop()
     old.start()
     # It writes its state when a claim comes and when it goes.
-    run_pod(api, namespace, "whole", {"devices": {"requests": [devices_request("n", count=2)]}})
+    others = devices_request("n", count=2, selectors=(f'device.attributes["{DRIVER}"].deviceId > 0',))
+    run_pod(api, namespace, "whole", {"devices": {"requests": [others]}})
+    wait_running(api, namespace, "whole")
     wait_gone(api, namespace, "whole")
     eventually("the claim to be unprepared", lambda: old.metric("prepared_claims") == 2)
     old.process.stop()
     new.start()
-    run_pod(api, namespace, "last", {"devices": {"requests": [share(cores=1)]}})
+    run_pod(api, namespace, "last", on_first(1))
     wait_running(api, namespace, "last")
     assert cores(kubelet, namespace, "last") == ([0], "3"), "the core that is free"
     assert {name: cores(kubelet, namespace, name) for name in before} == before
